@@ -4,6 +4,10 @@ use std::fmt::Display;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
+use ringfence_exec::bridge::{Lines, Message};
+use ringfence_exec::fetch::Url;
+use ringfence_exec::output::{self, Capture};
+use ringfence_exec::{imports, redact::Redactor};
 use ringfence_jail::agent::files::{Record, copy_content};
 use ringfence_jail::agent::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
@@ -12,13 +16,10 @@ use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
 };
-use ringfence_runtime::bridge::{Lines, Message};
-use ringfence_runtime::fetch::Url;
-use ringfence_runtime::files::{Entry, Root, Rules};
-use ringfence_runtime::output::{self, Capture};
-use ringfence_runtime::skills::{Events, read_message};
-use ringfence_runtime::{approval, imports, redact::Redactor};
 use ringfence_server::{gateway, mcp};
+use ringfence_tools::approval;
+use ringfence_tools::files::{Entry, Root, Rules};
+use ringfence_tools::skills::{Events, read_message};
 
 /// A function that panics on a finding, with its seeds.
 pub(crate) struct Target {

@@ -39,7 +39,8 @@ Exit status: the program's own, and
   124  the program was killed at its time limit
   125  Ringfence itself failed or refused
   126  the program was refused before it ran
-  128+N  signal N killed the program";
+  128+N  signal N killed the program
+  141  nobody reads the output any more, as with `| head`";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -59,7 +60,7 @@ Examples:
   ringfence tool file_write '{\"path\": \"a.txt\", \"content\": \"hi\"}' --workspace .    code finds it at /workspace
   ringfence tool run_code - --workspace . < arguments.json
 
-Without a workspace each run has a private directory, and file tools have no files. A running engine does the work.
+Without a workspace each run has a private directory, and file tools have no files. A running server does the work.
 
 Exit status: 0 with an answer, 2 if the arguments are wrong, 124 if the tool timed out, 125 if it failed or was refused.";
 
@@ -259,7 +260,8 @@ pub(crate) struct RunArgs {
     /// Run without any fence. Dangerous: the program can do whatever you can.
     #[arg(long, help_heading = "Fence")]
     pub(crate) unfenced: bool,
-    /// The Python interpreter, such as a virtual environment's bin/python.
+    /// The Python interpreter, such as a virtual environment's bin/python (default: `sandbox.python`, else the
+    /// first python3 on the PATH that is a program rather than a script; `ringfence doctor` prints it).
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
     /// Run in this process even if a server is available.

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use ringfence_container::keepalive::Wanted;
+use ringfence_container::runner::{InContainers, Missing};
+use ringfence_container::{Containers, Flavor};
+use ringfence_exec::backend::{Backend, Error, Reason, Running};
+use ringfence_exec::local::{self, Connection, Fence, Launcher, Local, Settings};
+use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{ExecutionResult, Language, Request};
-use ringfence_runtime::backend::{Backend, Error, InContainers, Missing, Reason, Running};
-use ringfence_runtime::container::keepalive::Wanted;
-use ringfence_runtime::container::{Containers, Flavor};
-use ringfence_runtime::local::{self, Connection, Fence, Launcher, Local, Settings};
-use ringfence_runtime::pyodide::Pyodide;
 use ringfence_server::client::{self, Client};
 use ringfence_server::wire::{self, InContainer, Run};
 
@@ -242,7 +243,7 @@ async fn connect(socket: Option<&Path>) -> Option<Client> {
 fn no_engine() -> Error {
     Error {
         reason: Reason::Unavailable,
-        message: "sessions live in an engine, and none is running".to_owned(),
+        message: "sessions live in a server, and none is running".to_owned(),
         hint: "start one with `ringfence serve &`".to_owned(),
     }
 }
@@ -263,13 +264,13 @@ fn told(error: client::Error) -> Error {
         // Any other run would fall back to this process.
         client::Error::Declined(_) => Error {
             reason: Reason::Unavailable,
-            message: "the engine is set up for another interpreter".to_owned(),
-            hint: "restart the engine: its sessions use the interpreter that it was started with".to_owned(),
+            message: "the server is set up for another interpreter".to_owned(),
+            hint: "restart the server: its sessions use the interpreter that it was started with".to_owned(),
         },
         error @ (client::Error::Broken(_) | client::Error::Answer(_)) => Error {
             reason: Reason::Failed,
             message: error.to_string(),
-            hint: "nothing is known of the run; check the engine, or pass `--no-engine`".to_owned(),
+            hint: "nothing is known of the run; check the server, or pass `--no-engine`".to_owned(),
         },
     }
 }

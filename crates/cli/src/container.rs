@@ -4,15 +4,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence_container::backend::{Containers, Settings};
+use ringfence_container::keepalive::Wanted;
+use ringfence_container::outputs::Outputs;
+use ringfence_container::spec::{Network, OciRuntime, User};
+use ringfence_container::{Flavor, Surroundings};
+use ringfence_exec::local::NOBODY;
 use ringfence_policy::{Limits, Mount, Network as Reach};
-use ringfence_runtime::container::backend::{Containers, Settings};
-use ringfence_runtime::container::keepalive::Wanted;
-use ringfence_runtime::container::outputs::Outputs;
-use ringfence_runtime::container::spec::{Network, OciRuntime, User};
-use ringfence_runtime::container::{Flavor, Surroundings};
-use ringfence_runtime::kernel::{Fallback, SandboxSettings};
-use ringfence_runtime::local::NOBODY;
-use ringfence_runtime::shell::{Contained, Runner};
+use ringfence_tools::kernel::{Fallback, SandboxSettings};
+use ringfence_tools::shell::{Contained, Runner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
@@ -134,6 +134,7 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
         oci_runtime: oci_runtime(docker.oci_runtime),
         filter: filter(docker.network_enabled).to_owned(),
         hidden: high::hidden(context)?,
+        ledger: trust::ledger(context),
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
         agent: shown(context, "agent"),

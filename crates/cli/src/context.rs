@@ -1,9 +1,9 @@
 //! State shared by all commands: paths, terminal, environment, and the configuration, loaded on demand.
 
 use std::cell::OnceCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_exec::trust::NamedPaths;
 
 use crate::args::GlobalArgs;
 use crate::config::{self, Config, Loaded, Problems, Sources};
@@ -35,6 +35,11 @@ impl Context {
         }
     }
 
+    /// Returns the file of `--config`.
+    pub(crate) fn explicit_config(&self) -> Option<&Path> {
+        self.explicit_config.as_deref()
+    }
+
     /// Returns the effective configuration, which the first call reads and validates.
     ///
     /// # Errors
@@ -43,7 +48,7 @@ impl Context {
         self.loaded().map(|loaded| &loaded.config)
     }
 
-    /// Returns the validated configuration in the types of the runtime.
+    /// Returns the validated configuration in the types of the other crates.
     ///
     /// # Errors
     /// If it cannot be used; reports all problems at once.

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
+use ringfence_exec::backend;
 use ringfence_policy::{ExecutionResult, Outcome};
-use ringfence_runtime::backend;
-use ringfence_runtime::kernel::{ErrorKind, ToolError};
+use ringfence_tools::kernel::{ErrorKind, ToolError};
 use serde_json::json;
 
 use crate::config::{Problem, Problems};
@@ -24,8 +24,12 @@ pub(crate) const BLOCKED: u8 = 126;
 /// The user, or the system, cancelled the request.
 pub(crate) const INTERRUPTED: u8 = 128 + SIGINT;
 
+/// The reader of our output has closed the pipe, as `head` does.
+const UNREAD: u8 = 128 + SIGPIPE;
+
 const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
+const SIGPIPE: u8 = 13;
 
 /// An error message with a hint.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +73,7 @@ impl Failure {
     /// Returns the error for a session without a server.
     pub(crate) fn no_engine_for_sessions() -> Self {
         Self::refused(
-            "sessions live in an engine, and none is running",
+            "sessions live in a server, and none is running",
             "start one with `ringfence serve &`",
         )
         .of(ErrorKind::RuntimeUnavailable)
@@ -193,8 +197,7 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
 /// Prints an error with its hint, and returns the exit status.
 pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
-        // The reader of our output has closed the pipe.
-        return ExitCode::SUCCESS;
+        return ExitCode::from(UNREAD);
     }
     let (status, lines) = explain(error);
     for (_, message, hint) in &lines {

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use ringfence_runtime::artifact::Store;
-use ringfence_runtime::execute::Rules;
-use ringfence_runtime::local::{self, Fence, Log, SessionSettings, Warmth};
-use ringfence_runtime::redact::Redactor;
+use ringfence_exec::artifact::Store;
+use ringfence_exec::execute::Rules;
+use ringfence_exec::local::{self, Fence, Log, SessionSettings, Warmth};
+use ringfence_exec::redact::Redactor;
 
 use crate::context::Context;
 use crate::high;

@@ -23,7 +23,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ringfence_runtime::local::{self as fence, Launcher};
+use ringfence_exec::local::{self as fence, Launcher};
 
 use crate::args::{Cli, Command};
 use crate::backend::Spare;

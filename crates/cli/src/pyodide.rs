@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence_exec::backend::{Backend, Running};
+use ringfence_exec::local::{Connection, Fence, Warmth};
+use ringfence_exec::pyodide::{Pyodide, Settings};
 use ringfence_policy::Request;
-use ringfence_runtime::backend::{Backend, Running};
-use ringfence_runtime::local::{Connection, Fence, Warmth};
-use ringfence_runtime::pyodide::{Pyodide, Settings};
 
 use crate::context::Context;
 use crate::{high, local};

@@ -6,11 +6,12 @@ mod servers;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_runtime::audit::Log;
-use ringfence_runtime::kernel::{Approvals, Caller};
-use ringfence_runtime::local::{Local, Warmth};
-use ringfence_runtime::redact::Redactor;
-use ringfence_runtime::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
+use ringfence_exec::local::{Local, Warmth};
+use ringfence_exec::redact::Redactor;
+use ringfence_policy::shell::quote;
+use ringfence_tools::audit::Log;
+use ringfence_tools::kernel::{Approvals, Caller};
+use ringfence_tools::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -52,6 +53,37 @@ impl Keeper {
             notices: Some(&self.ears.notices),
         }
     }
+}
+
+/// Returns a command of `ringfence skills` for a hint, runnable as it stands: with the directory and the
+/// configuration that this command line named.
+pub(crate) fn command(words: &[&str], named: Option<&Path>, context: &Context) -> String {
+    let mut all = vec!["ringfence".to_owned(), "skills".to_owned()];
+    all.extend(words.iter().map(|&word| word.to_owned()));
+    for (option, path) in [("--skills", named), ("--config", context.explicit_config())] {
+        let path = path.map(|path| path.display().to_string());
+        all.extend(path.into_iter().flat_map(|path| [option.to_owned(), path]));
+    }
+    quote(&all)
+}
+
+/// Returns a problem with files of skills for the person who named their directory. Programs see such texts,
+/// too, so the runtime leaves the directory out.
+pub(crate) fn explained(problem: &str, named: Option<&Path>, context: &Context) -> anyhow::Result<String> {
+    let accept = format!("`{}`", command(&["accept"], named, context));
+    let problem = problem.replace("`ringfence skills accept`", &accept);
+    let configured = context
+        .config()?
+        .skills
+        .path
+        .as_deref()
+        .filter(|_| named.is_none());
+    Ok(match (configured, problem.split_once(": ")) {
+        (Some(directory), Some((file, _))) if directory.join(file).is_file() => {
+            format!("{}/{problem}", directory.display())
+        }
+        _ => problem,
+    })
 }
 
 /// Maximum number of skill processes; each serves one file, or is one server.
@@ -140,7 +172,7 @@ pub(crate) fn skills(
 /// Returns the backend of skill processes.
 fn local(context: &Context) -> anyhow::Result<Local> {
     let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
-    Ok(Local::new(ringfence_runtime::local::Settings {
+    Ok(Local::new(ringfence_exec::local::Settings {
         max_concurrent: MAX_PROCESSES,
         ..settings
     }))

@@ -8,13 +8,11 @@ mod words;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{Access, Mount, Request, Scope, Trusted};
-use ringfence_runtime::interpreter;
-use ringfence_runtime::kernel::ErrorKind;
-use ringfence_runtime::skills::Consent;
-use ringfence_runtime::trust::{
-    self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved,
-};
+use ringfence_exec::interpreter;
+use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
+use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
+use ringfence_tools::kernel::ErrorKind;
+use ringfence_tools::skills::Consent;
 
 use crate::container;
 use crate::context::Context;
@@ -166,17 +164,19 @@ pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Cont
     if trees.is_empty() {
         return Ok(());
     }
-    // One entry for all private workspaces: each start of `ringfence mcp` makes another.
+    // One entry for all private workspaces, since each start of `ringfence mcp` makes another, and one for all
+    // that the configuration gives users.
     let private = context.paths.workspaces();
-    let noted: Vec<&Path> = trees
+    let root = context.parts()?.tools.root.as_ref();
+    let given = root.and_then(|root| std::path::absolute(root.common()).ok());
+    let (shared, own): (Vec<&Path>, Vec<&Path>) = trees
         .iter()
-        .map(|tree| {
-            if tree.starts_with(&private) {
-                &*private
-            } else {
-                tree
-            }
-        })
+        .copied()
+        .partition(|tree| tree.starts_with(&private) || given.as_deref() == Some(*tree));
+    let is_private = |tree: &Path| tree.starts_with(&private);
+    let shared: Vec<&Path> = shared
+        .into_iter()
+        .map(|tree| if is_private(tree) { &*private } else { tree })
         .collect();
     let files = believed(named, context)?;
     let skills = [named.skills, context.config()?.skills.path.as_deref()];
@@ -188,7 +188,8 @@ pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Cont
         .filter(|found| found.exists)
         .try_for_each(|found| consent.give_before(trees, &found.path))
         .and_then(|()| accepted(context).give_before(trees, &files))
-        .and_then(|()| ledger(context).add(&noted));
+        .and_then(|()| ledger(context).add(&own))
+        .and_then(|()| ledger(context).add_shared(&shared));
     stored.map_err(|error| {
         let failure = Failure::refused(
             format!("cannot note where the program may write: {error}"),
@@ -206,7 +207,7 @@ pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> a
     if let Some(directory) = &context.paths.config {
         make_if_open(directory, trees);
     }
-    let mut trusted = configured(named, context)?;
+    let mut trusted = configured(named, trees, context)?;
     for python in [named.python, context.config()?.sandbox.python.as_deref()] {
         let path = context.environment.get("PATH");
         trusted.extend(&python.map_or_else(Trusted::none, |python| interpreter::named(python, path)));
@@ -240,7 +241,7 @@ pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict
     trees.extend(container::of_calls(context)?.opened().map(Path::to_owned));
     let mut servers = Trusted::none();
     for (name, server) in &config.skills.servers {
-        servers.extend(&servers::trusted(name, server, context));
+        servers.extend(&servers::trusted(name, server, &[], context));
     }
     let checked = trees.iter().map(|tree| trust::check_servers(tree, &servers));
     Ok(checked.filter_map(Result::err).collect())
@@ -248,7 +249,7 @@ pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict
 
 /// Creates a directory that a program could otherwise create: a missing path cannot be protected.
 fn make_if_open(directory: &Path, trees: &[&Path]) {
-    let (there, missing) = ringfence_runtime::exposure::nearest(directory);
+    let (there, missing) = ringfence_exec::exposure::nearest(directory);
     if missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &there)) {
         return;
     }
@@ -259,7 +260,7 @@ fn make_if_open(directory: &Path, trees: &[&Path]) {
 
 /// Returns the files and directories that the configuration and the command line name, and those of the
 /// configuration itself.
-fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
+fn configured(named: Named<'_>, trees: &[&Path], context: &Context) -> anyhow::Result<Trusted> {
     let loaded = context.loaded()?;
     let config = &loaded.config;
     let mut paths: Vec<PathBuf> = loaded.files.clone();
@@ -297,7 +298,7 @@ fn configured(named: Named<'_>, context: &Context) -> anyhow::Result<Trusted> {
         ..Trusted::none()
     };
     for (name, server) in &config.skills.servers {
-        trusted.extend(&servers::trusted(name, server, context));
+        trusted.extend(&servers::trusted(name, server, trees, context));
     }
     Ok(without_links(trusted))
 }
@@ -311,7 +312,14 @@ fn without_links(named: Trusted) -> Trusted {
     let ends = |found: &[Resolved]| found.iter().map(|found| found.path.clone()).collect::<Vec<_>>();
     let (paths, installations) = (resolved(named.paths), resolved(named.installations));
     let lookups = resolved(named.lookups);
-    let all = paths.iter().chain(&installations).chain(&lookups);
+    let imported = |imports: &Imports| Some((trust::resolve(&imports.directory).ok()?, imports.clone()));
+    let imports: Vec<(Resolved, Imports)> = named.imports.iter().filter_map(imported).collect();
+    let directories = imports.iter().map(|(found, _)| found);
+    let all = paths
+        .iter()
+        .chain(&installations)
+        .chain(&lookups)
+        .chain(directories);
     let links: Vec<PathBuf> = all.flat_map(|found| found.links.clone()).collect();
     let mut trusted = Trusted {
         paths: links,
@@ -321,6 +329,13 @@ fn without_links(named: Trusted) -> Trusted {
         paths: ends(&paths),
         installations: ends(&installations),
         lookups: ends(&lookups),
+        imports: imports
+            .into_iter()
+            .map(|(found, imports)| Imports {
+                directory: found.path,
+                ..imports
+            })
+            .collect(),
         servers: named.servers,
     });
     trusted
@@ -428,7 +443,8 @@ fn unknown_trees(error: std::io::Error) -> Failure {
 }
 
 /// Sets the trusted paths of a request, if its program can write to the host or its files are delivered
-/// there, and records the directories that it can write.
+/// there, and records the directories that it can write. A session may write to directories that its first
+/// request named.
 ///
 /// # Errors
 /// If the configuration cannot be used, a server on the host has code in one of these directories, or the record
@@ -441,7 +457,7 @@ pub(crate) fn keep(
     let opened: Vec<PathBuf> = trust::trees(request).map(Path::to_owned).collect();
     let opened: Vec<&Path> = opened.iter().map(PathBuf::as_path).collect();
     let all: Vec<&Path> = opened.iter().copied().chain(output).collect();
-    if !all.is_empty() {
+    if !all.is_empty() || request.session.is_some() {
         request.trusted = trusted(named, &all, context)?;
         // First, so that a refused directory is not noted as one that programs could write.
         for tree in &all {

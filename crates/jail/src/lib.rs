@@ -8,7 +8,8 @@
 //! - [`protocol`]: the messages between the server and a launcher, and the specifications in them.
 //! - [`Launcher`]: the server's end; [`init`]: the hook that makes a program its own launcher.
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the launcher's end.
-//! - [`agent`]: the container init, the counterpart of a launcher and its cells.
+//! - [`agent`]: the container init, the counterpart of a launcher and its cells; `mount_point`: its view of the
+//!   container's mounts; [`AttachedMount`]: mounts that the server makes for containers.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
@@ -18,6 +19,7 @@ pub mod probe;
 pub mod protocol;
 pub mod seccomp;
 
+mod attached_mount;
 mod cell;
 mod client;
 mod clock;
@@ -26,10 +28,10 @@ mod flat;
 mod fork;
 mod guest;
 mod hook;
-mod id_mapped;
 mod inspect;
 mod landlock;
 mod launcher;
+mod mount_point;
 mod nest;
 mod pipes;
 mod serve;
@@ -40,10 +42,11 @@ mod template;
 mod zygote;
 
 pub use agent::agent_main;
+pub use attached_mount::AttachedMount;
 pub use client::{Launcher, START_DEADLINE, StartError};
 pub use clock::uptime;
 pub use hook::init;
-pub use id_mapped::IdMappedMount;
 pub use landlock::abi as landlock_abi;
+pub use mount_point::{FileIdentity, MountPoint, Mounted};
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};
 pub use shares::raise_open_files;

@@ -35,5 +35,5 @@ pub use outcome::{
 pub use request::{
     EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, SessionId, UnknownName,
 };
-pub use trusted::{HostServer, Trusted};
+pub use trusted::{HostServer, Imports, Trusted};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

@@ -36,9 +36,19 @@ pub enum ParseMountError {
     /// Not of the form `HOST:GUEST[:ro|rw]`.
     #[error("`{0}` is not a mount; write it like `./data:/data:ro`")]
     Malformed(String),
-    /// The guest path cannot be mounted on.
+    /// The access is neither `ro` nor `rw`.
+    #[error("`{found}` is no access of a mount; write `ro` or `rw`, as in `{mount}:ro`")]
+    Access {
+        /// The text before it.
+        mount: String,
+        found: String,
+    },
+    /// The guest path is relative, the root, or contains `..`.
     #[error("`{0}` cannot be mounted on; use an absolute path below `/` such as `/data`")]
     GuestPath(String),
+    /// The guest path lies in a directory of the fence.
+    #[error("`{0}` cannot be mounted on: the fence has its own {1}; use another path such as `/data`")]
+    Reserved(String, &'static str),
 }
 
 /// Directories of the fence's own layout; a mount there would replace a part of the fence.
@@ -56,9 +66,11 @@ impl Mount {
         let plain = path
             .components()
             .all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
-        let reserved = RESERVED.iter().any(|dir| path.starts_with(dir));
-        if !path.is_absolute() || !plain || path.parent().is_none() || reserved || guest.contains('\0') {
+        if !path.is_absolute() || !plain || path.parent().is_none() || guest.contains('\0') {
             return Err(ParseMountError::GuestPath(guest.to_owned()));
+        }
+        if let Some(dir) = RESERVED.iter().find(|dir| path.starts_with(dir)) {
+            return Err(ParseMountError::Reserved(guest.to_owned(), dir));
         }
         Ok(Self {
             host,
@@ -85,6 +97,13 @@ impl FromStr for Mount {
         let (host, guest) = paths.rsplit_once(':').ok_or_else(malformed)?;
         if host.is_empty() || guest.is_empty() {
             return Err(malformed());
+        }
+        // A third part that is no path was meant as the access.
+        if paths == text && !guest.contains('/') && host.contains(':') {
+            return Err(ParseMountError::Access {
+                mount: host.to_owned(),
+                found: guest.to_owned(),
+            });
         }
         Self::new(PathBuf::from(host), guest, access)
     }
@@ -117,6 +136,26 @@ mod tests {
                 (mount.host.as_path(), mount.guest(), mount.access),
                 (Path::new("./d"), Path::new("/data"), access)
             );
+        }
+    }
+
+    #[test]
+    fn errors_name_the_wrong_part() {
+        for (text, words) in [
+            (
+                "d:/data:rx",
+                "`rx` is no access of a mount; write `ro` or `rw`, as in `d:/data:ro`",
+            ),
+            ("x:y:rx", "`rx` is no access of a mount"),
+            ("d:rel", "`rel` cannot be mounted on; use an absolute path"),
+            ("d:/data/../x", "use an absolute path"),
+            (
+                "d:/usr/lib",
+                "`/usr/lib` cannot be mounted on: the fence has its own /usr",
+            ),
+        ] {
+            let error = text.parse::<Mount>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
         }
     }
 

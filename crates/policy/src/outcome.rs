@@ -83,9 +83,20 @@ pub struct Meta {
     /// The session it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionFacts>,
+    /// Number of processes and threads that could not start at the limit; 0 if nothing counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failed_forks: u64,
     /// Warnings for the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Remedies, if the program failed for a known cause.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hints: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Egress attempts of a program.
@@ -138,7 +149,9 @@ impl Meta {
             output_incomplete: false,
             egress: None,
             session: None,
+            failed_forks: 0,
             warnings: Vec::new(),
+            hints: Vec::new(),
         }
     }
 }

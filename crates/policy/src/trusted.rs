@@ -16,8 +16,22 @@ pub struct Trusted {
     pub installations: Vec<PathBuf>,
     /// Directories in which programs are looked up. One that contains the writable tree is ignored.
     pub lookups: Vec<PathBuf>,
+    /// Directories that MCP servers in a fence import code from: protected as a whole. A request whose program
+    /// may write in one is refused.
+    pub imports: Vec<Imports>,
     /// MCP servers that run without a fence. A request whose program may write to their code is refused.
     pub servers: Vec<HostServer>,
+}
+
+/// A directory that an MCP server in a fence imports code from.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Imports {
+    /// Name of the server in the configuration.
+    pub server: String,
+    pub directory: PathBuf,
+    /// Directories in it that the server itself may write.
+    pub data: Vec<PathBuf>,
 }
 
 /// An MCP server that runs without a fence.
@@ -33,6 +47,8 @@ pub struct HostServer {
     pub entries: Vec<PathBuf>,
     /// Directories and files that the user declared to be data.
     pub data: Vec<PathBuf>,
+    /// A directory or file that could not be searched for paths that its code leads to. They may lie anywhere.
+    pub unsearched: Option<PathBuf>,
 }
 
 impl Trusted {
@@ -42,6 +58,7 @@ impl Trusted {
             paths: Vec::new(),
             installations: Vec::new(),
             lookups: Vec::new(),
+            imports: Vec::new(),
             servers: Vec::new(),
         }
     }
@@ -58,6 +75,9 @@ impl Trusted {
             all.sort();
             all.dedup();
         }
+        self.imports.extend_from_slice(&other.imports);
+        self.imports.sort();
+        self.imports.dedup();
         self.servers.extend_from_slice(&other.servers);
         self.servers.sort();
         self.servers.dedup();

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use ringfence_exec::local::{Chunk, Connection, SessionInfo, Stream};
 use ringfence_policy::ExecutionResult;
-use ringfence_runtime::local::{Chunk, Connection, SessionInfo, Stream};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -24,16 +24,16 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server's configuration differs from this client's. Returns the untouched connection.
-    #[error("the engine is set up otherwise")]
+    #[error("the server is set up otherwise")]
     Declined(Connection),
     /// The server refused the request.
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// The connection broke; the outcome of the run is unknown.
-    #[error("the connection to the engine broke")]
+    #[error("the connection to the server broke")]
     Broken(#[source] io::Error),
     /// The response cannot be parsed.
-    #[error("the engine's answer cannot be read")]
+    #[error("the server's answer cannot be read")]
     Answer(#[source] serde_json::Error),
 }
 

@@ -1,7 +1,7 @@
 //! Serves the web console, where a person answers approval requests and views runs.
 //!
 //! `docs/protocol/console.md` specifies its paths. Text from agents is split here, once, into visible and
-//! invisible parts ([`words`]); the page inserts these parts as text and decides nothing.
+//! invisible parts (`words`); the page inserts these parts as text and decides nothing.
 
 mod approvals;
 mod events;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use ringfence_runtime::approval::Service;
+use ringfence_tools::approval::Service;
 
 use crate::http::{self, Keys, NoRandom};
 use crate::wire::ConsoleAccess;

@@ -1,4 +1,4 @@
-//! The server's interfaces to the runtime: its socket, HTTP, MCP and gateways.
+//! The server's interfaces: its socket, HTTP, MCP and gateways.
 //!
 //! - [`frame`]: frames of the socket.
 //! - [`wire`]: their payloads.

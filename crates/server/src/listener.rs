@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_container::Sandboxes;
+use ringfence_container::runner::InContainers as _;
+use ringfence_exec::backend::{Backend, Running};
+use ringfence_exec::bridge::Duct;
+use ringfence_exec::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
+use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{ExecutionResult, Scope, Trusted};
-use ringfence_runtime::backend::{Backend, InContainers as _, Running};
-use ringfence_runtime::bridge::Duct;
-use ringfence_runtime::container::Sandboxes;
-use ringfence_runtime::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
-use ringfence_runtime::pyodide::Pyodide;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -107,7 +108,7 @@ fn console(door: Option<&Door>) -> serde_json::Result<(Kind, Vec<u8>)> {
         },
         None => Refusal {
             reason: Reason::Unavailable,
-            message: "the engine that is running serves no console".to_owned(),
+            message: "the server that is running serves no console".to_owned(),
             hint: "start one with `ringfence serve`, without `engine.console = false`".to_owned(),
         },
     };
@@ -253,8 +254,8 @@ fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
     }
     Err(Refusal {
         reason: Reason::Declined,
-        message: "the engine is set up for another interpreter".to_owned(),
-        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+        message: "the server is set up for another interpreter".to_owned(),
+        hint: "restart the server, or pass `--no-engine`".to_owned(),
     })
 }
 
@@ -270,8 +271,8 @@ fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refu
     }
     Err(Refusal {
         reason: Reason::Declined,
-        message: "the engine is set up for other containers".to_owned(),
-        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+        message: "the server is set up for other containers".to_owned(),
+        hint: "restart the server, or pass `--no-engine`".to_owned(),
     })
 }
 
@@ -282,8 +283,8 @@ fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
     }
     Err(Refusal {
         reason: Reason::Declined,
-        message: "the engine is set up for another Pyodide".to_owned(),
-        hint: "restart the engine, or pass `--no-engine`".to_owned(),
+        message: "the server is set up for another Pyodide".to_owned(),
+        hint: "restart the server, or pass `--no-engine`".to_owned(),
     })
 }
 

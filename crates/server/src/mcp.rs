@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_runtime::kernel::Kernel;
+use ringfence_tools::kernel::Kernel;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -54,6 +54,8 @@ pub struct Settings {
     pub wishes: Option<mpsc::Sender<Wish>>,
     /// Permission to ask the client's user for approval.
     pub elicitation: Elicitation,
+    /// Channel for messages about questions that wait, to the person at this machine.
+    pub notes: mpsc::Sender<String>,
 }
 
 /// Permission to ask the client's user for approval.

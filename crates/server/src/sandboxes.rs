@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use ringfence_container::{RunError, RunResult, Sandboxes};
+use ringfence_exec::backend;
 use ringfence_policy::{Bytes, Scope, Timeout};
-use ringfence_runtime::backend;
-use ringfence_runtime::container::{RunError, RunResult, Sandboxes};
 
 use crate::frame::Kind;
 use crate::wire::{Ran, Refusal, SandboxAction, SandboxAnswer, SandboxRequest};

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ringfence_container::Flavor;
+use ringfence_container::keepalive::Wanted;
+use ringfence_container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
+use ringfence_exec::backend;
+use ringfence_exec::local::{self, Fence};
 use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request,
     Scope, SessionId, Timeout, Trusted,
 };
-use ringfence_runtime::backend;
-use ringfence_runtime::container::Flavor;
-use ringfence_runtime::container::keepalive::Wanted;
-use ringfence_runtime::container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
-use ringfence_runtime::local::{self, Fence};
 use serde::{Deserialize, Serialize};
 
 /// A request to run code.
@@ -109,7 +109,7 @@ pub struct InContainer {
 }
 
 /// A request about the sessions of a scope. The response is a list of
-/// [`ringfence_runtime::local::SessionInfo`].
+/// [`ringfence_exec::local::SessionInfo`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SessionRequest {

@@ -15,7 +15,13 @@ const RECORD: &str = "docs/decisions/074-named-paths.md";
 const HEADER: &str = "| files |";
 
 /// Crates that are given host paths. The jail is given paths without links.
-const CRATES: &[&str] = &["crates/cli/src/", "crates/runtime/src/", "crates/server/src/"];
+const CRATES: &[&str] = &[
+    "crates/cli/src/",
+    "crates/container/src/",
+    "crates/exec/src/",
+    "crates/server/src/",
+    "crates/tools/src/",
+];
 
 /// Calls that follow links without asking who made them.
 const OPENS: &[&str] = &[

@@ -27,7 +27,7 @@ const IMPURE: &[&str] = &[
 
 /// The portable backend: its programs run without features of the operating system, apart from the fence
 /// around them.
-const PORTABLE: &str = "crates/runtime/src/pyodide/";
+const PORTABLE: &str = "crates/exec/src/pyodide/";
 
 /// Words that open a question where a doc comment names a thing or an act (`STYLE.md`).
 const QUESTION_WORDS: &[&str] = &[
@@ -228,7 +228,7 @@ mod tests {
             "Instant",
         );
         check_one(
-            "crates/runtime/src/pyodide/a.rs",
+            "crates/exec/src/pyodide/a.rs",
             "//! A.\nuse std::os::fd::OwnedFd;\n",
             "std::os is not everywhere",
         );
@@ -256,7 +256,7 @@ mod tests {
                 "//! A.\nuse std::{fmt, time::Duration};\n",
             ),
             (
-                "crates/runtime/src/pyodide/a.rs",
+                "crates/exec/src/pyodide/a.rs",
                 "//! A.\n#[cfg(test)]\nmod tests {\n    use std::os::unix::fs::symlink;\n}\n",
             ),
             (

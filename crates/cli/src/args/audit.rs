@@ -1,7 +1,7 @@
 //! The arguments of `ringfence audit`.
 
 use clap::Subcommand;
-use ringfence_runtime::audit::Link;
+use ringfence_tools::audit::Link;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

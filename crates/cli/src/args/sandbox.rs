@@ -8,7 +8,7 @@ use super::setup::EngineArg;
 use crate::config::values::OciRuntime;
 
 pub(super) const EXAMPLES: &str = "\
-Sandboxes live in the engine: start one with `ringfence serve &`.
+Sandboxes live in the server: start one with `ringfence serve &`.
 
 Examples:
   ringfence sandbox create --name build --template code-executor

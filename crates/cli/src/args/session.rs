@@ -6,7 +6,7 @@ use ringfence_policy::{Bytes, Cpus, Pids, SessionId};
 use super::scoped::ScopedOptions;
 
 pub(super) const EXAMPLES: &str = "\
-Sessions live in the engine: start one with `ringfence serve &`.
+Sessions live in the server: start one with `ringfence serve &`.
 
 Examples:
   ringfence run --session data -c 'import math; x = 2'    the first use makes the session

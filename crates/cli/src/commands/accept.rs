@@ -12,6 +12,17 @@ pub(crate) fn run(args: &AcceptArgs, context: &Context) -> anyhow::Result<ExitCo
     let accepted = trust::accepted(context);
     for file in &args.files {
         let path = trust::find(file)?.path;
+        if !path.is_file() {
+            let found = if path.exists() { "something else" } else { "none" };
+            return Err(Failure::usage(
+                format!(
+                    "cannot accept {}: expected a regular file, found {found}",
+                    path.display()
+                ),
+                "name an existing file of at most 1 MiB",
+            )
+            .into());
+        }
         accepted.give(std::slice::from_ref(&path)).map_err(|error| {
             Failure::refused(
                 format!("cannot accept {}: {error}", path.display()),

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_runtime::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
 use ringfence_server::gateway::{decidable, framed, remaining};
+use ringfence_tools::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
+use ringfence_tools::kernel::ErrorKind;
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
@@ -101,10 +102,11 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     let found: Vec<&Request> = waiting.iter().filter(fits).collect();
     match found[..] {
         [only] => Ok(only.clone()),
-        [] => Err(Failure::usage(
+        [] => Err(Failure::refused(
             format!("no question that waits has the id `{beginning}`"),
             "`ringfence approvals ls` lists them",
         )
+        .of(ErrorKind::NotFound)
         .into()),
         _ => Err(Failure::usage(
             format!("{} questions that wait begin with `{beginning}`", found.len()),
@@ -128,7 +130,7 @@ fn shown(request: &Request) -> String {
         State::Consumed => by("approved", request),
         State::Rejected => by("denied", request),
         State::Expired => "expired".to_owned(),
-        State::Abandoned => "taken back".to_owned(),
+        State::Abandoned => "cancelled".to_owned(),
     };
     let kind = match &request.kind {
         Kind::Command { risk: Some(risk), .. } => format!("command, risk {risk}"),

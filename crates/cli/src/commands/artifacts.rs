@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ringfence_runtime::artifact::{Entry, Error, Store};
+use ringfence_exec::artifact::{Entry, Error, Store};
+use ringfence_tools::kernel::ErrorKind;
 use serde_json::Value;
 
 use crate::args::ArtifactsCommand;
@@ -32,7 +33,8 @@ fn show(store: &Store, name: &str) -> anyhow::Result<String> {
     store.show(name).map_err(|error| match error {
         Error::Name(_) | Error::NotFound(_) => {
             let hint = "`ringfence artifacts ls` lists the stored runs";
-            Failure::usage(format!("no stored run is called `{name}`"), hint).into()
+            let failure = Failure::refused(format!("no stored run is called `{name}`"), hint);
+            failure.of(ErrorKind::NotFound).into()
         }
         Error::Ambiguous { count, .. } => Failure::usage(
             format!("{count} stored runs begin with `{name}`"),

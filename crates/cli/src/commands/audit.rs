@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringfence_runtime::audit::{self, Error, Follow, Link, Verified};
+use ringfence_tools::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
 use crate::args::AuditCommand;
@@ -94,7 +94,12 @@ fn summary(verified: &Verified) -> String {
         return "intact: no records\n".to_owned();
     };
     let (records, files, last) = (verified.records, verified.files, head.sequence);
-    let mut text = format!("intact: {records} records, {first} to {last}, in {files} files\n");
+    let plural = |one: bool| if one { "" } else { "s" };
+    let mut text = format!(
+        "intact: {records} record{}, {first} to {last}, in {files} file{}\n",
+        plural(records == 1),
+        plural(files == 1)
+    );
     if let (2.., Some(at)) = (first, &verified.removed_at) {
         let gone = first - 1;
         text.push_str(&format!(

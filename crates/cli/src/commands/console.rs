@@ -5,11 +5,11 @@ use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use ringfence_runtime::approval::Service;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::{Console, Door, Sources};
 use ringfence_server::http::{Keys, Listener, NoRandom};
 use ringfence_server::wire::ConsoleAccess;
+use ringfence_tools::approval::Service;
 use serde_json::json;
 
 use crate::args::ConsoleArgs;
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &ConsoleArgs, context: &Context) -> anyhow::Result<ExitC
 /// Requests access over the server's socket, which no other user can own.
 async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
     let none = || {
-        let what = "the console is the engine's, and none is running";
+        let what = "the console is the server's, and none is running";
         Failure::refused(
             what,
             "start one with `ringfence serve`, without `engine.console = false`",
@@ -52,7 +52,7 @@ async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
         Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
-            "check the engine, and that it has this version",
+            "check the server, and that it has this version",
         ),
     })
 }

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfence_container::pins::Pins;
+use ringfence_exec::local::{self as local_runs, Local, Log, Warmth};
+use ringfence_exec::probe::{self, Layer, Report, Situation, Status};
+use ringfence_exec::pyodide::{Settings, install};
 use ringfence_policy::{Scope, Trusted};
-use ringfence_runtime::container::pins::Pins;
-use ringfence_runtime::local::{self as local_runs, Local, Log, Warmth};
-use ringfence_runtime::probe::{self, Layer, Report, Situation, Status};
-use ringfence_runtime::pyodide::{Settings, install};
 
 use crate::args::DoctorArgs;
 use crate::config::values::ServerFence;
@@ -28,7 +28,9 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let surroundings = container::surroundings(context);
     let pins = Pins::read(&container::pins(context))
         .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
-    let mut report = runtime.block_on(probe::examine(&settings, &surroundings, (&image, &pins)));
+    let mut report = runtime.block_on(probe::examine(&settings));
+    let engines = ringfence_container::probe::layers(&surroundings, (&image, &pins));
+    report.layers.extend(runtime.block_on(engines));
     report.layers.extend(runtime.block_on(preload_layer(settings)));
     let pyodide = pyodide::settings(0, context)?;
     report.layers.push(pyodide_layer(&pyodide));

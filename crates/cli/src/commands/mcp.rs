@@ -7,25 +7,29 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_container::Containers;
+use ringfence_exec::local::{Local, Warmth};
+use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{Scope, SessionId, Trusted};
-use ringfence_runtime::container::Containers;
-use ringfence_runtime::kernel::Kernel;
-use ringfence_runtime::local::{Local, Warmth};
-use ringfence_runtime::pyodide::Pyodide;
-use ringfence_runtime::skills::Skills;
-use ringfence_runtime::workspaces::Workspaces;
 use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
+use ringfence_tools::kernel::Kernel;
+use ringfence_tools::skills::Skills;
+use ringfence_tools::workspaces::Workspaces;
 use tokio::sync::mpsc;
 
 use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
+use crate::ui::Ui;
 use crate::{container, high, kernel, local, pyodide, skills};
 use private::Private;
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
+
+/// Maximum number of messages to the user that are not printed yet.
+const MAX_NOTES: usize = 16;
 
 /// Maximum number of yields while waiting for other tasks to release the backend.
 const MAX_YIELDS: usize = 1000;
@@ -107,6 +111,7 @@ impl Server<'_> {
     /// Serves the client until it disconnects or we are interrupted, then cleans up.
     async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
         let (wishes, wished) = mpsc::channel(1);
+        let (notes, noted) = mpsc::channel(MAX_NOTES);
         let trusted = kernel.trusted().clone();
         let settings = Settings {
             scope: self.scope.clone(),
@@ -117,18 +122,19 @@ impl Server<'_> {
                 true => Elicitation::Allowed,
                 false => Elicitation::Off,
             },
+            notes,
         };
         let (reader, writer) = mcp::stdio_pipes();
         tokio::select! {
             () = mcp::serve(settings, reader, writer, interrupted()) => {}
             () = self.attend(wished, &trusted) => {}
+            () = print(noted, self.context.ui) => {}
         }
         self.containers.close().await;
         if let Some(skills) = self.skills {
             skills.close().await;
         }
-        let refused =
-            |error: ringfence_runtime::local::Error| Failure::refused(error.explain(), error.hint());
+        let refused = |error: ringfence_exec::local::Error| Failure::refused(error.explain(), error.hint());
         if let Some(pyodide) = alone(self.pyodide).await {
             pyodide.close().await.map_err(refused)?;
         }
@@ -184,6 +190,14 @@ impl Server<'_> {
             self.context.ui.hint(error.hint());
         }
     }
+}
+
+/// Prints messages to the user, who reads our standard error or the client's log of it. Never returns.
+async fn print(mut noted: mpsc::Receiver<String>, ui: Ui) {
+    while let Some(note) = noted.recv().await {
+        ui.note(&note);
+    }
+    std::future::pending().await
 }
 
 /// Returns the backend, once the tasks of the last messages have released it.

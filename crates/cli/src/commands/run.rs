@@ -2,18 +2,19 @@
 
 mod report;
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ringfence_policy::{ExecutionResult, RuntimeKind};
-use ringfence_runtime::backend::{Backend, Error, InContainers as _};
-use ringfence_runtime::container::Flavor;
-use ringfence_runtime::execute::{Order, execute};
-use ringfence_runtime::kernel::{Caller, Surface, place};
-use ringfence_runtime::local::{Chunk, Connection, Warmth};
-use ringfence_runtime::skills::{Gatekeeper, Skills, bridged};
+use ringfence_container::Flavor;
+use ringfence_container::runner::InContainers as _;
+use ringfence_exec::backend::{Backend, Error};
+use ringfence_exec::execute::{Order, execute};
+use ringfence_exec::local::{Chunk, Connection, Warmth};
+use ringfence_policy::{Cpus, ExecutionResult, RuntimeKind};
+use ringfence_tools::kernel::{Caller, Surface, place};
+use ringfence_tools::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
@@ -30,14 +31,7 @@ const IN_FLIGHT: usize = 16;
 
 pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
     let plan = high::plan(args, context)?;
-    if plan.fence == high::Fence::Unfenced {
-        context
-            .ui
-            .warn("running unfenced: the program can do everything that you can do");
-    }
-    if Flavor::of(plan.runtime).is_some() || plan.runtime == RuntimeKind::Pyodide {
-        context.tell_passed_over()?;
-    }
+    announce(&plan, context)?;
     let rules = local::rules(&plan.settings, context);
     let socket = match plan.engine {
         Engine::Use => context.paths.socket_if_ours(),
@@ -69,6 +63,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
         output_directory: plan.output_dir.clone(),
     };
     let (bridge, person) = Bridge::of(&plan, context)?.unzip();
+    let (output, printer) = printer(plan.report);
     let places = (&*backend, &containers, &*in_pyodide);
     let executing = execute(&rules, &order, async |order: &Order| {
         let running = async |connection| run_at(order, places, connection).await;
@@ -76,9 +71,9 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
             Some(bridge) => {
                 let gatekeeper = Gatekeeper::new(&bridge.skills, bridge.keeper.visitor(&bridge.caller));
                 let running = async |connection| bridged(&gatekeeper, connection, running).await;
-                attend(&plan, running).await
+                attend(&plan, output, running).await
             }
-            None => attend(&plan, running).await,
+            None => attend(&plan, output, running).await,
         }
     });
     let result = runtime.block_on(attended(person, context.ui, executing));
@@ -95,10 +90,24 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
     // A thread may still block on input that never comes.
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
-    result.meta.warnings.extend(instead);
+    printed(printer)?;
+    complete_warnings(&mut result, (args, instead), context)?;
     let claims_limits = args.memory.is_some() || args.cpus.is_some();
     let delivered = plan.output_dir.is_some();
     report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
+}
+
+/// Prints the warnings that must be seen before the program runs.
+fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
+    if plan.fence == high::Fence::Unfenced {
+        context
+            .ui
+            .warn("running unfenced: the program can do everything that you can do");
+    }
+    if Flavor::of(plan.runtime).is_some() || plan.runtime == RuntimeKind::Pyodide {
+        context.tell_passed_over()?;
+    }
+    Ok(())
 }
 
 /// The skills bridge of a run.
@@ -161,14 +170,10 @@ async fn run_at(
 /// Calls `run` with a connection to our own streams.
 async fn attend(
     plan: &RunPlan,
+    output: Option<mpsc::Sender<Chunk>>,
     run: impl AsyncFnOnce(Connection) -> Result<ExecutionResult, Error>,
 ) -> Result<ExecutionResult, Error> {
     let (cancel, cancelled) = watch::channel(false);
-    let (output, printer) = match plan.report {
-        Report::Json => (None, None),
-        Report::Stream => piped(report::print_chunks),
-        Report::JsonLines => piped(report::print_events),
-    };
     let watched = output.clone();
     let connection = Connection {
         stdin: stdin_of(&plan.stdin),
@@ -178,24 +183,100 @@ async fn attend(
     };
     let running = run(connection);
     tokio::pin!(running);
-    let result = tokio::select! {
+    tokio::select! {
         result = &mut running => result,
         () = given_up(watched) => {
             cancel.send_replace(true);
             running.await
         }
-    };
-    if let Some(printer) = printer {
-        // It ends with the last chunk; if it could not print, its reader was gone.
-        let _ = printer.join();
     }
-    result
 }
 
+/// Adds what only the command line knows to the warnings of a result.
+fn complete_warnings(
+    result: &mut ExecutionResult,
+    (args, instead): (&RunArgs, Option<String>),
+    context: &Context,
+) -> anyhow::Result<()> {
+    if let Some(directory) = args.skills.as_deref() {
+        for warning in &mut result.meta.warnings {
+            *warning = skills::explained(warning, Some(directory), context)?;
+        }
+    }
+    let limits = limits_of_session(args, result);
+    result.meta.warnings.extend(instead.into_iter().chain(limits));
+    Ok(())
+}
+
+/// A thread that prints a program's output; it ends with the last chunk, or at the first that it cannot print.
+type Printer = JoinHandle<io::Result<()>>;
+
 /// Returns a channel for output, and the thread that prints it.
-fn piped(print: fn(mpsc::Receiver<Chunk>)) -> (Option<mpsc::Sender<Chunk>>, Option<JoinHandle<()>>) {
+fn printer(report: Report) -> (Option<mpsc::Sender<Chunk>>, Option<Printer>) {
+    let print = match report {
+        Report::Json => return (None, None),
+        Report::Stream => report::print_chunks,
+        Report::JsonLines => report::print_events,
+    };
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     (Some(sender), Some(std::thread::spawn(move || print(receiver))))
+}
+
+/// Waits until the output is printed.
+///
+/// # Errors
+/// If it could not be printed.
+fn printed(printer: Option<Printer>) -> anyhow::Result<()> {
+    let Some(Ok(Err(error))) = printer.map(JoinHandle::join) else {
+        return Ok(());
+    };
+    Err(match error.kind() {
+        // `exit::report` handles it quietly.
+        io::ErrorKind::BrokenPipe => error.into(),
+        _ => Failure::refused(
+            format!("cannot write the program's output: {error}; the program was killed"),
+            "make room where the output goes, or send it elsewhere",
+        )
+        .into(),
+    })
+}
+
+/// Returns a warning about limits that a session had before this run asked for others.
+fn limits_of_session(args: &RunArgs, result: &ExecutionResult) -> Option<String> {
+    let id = args.session.as_ref()?;
+    let held = &result.meta.resource_limits;
+    let differs = |asked: Option<u64>, held: Option<u64>| {
+        asked.is_some_and(|asked| held.is_some_and(|held| held != asked))
+    };
+    let cpus = (args.cpus.map(Cpus::get), held.cpus);
+    let ignored: Vec<&str> = [
+        (
+            "--memory",
+            differs(args.memory.map(|memory| memory.0), held.memory_bytes),
+        ),
+        (
+            "--cpus",
+            matches!(cpus, (Some(asked), Some(held)) if asked != held),
+        ),
+        (
+            "--pids",
+            differs(args.pids.map(|pids| pids.get().into()), held.pids.map(u64::from)),
+        ),
+        (
+            "--disk",
+            differs(args.disk.map(|disk| disk.0), Some(held.disk_bytes)),
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(option, differs)| differs.then_some(option))
+    .collect();
+    (!ignored.is_empty()).then(|| {
+        format!(
+            "the session `{id}` keeps the limits that it was created with: {} had no effect; `meta.resource_limits` has those in \
+             force",
+            ignored.join(" and ")
+        )
+    })
 }
 
 /// Resolves when the run is cancelled: by a signal, or because the reader of our output has closed the pipe,

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
+use ringfence_container::runtime::Id;
+use ringfence_container::sandboxes::{NewSandbox, Printed, SandboxInfo};
+use ringfence_container::spec::Name;
+use ringfence_container::{self as engines, ContainerRuntime, Flavor, Use};
 use ringfence_policy::Limits;
-use ringfence_runtime::container::runtime::Id;
-use ringfence_runtime::container::sandboxes::{NewSandbox, Printed, SandboxInfo};
-use ringfence_runtime::container::spec::Name;
-use ringfence_runtime::container::{self as engines, ContainerRuntime, Flavor, Use};
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
@@ -223,7 +223,7 @@ async fn find(
     let found = all.iter().find(|sandbox| sandbox.name == name.as_str());
     let found = found.ok_or_else(|| {
         Failure::refused(
-            format!("there is no sandbox `{name}` in the engine"),
+            format!("there is no sandbox `{name}` in the server"),
             "`ringfence sandbox ls` shows which there are",
         )
     })?;
@@ -273,7 +273,7 @@ async fn ask(
         Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
-            "check the engine; `ringfence sandbox ls` shows which sandboxes there are",
+            "check the server; `ringfence sandbox ls` shows which sandboxes there are",
         ),
     })
 }
@@ -282,13 +282,13 @@ async fn ask(
 /// end it at its time limit.
 fn no_engine() -> Failure {
     Failure::refused(
-        "sandboxes live in an engine, and none is running",
+        "sandboxes live in a server, and none is running",
         "start one with `ringfence serve &`",
     )
 }
 
 fn nonsense() -> Failure {
-    Failure::refused("the engine's answer makes no sense", "check the engine")
+    Failure::refused("the server's answer makes no sense", "check the server")
 }
 
 fn print(all: &[SandboxInfo], options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {

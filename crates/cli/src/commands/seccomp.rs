@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringfence_runtime::{UnknownFilter, filter_document};
+use ringfence_exec::{UnknownFilter, filter_document};
 
 use crate::args::{Arch, SeccompCommand};
 use crate::context::Context;

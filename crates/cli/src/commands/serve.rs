@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ringfence_container::Sandboxes;
+use ringfence_exec::local::{Local, Warmth};
 use ringfence_policy::{Scope, Trusted};
-use ringfence_runtime::container::Sandboxes;
-use ringfence_runtime::local::{Local, Warmth};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Places};
 use tokio::signal::unix::{SignalKind, signal};
@@ -131,7 +131,7 @@ fn lock(state: &Path) -> anyhow::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Failure::refused(
-            format!("an engine is already running for {}", state.display()),
+            format!("a server is already running for {}", state.display()),
             "use that one, stop it, or set XDG_STATE_HOME to another directory",
         )
         .into()),

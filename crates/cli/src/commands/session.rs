@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use ringfence_exec::local::SessionInfo;
 use ringfence_policy::Limits;
-use ringfence_runtime::local::SessionInfo;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
@@ -61,7 +61,7 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
         Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
-            "check the engine; `ringfence session ls` shows which sessions there are",
+            "check the server; `ringfence session ls` shows which sessions there are",
         ),
     })
 }

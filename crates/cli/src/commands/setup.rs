@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use ringfence_runtime::container::image::{self, SetupError};
-use ringfence_runtime::container::pins::Pins;
-use ringfence_runtime::container::spec::Image;
-use ringfence_runtime::container::{ContainerRuntime, Flavor};
-use ringfence_runtime::pyodide::install::{install, install_wheels};
+use ringfence_container::image::{self, SetupError};
+use ringfence_container::pins::Pins;
+use ringfence_container::spec::Image;
+use ringfence_container::{ContainerRuntime, Flavor};
+use ringfence_exec::pyodide::install::{install, install_wheels};
 
 use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 use crate::commands::sandbox::flavor;

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
+use ringfence_exec::bridge::Call;
 use ringfence_policy::Scope;
-use ringfence_runtime::bridge::Call;
-use ringfence_runtime::kernel::{Caller, Surface};
-use ringfence_runtime::skills::{Fault, Function, Gatekeeper, Policy, Table, path_of};
+use ringfence_tools::kernel::{Caller, ErrorKind, Surface};
+use ringfence_tools::skills::{Fault, Function, Gatekeeper, Policy, Table, path_of};
 use serde_json::{Map, Value, json};
 
 use super::tool::read;
@@ -54,7 +54,9 @@ async fn perform(
         SkillsCommand::Ls { words, options } => {
             let table = gatekeeper.table().await;
             for problem in &table.problems {
-                context.ui.warn(problem);
+                context
+                    .ui
+                    .warn(&skills::explained(problem, options.skills.as_deref(), context)?);
             }
             let functions = table.ranked(&words.join(" "));
             if functions.is_empty() {
@@ -65,9 +67,12 @@ async fn perform(
             }
             Ok(listed(&functions, options)?)
         }
-        SkillsCommand::Describe { path, options } => described(gatekeeper.table().await, path, options),
+        SkillsCommand::Describe { path, options } => {
+            described(gatekeeper.table().await, (path, options), context)
+        }
         SkillsCommand::Call(args) => {
-            let called = gatekeeper.call(call(args)?).await.map_err(failed)?;
+            let called = gatekeeper.call(call(args)?).await;
+            let called = called.map_err(|fault| failed(fault, args, context))?;
             Ok(serde_json::to_string_pretty(&called)? + "\n")
         }
         // Handled before, without starting skills.
@@ -134,15 +139,18 @@ fn whole(function: &Function, policy: Policy) -> Value {
     })
 }
 
-fn described(table: &Table, path: &str, options: &SkillsOptions) -> anyhow::Result<String> {
+fn described(
+    table: &Table,
+    (path, options): (&str, &SkillsOptions),
+    context: &Context,
+) -> anyhow::Result<String> {
     let found = table
         .functions()
         .find(|(function, _)| function.path() == path_of(path));
     let (function, policy) = found.ok_or_else(|| {
-        Failure::refused(
-            table.not_found(path),
-            "list the functions with `ringfence skills ls`",
-        )
+        let ls = hinted(&["ls"], options, context);
+        Failure::refused(table.not_found(path), format!("list the functions with `{ls}`"))
+            .of(ErrorKind::NotFound)
     })?;
     Ok(match options.json {
         true => serde_json::to_string_pretty(&whole(function, policy))? + "\n",
@@ -180,16 +188,28 @@ fn call(args: &SkillsCallArgs) -> anyhow::Result<Call> {
     })
 }
 
-fn failed(fault: Fault) -> Failure {
-    let hint = match fault.kind.as_str() {
-        "not_found" => "list the functions with `ringfence skills ls`",
-        "invalid_arguments" => "`ringfence skills describe` says how it is called",
-        "rejected" | "approval_timeout" | "permission_denied" => "you, or your rules, decide about it",
-        _ => "correct the skill, or its manifest",
-    };
-    let told = match fault.kind.as_str() {
-        "not_found" => fault.message,
-        kind => format!("{kind}: {}", fault.message),
-    };
-    Failure::refused(told, hint)
+/// Returns a command for a hint, with the options of this command line.
+fn hinted(words: &[&str], options: &SkillsOptions, context: &Context) -> String {
+    let user = options.user.as_ref().map(|user| ["--user", user.as_str()]);
+    let words: Vec<&str> = words.iter().copied().chain(user.into_iter().flatten()).collect();
+    skills::command(&words, options.skills.as_deref(), context)
+}
+
+fn failed(fault: Fault, args: &SkillsCallArgs, context: &Context) -> Failure {
+    let command = |words: &[&str]| hinted(words, &args.options, context);
+    let told = format!("{}: {}", fault.kind.as_str(), fault.message);
+    match fault.kind.as_str() {
+        "not_found" => {
+            let hint = format!("list the functions with `{}`", command(&["ls"]));
+            Failure::refused(fault.message, hint).of(ErrorKind::NotFound)
+        }
+        "invalid_arguments" => {
+            let describe = command(&["describe", path_of(&args.path)]);
+            Failure::usage(told, format!("`{describe}` says how it is called"))
+        }
+        "rejected" | "approval_timeout" | "permission_denied" => {
+            Failure::refused(told, "you, or your rules, decide about it")
+        }
+        _ => Failure::refused(told, "correct the skill, or its manifest"),
+    }
 }

@@ -4,11 +4,11 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ringfence_exec::local::Warmth;
 use ringfence_policy::Scope;
-use ringfence_runtime::kernel::{
+use ringfence_tools::kernel::{
     Answer, Attention, Caller, Definition, ErrorKind, Kernel, Questions, Surface, ToolError,
 };
-use ringfence_runtime::local::Warmth;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::trust::{Digest, NamedPathError, NamedPaths};
+use ringfence_exec::trust::{Digest, NamedPathError, NamedPaths};
 use serde_json::{Map, Value};
 
 use super::lines::{self, Lines};

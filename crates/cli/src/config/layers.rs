@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::trust::{Digest, NamedPaths};
+use ringfence_exec::trust::{Digest, NamedPaths};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

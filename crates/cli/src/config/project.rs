@@ -102,8 +102,9 @@ fn permission(key: &str, value: &Value, present: &Value) -> Option<&'static str>
             value.as_u64() >= present.as_u64(),
             "it would let a model wave through what you want to be asked about",
         ),
-        // A quantity: time to decide.
-        "hostExecution.preValidation.timeoutMs" | "hostExecution.askTimeoutMin" => return None,
+        "hostExecution.askTimeoutMin" | "permissions.tool_limits.ask_timeout_secs" => (false, PATIENCE),
+        // A quantity: without the model's answer a person is asked.
+        "hostExecution.preValidation.timeoutMs" => return None,
         "egress.inject" => (false, "it would choose where your credentials are sent"),
         "egress.ca_file" => (false, "it would let others pose as the hosts that you reach"),
         "permissions.tool_limits.max_output_bytes" => (is_kept(value, present), KEPT),
@@ -174,6 +175,9 @@ fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static 
 /// Another image of this machine may hold data that the project may not see.
 const IMAGE: &str = "it would choose what your containers are made of";
 
+/// A question that stays longer holds its place among all that wait; one that ends at once nobody sees.
+const PATIENCE: &str = "it would decide how long you have to answer";
+
 /// The engine's default may be gVisor.
 const OCI_RUNTIME: &str =
     "it would choose what makes containers, and only gVisor is never less than what you have";
@@ -216,10 +220,9 @@ fn skill(key: &str, value: &Value, present: &Value) -> Option<&'static str> {
             false,
             "it names programs that are started, and servers that are asked, in your name",
         ),
+        "skills.ask_timeout" => (false, PATIENCE),
         // Quantities.
-        "skills.call_timeout" | "skills.ask_timeout" | "skills.start_timeout" | "skills.memory" => {
-            return None;
-        }
+        "skills.call_timeout" | "skills.start_timeout" | "skills.memory" => return None,
         "skills.sandbox.timeout_seconds" | "skills.sandbox.memory_limit_mb" => return None,
         "skills.sandbox.pool_size" => return None,
         "skills.sandbox.enabled" => (value == true, "it would run programs with less of the fence"),
@@ -428,6 +431,17 @@ mod tests {
         assert!(allowed(at_limit, json!("ask")));
         assert!(allowed_over(json!("ask"), at_limit, json!("deny")));
         assert!(!allowed_over(json!("ask"), at_limit, json!("extend")));
+        // Neither longer nor shorter than the person wants.
+        for key in [
+            "hostExecution.askTimeoutMin",
+            "skills.ask_timeout",
+            "permissions.tool_limits.ask_timeout_secs",
+        ] {
+            for other in [json!("1ms"), json!("24h")] {
+                let passed = verdict(&path(key), &other, &json!("5m"));
+                assert_eq!(passed, Verdict::PassedOver(PATIENCE), "{key}");
+            }
+        }
     }
 
     #[test]

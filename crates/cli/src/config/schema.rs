@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use ringfence_exec::artifact::{Keep, StorePolicy};
 use ringfence_policy::{Bytes, Cpus, Limits, Pids, RuntimeKind, Timeout};
-use ringfence_runtime::artifact::{Keep, StorePolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -278,7 +278,7 @@ impl Default for Filesystem {
         Self {
             user_scope: values::UserScope::None,
             user_root: "data/users/{user_id}".to_owned(),
-            protected: values::texts(ringfence_runtime::files::PROTECTED),
+            protected: values::texts(ringfence_exec::protected::PROTECTED),
         }
     }
 }
@@ -560,7 +560,7 @@ impl Default for SkillSandbox {
             timeout_seconds: Timeout::seconds(5),
             memory_limit_mb: 128,
             deno_path: PathBuf::from("deno"),
-            blocked_imports: values::texts(ringfence_runtime::imports::PYODIDE_BLOCKLIST),
+            blocked_imports: values::texts(ringfence_exec::imports::PYODIDE_BLOCKLIST),
             directory: None,
             packages: None,
             pool_size: 1,

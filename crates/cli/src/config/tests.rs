@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_exec::trust::NamedPaths;
 use serde_json::{Value, json};
 
 use super::layers::{Loaded, Sources, load};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_runtime::audit::Error;
+use ringfence_tools::audit::Error;
 
 use crate::config::{Config, Problems};
 use crate::context::Context;

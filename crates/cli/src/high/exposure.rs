@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::exposure::{Hidden, nearest, whole};
-use ringfence_runtime::trust::{Resolved, resolve as resolved};
+use ringfence_exec::exposure::{Hidden, nearest, whole};
+use ringfence_exec::trust::{Resolved, resolve as resolved};
 
 use crate::exit::Failure;
 use crate::paths::Paths;

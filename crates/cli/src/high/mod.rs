@@ -3,19 +3,20 @@
 pub(crate) mod audit;
 pub(crate) mod egress;
 mod exposure;
+mod options;
 mod source;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_policy::{Bytes, EnvName, Language, Limits, Mount, Request, RuntimeKind, Scope, Trusted};
-use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
-use ringfence_runtime::container::Flavor;
-use ringfence_runtime::exposure::Hidden;
-use ringfence_runtime::kernel::{ErrorKind, ToolError};
-use ringfence_runtime::local::check_output_directory;
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_container::Flavor;
+use ringfence_exec::artifact::{Keep, Store, StorePolicy};
+use ringfence_exec::exposure::Hidden;
+use ringfence_exec::local::check_output_directory;
+use ringfence_exec::trust::NamedPaths;
+use ringfence_policy::{Bytes, EnvName, Limits, Mount, Request, RuntimeKind, Scope, Trusted};
+use ringfence_tools::kernel::ToolError;
 
 use crate::args::{IsolationArg, RunArgs};
 use crate::config::values::{IsolationChoice, UserScope, VariableName};
@@ -126,20 +127,8 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let named = context.named_paths();
     let stdin = stdin(args, &source, &named)?;
     let program = source.read(args.language, &named)?;
-    if args.session.is_some() && program.language != Language::Python {
-        return Err(Failure::usage(
-            format!(
-                "a session is a Python interpreter; it cannot run {}",
-                program.language
-            ),
-            "leave --session out, or write Python",
-        )
-        .into());
-    }
     let runtime = args.runtime.unwrap_or(config.sandbox.runtime);
-    if args.skills.is_some() || args.servers {
-        check_bridge(program.language, runtime)?;
-    }
+    options::check(args, program.language, runtime)?;
     let mut plan = RunPlan {
         request: Request {
             code: program.code,
@@ -184,24 +173,6 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     Ok(plan)
 }
 
-/// Rejects languages and runtimes without a bridge to skills.
-fn check_bridge(language: Language, runtime: RuntimeKind) -> Result<(), Failure> {
-    if language != Language::Python {
-        return Err(Failure::usage(
-            format!("skills are called from Python, not from {language}"),
-            "leave --skills and --servers out, or write Python",
-        ));
-    }
-    match runtime {
-        RuntimeKind::Local | RuntimeKind::Docker | RuntimeKind::Podman | RuntimeKind::Pyodide => Ok(()),
-        RuntimeKind::E2b => Err(Failure::refused(
-            format!("skills are not available in the runtime {runtime} yet"),
-            "use the local runtime: pass `--runtime local`",
-        )
-        .of(ErrorKind::RuntimeUnavailable)),
-    }
-}
-
 /// Returns the settings of the local runtime for a command line or, without one, for a server.
 ///
 /// # Errors
@@ -211,8 +182,9 @@ pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Res
     let Interpreters { python, javascript } = context.parts()?.interpreters.clone();
     let python = match args.and_then(|args| args.python.as_deref()) {
         Some(path) => {
-            let named = interpreter("--python", &absolute_unless_bare(path)?);
-            Some(named.map_err(Failure::from)?)
+            let named = interpreter("--python", &absolute_unless_bare(path)?).map_err(Failure::from)?;
+            check_on_path(&named, context)?;
+            Some(named)
         }
         None => python,
     };
@@ -470,6 +442,22 @@ fn make_output_dir(dir: &Path, request: &Request, config: &Config) -> Result<(),
             "name a directory that you may write, or one that can be made",
         )
     })
+}
+
+/// Rejects the bare name of a program that is not on the PATH.
+fn check_on_path(program: &Path, context: &Context) -> Result<(), Failure> {
+    let path = context.environment.get("PATH");
+    let found = !ringfence_exec::interpreter::named(program, path).paths.is_empty();
+    match program.is_absolute() || found {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            format!(
+                "`--python`: expected a program, found none called `{}` on the PATH",
+                program.display()
+            ),
+            "name an existing interpreter, such as /usr/bin/python3 or a venv's bin/python",
+        )),
+    }
 }
 
 fn absolute_unless_bare(path: &Path) -> Result<PathBuf, Failure> {

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use ringfence_policy::Language;
-use ringfence_runtime::trust::{NamedPathError, NamedPaths};
 
 use crate::args::RunArgs;
 use crate::exit::Failure;

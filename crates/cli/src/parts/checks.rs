@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_exec::trust::NamedPaths;
 
 use crate::config::{Config, Loaded, Problem, Problems};
 use crate::env::Environment;

@@ -2,8 +2,10 @@
 
 use std::str::FromStr;
 
+use ringfence_container::RunError;
+use ringfence_container::spec::{Bind, Binds, Image};
+use ringfence_exec::trust;
 use ringfence_policy::{HostPattern, Mount};
-use ringfence_runtime::container::spec::{Bind, Binds, Image};
 
 use super::checks::{Checks, Wrong};
 use super::files::absolute;
@@ -65,7 +67,10 @@ fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
             );
             checks.warn(MOUNTS, missing);
         } else {
-            let bind = Bind::new(&mount, &hidden)
+            // Each use rejects links that a program may have made.
+            let mut resolved = mount.clone();
+            resolved.host = trust::resolve(&mount.host).map_or(mount.host.clone(), |found| found.path);
+            let bind = Bind::new(&resolved, &hidden)
                 .map_err(|error| Wrong::new(MOUNTS, format!("`{written}`: {error}"), error.hint()));
             match checks.keep(bind) {
                 Some(bind) => binds.push(bind),
@@ -89,17 +94,15 @@ fn check_template(checks: &mut Checks<'_>, name: &str, template: &Template) {
     if template.seccomp_profile != SeccompProfile::Strict {
         return;
     }
-    let cannot = "no sandbox can be made of this template: the profile `strict`";
     if reaches {
-        checks.warn(
-            &key("allowed_hosts"),
-            format!("{cannot} excludes the agent that carries its network; choose `standard`"),
-        );
+        let refused = RunError::ReachUnder("strict".to_owned());
+        checks.wrong(Wrong::new(key("allowed_hosts"), &refused, refused.hint()));
     }
     if template.oci_runtime == OciRuntime::Runsc {
+        // `sandbox create --oci-runtime` may choose another.
         checks.warn(
             &key("oci_runtime"),
-            format!("{cannot} cannot be had under `runsc`; choose `standard`"),
+            "no sandbox can be created from this template: the profile `strict` is not available under `runsc`; choose `standard`",
         );
     }
 }

@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
+use ringfence_exec::egress::proxy::Injection;
+use ringfence_exec::egress::{NetworkSettings, Resolver};
+use ringfence_exec::fetch::Trust;
+use ringfence_exec::secret::{KeyError, Secret};
+use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::{EgressPolicy, Host};
-use ringfence_runtime::assessor::{KeyError, Secret};
-use ringfence_runtime::egress::proxy::Injection;
-use ringfence_runtime::egress::{NetworkSettings, Resolver};
-use ringfence_runtime::fetch::Trust;
-use ringfence_runtime::trust::NamedPaths;
 
 use super::checks::{Checks, Wrong};
 use crate::config::schema::Inject;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use ringfence_exec::secret::{Key, KeyError, Secret};
 use ringfence_policy::Timeout;
 use ringfence_policy::cascade::{Pattern, Rules};
-use ringfence_runtime::assessor::{
-    Assessor, BaseUrl, Key, KeyError, Model, ParseModelError, Provider, Secret, Settings,
-};
+use ringfence_tools::assessor::{Assessor, BaseUrl, Model, ParseModelError, Provider, Settings};
 
 use super::checks::{Checks, Wrong};
 use super::egress::authorities;
@@ -24,7 +23,7 @@ impl HostCommands {
     /// Returns the rules, with the confinements that this machine supports. Detecting those takes a while.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
-            confinements: ringfence_runtime::host::confinements(),
+            confinements: ringfence_tools::host::confinements(),
             ..self.rules.clone()
         }
     }
@@ -35,6 +34,12 @@ pub(super) fn host(checks: &mut Checks<'_>) -> Option<HostCommands> {
     let scoring = &host.pre_validation;
     let allow = patterns(checks, "hostExecution.allowList", &host.allow_list);
     let notify = patterns(checks, "hostExecution.notifyList", &host.notify_list);
+    for pattern in notify.iter().flatten() {
+        if allow.iter().flatten().any(|allowed| allowed == pattern) {
+            let message = format!("`{pattern}` never notifies: `hostExecution.allowList` has it, too");
+            checks.warn("hostExecution.notifyList", message);
+        }
+    }
     let assessor = assessor(checks, scoring);
     let asks_a_model = scoring.enabled && scoring.model.is_some();
     Some(HostCommands {
@@ -55,6 +60,11 @@ fn patterns(checks: &mut Checks<'_>, key: &str, list: &[String]) -> Option<Vec<P
         checks.keep(parsed.map_err(|error| Wrong::new(key, &error, error.hint())))
     };
     let patterns: Vec<_> = list.iter().map(read).collect();
+    for pattern in patterns.iter().flatten() {
+        if let Some(flaw) = pattern.flaw() {
+            checks.warn(key, format!("`{pattern}`: {flaw}"));
+        }
+    }
     patterns.into_iter().collect()
 }
 

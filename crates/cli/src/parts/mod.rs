@@ -1,4 +1,4 @@
-//! Validates the configuration and converts it to the types of the runtime.
+//! Validates the configuration and converts it to the types of the other crates.
 //!
 //! [`validate`] is the one place that decides whether a configuration can be used. Every command that reads
 //! the configuration gets it from [`Context`](crate::context::Context), which calls it first: a mistake is
@@ -30,7 +30,7 @@ use crate::env::Environment;
 use crate::paths::Paths;
 use checks::Checks;
 
-/// The configuration in the types of the runtime.
+/// The configuration in the types of the other crates.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) interpreters: Interpreters,

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::str::FromStr;
 
+use ringfence_exec::exposure::Hidden;
+use ringfence_exec::fetch::Url;
+use ringfence_exec::local::Fence;
+use ringfence_exec::secret::{Key, Secret};
+use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::{EnvName, Mount};
-use ringfence_runtime::assessor::{Key, Secret};
-use ringfence_runtime::exposure::Hidden;
-use ringfence_runtime::fetch::Url;
-use ringfence_runtime::local::Fence;
-use ringfence_runtime::skills::{Credential, Reach, ServerPlan, ServerProcess, skill_name};
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_tools::skills::{Credential, Reach, ServerPlan, ServerProcess, skill_name};
 
 use super::checks::{CORRECT, Checks, Wrong};
 use crate::config::Config;

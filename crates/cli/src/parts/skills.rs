@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::skills::{PathPattern, Policy, Rules, ServerPlan};
-use ringfence_runtime::trust::{self, Resolved};
+use ringfence_exec::trust::{self, Resolved};
+use ringfence_tools::skills::{PathPattern, Policy, Rules, ServerPlan};
 
 use super::checks::{Checks, Wrong};
 use super::files::absolute;

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::Scope;
-use ringfence_runtime::skills::Policy;
-use ringfence_runtime::trust::NamedPaths;
+use ringfence_tools::skills::Policy;
 
 use super::{Parts, validate};
 use crate::config::{Problem, Problems, Sources, load};
@@ -170,6 +170,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "[templates.mine]\nallowed_hosts = ['a b']",
         ":2: `templates.mine.allowed_hosts`: ",
     ),
+    (
+        "[templates.ai-provider]\nallowed_hosts = ['api.example.com']",
+        ":2: `templates.ai-provider.allowed_hosts`: under the filter `strict` no hosts can be reached",
+    ),
     ("[gateway]\nchats = ['a b']", ":2: `gateway.chats`: "),
     (
         "[gateway.telegram]\nbase_url = 'http://bots.example'",
@@ -234,12 +238,29 @@ fn what_may_come_later_is_a_warning() {
         parts.warnings[0].contains("`codeExecution.volumeMounts`: there is no /none/such"),
         "{parts:?}"
     );
-    let strict = "[templates.ai-provider]\nallowed_hosts = ['api.example.com']\n";
+    let strict = "[templates.mine]\nseccomp_profile = 'strict'\noci_runtime = 'runsc'\n";
     let warnings = parts_of(strict).unwrap().warnings;
     assert!(
-        warnings[0].contains("`templates.ai-provider.allowed_hosts`: no sandbox can be made"),
+        warnings[0].contains("`templates.mine.oci_runtime`: no sandbox can be created"),
         "{warnings:?}"
     );
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_is_told() {
+    let of = |list: &str| parts_of(&format!("[hostExecution]\n{list}\n"));
+    let empty = mistake("[hostExecution]\nallowList = [\"'' x\"]\n");
+    assert!(empty.contains("its program has an empty name"), "{empty}");
+    let warnings = of("allowList = ['python *', 'ls *']").unwrap().warnings;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("`hostExecution.allowList`: `python *`: it does not let `python x` run: a star"),
+        "{warnings:?}"
+    );
+    let warnings = of("allowList = ['df -h']\nnotifyList = ['df -h']")
+        .unwrap()
+        .warnings;
+    assert!(warnings[0].contains("`df -h` never notifies"), "{warnings:?}");
 }
 
 #[test]

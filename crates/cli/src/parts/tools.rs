@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, Timeout, UserRoot, UserScope};
-use ringfence_runtime::approval::Chat;
-use ringfence_runtime::kernel::{AtLimit, TOOL_NAMES, ToolLimits};
+use ringfence_tools::approval::Chat;
+use ringfence_tools::kernel::{AtLimit, TOOL_NAMES, ToolLimits};
 
 use super::checks::{Checks, Wrong};
 use super::files::{absolute, may_become_directory};

@@ -1,16 +1,14 @@
 //! Prints skill calls to the user at the command line while they wait: calls that need approval, and calls
 //! that notify.
 
-use ringfence_runtime::approval::Asked;
+use ringfence_server::gateway::waiting;
+use ringfence_tools::approval::Asked;
 use tokio::sync::mpsc;
 
 use crate::ui::Ui;
 
 /// Capacity of the queues of unprinted messages.
 const IN_FLIGHT: usize = 16;
-
-/// Maximum displayed length of a question, in characters.
-const MAX_SHOWN: usize = 300;
 
 /// The sending side of messages to the user.
 #[derive(Debug)]
@@ -42,7 +40,7 @@ impl Person {
         loop {
             tokio::select! {
                 biased;
-                Some(asked) = self.questions.recv() => ui.note(&question(&asked)),
+                Some(asked) = self.questions.recv() => ui.note(&waiting(asked.request())),
                 Some(notice) = self.notices.recv() => ui.note(&notice),
                 done = &mut doing => {
                     // Notices that arrived with the result.
@@ -62,18 +60,4 @@ pub(crate) async fn attended<T>(person: Option<Person>, ui: Ui, doing: impl Futu
         Some(person) => person.attend(ui, doing).await,
         None => doing.await,
     }
-}
-
-fn question(asked: &Asked) -> String {
-    let request = asked.request();
-    let words: Vec<&str> = request.text.split_whitespace().collect();
-    let mut text = words.join(" ");
-    if let Some((end, _)) = text.char_indices().nth(MAX_SHOWN) {
-        text.truncate(end);
-        text.push('…');
-    }
-    let id = &request.id;
-    format!(
-        "{text} waits for your answer: `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`"
-    )
 }

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::local::Local;
 use ringfence_policy::{Access, Mount};
-use ringfence_runtime::local::Local;
-use ringfence_runtime::skills::{Servers, Surroundings};
+use ringfence_tools::skills::{Servers, Surroundings};
 
 use crate::config::Config;
 use crate::context::Context;

@@ -3,14 +3,16 @@
 //! Which words of a command are code cannot be known. So for a server on the host all of them are, except those
 //! that its entry declares as data.
 
+mod search;
+
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use ringfence_exec::trust;
 use ringfence_policy::{HostServer, Trusted};
-use ringfence_runtime::trust;
 
 use super::words::pieces;
 use super::{fenced, is_broad};
@@ -28,14 +30,21 @@ const SURROUNDINGS: &[&str] = &["HOME", "PWD", "OLDPWD", "TMPDIR"];
 /// Maximum length of a script's first line, as in the kernel.
 const MAX_FIRST_LINE: u64 = 256;
 
-/// Returns the trusted paths of a server.
-pub(super) fn trusted(name: &str, server: &Server, context: &Context) -> Trusted {
+/// Returns the trusted paths of a server, for programs that may write these trees.
+pub(super) fn trusted(name: &str, server: &Server, trees: &[&Path], context: &Context) -> Trusted {
     match server.fence {
         ServerFence::Host => Trusted {
             servers: vec![on_host(name, server, context)],
             ..Trusted::none()
         },
-        ServerFence::Fenced => fenced::trusted(server),
+        ServerFence::Fenced => {
+            // Of a directory around much else, what lies beside its contents is no package.
+            let is_shared = |directory: &Path| {
+                is_broad(directory, &context.environment)
+                    && !trees.iter().any(|tree| trust::holds(tree, directory))
+            };
+            fenced::trusted((name, server), &is_shared)
+        }
     }
 }
 
@@ -47,11 +56,12 @@ fn on_host(name: &str, server: &Server, context: &Context) -> HostServer {
     let path = env.iter().find(|(name, _)| *name == "PATH");
     let path = path.map_or(PATH, |(_, value)| value);
     let lookups: Vec<PathBuf> = std::env::split_paths(path).collect();
+    found.lookups = lookups.iter().flat_map(|path| names(path).0).collect();
     let mut words: BTreeSet<String> = BTreeSet::new();
     words.extend(server.command.iter().flat_map(|word| pieces(word, home)));
     for (name, value) in env {
         match SURROUNDINGS.contains(&name) {
-            true => found.entry(Path::new(value)),
+            true => found.surrounding(Path::new(value)),
             false => words.extend(pieces(value, home)),
         }
     }
@@ -60,12 +70,17 @@ fn on_host(name: &str, server: &Server, context: &Context) -> HostServer {
         found.program(Path::new(program), &lookups);
     }
     found.words(&words, &lookups);
+    // What is named comes first: a refusal says the first path that is in the way.
+    let named: Vec<PathBuf> = found.code.iter().chain(&found.around).cloned().collect();
+    found.search();
+    let reached = found.code.into_iter().chain(found.around);
+    let reached = reached.filter(|path| !named.contains(path)).collect();
     HostServer {
         name: name.to_owned(),
-        // What is named comes first: a refusal says the first path that is in the way.
-        code: found.code.into_iter().chain(found.around).collect(),
+        code: [named.clone(), reached].concat(),
         entries: found.entries.into_iter().collect(),
         data: found.data.into_iter().collect(),
+        unsearched: found.unsearched,
     }
 }
 
@@ -84,6 +99,15 @@ struct Found<'a> {
     around: BTreeSet<PathBuf>,
     entries: BTreeSet<PathBuf>,
     data: BTreeSet<PathBuf>,
+    /// Directories of the search path, which nothing is imported from.
+    lookups: BTreeSet<PathBuf>,
+    /// Directories with code that are still to be searched, and the number of their entries that may be.
+    todo: Vec<PathBuf>,
+    searched: BTreeSet<PathBuf>,
+    libraries: BTreeSet<PathBuf>,
+    left: usize,
+    /// First path that cannot be searched.
+    unsearched: Option<PathBuf>,
 }
 
 impl<'a> Found<'a> {
@@ -96,6 +120,12 @@ impl<'a> Found<'a> {
             around: BTreeSet::new(),
             entries: BTreeSet::new(),
             data: data.collect(),
+            lookups: BTreeSet::new(),
+            todo: Vec::new(),
+            searched: BTreeSet::new(),
+            libraries: BTreeSet::new(),
+            left: search::MAX_ENTRIES,
+            unsearched: None,
         }
     }
 
@@ -122,9 +152,13 @@ impl<'a> Found<'a> {
 
     /// Adds a path unless it is data.
     fn named(&mut self, path: &Path) {
-        if names(path).0.iter().all(|name| !self.data.contains(name)) {
+        if !self.is_data(path) {
             self.add(path);
         }
+    }
+
+    fn is_data(&self, path: &Path) -> bool {
+        names(path).0.iter().any(|name| self.data.contains(name))
     }
 
     /// Adds a program by its path, or the first one of this name on the search path.
@@ -152,19 +186,21 @@ impl<'a> Found<'a> {
                     .filter(|above| !is_broad(above, &self.context.environment));
                 self.around.extend(above.map(Path::to_owned));
             }
-            let environment = name.parent().and_then(Path::parent);
-            let environment = environment.filter(|above| above.join("pyvenv.cfg").is_file());
-            self.around.extend(environment.map(Path::to_owned));
+            self.python(name);
+        }
+        let line = first_line(path);
+        if let Some(end) = names.last() {
+            self.import_beside(end, line.as_deref());
         }
         self.code.extend(names);
         self.entries.extend(links);
-        for interpreter in interpreter(path) {
+        for interpreter in line.map(|line| interpreters(&line)).unwrap_or_default() {
             self.add(&interpreter);
         }
     }
 
     /// Adds a directory that is no code.
-    fn entry(&mut self, path: &Path) {
+    fn surrounding(&mut self, path: &Path) {
         let (names, links) = names(path);
         self.entries.extend(names.into_iter().chain(links));
     }
@@ -198,22 +234,23 @@ fn is_there_at_all(path: &Path) -> bool {
     first.symlink_metadata().is_ok()
 }
 
-/// Returns the absolute paths in the first line of a script.
-fn interpreter(path: &Path) -> Vec<PathBuf> {
+/// Returns the first line of a file.
+fn first_line(path: &Path) -> Option<Vec<u8>> {
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-    let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
-        return Vec::new();
-    };
+    let file = is_file.then(|| File::open(path).ok()).flatten()?;
     let mut line = Vec::new();
     let read = BufReader::new(file.take(MAX_FIRST_LINE)).read_until(b'\n', &mut line);
-    let line = String::from_utf8_lossy(&line);
-    match (read, line.strip_prefix("#!")) {
-        (Ok(_), Some(words)) => {
-            let words = words.split_whitespace().map(PathBuf::from);
-            words.filter(|word| word.is_absolute()).collect()
-        }
-        _ => Vec::new(),
-    }
+    read.ok().map(|_| line)
+}
+
+/// Returns the absolute paths in the first line of a script.
+fn interpreters(line: &[u8]) -> Vec<PathBuf> {
+    let line = String::from_utf8_lossy(line);
+    let words = line.strip_prefix("#!").unwrap_or_default().split_whitespace();
+    words
+        .map(PathBuf::from)
+        .filter(|word| word.is_absolute())
+        .collect()
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -236,9 +273,10 @@ mod tests {
             for name in ["p/dist", "p/env/bin", "bin", "home"] {
                 fs::create_dir_all(dir.path(name)).unwrap();
             }
-            for name in ["p/dist/index.js", "p/env/pyvenv.cfg", "bin/python3"] {
+            for name in ["p/dist/index.js", "p/env/pyvenv.cfg"] {
                 fs::write(dir.path(name), "").unwrap();
             }
+            fs::write(dir.path("bin/python3"), "\x7fELF").unwrap();
             let executable = fs::Permissions::from_mode(0o755);
             for name in ["bin/python3", "p/dist/index.js"] {
                 fs::set_permissions(dir.path(name), executable.clone()).unwrap();
@@ -320,6 +358,78 @@ mod tests {
         // Never the program.
         let program = dir.code("command = ['ROOT/p/dist/index.js']\ndata = ['ROOT/p/dist/index.js']");
         assert_eq!(program, ["p/dist", "p/dist/index.js"]);
+    }
+
+    #[test]
+    fn what_code_leads_to_is_code() {
+        let dir = Dir::new();
+        let site = "p/env/lib/python3.13/site-packages";
+        for name in [
+            site,
+            "x/a b",
+            "x/c",
+            "base/lib/python3.13/site-packages",
+            "base/bin",
+            "egg",
+            "it's",
+            "new",
+        ] {
+            fs::create_dir_all(dir.path(name)).unwrap();
+        }
+        let write = |name: &str, text: &str| {
+            let text = text.replace("ROOT", dir.path("").to_str().unwrap().trim_end_matches('/'));
+            fs::write(dir.path(name), text).unwrap();
+        };
+        write("p/env/pyvenv.cfg", "version = 3\nHome = ROOT/base/bin\n");
+        write("base/lib/python3.13/site-packages/x.egg-link", "ROOT/egg\n..");
+        write(
+            &format!("{site}/x.pth"),
+            "# ROOT/none\nROOT/x/a b\nimport y.z, os\n",
+        );
+        fs::create_dir(dir.path(site).join("y")).unwrap();
+        write(
+            &format!("{site}/y/z.py"),
+            "it's = f('ROOT/x/c', '/usr', '/', \"ROOT/it's\")",
+        );
+        write(
+            &format!("{site}/direct_url.json"),
+            "{\"url\":\"file://ROOT/copied\"}",
+        );
+        symlink(dir.path("new/none/../up"), dir.path("p/env/link")).unwrap();
+        symlink("loop", dir.path("p/env/loop")).unwrap();
+        let entry = "command = ['ROOT/p/env/bin/python', '-m', 'x']";
+        let code = dir.code(entry);
+        for name in [
+            "x/a b",
+            "x/c",
+            "it's",
+            "egg",
+            "base/bin",
+            "base/lib/python3.13",
+            "new/up",
+        ] {
+            assert!(code.contains(&name.to_owned()), "{name}: {code:?}");
+        }
+        for name in ["none", "copied", "x", ""] {
+            assert!(!code.contains(&name.to_owned()), "{name}: {code:?}");
+        }
+        assert_eq!(dir.server(entry).unsearched, None);
+        let data = format!("{entry}\ndata = ['ROOT/x/c', 'ROOT/{site}/y']");
+        assert!(dir.code(&data).contains(&"x/a b".to_owned()));
+        assert!(!dir.code(&data).contains(&"x/c".to_owned()));
+    }
+
+    #[test]
+    fn what_cannot_be_searched_is_named() {
+        let dir = Dir::new();
+        let file = dir.path("p/dist/x.pth");
+        let entry = "command = ['node', 'ROOT/p/dist/index.js']";
+        for text in ["import x\n".repeat(120_000).into_bytes(), b"/p/\xff\n".to_vec()] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(dir.server(entry).unsearched, Some(file.clone()));
+        }
+        let data = format!("{entry}\ndata = ['ROOT/p/dist']");
+        assert_eq!(dir.server(&data).unsearched, None);
     }
 
     #[test]

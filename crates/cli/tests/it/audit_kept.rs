@@ -73,7 +73,7 @@ fn an_agent_pushes_out_no_record_of_the_host() {
     for expected in [
         "removed: records 1 to ",
         "refused uses have no record of their own",
-        "commands on the host and answers:\nintact: 3 records, 1 to 3, in 1 files\n",
+        "commands on the host and answers:\nintact: 3 records, 1 to 3, in 1 file\n",
     ] {
         assert!(text.contains(expected), "{text}");
     }

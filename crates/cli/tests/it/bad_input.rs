@@ -12,6 +12,7 @@ here!(
     mounts_that_would_expose_are_refused,
     a_bad_configuration_refuses_the_run,
     a_missing_interpreter_is_named,
+    options_without_effect_are_refused,
     unusable_inputs_and_outputs_are_refused,
     odd_variables_are_refused,
 );
@@ -161,9 +162,10 @@ fn a_missing_interpreter_is_named(world: &World) {
     world
         .run(["--python", "/no/such/python", "-c", "1"])
         .refused(2, "there is no interpreter at /no/such/python");
-    world
-        .run(["--python", "no-such-python", "-c", "1"])
-        .refused(125, "no-such-python");
+    world.run(["--python", "no-such-python", "-c", "1"]).refused(
+        2,
+        "`--python`: expected a program, found none called `no-such-python`",
+    );
     world.dir.write("work/not-python", "#!/bin/sh\necho no\n");
     world
         .run(["--python", "./not-python", "-c", "1"])
@@ -179,6 +181,25 @@ fn a_missing_interpreter_is_named(world: &World) {
     world
         .run(["--python", ".", "-c", "1"])
         .refused(2, "no interpreter");
+}
+
+fn options_without_effect_are_refused(world: &World) {
+    for (args, words) in [
+        (
+            &["--unfenced", "--mount", ".:/data", "-c", "1"][..],
+            "`--mount` has no effect with an unfenced run",
+        ),
+        (
+            &["--unfenced", "--network", "none", "-c", "1"],
+            "`--network none` has no effect with an unfenced run",
+        ),
+        (
+            &["--skills", ".", "-l", "bash", "-c", "true"],
+            "skills are called from Python, not from bash",
+        ),
+    ] {
+        world.run(args).refused(2, words);
+    }
 }
 
 fn unusable_inputs_and_outputs_are_refused(world: &World) {

@@ -307,15 +307,13 @@ fn what_containers_do_not_have_is_refused() {
     for engine in engines() {
         engine
             .run(&["--session", "s", "-c", "1"])
-            .refused(125, "a session cannot be had in a container");
-        let mut unfenced = engine.run(&["--unfenced", "-c", "1"]);
-        unfenced.stderr = unfenced
-            .stderr
-            .lines()
-            .skip(1)
-            .map(|line| format!("{line}\n"))
-            .collect();
-        unfenced.refused(125, "without a fence cannot be had");
+            .refused(2, "`--session` has no effect with the runtime");
+        engine
+            .run(&["--unfenced", "-c", "1"])
+            .refused(2, "`--unfenced` has no effect with the runtime");
+        let python = engine.run(&["--python", "/usr/bin/python3", "-c", "1"]);
+        python.refused(2, "a container has the Python of its image");
+        assert!(python.stderr.contains("`sandbox.docker.image`"), "{python:?}");
     }
 }
 

@@ -236,6 +236,8 @@ fn pythons_that_were_passed_over_are_named_with_the_reason() {
         shim.display()
     );
     assert!(detail.contains(&expected), "{detail}");
+    let rule = "the first usable `python3` on the PATH, programs before scripts";
+    assert!(detail.contains(rule), "{detail}");
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn without_times(result: &mut Value) {
 fn only_one_serves_a_state_directory() {
     engine(|world| {
         let second = finish(&mut world.command(&[], ["serve"]), b"");
-        second.refused(125, "an engine is already running");
+        second.refused(125, "a server is already running");
         assert_eq!(
             world.json(["-c", "1"]).get("meta.warm"),
             true,

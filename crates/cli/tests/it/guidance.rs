@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Dir, entries, finish};
 use crate::world::{World, here, own_uid, skip};
@@ -11,6 +11,8 @@ here!(
     a_host_implies_a_network,
     the_disk_is_as_large_as_asked_for,
     causes_of_failures_have_hints,
+    hints_are_part_of_results,
+    a_limit_of_processes_that_was_reached_has_a_hint,
     files_that_cannot_be_delivered_are_no_success,
 );
 
@@ -75,7 +77,7 @@ fn causes_of_failures_have_hints(world: &World) {
         ),
         (
             &["--pids", "20", "-c", threads],
-            "20 processes and threads at once (`--pids`",
+            "limit of 20 processes and threads once (`--pids`",
         ),
         (
             &["-c", "import socket; socket.getaddrinfo('nowhere.invalid', 80)"],
@@ -95,6 +97,40 @@ fn causes_of_failures_have_hints(world: &World) {
     // A successful run has no hints.
     let fine = world.run(["-c", "import sys; print('File too large', file=sys.stderr)"]);
     assert_eq!((fine.status, fine.stderr.as_str()), (0, "File too large\n"));
+}
+
+fn hints_are_part_of_results(world: &World) {
+    let run = world.json(["-c", "import nowhere"]);
+    let hints = run.get("meta.hints").as_array().unwrap();
+    assert!(hints[0].as_str().unwrap().contains("--python"), "{run:?}");
+    assert!(
+        world.json(["-c", "1"]).result["meta"].get("hints").is_none(),
+        "{run:?}"
+    );
+    let events = world.run(["--json-stream", "-c", "import nowhere"]);
+    let last: Value = serde_json::from_str(events.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(last["result"]["meta"]["hints"], *run.get("meta.hints"));
+    // A model's are its own.
+    let told = world.tool(&[], "run_code", &json!({"code": "import nowhere"}));
+    let model = "the module `nowhere` is not installed and cannot be; write the program without it";
+    assert_eq!(told["meta"]["hints"], json!([model]), "{told}");
+}
+
+fn a_limit_of_processes_that_was_reached_has_a_hint(world: &World) {
+    // Node.js waits for its threads until its time is up.
+    let args = ["-l", "javascript", "--timeout", "1s", "--pids", "4", "-c", "1"];
+    let run = world.json(args);
+    run.ended("timed_out", -1, 124);
+    let hint = run.get("meta.hints")[0].as_str().unwrap_or_default();
+    assert!(hint.contains(" 4 processes and threads"), "{run:?}");
+    // One that goes on after its fork failed, and fails by itself.
+    let code = "import os, sys, time\nwhile True:\n    try:\n        if os.fork() == 0: time.sleep(60)\n    \
+                except OSError: sys.exit(3)";
+    let run = world.json(["--pids", "9", "-c", code]);
+    run.ended("exited", 3, 3);
+    assert_eq!(run.get("meta.failed_forks"), 1, "{run:?}");
+    let hint = "the program reached its limit of 9 processes and threads once (`--pids`, `sandbox.pids`)";
+    assert_eq!(run.get("meta.hints"), &json!([hint]));
 }
 
 /// A file system of 64 KiB, unmounted when dropped.
@@ -206,7 +242,7 @@ fn who_finds_another_python_first_is_told_that_it_starts_cold() {
     );
     let told = cold.get("meta.warnings")[0].as_str().unwrap();
     assert!(
-        told.starts_with("the engine keeps another Python ready"),
+        told.starts_with("the server keeps another Python ready"),
         "{told}"
     );
     assert!(told.contains("other/bin/python"), "{told}");

@@ -14,6 +14,7 @@ mod chaos;
 mod config;
 mod console;
 mod containers;
+mod containers_exchanged;
 mod containers_owner;
 mod containers_served;
 mod corpus;

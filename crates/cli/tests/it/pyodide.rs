@@ -512,20 +512,27 @@ fn an_engine_keeps_one_ready() {
 #[test]
 fn what_pyodide_does_not_have_is_refused() {
     let pyodide = Pyodide::new();
-    let refused = |args: &[&str], what: &str| pyodide.run(args).refused(125, what);
+    let refused = |args: &[&str], what: &str| pyodide.run(args).refused(2, what);
     refused(&["-l", "bash", "-c", "true"], "runs Python, and not bash");
-    refused(
-        &["--session", "s", "-c", "1"],
-        "a session cannot be had in Pyodide",
-    );
-    refused(
-        &["--mount", ".:/data:rw", "-c", "1"],
-        "a directory of the host that can be written",
-    );
-    refused(
-        &["--network", "allowlist", "--allow-host", "example.com", "-c", "1"],
-        "a network cannot be had in Pyodide",
-    );
+    for (option, value) in [
+        ("--session", "s"),
+        ("--python", "/usr/bin/python3"),
+        ("--mount", ".:/data:rw"),
+        ("--network", "allowlist"),
+        ("--allow-host", "example.com"),
+        ("--workspace", "."),
+        ("--cpus", "0.5"),
+        ("--pids", "9"),
+    ] {
+        let what = format!("`{option}");
+        refused(&[option, value, "-c", "1"], &what);
+        refused(
+            &[option, value, "-c", "1"],
+            "has no effect with the runtime `pyodide`: ",
+        );
+    }
+    refused(&["--unfenced", "-c", "1"], "Pyodide always runs in the fence");
+    let refused = |args: &[&str], what: &str| pyodide.run(args).refused(125, what);
     fs::write(pyodide.0.path("work/big"), vec![0; 17 << 20]).unwrap();
     refused(&["--mount", "big:/big", "-c", "1"], "more than 16777216 bytes");
     let mut elsewhere = pyodide.command(&["-c", "1"]);

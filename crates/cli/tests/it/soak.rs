@@ -195,7 +195,7 @@ pub(crate) mod alone {
     pub(crate) fn at_rest(engine: u32) -> State {
         let mut last = State::of(engine);
         let mut same = 0;
-        eventually_none("what an engine does that comes to no rest", || {
+        eventually_none("what a server does that comes to no rest", || {
             let now = State::of(engine);
             same = if now.looks_like(&last) { same + 1 } else { 0 };
             last = now;
@@ -239,7 +239,7 @@ pub(crate) mod alone {
         let after_all = settled(engine, &before);
         assert!(
             after_all.memory < after_500.memory + 4096,
-            "the engine grew from {} to {} KiB",
+            "the server grew from {} to {} KiB",
             after_500.memory,
             after_all.memory
         );

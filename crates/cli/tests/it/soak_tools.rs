@@ -166,7 +166,7 @@ mod alone {
         let after_all = settled(engine, &before);
         assert!(
             after_all.memory < after_some.memory + 4096,
-            "the engine grew from {} to {} KiB",
+            "the server grew from {} to {} KiB",
             after_some.memory,
             after_all.memory
         );

@@ -21,6 +21,7 @@ here!(
     a_single_huge_line_is_cut_but_streamed_whole,
     a_flood_takes_bounded_memory,
     a_reader_that_goes_away_ends_the_run,
+    output_that_cannot_be_written_is_an_error,
     cancelling_ends_the_run_and_leaves_nothing,
     a_terminals_interrupt_cancels_too,
     a_large_input_reaches_the_program,
@@ -309,13 +310,29 @@ fn a_flood_takes_bounded_memory(world: &World) {
 
 fn a_reader_that_goes_away_ends_the_run(world: &World) {
     let code = "echo begun; while :; do echo more || exit 3; done";
-    let mut child = world.call(["--timeout", "60s", "-l", "bash", "-c", code]).start();
-    assert_eq!(line(&mut child), "begun\n");
-    drop(child.stdout.take());
-    // As with `| head -1`: output that nobody reads need not be computed.
-    let status = child.wait().unwrap();
-    assert!(!status.success());
-    assert_ne!(status.code(), Some(124), "it went on to its time limit");
+    for (option, begun) in [
+        ("--pids=64", "begun\n"),
+        ("--json-stream", "{\"type\":\"stdout\",\"text\":\"begun"),
+    ] {
+        let args = ["--timeout", "60s", option, "-l", "bash", "-c", code];
+        let mut child = world.call(args).start();
+        assert!(line(&mut child).starts_with(begun), "{option}");
+        // As with `| head -1`: output that nobody reads need not be computed, and its end is no error.
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{option}: {output:?}");
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{option}");
+    }
+}
+
+fn output_that_cannot_be_written_is_an_error(world: &World) {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = world.command(&[], ["run", "--timeout", "60s", "-l", "bash", "-c", "yes"]);
+    let output = command.stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let told = String::from_utf8(output.stderr).unwrap();
+    let error = "error: cannot write the program's output: No space left on device";
+    assert!(told.starts_with(error) && told.contains("\nhint: "), "{told}");
 }
 
 fn cancelling_ends_the_run_and_leaves_nothing(world: &World) {

@@ -114,9 +114,9 @@ fn stored_runs_are_listed_and_shown() {
     assert_eq!(list.ok(), "20260101_bad  unreadable\n");
     assert!(dir.run(["artifacts", "show", "2026"]).ok().contains("1 + 1"));
     dir.run(["artifacts", "show", "nothing"])
-        .refused(2, "no stored run");
+        .refused(125, "no stored run");
     dir.run(["artifacts", "show", "../../../etc/passwd"])
-        .refused(2, "no stored run");
+        .refused(125, "no stored run");
 }
 
 #[test]

@@ -270,13 +270,13 @@ impl World {
             .unwrap();
         self.started.lock().unwrap().push(child.id());
         *self.engine.lock().unwrap() = Some(child);
-        eventually("the engine answers", || {
+        eventually("the server answers", || {
             let ended = self.engine.lock().unwrap().as_mut().unwrap().try_wait().unwrap();
-            assert_eq!(ended, None, "the engine ended: {}", self.engine_log());
+            assert_eq!(ended, None, "the server ended: {}", self.engine_log());
             UnixStream::connect(self.socket()).is_ok()
         });
         if self.keeps_warm() {
-            eventually("the engine is warm", || {
+            eventually("the server is warm", || {
                 self.json(["-c", ""]).get("meta.warm") == true
             });
         }
@@ -347,7 +347,7 @@ impl World {
     #[track_caller]
     pub(crate) fn close(self) {
         if let Some(status) = self.stop_engine("TERM") {
-            assert_eq!(status, 0, "the engine ended badly: {}", self.engine_log());
+            assert_eq!(status, 0, "the server ended badly: {}", self.engine_log());
         }
         match &self.container {
             None => leftovers::none(&self.dir, &self.started.lock().unwrap(), self.uid),

@@ -9,11 +9,13 @@ mod write;
 
 use std::time::Duration;
 
+use crate::mount_point::MountPoint;
+
 pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// Protocol version. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Length of a frame header.
 pub const HEADER: usize = 9;
 /// A secret shared by the server and the init.
@@ -22,6 +24,8 @@ pub type Secret = [u8; 16];
 pub const MAX_PIECE: usize = 64 * 1024;
 /// Maximum length of a start frame: code, arguments and environment together.
 pub const MAX_START: usize = 8 << 20;
+/// Maximum length of the init's handshake.
+const MAX_READY: usize = 64 * 1024;
 /// Maximum length of all other frames.
 const MAX_WORD: usize = 4096;
 /// Output that a call may send before the server grants credit.
@@ -152,6 +156,8 @@ pub struct Hello {
     pub python: Vec<String>,
     /// Directory whose [`super::files::state`] is reported at the end of each call; empty: none.
     pub output: String,
+    /// Paths of mount points to examine.
+    pub mount_points: Vec<String>,
 }
 
 /// A call.
@@ -261,7 +267,7 @@ pub enum Report {
     },
 }
 
-/// The handshake of the init: programs in the container.
+/// The handshake of the init: programs and mounts of the container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ready {
     /// [`VERSION`].
@@ -270,6 +276,8 @@ pub struct Ready {
     pub python: Option<String>,
     /// Path of its bash.
     pub bash: Option<String>,
+    /// The mount points of [`Hello::mount_points`], in their order.
+    pub mount_points: Vec<MountPoint>,
 }
 
 /// An output stream of a guest.

@@ -16,6 +16,7 @@ use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
 use super::worker::{self, Execution};
+use crate::mount_point;
 use crate::steps::{Step, StepError};
 use crate::sys;
 
@@ -193,6 +194,7 @@ impl Agent {
             version: VERSION,
             python: found("python3").filter(|_| !hello.python.is_empty()),
             bash: found("bash"),
+            mount_points: mount_point::examine(&hello.mount_points),
         };
         if let (true, Some(python)) = (hello.version == VERSION, &ready.python) {
             let with = |last: &str| [slice::from_ref(python), &hello.python, &[last.to_owned()]].concat();

@@ -19,6 +19,7 @@ use ringfence_jail::agent::frames::{
     Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, OUTPUT_WINDOW, Order, Program, Ready, Report,
     Secret, Start, Stream, VERSION,
 };
+use ringfence_jail::{MountPoint, Mounted};
 
 const SECRET: Secret = *b"0123456789abcdef";
 
@@ -84,12 +85,16 @@ impl Container {
             secret: SECRET,
             python: Vec::new(),
             output: String::new(),
+            mount_points: vec!["/proc".to_owned(), "/none".to_owned()],
         }));
         let Some(Report::Ready(ready)) = container.receive() else {
             panic!("it is not ready")
         };
         let bash = ready.bash.clone();
         assert!(bash.is_some_and(|bash| bash.ends_with("/bash")));
+        let [proc, none] = <[MountPoint; 2]>::try_from(ready.mount_points).unwrap();
+        assert!(proc.file.is_some() && proc.mounted == Mounted::Writable);
+        assert_eq!((none.file, none.mounted), (None, Mounted::Nothing));
         assert_eq!((ready.version, ready.python), (VERSION, None));
         container
     }
@@ -466,6 +471,7 @@ fn another_version_is_told_ours() {
         secret: SECRET,
         python: vec!["-c".to_owned()],
         output: String::new(),
+        mount_points: Vec::new(),
     }));
     let Some(Report::Ready(Ready { version, .. })) = container.receive() else {
         panic!("it says nothing")

@@ -8,8 +8,8 @@ use axum::extract::{Path, State as Given};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use ringfence_runtime::approval::{Answer, Error, Id, Remember, State, Unanswerable, Verdict};
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::approval::{Answer, Error, Id, Remember, State, Unanswerable, Verdict};
+use ringfence_tools::audit::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

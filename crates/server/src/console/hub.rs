@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use ringfence_runtime::approval::{Error, Id, State};
-use ringfence_runtime::audit::{self, Mark};
+use ringfence_tools::approval::{Error, Id, State};
+use ringfence_tools::audit::{self, Mark};
 use tokio::sync::watch;
 
 use super::Sources;

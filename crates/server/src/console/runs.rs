@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use ringfence_runtime::audit;
+use ringfence_tools::audit;
 use serde::Serialize;
 
 use super::Shared;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_runtime::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_tools::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

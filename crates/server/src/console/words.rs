@@ -1,7 +1,7 @@
 //! Converts approval requests and audit records to the JSON of the page.
 
-use ringfence_runtime::approval::{Kind, Request, State};
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::approval::{Kind, Request, State};
+use ringfence_tools::audit::Digest;
 use serde::Serialize;
 use serde_json::Value;
 

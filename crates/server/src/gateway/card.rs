@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ringfence_runtime::approval::{BATCH, Remember};
+use ringfence_tools::approval::{BATCH, Remember};
 
 use super::{FromGateway, RequestWords, foreign, lines, remaining, visible};
 
@@ -331,7 +331,7 @@ impl Ending {
                 }
             }
             Self::TimeUp => "Its time is up".to_owned(),
-            Self::Unknown => "It no longer waits; it ended while the engine was away".to_owned(),
+            Self::Unknown => "It no longer waits; it ended while the server was away".to_owned(),
         }
     }
 }

@@ -30,7 +30,7 @@ impl Client {
         };
         match client.next().await? {
             Some(FromEngine::Hello { version: VERSION }) => Ok(client),
-            Some(_) => Err(invalid("the engine speaks another version of the protocol")),
+            Some(_) => Err(invalid("the server speaks another version of the protocol")),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -43,7 +43,7 @@ impl Client {
         loop {
             match self.lines.next().await? {
                 Next::End => return Ok(None),
-                Next::TooLong => return Err(invalid("the engine sent a line that is too long")),
+                Next::TooLong => return Err(invalid("the server sent a line that is too long")),
                 Next::Line(line) => match parse_from_engine(&line) {
                     Ok(message) => return Ok(Some(message)),
                     Err(Refusal::UnknownType) => {}

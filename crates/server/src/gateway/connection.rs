@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringfence_runtime::approval::{
+use ringfence_tools::approval::{
     Answer, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
 };
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::audit::Digest;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -213,7 +213,7 @@ impl Connection {
         });
         let (VERSION, Ok(chats)) = (version, chats.transpose()) else {
             let what = format!(
-                "this engine speaks version {VERSION}, and a chat's name is up to 128 plain characters"
+                "this server speaks version {VERSION}, and a chat's name is up to 128 plain characters"
             );
             self.say(&FromEngine::error(None, "malformed", &what)).await?;
             return Err(Broken::Protocol);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::audit::Digest;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::card::{Card, Choice, Ending, Standing};
@@ -87,7 +87,7 @@ pub struct Press<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Ignored {
     /// No server is connected.
-    #[error("the engine does not answer at the moment; try again")]
+    #[error("the server does not answer at the moment; try again")]
     NoEngine,
     /// This gateway has not created the button since its start.
     #[error("outdated: this button belongs to no open question")]
@@ -135,14 +135,14 @@ impl Desk {
         match news {
             News::Connected => {
                 self.connected = Some(now);
-                Some("connected to the engine".to_owned())
+                Some("connected to the server".to_owned())
             }
             News::Gone => {
                 self.connected = None;
-                Some("the engine has gone; what waits is kept".to_owned())
+                Some("the server has gone; what waits is kept".to_owned())
             }
             News::Unreachable(error) => Some(format!(
-                "no engine answers ({error}); trying again until one does"
+                "no server answers ({error}); trying again until one does"
             )),
             News::Said(message) => self.take(*message, now),
         }
@@ -172,7 +172,7 @@ impl Desk {
                 {
                     card.ask_again();
                 }
-                Some(format!("the engine does not take it: {}", visible(&message)))
+                Some(format!("the server does not take it: {}", visible(&message)))
             }
             FromEngine::Hello { .. } => None,
         }

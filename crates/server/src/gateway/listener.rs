@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_runtime::approval::Service;
+use ringfence_tools::approval::Service;
 
 use super::connection;
 use crate::socket::Socket;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use ringfence_tools::approval::Request;
 use serde::Serialize;
 
 /// Maximum number of listed non-ASCII characters.
@@ -11,6 +12,24 @@ const MAX_FOREIGN: usize = 8;
 /// that others chose.
 pub fn visible(text: &str) -> String {
     text.chars().map(escaped_if(hidden)).collect()
+}
+
+/// Maximum length of a question in a single line, in characters.
+const MAX_LINE: usize = 300;
+
+/// Renders a question in one line, for a person who must answer it elsewhere.
+pub fn waiting(request: &Request) -> String {
+    let words: Vec<&str> = request.text.split_whitespace().collect();
+    let words = words.join(" ");
+    let mut text: String = visible(&words).chars().take(MAX_LINE + 1).collect();
+    if let Some((end, _)) = text.char_indices().nth(MAX_LINE) {
+        text.truncate(end);
+        text.push('…');
+    }
+    let id = &request.id;
+    format!(
+        "{text} waits for your answer: `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`"
+    )
 }
 
 /// Renders a text that needs a decision: its lines, and a warning about characters that resemble plain

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_runtime::approval::{Kind, Remember, Request, State};
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::approval::{Kind, Remember, Request, State};
+use ringfence_tools::audit::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -167,7 +167,7 @@ impl FromEngine {
     pub(super) fn refusal(refusal: &Refusal) -> Self {
         let (error, message) = match refusal {
             Refusal::Malformed(what) => ("malformed", what.as_str()),
-            Refusal::UnknownType => ("unknown_type", "this engine does not know such a message"),
+            Refusal::UnknownType => ("unknown_type", "this server does not know such a message"),
         };
         Self::error(None, error, message)
     }

@@ -45,7 +45,7 @@ impl Refusal {
         StatusCode::UNAUTHORIZED,
         (
             "unauthenticated",
-            "the token is missing, wrong, used or of another engine",
+            "the token is missing, wrong, used or of another server",
         ),
         "open the link that `ringfence console` prints, which opens one page within ten minutes; a program sends the token of `ringfence console --json` as `Authorization: Bearer`",
     );

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_runtime::kernel::{Answer, Caller, Surface, ToolError};
+use ringfence_tools::approval::Asked;
+use ringfence_tools::kernel::{Answer, Caller, Surface, ToolError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, Implementation,
     InitializeResult, InputRequiredResult, ListToolsResult, LoggingLevel, PaginatedRequestParams,
@@ -12,7 +13,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::calls::{Calls, Seat};
@@ -22,6 +23,7 @@ use super::log::{Log, is_stateless};
 use super::parked::{self, Parked, Waiting};
 use super::roots::{Adopted, Roots};
 use super::{Elicitation, Settings, elicitation, progress, tools};
+use crate::gateway::waiting;
 
 /// Instructions for a model about all tools.
 const INSTRUCTIONS: &str = "\
@@ -53,6 +55,7 @@ struct Server {
     work: Mutex<JoinSet<()>>,
     parked: Parked,
     elicitation: Elicitation,
+    notes: mpsc::Sender<String>,
     log: Log,
     gone: watch::Receiver<bool>,
 }
@@ -68,6 +71,7 @@ impl Handler {
             work: Mutex::default(),
             parked: Parked::default(),
             elicitation: settings.elicitation,
+            notes: settings.notes,
             log: Log::new(),
             gone,
         }))
@@ -190,7 +194,7 @@ impl Server {
         };
         let Some(turn) = turn else {
             // The caller is gone, and nothing has started.
-            return Err(ErrorData::internal_error("taken back", None));
+            return Err(ErrorData::internal_error("cancelled", None));
         };
         let used = Use {
             kernel: self.roots.kernel(),
@@ -264,7 +268,7 @@ impl Server {
             biased;
             response = self.follow(invocation, context) => response,
             // The library no longer forwards messages, and would wait for this request forever.
-            () = self.left() => Err(ErrorData::internal_error("taken back", None)),
+            () = self.left() => Err(ErrorData::internal_error("cancelled", None)),
             never = beside => never,
         }
     }
@@ -275,11 +279,26 @@ impl Server {
         mut invocation: Invocation,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let mut pending: Option<Box<Asked>> = None;
         loop {
-            match invocation.next().await {
+            let event = tokio::select! {
+                biased;
+                () = over(&mut pending) => {
+                    invocation.recent.wait(None);
+                    pending = None;
+                    continue;
+                }
+                event = invocation.next() => event,
+            };
+            match event {
                 Event::Told(text) => self.log.tell_about(context, LoggingLevel::Notice, &text).await,
                 Event::Asked(mut asked) => {
                     if asked.is_over() {
+                        continue;
+                    }
+                    if !invocation.is_answered {
+                        self.announce(&asked, &invocation, context).await;
+                        pending = Some(asked);
                         continue;
                     }
                     if is_stateless(context) {
@@ -292,6 +311,15 @@ impl Server {
                 Event::Done(answer) => return Ok(self.result(&invocation, answer, context).await?.into()),
             }
         }
+    }
+
+    /// Tells the client, and the person at this machine, of a question that only the person can answer.
+    async fn announce(&self, asked: &Asked, invocation: &Invocation, context: &RequestContext<RoleServer>) {
+        let what = waiting(asked.request());
+        invocation.recent.wait(Some(what.clone()));
+        self.log.tell_about(context, LoggingLevel::Warning, &what).await;
+        // Nobody reads slowly here, and the question is listed anyway.
+        let _ = self.notes.try_send(what);
     }
 
     /// Asks the client to get an answer from its user, and to retry with another request.
@@ -347,5 +375,13 @@ impl Server {
                 .client_info()
                 .map(|client| format!("{}/{}", kept(&client.name), kept(&client.version))),
         }
+    }
+}
+
+/// Resolves when a question no longer waits. Never resolves without one.
+async fn over(pending: &mut Option<Box<Asked>>) {
+    match pending {
+        Some(asked) => asked.over().await,
+        None => std::future::pending().await,
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_runtime::approval::Asked;
-use ringfence_runtime::audit::Digest;
-use ringfence_runtime::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Questions, ToolError};
+use ringfence_tools::approval::Asked;
+use ringfence_tools::audit::Digest;
+use ringfence_tools::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Questions, ToolError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -49,6 +49,8 @@ pub(super) struct Invocation {
     pub(super) named: Named,
     /// Set if the tool exists.
     pub(super) is_known: bool,
+    /// Set if the client's user can answer questions.
+    pub(super) is_answered: bool,
     pub(super) since: Instant,
     pub(super) recent: Arc<Recent>,
     unwanted: watch::Sender<bool>,
@@ -93,12 +95,16 @@ impl Invocation {
         let attention = Attention {
             cancelled: Some(cancelled),
             output: client.listens.then_some(output),
-            questions: client.answers.then_some(Questions::Answered(asking)),
+            questions: Some(match client.answers {
+                true => Questions::Answered(asking),
+                false => Questions::Told(asking),
+            }),
             notices: Some(telling),
         };
         let invocation = Self {
             named: Named::new(&used.tool, &used.arguments),
             is_known: used.kernel.tools().any(|tool| tool.name == used.tool),
+            is_answered: client.answers,
             since: Instant::now(),
             recent: Arc::clone(&recent),
             unwanted,

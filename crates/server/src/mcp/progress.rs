@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::local::Chunk;
+use ringfence_exec::local::Chunk;
 use rmcp::RoleServer;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::Peer;
@@ -26,6 +26,7 @@ pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: I
         let elapsed = since.elapsed().as_secs_f64();
         let message = recent
             .take()
+            .or_else(|| recent.waiting())
             .unwrap_or_else(|| format!("running for {elapsed:.1} s"));
         let told = ProgressNotificationParam::new(token.clone(), elapsed).with_message(message);
         if peer.notify_progress(told).await.is_err() {
@@ -34,9 +35,12 @@ pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: I
     }
 }
 
-/// The tail of the output since the last notification.
+/// The tail of the output since the last notification, and the question that a call waits for.
 #[derive(Debug, Default)]
-pub(super) struct Recent(Mutex<Printed>);
+pub(super) struct Recent {
+    printed: Mutex<Printed>,
+    waiting: Mutex<Option<String>>,
+}
 
 #[derive(Debug, Default)]
 struct Printed {
@@ -52,8 +56,20 @@ impl Recent {
         }
     }
 
+    /// Sets the question that the call waits for.
+    pub(super) fn wait(&self, question: Option<String>) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = question;
+    }
+
+    fn waiting(&self) -> Option<String> {
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
     fn push(&self, bytes: &[u8]) {
-        let mut printed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = self.printed.lock().unwrap_or_else(PoisonError::into_inner);
         printed.bytes.extend_from_slice(bytes);
         let over = printed.bytes.len().saturating_sub(MAX_TOLD);
         printed.bytes.drain(..over);
@@ -62,7 +78,7 @@ impl Recent {
 
     fn take(&self) -> Option<String> {
         let Printed { bytes, cut } =
-            std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
         let mark = if cut { "… " } else { "" };
         (!bytes.is_empty()).then(|| format!("{mark}{}", String::from_utf8_lossy(&bytes)))
     }
@@ -83,7 +99,7 @@ mod tests {
         for _ in 0..100 {
             recent.push(&[b'x'; 1000]);
         }
-        assert!(recent.0.lock().unwrap().bytes.capacity() < 10 * MAX_TOLD);
+        assert!(recent.printed.lock().unwrap().bytes.capacity() < 10 * MAX_TOLD);
         assert_eq!(recent.take().unwrap(), format!("… {}", "x".repeat(MAX_TOLD)));
     }
 }

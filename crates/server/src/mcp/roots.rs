@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ringfence_runtime::kernel::Kernel;
+use ringfence_tools::kernel::Kernel;
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, InputRequest, InputRequiredResult, ListRootsRequest, ListRootsResult, LoggingLevel,

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_policy::{Bytes, EnvName, Limits};
-use ringfence_runtime::container::agent;
-use ringfence_runtime::container::agent::Interpreter;
-use ringfence_runtime::container::endpoint::Address;
-use ringfence_runtime::container::runtime::Id;
-use ringfence_runtime::container::spec::{
+use ringfence_container::agent;
+use ringfence_container::agent::Interpreter;
+use ringfence_container::endpoint::Address;
+use ringfence_container::runtime::Id;
+use ringfence_container::spec::{
     Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User,
 };
-use ringfence_runtime::container::warm::{self, Warm};
-use ringfence_runtime::container::{ContainerRuntime, Containers, Flavor, Manager, Order};
-use ringfence_runtime::local::Connection;
+use ringfence_container::warm::{self, Warm};
+use ringfence_container::{ContainerRuntime, Containers, Flavor, Manager, Order};
+use ringfence_exec::local::Connection;
+use ringfence_policy::{Bytes, EnvName, Limits};
 
 use super::engine::request;
 use super::place::Place;
@@ -92,6 +92,7 @@ impl Dock {
             network: Network::None,
             filter: Filter::named("standard")?,
             binds: Binds::default(),
+            ledger: self.containers.settings().ledger.clone(),
             volumes: Vec::new(),
             oci_runtime,
             init: Init::Program,

@@ -5,8 +5,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ringfence_exec::local::{Connection, Fence};
 use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scope, SessionId};
-use ringfence_runtime::local::{Connection, Fence};
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
 
@@ -31,13 +31,13 @@ impl Engine {
         let mut command = place.ringfence(world, &["serve"]);
         command.envs(env.iter().copied());
         let engine = Self {
-            child: command.spawn().context("starting an engine")?,
+            child: command.spawn().context("starting a server")?,
             socket: place.socket(world),
         };
         let since = Instant::now();
         while UnixStream::connect(&engine.socket).is_err() {
             if since.elapsed() > START_LIMIT {
-                bail!("the engine did not start; `ringfence serve` says why");
+                bail!("the server did not start; `ringfence serve` says why");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -52,7 +52,7 @@ impl Engine {
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         Client::connect(&self.socket)
             .await
-            .context("connecting to the engine")
+            .context("connecting to the server")
     }
 
     /// Waits until the server answers from its pool.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context as _;
+use ringfence_container::backend::Settings as ContainerSettings;
+use ringfence_exec::local::{self as backend, Warmth};
+use ringfence_exec::pyodide::Settings as PyodideSettings;
+use ringfence_exec::trust::Ledger;
 use ringfence_policy::Language;
 use ringfence_policy::cascade::Rules;
-use ringfence_runtime::container::backend::Settings as ContainerSettings;
-use ringfence_runtime::local::{self as backend, Warmth};
-use ringfence_runtime::pyodide::Settings as PyodideSettings;
-use ringfence_runtime::trust::Ledger;
 use ringfence_server::client::Client;
 use tokio::runtime::Runtime;
 
@@ -138,13 +138,13 @@ impl Place {
             engine.warm_up(self)?;
             self.engine = Some(engine);
         }
-        self.engine.as_ref().context("the engine was just started")
+        self.engine.as_ref().context("the server was just started")
     }
 
     /// Connects to the shared server.
     pub(super) fn connect(&mut self) -> anyhow::Result<Client> {
         self.engine()?;
-        let engine = self.engine.as_ref().context("the engine was just started")?;
+        let engine = self.engine.as_ref().context("the server was just started")?;
         self.runtime.block_on(engine.connect())
     }
 

@@ -40,12 +40,12 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "run-engine",
-        about: "whole `ringfence run` with an engine, beside python3",
+        about: "whole `ringfence run` with a server, beside python3",
         measure: whole::warm,
     },
     Row {
         name: "engine-request",
-        about: "request to result over the engine's socket, with time to refill in between",
+        about: "request to result over the server's socket, with time to refill in between",
         measure: engine::request,
     },
     Row {
@@ -60,17 +60,17 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "session-evaluation",
-        about: "a piece of code in a session, request to result over the engine's socket",
+        about: "a piece of code in a session, request to result over the server's socket",
         measure: sessions::evaluation,
     },
     Row {
         name: "session-fork",
-        about: "a copy of a session in a cell of its own, request to answer over the engine's socket",
+        about: "a copy of a session in a cell of its own, request to answer over the server's socket",
         measure: sessions::fork,
     },
     Row {
         name: "throughput",
-        about: "runs a second through the engine, four clients at once",
+        about: "runs a second through the server, four clients at once",
         measure: engine::throughput,
     },
     Row {
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "engine-idle",
-        about: "memory of an engine with an empty pool (RSS)",
+        about: "memory of a server with an empty pool (RSS)",
         measure: memory::engine,
     },
     Row {
@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
     },
     Row {
         name: "flood",
-        about: "growth of the engine's memory while a program prints 1 GiB (--full: 10 GiB)",
+        about: "growth of the server's memory while a program prints 1 GiB (--full: 10 GiB)",
         measure: memory::flood,
     },
 ];

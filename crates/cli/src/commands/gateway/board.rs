@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::{BATCH, Remember};
 use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, remaining};
+use ringfence_tools::approval::{BATCH, Remember};
 
 use crate::ui::{decidable, visible};
 
@@ -234,7 +234,7 @@ fn shown(number: u32, words: &RequestWords) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_runtime::audit::Digest;
+    use ringfence_tools::audit::Digest;
 
     fn words(id: &str, command: &str) -> RequestWords {
         RequestWords {

@@ -52,6 +52,9 @@ fn setup(context: &Context) -> anyhow::Result<Setup> {
 }
 
 fn failure(error: Error) -> Failure {
-    let hint = error.hint();
-    Failure::refused(error.to_string(), hint)
+    let (message, hint) = (error.to_string(), error.hint());
+    match error {
+        Error::NoChannels | Error::NoUsers => Failure::usage(message, hint),
+        _ => Failure::refused(message, hint),
+    }
 }

@@ -54,5 +54,9 @@ fn until_interrupted(work: impl Future<Output = Result<Infallible, Error>>) -> a
 }
 
 fn failure(error: Error) -> Failure {
-    Failure::refused(error.to_string(), error.hint())
+    let (message, hint) = (error.to_string(), error.hint());
+    match error {
+        Error::NoChats | Error::NoUsers | Error::BaseUrl => Failure::usage(message, hint),
+        _ => Failure::refused(message, hint),
+    }
 }

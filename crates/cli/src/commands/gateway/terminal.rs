@@ -7,8 +7,8 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::Chat;
 use ringfence_server::gateway::{FromEngine, FromGateway, Link, News};
+use ringfence_tools::approval::Chat;
 use tokio::sync::mpsc;
 
 use super::board::{Board, Said};
@@ -115,22 +115,22 @@ impl Terminal {
         match news {
             News::Connected => {
                 self.connected = Some(Instant::now());
-                self.say("connected to the engine; questions will appear here\n")
+                self.say("connected to the server; questions will appear here\n")
             }
             News::Said(message) => self.show(*message),
             News::Gone => {
                 self.connected = None;
-                self.say("the engine has gone; what waits is kept and will be shown again\n")?;
+                self.say("the server has gone; what waits is kept and will be shown again\n")?;
                 for id in std::mem::take(&mut self.unsettled) {
                     self.say(&format!(
-                        "{}: the engine went before it told what became of the answer\n",
+                        "{}: the server went before it told what became of the answer\n",
                         visible(&id)
                     ))?;
                 }
                 Ok(())
             }
             News::Unreachable(error) => self.say(&format!(
-                "no engine answers ({error}); trying again until one does\n"
+                "no server answers ({error}); trying again until one does\n"
             )),
         }
     }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ringfence_runtime::trust::NamedPathError;
+use ringfence_exec::trust::NamedPathError;
 use ringfence_server::gateway::Secret;
 
 use crate::context::Context;
@@ -20,7 +20,7 @@ pub(super) fn token(variable: &str, file: Option<&Path>, context: &Context) -> R
         Some(file) => (of_file(file, context)?, file.display().to_string()),
         None => {
             let text = context.environment.text(variable).ok_or_else(|| {
-                Failure::refused(
+                Failure::usage(
                     format!("no token: the environment variable {variable} is not set"),
                     "set it to the bot's token, or name a file that holds it with `token_file`",
                 )
@@ -29,12 +29,12 @@ pub(super) fn token(variable: &str, file: Option<&Path>, context: &Context) -> R
         }
     };
     Secret::new(&text)
-        .map_err(|error| Failure::refused(format!("{place}: {error}"), "copy the bot's token again"))
+        .map_err(|error| Failure::usage(format!("{place}: {error}"), "copy the bot's token again"))
 }
 
 fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::refused(
+        Failure::usage(
             format!("cannot read the token in {}: {error}", file.display()),
             "check `token_file` and the file's permissions",
         )
@@ -48,7 +48,7 @@ fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
         })?;
     let mode = open.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o022 != 0 {
-        return Err(Failure::refused(
+        return Err(Failure::usage(
             format!("{} holds a token and others may write to it", file.display()),
             format!("run `chmod 600 {}`", file.display()),
         ));

@@ -4,8 +4,8 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use ringfence_runtime::files::{Owner, Root, Rules};
-use ringfence_runtime::local::{PrivateDirectory, owner_for_guests};
+use ringfence_exec::local::{PrivateDirectory, owner_for_guests};
+use ringfence_tools::files::{Owner, Root, Rules};
 
 use crate::context::Context;
 use crate::exit::Failure;

@@ -1,11 +1,11 @@
 //! Prints a run's output and its result, as text or as JSON.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
+use ringfence_exec::hints;
+use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
-use ringfence_runtime::hints;
-use ringfence_runtime::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -14,44 +14,38 @@ use crate::high::Report;
 use crate::ui::Ui;
 
 /// Prints a program's output as it arrives, to our own two streams.
-pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) {
+pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) -> io::Result<()> {
     while let Some(chunk) = chunks.blocking_recv() {
-        let printed = match chunk.stream {
-            Stream::Stdout => print_to(&mut std::io::stdout(), &chunk.bytes),
-            Stream::Stderr => print_to(&mut std::io::stderr(), &chunk.bytes),
-        };
-        if printed.is_err() {
-            return;
-        }
+        match chunk.stream {
+            Stream::Stdout => print_to(&mut io::stdout(), &chunk.bytes),
+            Stream::Stderr => print_to(&mut io::stderr(), &chunk.bytes),
+        }?;
     }
+    Ok(())
 }
 
 /// Prints a program's output as it arrives, as events.
-pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) {
+pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) -> io::Result<()> {
     let (mut out, mut err) = (Characters::default(), Characters::default());
     while let Some(chunk) = chunks.blocking_recv() {
         let text = match chunk.stream {
             Stream::Stdout => out.push(&chunk.bytes),
             Stream::Stderr => err.push(&chunk.bytes),
         };
-        if print_event(chunk.stream, &text).is_err() {
-            return;
-        }
+        print_event(chunk.stream, &text)?;
     }
-    for (stream, rest) in [(Stream::Stdout, out.finish()), (Stream::Stderr, err.finish())] {
-        // The reader of our output has closed the pipe.
-        let _ = print_event(stream, &rest);
-    }
+    print_event(Stream::Stdout, &out.finish())?;
+    print_event(Stream::Stderr, &err.finish())
 }
 
-fn print_event(stream: Stream, text: &str) -> std::io::Result<()> {
+fn print_event(stream: Stream, text: &str) -> io::Result<()> {
     let name = match stream {
         _ if text.is_empty() => return Ok(()),
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
     print_to(
-        &mut std::io::stdout(),
+        &mut io::stdout(),
         event(&json!({"type": name, "text": text})).as_bytes(),
     )
 }
@@ -99,7 +93,7 @@ impl Characters {
     }
 }
 
-fn print_to(stream: &mut impl Write, bytes: &[u8]) -> std::io::Result<()> {
+fn print_to(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes)?;
     stream.flush()
 }
@@ -113,14 +107,21 @@ pub(super) fn finish(
 ) -> anyhow::Result<ExitCode> {
     match report {
         Report::Json => {
-            let mut text = serde_json::to_string_pretty(result)?;
+            let mut text = serde_json::to_string_pretty(&with_hints(result))?;
             text.push('\n');
             ui.out(text)?;
         }
-        Report::JsonLines => ui.out(event(&json!({"type": "result", "result": result})))?,
+        Report::JsonLines => ui.out(event(&json!({"type": "result", "result": with_hints(result)})))?,
         Report::Stream => tell(result, (delivered, claims_limits), ui)?,
     }
     Ok(ExitCode::from(exit::status_of(result)))
+}
+
+fn with_hints(result: &ExecutionResult) -> ExecutionResult {
+    let mut result = result.clone();
+    let hint = hints::hint(&result);
+    result.meta.hints.extend(hint.map(|hint| hint.person));
+    result
 }
 
 /// Prints the value, as an interactive prompt does, and an error if the session has ended.

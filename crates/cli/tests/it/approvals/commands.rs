@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_runtime::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_tools::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, eventually};
@@ -109,17 +109,17 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
 fn what_is_no_question_cannot_be_answered() {
     let dir = Dir::new();
     dir.run(["approvals", "approve", "apr_001"])
-        .refused(2, "no question that waits");
+        .refused(125, "no question that waits");
     let guessed = format!("apr_{}", "0".repeat(32));
     dir.run(["approvals", "deny", &guessed])
-        .refused(2, "no question that waits");
+        .refused(125, "no question that waits");
     // A prefix below the minimum length is rejected.
     let asking = ask(&dir, "x");
     let id = only(&dir);
     dir.run(["approvals", "approve", &id[..6]])
-        .refused(2, "no question that waits");
+        .refused(125, "no question that waits");
     dir.run(["approvals", "approve", "apr_"])
-        .refused(2, "no question that waits");
+        .refused(125, "no question that waits");
     dir.run(["approvals", "deny", &id]).ok();
     asking.join().unwrap();
 }

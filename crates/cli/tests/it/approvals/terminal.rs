@@ -80,7 +80,7 @@ fn a_script_answers_by_number_and_by_id() {
 
     // It reconnects to the next server by itself, and exits cleanly on a signal.
     world.stop_engine("KILL");
-    terminal.until("the engine has gone");
+    terminal.until("the server has gone");
     world.start_engine();
     terminal.until("connected");
     world.signal(&terminal.child, "INT");

@@ -101,7 +101,7 @@ def shut_out(browser):
     page = context.new_page()
     page.goto(BASE + "/#token=" + "0" * 64)
     expect(page.locator("#door")).to_be_visible()
-    expect(page.locator("#door-why")).to_contain_text("not of the engine")
+    expect(page.locator("#door-why")).to_contain_text("not of the server")
     assert page.locator("#inside").is_hidden() and not context.cookies()
     page.goto(BASE + "/")
     expect(page.locator("#door")).to_be_visible()

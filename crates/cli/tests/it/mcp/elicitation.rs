@@ -254,8 +254,8 @@ fn a_client_that_cannot_or_may_not_be_asked_is_not() {
         answer_elsewhere(&world, "approve");
         assert_eq!(client.answer(id)["result"]["isError"], false);
         assert!(!is_there(&world));
-        // The server has sent nothing but the answer.
-        client.leave().well();
+        // It was told of the question, and not asked.
+        client.leave().announced(1);
         world.close();
     }
 }

@@ -4,6 +4,7 @@ mod asking;
 mod connection;
 mod elicitation;
 mod frames;
+mod notices;
 pub(crate) mod official;
 mod stateless;
 mod workspace;
@@ -185,6 +186,22 @@ impl Left {
     pub(crate) fn well(&self) {
         assert_eq!((self.status, self.stderr.as_str()), (0, ""), "{self:?}");
         assert!(self.messages.is_empty(), "{self:?}");
+    }
+}
+
+impl Left {
+    /// Asserts that it exited successfully, and that the client and the person were told of this many
+    /// questions, and of nothing else.
+    #[track_caller]
+    pub(crate) fn announced(&self, questions: usize) {
+        let logs = self.messages.iter().filter(|message| {
+            let data = message["params"]["data"].as_str().unwrap_or_default();
+            message["method"] == "notifications/message" && data.contains("waits for your answer")
+        });
+        let notes = self.stderr.lines().filter(|line| line.starts_with("note: "));
+        let all = (self.messages.len(), self.stderr.lines().count());
+        assert_eq!((logs.count(), notes.count()), (questions, questions), "{self:?}");
+        assert_eq!((all, self.status), ((questions, questions), 0), "{self:?}");
     }
 }
 

@@ -66,14 +66,14 @@ fn files_of_the_host_and_the_engine_are_not_there() {
         return;
     };
     for (name, path) in [
-        ("the engine's socket", "run/ringfence/engine.sock"),
-        ("the engine's state", "state/ringfence"),
+        ("the server's socket", "run/ringfence/engine.sock"),
+        ("the server's state", "state/ringfence"),
     ] {
         let act = probe(name, "ENOENT", "os.stat(ARGS[0])");
         deny(&fence, &[], &act, &[fence.dir.path(path).to_str().unwrap()]);
     }
     let connect = probe(
-        "the engine",
+        "the server",
         "ENOENT",
         "socket.socket(socket.AF_UNIX).connect(ARGS[0])",
     );

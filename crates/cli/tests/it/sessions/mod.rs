@@ -1,6 +1,7 @@
 //! Sessions: persistent state, limits that end it, and an untrusted interpreter.
 
 mod forks;
+mod views;
 
 use std::io::Read;
 use std::process::Child;
@@ -529,7 +530,7 @@ fn evaluations_of_one_session_wait_for_each_other() {
         let waiting = waiting.wait_with_output().unwrap();
         assert_eq!(waiting.status.code(), Some(125), "{waiting:?}");
         assert!(
-            String::from_utf8_lossy(&waiting.stderr).contains("taken back while it waited"),
+            String::from_utf8_lossy(&waiting.stderr).contains("cancelled while it waited"),
             "{waiting:?}"
         );
         assert_eq!(value(world, "b", "1"), "1");
@@ -619,6 +620,16 @@ fn what_it_was_made_with_stays() {
         let other = format!("{}:/other", data.display());
         let other = world.run(["--session", "a", "--mount", &other, "-c", "1"]);
         other.refused(125, "made with another set of mounts");
+        // Its limits stay, too, and a run that asks for others says so.
+        let same = world.json(["--session", "a", "--memory", "256MiB", "-c", "1"]);
+        assert!(same.get("meta.warnings").is_null(), "{same:?}");
+        let asked = world.json(["--session", "a", "--memory", "64MiB", "--pids", "9", "-c", "1"]);
+        let told = asked.get("meta.warnings")[0].as_str().unwrap();
+        assert!(
+            told.contains("the session `a` keeps the limits")
+                && told.contains("--memory and --pids had no effect"),
+            "{told}"
+        );
     });
 }
 
@@ -651,8 +662,8 @@ fn what_is_no_use_of_a_session_is_refused() {
     let world = World::before_engine();
     world
         .run(["--session", "a", "-c", "1"])
-        .refused(125, "sessions live in an engine");
-    session(&world, &["ls"]).refused(125, "sessions live in an engine");
+        .refused(125, "sessions live in a server");
+    session(&world, &["ls"]).refused(125, "sessions live in a server");
     world
         .run(["--session", "a", "-l", "bash", "-c", "1"])
         .refused(2, "a session is a Python interpreter");

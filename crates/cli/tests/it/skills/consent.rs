@@ -89,7 +89,7 @@ fn a_tool_that_changed_is_asked_about_again() {
     definitions.sort_by_key(ToString::to_string);
     definitions.dedup();
     assert_eq!(definitions.len(), 4, "{definitions:?}");
-    client.leave().well();
+    client.leave().announced(4);
     world.close();
 }
 
@@ -115,7 +115,7 @@ fn a_tool_that_changes_under_a_question_is_not_called() {
         told.len() == 1 && told[0].contains("\"decision\":\"refused\""),
         "{told:?}"
     );
-    client.leave().well();
+    client.leave().announced(1);
     world.close();
 }
 
@@ -136,6 +136,6 @@ fn a_tool_with_another_name_is_asked_about_as_well() {
         answer.contains("names `mail.send_mail`, which `mail` does not offer"),
         "{answer}"
     );
-    client.leave().well();
+    client.leave().announced(1);
     world.close();
 }

@@ -41,7 +41,7 @@ fn an_engine_that_is_killed_takes_its_calls_along(place: &Place) {
     );
     world.start_engine();
     goes_on(place);
-    eventually_none("containers of the engine that was killed", || {
+    eventually_none("containers of the server that was killed", || {
         let all = engines().into_iter();
         all.flat_map(|engines| engines.left_by(engine)).collect()
     });

@@ -247,12 +247,53 @@ fn the_commands_list_describe_and_call() {
         skills(&["call", "Probe.add", r#"{"a": 1, "minus": true}"#]).ok(),
         "0\n"
     );
-    skills(&["call", "Probe.add"]).refused(125, "it needs `a`");
-    skills(&["call", "Probe.nope"]).refused(125, "error: not found");
+    let wrong = skills(&["call", "Probe.add"]);
+    wrong.refused(2, "it needs `a`");
+    let missing = skills(&["call", "Probe.nope"]);
+    missing.refused(125, "error: not found");
+    let unknown = skills(&["describe", "Probe.nope"]);
+    // Commands in hints can be run as they are printed.
+    for (failed, printed) in [
+        (wrong, "def add("),
+        (missing, "Probe.add("),
+        (unknown, "Probe.add("),
+    ] {
+        let words = hinted(&failed.stderr);
+        let words: Vec<&str> = words.split(' ').skip(1).collect();
+        let shown = dir.run(words);
+        assert!(shown.ok().contains(printed), "{failed:?}: {shown:?}");
+    }
+    dir.write("work/odd name.toml", "[skills]\npath = 'skills'\n");
+    let options = ["--config", "odd name.toml", "--user", "ann"];
+    let missing = dir.run([&["skills", "call", "Probe.nope"], &options[..]].concat());
+    let command = "`ringfence skills ls --user ann --config 'odd name.toml'`";
+    assert!(missing.stderr.contains(command), "{missing:?}");
     skills(&["call", "Probe.add", "7"]).refused(2, "neither an object nor an array");
     dir.run(["skills", "ls"]).refused(2, "there are no skills");
     dir.run(["skills", "ls", "--skills", "none"])
         .refused(2, "cannot use none");
+}
+
+/// Returns the command in a hint.
+fn hinted(stderr: &str) -> &str {
+    let hint = stderr.lines().find(|line| line.starts_with("hint: ")).unwrap();
+    hint.split('`').nth(1).unwrap()
+}
+
+#[test]
+fn problems_name_the_configured_directory() {
+    let dir = Dir::new();
+    put(&dir, "one.py", "class One:\n    def get(self): pass\n");
+    put(&dir, "one.toml", "frob = 1\n");
+    let path = dir.path("work/skills");
+    let config = format!("[skills]\npath = '{}'\n", path.display());
+    dir.write("config/ringfence/ringfence.toml", config);
+    let listed = dir.run(["skills", "ls"]);
+    let told = format!(
+        "warning: {}/one.py: its manifest cannot be used: unknown field `frob`",
+        path.display()
+    );
+    assert!(listed.stderr.starts_with(&told), "{listed:?}");
 }
 
 #[test]

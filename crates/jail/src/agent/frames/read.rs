@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::mount_point::{FileIdentity, Mounted};
 
 /// Reassembles frames from a byte stream.
 #[derive(Debug, Default)]
@@ -87,7 +88,8 @@ fn longest_order(kind: u8) -> Result<usize, FrameError> {
 fn longest_report(kind: u8) -> Result<usize, FrameError> {
     match kind {
         STDOUT | STDERR | RECEIVED => Ok(MAX_PIECE),
-        READY | END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
+        READY => Ok(MAX_READY),
+        END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
@@ -100,6 +102,7 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Order, Fr
             secret: fields.array()?,
             python: fields.texts()?,
             output: fields.text()?,
+            mount_points: fields.texts()?,
         }),
         START => Order::Start {
             call,
@@ -144,6 +147,7 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
             version: fields.u32()?,
             python: fields.optional()?,
             bash: fields.optional()?,
+            mount_points: fields.mount_points()?,
         }),
         END => Report::End {
             call,
@@ -230,6 +234,28 @@ impl<'a> Fields<'a> {
     /// Allocates nothing for a claimed number of strings.
     fn texts(&mut self) -> Result<Vec<String>, FrameError> {
         (0..self.u32()?).map(|_| self.text()).collect()
+    }
+
+    fn mount_points(&mut self) -> Result<Vec<MountPoint>, FrameError> {
+        (0..self.u32()?).map(|_| self.mount_point()).collect()
+    }
+
+    fn mount_point(&mut self) -> Result<MountPoint, FrameError> {
+        let file = match self.bool()? {
+            true => Some(FileIdentity {
+                device: self.u64()?,
+                inode: self.u64()?,
+                born: self.u64()?,
+            }),
+            false => None,
+        };
+        let mounted = match self.u8()? {
+            0 => Mounted::Nothing,
+            1 => Mounted::ReadOnly,
+            2 => Mounted::Writable,
+            _ => return Err(FrameError::Payload),
+        };
+        Ok(MountPoint { file, mounted })
     }
 
     fn pairs(&mut self) -> Result<Vec<(String, String)>, FrameError> {

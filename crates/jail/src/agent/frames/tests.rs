@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::mount_point::{FileIdentity, Mounted};
 
 const SECRET: Secret = *b"0123456789abcdef";
 
@@ -27,6 +28,7 @@ fn orders() -> Vec<Order> {
             secret: SECRET,
             python: vec!["-c".to_owned(), "pass".to_owned()],
             output: "/output".to_owned(),
+            mount_points: vec!["/workspace".to_owned()],
         }),
         start(Program::Python {
             name: name.clone(),
@@ -76,6 +78,16 @@ fn reports() -> Vec<Report> {
             version: 1,
             python: Some("/usr/bin/python3".to_owned()),
             bash: None,
+            mount_points: [Mounted::Nothing, Mounted::ReadOnly, Mounted::Writable]
+                .map(|mounted| MountPoint {
+                    file: (mounted != Mounted::Nothing).then_some(FileIdentity {
+                        device: 1,
+                        inode: u64::MAX,
+                        born: 3,
+                    }),
+                    mounted,
+                })
+                .to_vec(),
         }),
         Report::Output {
             call: 3,

@@ -1,6 +1,7 @@
 //! Serializes frames.
 
 use super::*;
+use crate::mount_point::Mounted;
 
 /// Appends a frame: its header is completed once the payload is there.
 fn frame(kind: u8, call: u32, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u8>)) {
@@ -37,6 +38,25 @@ fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
+fn put_mount_points(out: &mut Vec<u8>, points: &[MountPoint]) {
+    out.extend(length(points.len()));
+    for point in points {
+        out.push(point.file.is_some().into());
+        if let Some(file) = point.file {
+            out.extend(
+                [file.device, file.inode, file.born]
+                    .map(u64::to_le_bytes)
+                    .as_flattened(),
+            );
+        }
+        out.push(match point.mounted {
+            Mounted::Nothing => 0,
+            Mounted::ReadOnly => 1,
+            Mounted::Writable => 2,
+        });
+    }
+}
+
 impl Order {
     /// Appends the frame to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
@@ -46,6 +66,7 @@ impl Order {
                 out.extend(hello.secret);
                 put_texts(out, &hello.python);
                 put_text(out, &hello.output);
+                put_texts(out, &hello.mount_points);
             }),
             Self::Start { call, start } => frame(START, *call, out, |out| start.write(out)),
             Self::Input { call, bytes } => frame(INPUT, *call, out, |out| out.extend(bytes)),
@@ -98,6 +119,7 @@ impl Report {
                 out.extend(ready.version.to_le_bytes());
                 put_optional(out, ready.python.as_deref());
                 put_optional(out, ready.bash.as_deref());
+                put_mount_points(out, &ready.mount_points);
             }),
             Self::Output { .. } => {}
             Self::End { call, end } => frame(END, *call, out, |out| end.write(out)),

@@ -1,4 +1,4 @@
-// The console: shows what the engine says, and passes on what a person decides. Text goes in as text, never as markup.
+// The console: shows what the server says, and passes on what a person decides. Text goes in as text, never as markup.
 
 /** How long a question must have been in sight before it can be approved: what is pressed as it appears was not meant for it. */
 const LOOK_FIRST = 2000;
@@ -6,7 +6,7 @@ const LOOK_FIRST = 2000;
 const AFTER_MOVE = 1000;
 /** How long a question that is over stays in its place. */
 const STAY = 6000;
-/** Silence after which the connection counts as lost; the engine speaks every ten seconds. */
+/** Silence after which the connection counts as lost; the server speaks every ten seconds. */
 const SILENCE = 25000;
 const RETRY = { first: 500, longest: 8000 };
 
@@ -54,7 +54,7 @@ async function read(path) {
 
 async function complaint(response) {
   const body = await response.json().catch(() => null);
-  return body?.error ? `${body.error.message}. ${body.error.hint}.` : `The engine answered ${response.status}.`;
+  return body?.error ? `${body.error.message}. ${body.error.hint}.` : `The server answered ${response.status}.`;
 }
 
 function post(path, body, options = {}) {
@@ -143,7 +143,7 @@ function say(text) {
 
 /** The questions on show, by id: those that wait, and for a moment those that are over. */
 const cards = new Map();
-/** What is added to our clock to have the engine's. */
+/** What is added to our clock to have the server's. */
 let ahead = 0;
 
 class Card {
@@ -243,7 +243,7 @@ class Card {
       await approvals();
     } catch (error) {
       if (error instanceof Unknown) showDoor();
-      else this.trouble.textContent = "The engine could not be reached. Nothing was answered, unless the list says so.";
+      else this.trouble.textContent = "The server could not be reached. Nothing was answered, unless the list says so.";
     }
     this.busy = false;
     this.update();
@@ -451,7 +451,7 @@ async function heard(event) {
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
-/** Shows what the engine says until it knows the session no more; `why` is what the person is told then. */
+/** Shows what the server says until it knows the session no more; `why` is what the person is told then. */
 async function keepUp(why) {
   let wait = RETRY.first;
   for (;;) {
@@ -474,7 +474,7 @@ async function start() {
   try {
     await comeIn();
   } catch (error) {
-    why = error instanceof Unknown ? "The link was used, is older than ten minutes, or is not of the engine that is running here." : error.message;
+    why = error instanceof Unknown ? "The link was used, is older than ten minutes, or is not of the server that is running here." : error.message;
   }
   if (localStorage.getItem(KEY) === null) return showDoor(why);
   keeping ??= keepUp(why).finally(() => (keeping = null));

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::approval::{BATCH, Remember};
-use ringfence_runtime::audit::Digest;
+use ringfence_tools::approval::{BATCH, Remember};
+use ringfence_tools::audit::Digest;
 
 use super::*;
 use crate::gateway::{Choice, RequestWords};
@@ -208,7 +208,7 @@ fn what_ended_while_the_engine_was_away_is_ended_here() {
     chats.desk.look(chats.at(4));
     assert_eq!(chats.ending(), None);
     chats.desk.look(chats.at(5));
-    assert!(chats.ending().unwrap().contains("while the engine was away"));
+    assert!(chats.ending().unwrap().contains("while the server was away"));
 
     let mut chats = Chats::new();
     chats.show("apr_2", 5);

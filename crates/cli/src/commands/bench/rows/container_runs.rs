@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_runtime::container::spec::OciRuntime;
-use ringfence_runtime::container::{ContainerRuntime, Containers};
-use ringfence_runtime::local::{Connection, Fence};
+use ringfence_container::spec::OciRuntime;
+use ringfence_container::{ContainerRuntime, Containers};
+use ringfence_exec::local::{Connection, Fence};
 
 use super::super::containers::{Dock, PRINT};
 use super::super::engine::{Engine, request};

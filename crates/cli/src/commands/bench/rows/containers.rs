@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_runtime::container::Flavor;
-use ringfence_runtime::container::spec::OciRuntime;
+use ringfence_container::Flavor;
+use ringfence_container::spec::OciRuntime;
 
 use super::super::containers::{Dock, call};
 use super::super::figure::{Figure, Sample, Target, Unit};

@@ -4,24 +4,24 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringfence_exec::artifact::{Keep, Store, StorePolicy};
+use ringfence_exec::backend::{Backend, Running};
+use ringfence_exec::egress::{Guard, Resolver};
+use ringfence_exec::execute::Rules;
+use ringfence_exec::fetch::{Fetcher, Trust};
+use ringfence_exec::local::{Connection, Fence};
+use ringfence_exec::redact::Redactor;
 use ringfence_policy::{
     Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
     Timeout, Trusted,
 };
-use ringfence_runtime::artifact::{Keep, Store, StorePolicy};
-use ringfence_runtime::audit::{self, Log};
-use ringfence_runtime::backend::{Backend, Running};
-use ringfence_runtime::egress::{Guard, Resolver};
-use ringfence_runtime::execute::Rules;
-use ringfence_runtime::fetch::{Fetcher, Trust};
-use ringfence_runtime::files;
-use ringfence_runtime::kernel::{
+use ringfence_tools::audit::{self, Log};
+use ringfence_tools::files;
+use ringfence_tools::kernel::{
     AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
 };
-use ringfence_runtime::local::{Connection, Fence};
-use ringfence_runtime::redact::Redactor;
-use ringfence_runtime::shell::Runner;
-use ringfence_runtime::workspaces::Workspaces;
+use ringfence_tools::shell::Runner;
+use ringfence_tools::workspaces::Workspaces;
 use serde_json::json;
 
 use super::super::figure::{Figure, Sample, Target, Unit};

@@ -21,7 +21,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let deepest = pythons.iter().map(|pid| pid_depth(*pid)).max().unwrap_or(0);
     let shallowest = pythons.iter().map(|pid| pid_depth(*pid)).min().unwrap_or(0);
     if deepest == shallowest {
-        bail!("this engine keeps no workers waiting");
+        bail!("this server keeps no workers waiting");
     }
     let pss = |pid: &u32| memory(*pid, "smaps_rollup", "Pss");
     let of_depth = |wanted: bool| {
@@ -96,7 +96,7 @@ pub(super) fn flood(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     engine.settle();
     let id = engine.id();
     // Resets the kernel's peak of resident memory (proc_pid_clear_refs(5)).
-    fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the engine's memory mark")?;
+    fs::write(format!("/proc/{id}/clear_refs"), "5").context("resetting the server's memory mark")?;
     let before = memory(id, "status", "VmRSS")?;
     let mut client = place.connect()?;
     let since = Instant::now();
@@ -111,7 +111,7 @@ pub(super) fn flood(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![
         Figure::new(
             "flood",
-            format!("{gigabytes} GiB printed, engine's growth"),
+            format!("{gigabytes} GiB printed, server's growth"),
             (growth, Unit::Mebibytes),
         )
         .against(Target::AtMost(8.0))

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use ringfence_exec::local::{Connection, Fence};
+use ringfence_exec::pyodide::{Pyodide, Settings};
 use ringfence_policy::Request;
-use ringfence_runtime::local::{Connection, Fence};
-use ringfence_runtime::pyodide::{Pyodide, Settings};
 
 use super::super::engine::request;
 use super::super::figure::{Figure, Sample, Target, Unit};

@@ -120,12 +120,7 @@ fn fresh(
         plain,
     ])?;
     Ok(vec![
-        Figure::ratio(
-            name,
-            format!("without an engine, against {peer_name}"),
-            cold,
-            peer,
-        ),
-        Figure::ratio(name, format!("with an engine, against {peer_name}"), warm, peer),
+        Figure::ratio(name, format!("without a server, against {peer_name}"), cold, peer),
+        Figure::ratio(name, format!("with a server, against {peer_name}"), warm, peer),
     ])
 }

@@ -144,11 +144,11 @@ fn an_engine_that_is_killed_does_not_have_its_questions_asked_twice() {
     let asking = setting.ask("touch made");
     let message = setting.fake.message(0);
     setting.world.stop_engine("KILL");
-    bot.until("the engine has gone");
+    bot.until("the server has gone");
     let answer = setting.fake.press(&message, &message.button("Reject"), ANN);
     assert_eq!(answer["type"], 4, "{answer}");
     let told = answer["data"]["content"].as_str().unwrap();
-    assert!(told.contains("the engine does not answer"), "{told}");
+    assert!(told.contains("the server does not answer"), "{told}");
     setting.world.start_engine();
     bot.until("still waits");
     deny(&setting, &message);
@@ -164,7 +164,7 @@ fn what_ends_while_the_engine_is_away_is_shown_as_ended() {
     let asking = setting.ask("touch made");
     setting.fake.message(0);
     setting.world.stop_engine("KILL");
-    bot.until("the engine has gone");
+    bot.until("the server has gone");
     let listed = setting.world.dir.run(["approvals", "ls", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
     let id = listed[0]["id"].as_str().unwrap();

@@ -25,10 +25,10 @@ fn run(dir: &Dir, config: &str, token: Option<&str>) -> Output {
 fn without_channels_users_or_a_token_it_does_not_start() {
     let dir = Dir::new();
     let both = format!("channels = [{CHANNEL}]\nusers = [{ANN}]\n");
-    run(&dir, &format!("users = [{ANN}]"), Some(TOKEN)).refused(125, "no channel is configured");
-    run(&dir, &format!("channels = [{CHANNEL}]"), Some(TOKEN)).refused(125, "no user is configured");
-    run(&dir, &both, None).refused(125, "the environment variable DISCORD_BOT_TOKEN is not set");
-    run(&dir, &both, Some("two words")).refused(125, "DISCORD_BOT_TOKEN: it is not a token");
+    run(&dir, &format!("users = [{ANN}]"), Some(TOKEN)).refused(2, "no channel is configured");
+    run(&dir, &format!("channels = [{CHANNEL}]"), Some(TOKEN)).refused(2, "no user is configured");
+    run(&dir, &both, None).refused(2, "the environment variable DISCORD_BOT_TOKEN is not set");
+    run(&dir, &both, Some("two words")).refused(2, "DISCORD_BOT_TOKEN: it is not a token");
     run(&dir, &format!("{both}token_file = 'none'"), None)
         .refused(2, "expected a file with a token, found none");
     run(

@@ -42,7 +42,7 @@ impl Setting {
         let setting = Self::new(host_execution);
         setting.world.start_engine();
         let bot = setting.bot();
-        bot.until("connected to the engine");
+        bot.until("connected to the server");
         (setting, bot)
     }
 

@@ -44,9 +44,9 @@ fn an_engine_that_is_killed_and_starts_again_does_not_ask_twice() {
     let asking = setting.ask("touch made");
     let message = setting.fake.message(0);
     setting.world.stop_engine("KILL");
-    bot.until("the engine has gone");
+    bot.until("the server has gone");
     let unheard = setting.fake.press(&message, "Approve");
-    assert!(unheard.contains("the engine does not answer"), "{unheard}");
+    assert!(unheard.contains("the server does not answer"), "{unheard}");
     setting.world.start_engine();
     bot.until("still waits");
     setting.fake.press(&message, "Approve");
@@ -63,7 +63,7 @@ fn what_ended_while_the_engine_was_away_loses_its_buttons() {
     let asking = setting.ask("touch made");
     setting.fake.message(0);
     setting.world.stop_engine("KILL");
-    bot.until("the engine has gone");
+    bot.until("the server has gone");
     let listed = setting.world.dir.run(["approvals", "ls", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
     setting
@@ -77,7 +77,7 @@ fn what_ended_while_the_engine_was_away_loses_its_buttons() {
     assert!(
         settled
             .text
-            .starts_with("It no longer waits; it ended while the engine was away\n"),
+            .starts_with("It no longer waits; it ended while the server was away\n"),
         "{settled:?}"
     );
     setting.close(bot);

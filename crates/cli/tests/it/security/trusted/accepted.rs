@@ -10,6 +10,7 @@ use crate::world::{World, here};
 here!(
     a_changed_configuration_is_not_believed,
     a_planted_path_file_shows_nothing,
+    a_user_is_shown_nothing_of_another,
 );
 
 /// Runs `ringfence accept FILE`.
@@ -101,4 +102,39 @@ fn a_planted_path_file_shows_nothing(world: &World) {
     fs::write(&file, "../../../../src\n").unwrap();
     world.run(["--python", &python("env"), "-c", "1"]).ok();
     world.run(used).ok();
+}
+
+/// A directory of users was written by programs, and none of these could write all of it.
+fn a_user_is_shown_nothing_of_another(world: &World) {
+    let users = world.dir.path("users");
+    let config = format!(
+        "[permissions.filesystem]\nuserScope = 'user'\nuserRoot = '{}/{{user_id}}'\n",
+        users.display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    let tool = |user: &str, code: &str| {
+        let arguments = serde_json::json!({ "code": code });
+        world.tool(&["--user", user], "run_python_code", &arguments)
+    };
+    tool(
+        "ann",
+        "import os; os.mkdir('lib'); open('lib/key', 'w').write('s3cret')",
+    );
+    tool("bob", "1");
+    let env = users.join("bob/env");
+    let mut make = world.dir.program("/usr/bin/python3");
+    finish(make.args(["-m", "venv", "--without-pip"]).arg(&env), b"").ok();
+    let version = fs::read_dir(env.join("lib")).unwrap().next().unwrap().unwrap();
+    let secret = users.join("ann/lib");
+    // As bob's program would.
+    let file = version.path().join("site-packages/a.pth");
+    fs::write(&file, format!("{}\n", secret.display())).unwrap();
+    let python = env.join("bin/python3").display().to_string();
+    let read = format!("print(open('{}/key').read())", secret.display());
+    let named = ["--python", &python, "-c", &read];
+    let refused = world.run(named);
+    refused.refused(125, "cannot be used as a Python");
+    assert!(refused.stderr.contains("a.pth` adds "), "{refused:?}");
+    accept(world, &file.display().to_string()).ok();
+    assert_eq!(world.run(named).ok(), "s3cret\n");
 }

@@ -46,8 +46,10 @@ fn what_a_program_planted_gets_nothing(world: &World) {
         // Manifests grant no files there.
         return;
     }
-    // With consent the skill gets what it asks for.
-    let accept = ["skills", "accept", "--skills", "skills"];
+    // With consent the skill gets what it asks for. The message has the whole command.
+    let accept = "ringfence skills accept --skills skills";
+    assert!(run.stderr.contains(&format!("run `{accept}`")), "{run:?}");
+    let accept = accept.split(' ').skip(1);
     let accepted = finish(&mut world.command(&[], accept), b"");
     assert!(accepted.ok().contains("evil.py: mounts `"), "{accepted:?}");
     if world.uid() == own_uid() {

@@ -253,3 +253,107 @@ fn file_tools_remove_what_is_too_much() {
         assert!(refused.message.contains("is protected"), "{name}: {refused:?}");
     }
 }
+
+/// A program that leads a protected name to the workspace itself takes it from nobody.
+fn a_link_to_the_top_leaves_the_workspace(world: &World) {
+    let work = world.dir.path("work");
+    fs::create_dir(work.join("src")).unwrap();
+    world.dir.write("work/file", "own");
+    if world.uid() != own_uid() {
+        give(&work, world.uid());
+    }
+    for target in [".", "..", "src/.."] {
+        let plant = format!("import os; os.symlink({target:?}, '.vscode')");
+        world.run(["--workspace", ".", "-c", &plant]).ok();
+        let code = "import errno, os\n\
+            for act in [lambda: open('tasks.json', 'w'), lambda: open('file', 'a'), lambda: os.remove('.vscode')]:\n    \
+                try: act(); print('ok')\n    \
+                except OSError as error: print(errno.errorcode[error.errno])\n\
+            open('src/new', 'w').write('x')";
+        let run = world.run(["--workspace", ".", "-c", code]);
+        let printed = run.ok();
+        assert_eq!(printed.lines().count(), 3, "{run:?}");
+        assert!(
+            printed.lines().all(|line| ["EROFS", "EACCES"].contains(&line)),
+            "{run:?}"
+        );
+        assert!(run.stderr.contains(".vscode` leads to that directory"), "{run:?}");
+        assert_eq!(fs::read(work.join("src/new")).unwrap(), b"x");
+        // Outside nothing keeps the file, nor the link.
+        fs::write(work.join(".vscode/file"), "own").unwrap();
+        fs::remove_file(work.join(".vscode")).unwrap();
+        fs::remove_file(work.join("src/new")).unwrap();
+        world.run(["--workspace", ".", "-c", "open('file', 'a')"]).ok();
+    }
+}
+
+tests!(
+    top_one_shot,
+    OneShot,
+    Here,
+    a_link_to_the_top_leaves_the_workspace
+);
+tests!(
+    top_with_engine,
+    Engine,
+    Here,
+    a_link_to_the_top_leaves_the_workspace
+);
+tests!(top_as_user, OneShot, User, a_link_to_the_top_leaves_the_workspace);
+
+#[test]
+fn containers_work_beside_a_link_to_the_top() {
+    for engine in engines() {
+        fs::create_dir(engine.dir.path("work/src")).unwrap();
+        engine.dir.write("work/file", "own");
+        symlink(".", engine.dir.path("work/.vscode")).unwrap();
+        give(&engine.dir.path("."), 65_534);
+        let code = "import errno\n\
+            try: open('file', 'w'); print('ok')\n\
+            except OSError as error: print(errno.errorcode[error.errno])\n\
+            open('src/new', 'w').write('x')";
+        let run = engine.run(&["--workspace", ".", "-c", code]);
+        assert_eq!(run.ok(), "EROFS\n");
+        assert!(run.stderr.contains(".vscode` leads to that directory"), "{run:?}");
+        assert_eq!(fs::read(engine.dir.path("work/file")).unwrap(), b"own");
+        assert_eq!(fs::read(engine.dir.path("work/src/new")).unwrap(), b"x");
+    }
+}
+
+/// Settings of git that name the workspace as the directory of hooks: its files are hooks.
+#[test]
+fn hooks_at_the_top_are_kept() {
+    let world = World::here();
+    let git = |args: &[&str]| finish(world.dir.program("git").args(args), b"").ok().to_owned();
+    git(&["init", "-q"]);
+    git(&["config", "core.hooksPath", "."]);
+    fs::create_dir(world.dir.path("work/src")).unwrap();
+    world.dir.write("work/pre-commit", "own");
+    let code = "import errno\n\
+        for name in ['pre-commit', 'pre-push']:\n    \
+            try: open(name, 'w').write('evil'); print('ok')\n    \
+            except OSError as error: print(errno.errorcode[error.errno])\n\
+        open('src/new', 'w')";
+    let run = world.run(["--workspace", ".", "-c", code]);
+    assert_eq!(run.ok(), "EROFS\n".repeat(2));
+    assert!(
+        run.stderr.contains(".git/config` leads to that directory"),
+        "{run:?}"
+    );
+    // Above the workspace no program made it: nothing of the repository is given away.
+    fs::create_dir(world.dir.path("work/.git/hooks/below")).unwrap();
+    let within = world.run(["--workspace", ".git/hooks", "-c", "1"]);
+    within.refused(125, "where programs of the host act on what they find");
+    world.close();
+}
+
+#[test]
+fn file_tools_work_beside_a_link_to_the_top() {
+    let tools = Tools::new("").with(&["--workspace", "."]);
+    symlink(".", tools.dir.path("work/.vscode")).unwrap();
+    let refused = tools.refused("file_write", json!({"path": "tasks.json", "content": "x"}));
+    assert!(refused.message.contains("is protected"), "{refused:?}");
+    tools.ask("file_write", json!({"path": "src/new", "content": "x"}));
+    fs::remove_file(tools.dir.path("work/.vscode")).unwrap();
+    tools.ask("file_write", json!({"path": "tasks.json", "content": "x"}));
+}

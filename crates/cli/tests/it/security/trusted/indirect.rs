@@ -241,3 +241,42 @@ fn hooks_elsewhere_are_kept() {
     assert_eq!(all(&world.dir, "work"), before);
     world.close();
 }
+
+/// A home directory that only git may know could lead anywhere.
+#[test]
+fn settings_below_an_unknown_home_are_refused() {
+    let world = World::here();
+    git(&world.dir, &["init", "-q"]);
+    for (user, known) in [("~/", true), ("~root/", true), ("~nobody-at-all/", false)] {
+        let key = ["config", "core.hooksPath", &format!("{user}none")];
+        git(&world.dir, &key);
+        let run = world.run(["--workspace", ".", "-c", "print('ran')"]);
+        match known {
+            true => assert_eq!(run.ok(), "ran\n", "{user}"),
+            false => run.refused(125, ".git/config leads to ~nobody-at-all/none"),
+        }
+    }
+    world.close();
+}
+
+/// As many hooks as git has in a directory, each a link.
+#[test]
+fn many_hooks_make_no_workspace_unusable() {
+    let world = World::here();
+    git(&world.dir, &["init", "-q"]);
+    let long = "long-".repeat(30);
+    fs::create_dir(world.dir.path("work").join(&long)).unwrap();
+    fs::create_dir_all(world.dir.path("work/.git/hooks")).unwrap();
+    for number in 0..120 {
+        let file = format!("work/{long}/{number}");
+        let hook = world.dir.path("work/.git/hooks").join(number.to_string());
+        symlink(world.dir.write(&file, "own"), hook).unwrap();
+    }
+    let code = format!(
+        "import errno\n\
+         try: open('{long}/119', 'w')\n\
+         except OSError as error: print(errno.errorcode[error.errno])"
+    );
+    assert_eq!(world.run(["--workspace", ".", "-c", &code]).ok(), "EROFS\n");
+    world.close();
+}

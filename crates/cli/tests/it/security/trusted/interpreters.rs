@@ -344,3 +344,23 @@ fn a_prefix_around_the_workspace_is_kept_by_its_parts() {
     inside.refused(125, "Ringfence itself relies on what lies in");
     world.close();
 }
+
+/// More interpreters than are kept in the cache: those that were in use before stay as they are.
+#[test]
+fn none_of_many_is_forgotten() {
+    let world = World::here();
+    let name = |number: usize| format!("env{number}");
+    let python = |number: usize| format!("{}/bin/python3", name(number));
+    for number in 0..10 {
+        let mut make = world.dir.program("/usr/bin/python3");
+        finish(make.args(["-m", "venv", "--without-pip", &name(number)]), b"").ok();
+        world.run(["--python", &python(number), "-c", "1"]).ok();
+    }
+    for number in [0, 9] {
+        let tried = trying("/workspace", &format!("{}/pyvenv.cfg", name(number)));
+        kept(world.run(["--workspace", ".", "-c", &tried]).ok());
+    }
+    let beside = "open('/workspace/beside', 'w'); print('written')";
+    assert_eq!(world.run(["--workspace", ".", "-c", beside]).ok(), "written\n");
+    world.close();
+}

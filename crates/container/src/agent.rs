@@ -1,0 +1,255 @@
+//! The host side of a container's init process: starts calls there and distrusts its reports.
+//!
+//! [`connect`] performs the handshake over the attached streams. It returns an [`Agent`], which runs calls,
+//! and a [`Carrier`], which its owner drives until it ends. After that, the container must be removed.
+
+mod call;
+mod connection;
+mod file;
+mod line;
+mod start;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::exchange::OUTPUT;
+use ringfence_jail::agent::frames::{FrameReader, Hello, Order, Ready, Report, Secret, VERSION};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+pub use call::{Finished, NotRun};
+pub use file::{INSIDE, file};
+pub use line::AT_ONCE;
+use line::Line;
+pub use start::{NotForAgents, start};
+
+/// The Python source that interpreters in a container run.
+const PYTHON: &str = concat!(
+    include_str!("../python/forks.py"),
+    include_str!("../../exec/python/bridge.py"),
+    include_str!("../../exec/python/worker.py")
+);
+/// Timeout of the handshake. A container under gVisor starts slowly on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Size of one read, in bytes.
+const READ_SIZE: usize = 64 * 1024;
+
+/// A handle for running concurrent calls in a container.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    line: Arc<Line>,
+    ready: Ready,
+}
+
+/// The I/O driver of the connection between an [`Agent`] and its container.
+#[derive(Debug)]
+pub struct Carrier<R, W> {
+    line: Arc<Line>,
+    frames: FrameReader,
+    reader: R,
+    writer: W,
+}
+
+/// The reason why the connection to a container's init closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Parted {
+    /// The container or the container engine exited.
+    #[error("the container ended")]
+    Gone,
+    /// The init violated the protocol.
+    #[error("the init of the container sent what makes no sense: {0}")]
+    Senseless(String),
+    /// The init reported a failure of its own.
+    #[error("the init of the container broke: {0}")]
+    Broken(String),
+    /// The init did not end a call in time, or did not answer the handshake.
+    #[error("the init of the container does not answer")]
+    Silent,
+    /// The init speaks another protocol version.
+    #[error("the init of the container speaks version {0} of its protocol, and not {VERSION}")]
+    Version(u32),
+    /// The random number generator failed.
+    #[error("this machine has no random numbers")]
+    Secret,
+    /// The owner released the container.
+    #[error("the container was released")]
+    Released,
+}
+
+impl Parted {
+    /// Returns a hint for the user.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Gone | Self::Released | Self::Secret => "try again: the next call starts a new container",
+            Self::Senseless(_) | Self::Broken(_) | Self::Silent | Self::Version(_) => {
+                "try again: the next call starts a new container; if that does not help, look at the log of the container engine"
+            }
+        }
+    }
+}
+
+/// The availability of a warm interpreter for calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interpreter {
+    /// Python guests are forked from a warm interpreter.
+    Warm,
+    /// No interpreter is started; each call names its program.
+    None,
+}
+
+/// Performs the handshake with a container's init over these streams, and has it examine these mount points.
+///
+/// # Errors
+/// If the init does not complete the handshake within the timeout, or answers with anything but `Ready`.
+pub async fn connect<R, W>(
+    mut reader: R,
+    mut writer: W,
+    (interpreter, mount_points): (Interpreter, Vec<String>),
+) -> Result<(Agent, Carrier<R, W>), Parted>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let secret = secret()?;
+    let mut frames = FrameReader::of_agent(secret);
+    let hello = hello(secret, interpreter, mount_points);
+    let greeting = greet((&mut reader, &mut writer), &hello, &mut frames);
+    let ready = timeout(PATIENCE, greeting).await.map_err(|_| Parted::Silent)??;
+    let line = Arc::new(Line::new());
+    let carrier = Carrier {
+        line: Arc::clone(&line),
+        frames,
+        reader,
+        writer,
+    };
+    Ok((Agent { line, ready }, carrier))
+}
+
+/// Generates the secret that authenticates the init's frames. No guest in the container may guess it.
+fn secret() -> Result<Secret, Parted> {
+    let mut secret = Secret::default();
+    match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
+        Ok(count) if count == secret.len() => Ok(secret),
+        _ => Err(Parted::Secret),
+    }
+}
+
+fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) -> Order {
+    let python: &[&str] = match interpreter {
+        Interpreter::Warm => &["-I", "-B", "-X", "utf8", "-c", PYTHON, ""],
+        Interpreter::None => &[],
+    };
+    Order::Hello(Hello {
+        version: VERSION,
+        secret,
+        python: python.iter().map(|&word| word.to_owned()).collect(),
+        output: OUTPUT.to_owned(),
+        mount_points,
+    })
+}
+
+async fn greet<R, W>(
+    (reader, writer): (&mut R, &mut W),
+    hello: &Order,
+    frames: &mut FrameReader,
+) -> Result<Ready, Parted>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let mut bytes = Vec::new();
+    hello.write(&mut bytes);
+    writer.write_all(&bytes).await.map_err(|_| Parted::Gone)?;
+    writer.flush().await.map_err(|_| Parted::Gone)?;
+    match next(reader, frames).await? {
+        Report::Ready(ready) if ready.version == VERSION => Ok(ready),
+        Report::Ready(ready) => Err(Parted::Version(ready.version)),
+        Report::Broken(why) => Err(Parted::Broken(why)),
+        other => Err(Parted::Senseless(format!("{other:?} before it was ready"))),
+    }
+}
+
+async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) -> Result<Report, Parted> {
+    let mut buffer = vec![0; READ_SIZE];
+    loop {
+        match frames.report() {
+            Ok(Some(report)) => return Ok(report),
+            Ok(None) => {}
+            Err(error) => return Err(Parted::Senseless(error.to_string())),
+        }
+        match reader.read(&mut buffer).await {
+            Ok(count) if count > 0 => frames.push(&buffer[..count]),
+            _ => return Err(Parted::Gone),
+        }
+    }
+}
+
+impl Agent {
+    /// Returns the init's description of its container.
+    pub const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Returns `true` unless the connection is known to be closed.
+    pub fn is_connected(&self) -> bool {
+        self.line.is_open()
+    }
+
+    /// Returns the number of running calls.
+    pub fn running(&self) -> usize {
+        self.line.running()
+    }
+
+    /// Closes the connection, which kills all calls and processes of the container.
+    pub fn release(&self) {
+        self.line.close(Parted::Released);
+    }
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
+    /// Drives the connection until the container ends, the init fails or [`Agent::release`] is called. Calls
+    /// that are still running then end with an unknown outcome.
+    pub async fn carry(self) -> Parted {
+        let Self {
+            line,
+            mut frames,
+            mut reader,
+            mut writer,
+        } = self;
+        let parted = tokio::select! {
+            biased;
+            parted = line.closed() => parted,
+            parted = hear(&line, &mut reader, &mut frames) => parted,
+            parted = speak(&line, &mut writer) => parted,
+        };
+        line.close(parted.clone());
+        // End of file on its input ends the init. If the shutdown fails, the container is removed all the
+        // same.
+        let _ = writer.shutdown().await;
+        parted
+    }
+}
+
+async fn hear<R: AsyncRead + Unpin>(line: &Line, reader: &mut R, frames: &mut FrameReader) -> Parted {
+    loop {
+        let heard = next(reader, frames).await.and_then(|report| line.receive(report));
+        if let Err(parted) = heard {
+            return parted;
+        }
+    }
+}
+
+async fn speak<W: AsyncWrite + Unpin>(line: &Line, writer: &mut W) -> Parted {
+    loop {
+        let bytes = line.outgoing().await;
+        let sent = async {
+            writer.write_all(&bytes).await?;
+            writer.flush().await
+        };
+        if sent.await.is_err() {
+            return Parted::Gone;
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! Runs one call in a container, from start to end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_exec::bridge::Duct;
+use ringfence_exec::egress::outlet::{Outlet, address_variables, node_variable};
+use ringfence_exec::local::{Chunk, Connection, Stream, taken_back};
+use ringfence_exec::output::{Capture, Captured};
+use ringfence_jail::agent::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
+use ringfence_policy::{Bytes, EnvName, Outcome};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::connection::GuestStream;
+use super::line::{Arrived, Line, Slot, Turn};
+use super::{Agent, Parted};
+
+/// Time past its deadline that a call may take to end, before the connection to its init is closed.
+const GRACE: Duration = Duration::from_secs(6);
+/// Timeout for a slow reader of live output after the call has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Upper bound for the connections of a call, its bridge included.
+const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
+const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+/// Exit code of a call with an unknown outcome: that of an internal failure of Ringfence, never success.
+const UNKNOWN_STATUS: i32 = 125;
+
+/// Outcome, captured output and resource usage of a finished call.
+#[derive(Debug)]
+pub struct Finished {
+    pub outcome: Outcome,
+    /// Exit code, as reported in results.
+    pub exit_code: i32,
+    pub stdout: Captured,
+    pub stderr: Captured,
+    /// Largest resident set of its processes.
+    pub peak_memory_bytes: Option<u64>,
+    pub cpu_seconds: Option<f64>,
+    /// Set if the guest was forked from a warm interpreter.
+    pub warm: bool,
+    /// Warning about an unknown outcome.
+    pub warning: Option<String>,
+    /// Fingerprint of `/output` at the end of the call, if known.
+    pub output: Option<u64>,
+}
+
+/// The reason why a call was not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRun {
+    /// The call does not fit into a frame.
+    #[error("the code, its arguments and its environment are too long together")]
+    TooLong,
+    /// The concurrency limit was reached, and no call ended before the deadline.
+    #[error("the container runs as many calls as it may, and none of them ended in time")]
+    Busy,
+    /// The program could not be started in the container.
+    #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]
+    NotStarted {
+        /// The step that failed.
+        step: String,
+        errno: i32,
+    },
+    /// The connection to the init is closed.
+    #[error("the program was not started: {0}")]
+    Parted(Parted),
+}
+
+impl NotRun {
+    /// Returns `true` if the container has no such program.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
+    }
+
+    /// Returns a hint for the user.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Busy => "wait until some have ended",
+            Self::TooLong => "pass long data as a file or on standard input",
+            Self::NotStarted { errno: EACCES, .. } => {
+                "give the directory to the program's user: where root runs it, that is the user 65534 (`chown -R 65534:65534 DIR`)"
+            }
+            Self::NotStarted { .. } => {
+                "look whether the image has the program, and whether the directory exists there"
+            }
+            Self::Parted(parted) => parted.hint(),
+        }
+    }
+}
+
+impl Agent {
+    /// Runs a call until it ends, reaches its deadline or is cancelled. Captures at most `keep` bytes of each
+    /// output stream.
+    ///
+    /// # Errors
+    /// If the call was not run.
+    pub async fn run(&self, start: Start, keep: Bytes, connection: Connection) -> Result<Finished, NotRun> {
+        self.run_through(start, keep, connection, None).await
+    }
+
+    /// Like [`Self::run`], with a network that leads only through `outlet`.
+    ///
+    /// # Errors
+    /// If the call was not run.
+    pub async fn run_through(
+        &self,
+        start: Start,
+        keep: Bytes,
+        connection: Connection,
+        outlet: Option<&Outlet>,
+    ) -> Result<Finished, NotRun> {
+        self.run_in_turn((Turn::Call, start), keep, connection, outlet)
+            .await
+    }
+
+    /// Runs an internal program, which has its own quota beside the calls of callers.
+    pub(crate) async fn run_beside(
+        &self,
+        start: Start,
+        keep: Bytes,
+        connection: Connection,
+    ) -> Result<Finished, NotRun> {
+        self.run_in_turn((Turn::Beside, start), keep, connection, None)
+            .await
+    }
+
+    async fn run_in_turn(
+        &self,
+        (turn, mut start): (Turn, Start),
+        keep: Bytes,
+        connection: Connection,
+        outlet: Option<&Outlet>,
+    ) -> Result<Finished, NotRun> {
+        if outlet.is_some() {
+            tell_of_proxy(&mut start);
+        }
+        start.bridge = connection.bridge.is_some();
+        let deadline = Instant::now() + start.timeout;
+        let slot = tokio::select! {
+            biased;
+            slot = self.line.begin(turn, start, deadline) => slot?,
+            () = taken_back(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
+        };
+        let mut listener = Listener::new(keep, connection.output, Arc::clone(&self.line));
+        listener.outlet = outlet.cloned();
+        listener.bridge = connection.bridge;
+        let heard = {
+            let feeding = feed(&slot, connection.stdin);
+            let taken_back = taken_back(connection.cancelled);
+            listener.attend(&slot, deadline, feeding, taken_back).await
+        };
+        listener.serving.shutdown().await;
+        listener.last_words().await;
+        let (stdout, stderr) = (listener.stdout.finish(), listener.stderr.finish());
+        match heard {
+            Ok(End {
+                fate: Fate::NotStarted { step, errno },
+                ..
+            }) => Err(NotRun::NotStarted { step, errno }),
+            Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
+            Err(parted) if slot.was_never_sent() => Err(NotRun::Parted(parted)),
+            Err(parted) => Ok(Finished::unknown(&parted, stdout, stderr)),
+        }
+    }
+}
+
+/// Sets the proxy variables of a call. Variables that its caller set take precedence.
+fn tell_of_proxy(start: &mut Start) {
+    let given = &start.environment;
+    let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
+    let text = |name: EnvName| name.as_str().to_owned();
+    start.proxy = address_variables(is_set).into_iter().map(text).collect();
+    let node = node_variable(is_set).map(|(name, value)| (text(name), value));
+    start.environment.extend(node);
+}
+
+/// Receives the output of a call: captures it and forwards it to the reader of live output.
+struct Listener {
+    stdout: Capture,
+    stderr: Capture,
+    watcher: Option<mpsc::Sender<Chunk>>,
+    /// Received and not yet forwarded. Bounded by the withheld credit, and by the pipes' capacity once the
+    /// call is over.
+    pending: VecDeque<Chunk>,
+    /// Set when the call must end: a slow reader of live output then no longer applies backpressure.
+    ending: bool,
+    /// The connection to the call's init.
+    line: Arc<Line>,
+    /// The egress outlet of its connections, if the call has a network.
+    outlet: Option<Outlet>,
+    /// The host end of its bridge, until the guest's end is connected.
+    bridge: Option<Duct>,
+    /// Tasks that serve its connections and its bridge.
+    serving: JoinSet<()>,
+}
+
+impl Listener {
+    fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>, line: Arc<Line>) -> Self {
+        Self {
+            stdout: Capture::new(keep),
+            stderr: Capture::new(keep),
+            watcher,
+            pending: VecDeque::new(),
+            ending: false,
+            line,
+            outlet: None,
+            bridge: None,
+            serving: JoinSet::new(),
+        }
+    }
+
+    async fn attend(
+        &mut self,
+        slot: &Slot<'_>,
+        deadline: Instant,
+        feeding: impl Future<Output = ()>,
+        taken_back: impl Future<Output = ()>,
+    ) -> Result<End, Parted> {
+        tokio::pin!(feeding, taken_back);
+        let (mut fed, mut due) = (false, deadline);
+        loop {
+            tokio::select! {
+                biased;
+                arrived = slot.arrived() => if let Some(ended) = self.take(slot, arrived) {
+                    return ended;
+                },
+                () = &mut taken_back, if !self.ending => {
+                    slot.kill();
+                    due = Instant::now();
+                    self.stop_waiting(slot);
+                    due += GRACE;
+                }
+                () = sleep_until(due) => {
+                    if self.ending {
+                        slot.give_up();
+                    }
+                    // The init kills it; it has the same deadline.
+                    self.stop_waiting(slot);
+                    due += GRACE;
+                }
+                passed = pass_on(&mut self.watcher, &mut self.pending) => if !self.ending {
+                    slot.credit(passed);
+                },
+                () = &mut feeding, if !fed => fed = true,
+                Some(_) = self.serving.join_next() => {}
+            }
+        }
+    }
+
+    /// Lifts backpressure: from here on, credit no longer depends on the reader of live output.
+    fn stop_waiting(&mut self, slot: &Slot<'_>) {
+        self.ending = true;
+        let held_up = self.pending.iter().map(|chunk| chunk.bytes.len()).sum();
+        slot.credit(held_up);
+    }
+
+    fn take(&mut self, slot: &Slot<'_>, arrived: Arrived) -> Option<Result<End, Parted>> {
+        self.serve(&arrived.connected);
+        if let (Some(id), Some(bridge)) = (arrived.bridged, self.bridge.take()) {
+            let stream = GuestStream::new(Arc::clone(&self.line), id);
+            self.serving.spawn(bridge.carry(stream));
+        }
+        for chunk in arrived.chunks {
+            match chunk.stream {
+                Stream::Stdout => self.stdout.push(&chunk.bytes),
+                Stream::Stderr => self.stderr.push(&chunk.bytes),
+            }
+            if self.watcher.is_none() || self.ending {
+                slot.credit(chunk.bytes.len());
+            }
+            if self.watcher.is_some() {
+                self.pending.push_back(chunk);
+            }
+        }
+        arrived.end.map(Ok).or_else(|| arrived.parted.map(Err))
+    }
+
+    /// Serves new connections through the outlet. Drops those beyond the limit.
+    fn serve(&mut self, connected: &[u32]) {
+        let Some(outlet) = &self.outlet else {
+            return;
+        };
+        for id in connected {
+            let stream = GuestStream::new(Arc::clone(&self.line), *id);
+            if self.serving.len() < MAX_SERVED {
+                self.serving.spawn(outlet.clone().serve(stream));
+            }
+        }
+    }
+
+    /// Forwards the remaining live output.
+    async fn last_words(&mut self) {
+        let rest = async {
+            while !self.pending.is_empty() {
+                pass_on(&mut self.watcher, &mut self.pending).await;
+            }
+        };
+        // A reader that has stopped reading is not waited for.
+        let _ = tokio::time::timeout(PATIENCE, rest).await;
+    }
+}
+
+/// Forwards one chunk once there is one and the reader has capacity; returns its length. Cancel safe.
+async fn pass_on(watcher: &mut Option<mpsc::Sender<Chunk>>, pending: &mut VecDeque<Chunk>) -> usize {
+    let Some(first) = pending.front() else {
+        return std::future::pending().await;
+    };
+    let length = first.bytes.len();
+    if let Some(sender) = watcher.as_ref()
+        && let Ok(place) = sender.reserve().await
+    {
+        if let Some(chunk) = pending.pop_front() {
+            place.send(chunk);
+        }
+        return length;
+    }
+    *watcher = None;
+    pending.drain(..).map(|chunk| chunk.bytes.len()).sum()
+}
+
+/// Forwards standard input until end of file.
+async fn feed(slot: &Slot<'_>, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
+    let Some(mut stdin) = stdin else { return };
+    while let Some(bytes) = stdin.recv().await {
+        slot.input(bytes).await;
+    }
+    slot.end_input();
+}
+
+impl Finished {
+    fn told(end: &End, stdout: Captured, stderr: Captured) -> Self {
+        let (outcome, exit_code) = conclude(end);
+        let known = matches!(end.fate, Fate::Ended(_));
+        let lost = "whoever watched the program in the container was killed, most likely by the program";
+        Self {
+            outcome,
+            exit_code,
+            stdout,
+            stderr,
+            peak_memory_bytes: known.then_some(end.max_rss),
+            cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),
+            warm: end.warm,
+            warning: (outcome == Outcome::Unknown).then(|| lost.to_owned()),
+            output: Some(end.output),
+        }
+    }
+
+    /// Builds the result of a call that was cancelled while it was queued.
+    fn not_begun(keep: Bytes) -> Self {
+        let nothing = || Capture::new(keep).finish();
+        Self {
+            outcome: Outcome::Cancelled,
+            exit_code: -9,
+            stdout: nothing(),
+            stderr: nothing(),
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            warm: false,
+            warning: None,
+            output: None,
+        }
+    }
+
+    fn unknown(parted: &Parted, stdout: Captured, stderr: Captured) -> Self {
+        Self {
+            outcome: Outcome::Unknown,
+            exit_code: UNKNOWN_STATUS,
+            stdout,
+            stderr,
+            peak_memory_bytes: None,
+            cpu_seconds: None,
+            warm: false,
+            warning: Some(parted.to_string()),
+            output: None,
+        }
+    }
+}
+
+fn conclude(end: &End) -> (Outcome, i32) {
+    match (&end.fate, end.cut) {
+        (Fate::Ended(-9) | Fate::Lost, Cut::Deadline) => (Outcome::TimedOut, -1),
+        (Fate::Ended(-9) | Fate::Lost, Cut::Ordered) => (Outcome::Cancelled, -9),
+        (Fate::Ended(-9), Cut::No) if end.out_of_memory => (Outcome::MemoryExceeded, -9),
+        (Fate::Ended(status @ ..0), _) => (Outcome::Signalled, *status),
+        (Fate::Ended(status), _) => (Outcome::Exited, *status),
+        (Fate::Lost | Fate::NotStarted { .. }, _) => (Outcome::Unknown, UNKNOWN_STATUS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_is_told_as_what_it_was() {
+        let check = |fate: Fate, cut, out_of_memory, expected| {
+            let end = End {
+                fate,
+                cut,
+                left: false,
+                warm: true,
+                out_of_memory,
+                cpu_micros: 0,
+                max_rss: 0,
+                output: 0,
+            };
+            assert_eq!(conclude(&end), expected, "{end:?}");
+        };
+        check(Fate::Ended(0), Cut::No, false, (Outcome::Exited, 0));
+        check(Fate::Ended(255), Cut::No, true, (Outcome::Exited, 255));
+        check(Fate::Ended(0), Cut::Deadline, false, (Outcome::Exited, 0));
+        check(Fate::Ended(-11), Cut::No, false, (Outcome::Signalled, -11));
+        check(Fate::Ended(-9), Cut::No, false, (Outcome::Signalled, -9));
+        check(Fate::Ended(-9), Cut::No, true, (Outcome::MemoryExceeded, -9));
+        check(Fate::Ended(-9), Cut::Deadline, true, (Outcome::TimedOut, -1));
+        check(Fate::Ended(-9), Cut::Ordered, false, (Outcome::Cancelled, -9));
+        check(Fate::Lost, Cut::Deadline, false, (Outcome::TimedOut, -1));
+        check(Fate::Lost, Cut::No, false, (Outcome::Unknown, 125));
+    }
+}

@@ -1,0 +1,332 @@
+//! Sets up the sandbox image: built from a base image, or assembled from this machine's packages.
+
+mod archive;
+mod packages;
+mod progress;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use bollard::errors::Error as Told;
+use bollard::models::{BuildInfo, CreateImageInfo};
+use bollard::query_parameters as query;
+use futures_util::{Stream, StreamExt, stream};
+use hyper::body::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::error::words;
+use super::spec::Image;
+use super::{ContainerRuntime, Error, Flavor};
+use archive::Writer;
+use progress::Progress;
+
+/// The Dockerfile, for machines that can pull a base image.
+pub const DOCKERFILE: &str = include_str!("../../../docker/Dockerfile");
+
+/// Chunk size of the archive stream to the engine, in bytes.
+const PIECE: usize = 256 * 1024;
+const PIECES: usize = 8;
+
+/// Label of an imported image: the digest of its archive.
+const CONTENTS: &str = "ringfence.contents";
+
+/// Operations, worded to follow "cannot".
+const BUILD: &str = "build the image";
+const PULL: &str = "pull the image";
+
+/// The reason why the image could not be assembled.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    /// This machine has no Debian package database.
+    #[error("cannot read the list of packages {}: {error}", path.display())]
+    NoPackages {
+        /// Expected path of the database.
+        path: std::path::PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A required package is not installed.
+    #[error("the package `{0}` is not installed on this machine")]
+    Missing(&'static str),
+    /// A file could not be read, or the engine closed the stream.
+    #[error("cannot gather the files of the image")]
+    Io(#[from] io::Error),
+}
+
+impl GatherError {
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::NoPackages { .. } => {
+                "only a Debian-like machine can lend its packages; build from the Dockerfile instead"
+            }
+            Self::Missing(_) => "install it, or build from the Dockerfile instead",
+            Self::Io(_) => "check that the container engine runs, and that its disk is not full",
+        }
+    }
+}
+
+/// The reason why the image could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] Error),
+    /// Assembling the image failed.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+}
+
+impl SetupError {
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Gather(error) => error.hint(),
+        }
+    }
+}
+
+/// Builds the image from [`DOCKERFILE`], whose base the engine pulls; returns the image by digest. Passes
+/// lines of progress to `tell`.
+///
+/// # Errors
+/// If the base cannot be pulled, or the engine rejects the build.
+pub async fn build(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Image, SetupError> {
+    let mut context = Writer::new(Vec::new());
+    context
+        .bytes("Dockerfile", DOCKERFILE.as_bytes())
+        .map_err(GatherError::Io)?;
+    let context = context.finish().map_err(GatherError::Io)?;
+    let name = tag.to_string();
+    let options = query::BuildImageOptionsBuilder::new()
+        .t(&name)
+        .rm(true)
+        .forcerm(true)
+        .build();
+    // As a stream: the check of outgoing requests would parse a body of one piece as JSON.
+    let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
+    let steps = engine.docker.build_image(options, None, Some(body));
+    follow(engine, (BUILD, tag), steps, tell).await?;
+    Ok(engine.image(tag).await?)
+}
+
+/// Has the engine pull an image from its registry; returns the image by digest. Passes lines of progress to
+/// `tell`.
+///
+/// # Errors
+/// If the registry is unreachable, or does not have the image.
+pub async fn pull(
+    engine: &ContainerRuntime,
+    image: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Image, SetupError> {
+    // Without a tag, an engine would pull all of them.
+    let name = match image.is_one() {
+        true => image.to_string(),
+        false => format!("{image}:latest"),
+    };
+    let options = query::CreateImageOptionsBuilder::new().from_image(&name).build();
+    let steps = engine
+        .docker
+        .create_image(Some(options), None, None)
+        .map(of_build);
+    follow(engine, (PULL, image), steps, tell).await?;
+    Ok(engine.image(image).await?)
+}
+
+/// Reports progress until the last step, or a failed one.
+async fn follow(
+    engine: &ContainerRuntime,
+    (doing, image): (&'static str, &Image),
+    steps: impl Stream<Item = Result<BuildInfo, Told>>,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), Error> {
+    let name = image.to_string();
+    let asked = engine.asked(doing, &name);
+    let mut progress = Progress::default();
+    let mut steps = pin!(steps);
+    while let Some(step) = steps.next().await {
+        let step = step.map_err(|error| not_made(asked.failed(error), doing, image))?;
+        if let Some(line) = progress.line(&step) {
+            tell(&line);
+        }
+        if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
+            return Err(not_made(said(doing, &message), doing, image));
+        }
+    }
+    Ok(())
+}
+
+/// Converts the error of a build or pull.
+fn not_made(error: Error, doing: &'static str, image: &Image) -> Error {
+    let image = image.to_string();
+    match error {
+        Error::NotFound { .. } if doing == PULL => Error::NotInRegistry { image },
+        Error::Said { said, .. } if doing == PULL && said.contains("manifest unknown") => {
+            Error::NotInRegistry { image }
+        }
+        Error::Said { said, .. } => Error::NotMade { doing, image, said },
+        other => other,
+    }
+}
+
+/// Converts the progress of a pull to that of a build.
+fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
+    step.map(|step| BuildInfo {
+        id: step.id,
+        status: step.status,
+        progress_detail: step.progress_detail,
+        error_detail: step.error_detail,
+        ..BuildInfo::default()
+    })
+}
+
+/// Assembles the image from this machine's packages and imports it; returns the image by digest. An image of the same
+/// files stays as it is: an import is dated, so that each would have another digest.
+///
+/// # Errors
+/// If a package is missing, or the engine rejects the import.
+pub async fn gather(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Image, SetupError> {
+    let files = packages::files(std::path::Path::new("/"))?;
+    tell(&format!(
+        "{} files of {} packages",
+        files.members.len(),
+        files.packages.len()
+    ));
+    let files = Arc::new(files);
+    let fingerprint = {
+        let files = Arc::clone(&files);
+        blocking(move || fingerprint(&files))
+            .await
+            .map_err(GatherError::Io)?
+    };
+    if engine.image_label(tag, CONTENTS).await.as_ref() == Some(&fingerprint) {
+        tell("an image of the same files is there");
+        return Ok(engine.image(tag).await?);
+    }
+    let (sender, receiver) = mpsc::channel(PIECES);
+    let mut writing = JoinSet::new();
+    writing.spawn_blocking(move || files.write(Pipe::new(sender)));
+    let imported = import(engine, tag, format!("LABEL {CONTENTS}={fingerprint}"), receiver).await;
+    // The engine may have rejected the archive before reading all of it; its error explains why.
+    let written = writing.join_next().await;
+    imported?;
+    if let Some(Ok(written)) = written {
+        written.map_err(GatherError::Io)?;
+    }
+    Ok(engine.image(tag).await?)
+}
+
+/// Returns the SHA-256 digest of the archive.
+fn fingerprint(files: &packages::Files) -> io::Result<String> {
+    let mut archive = Hashed(Sha256::new());
+    files.write(&mut archive)?;
+    let digest = archive.0.finalize();
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+/// A writer that hashes.
+struct Hashed(Sha256);
+
+impl io::Write for Hashed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn import(
+    engine: &ContainerRuntime,
+    tag: &Image,
+    label: String,
+    receiver: mpsc::Receiver<io::Result<Bytes>>,
+) -> Result<(), Error> {
+    let name = tag.to_string();
+    let mut options = query::CreateImageOptionsBuilder::new()
+        .from_src("-")
+        .changes(vec![label]);
+    options = match (engine.flavor(), name.rsplit_once(':')) {
+        (Flavor::Docker, Some((repo, label))) => options.repo(repo).tag(label),
+        // Podman takes the whole name including the tag.
+        (Flavor::Docker, None) | (Flavor::Podman, _) => options.repo(&name),
+    };
+    let options = options.build();
+    let asked = engine.asked("import the image", &name);
+    let body = bollard::body_try_stream(pieces(receiver));
+    let mut steps = pin!(engine.docker.create_image(Some(options), Some(body), None));
+    while let Some(step) = steps.next().await {
+        let CreateImageInfo { error_detail, .. } = step.map_err(|error| asked.failed(error))?;
+        if let Some(message) = error_detail.and_then(|detail| detail.message) {
+            return Err(said("import the image", &message));
+        }
+    }
+    Ok(())
+}
+
+fn said(doing: &'static str, message: &str) -> Error {
+    Error::Said {
+        doing,
+        said: words(message),
+    }
+}
+
+fn pieces(receiver: mpsc::Receiver<io::Result<Bytes>>) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    stream::unfold(receiver, async |mut receiver| {
+        let piece = receiver.recv().await?;
+        Some((piece, receiver))
+    })
+}
+
+/// A blocking writer that sends its chunks to the engine.
+struct Pipe {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    buffer: Vec<u8>,
+}
+
+impl Pipe {
+    fn new(sender: mpsc::Sender<io::Result<Bytes>>) -> Self {
+        Self {
+            sender,
+            buffer: Vec::with_capacity(PIECE),
+        }
+    }
+}
+
+impl io::Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let piece = Bytes::from(std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE)));
+        self.sender
+            .blocking_send(Ok(piece))
+            .map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

@@ -1,0 +1,218 @@
+//! Interprets a container engine's description of itself.
+
+use ringfence_policy::ResourceLimits;
+
+use super::answers::{Said, Versions};
+use super::spec::OciRuntime;
+use super::wire::API_VERSION;
+use super::{Error, Flavor};
+
+/// Capabilities of a container engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Info {
+    /// Available OCI runtimes.
+    pub runtimes: Vec<String>,
+    /// The OCI runtime that it uses by default.
+    pub default_runtime: String,
+    /// Set if it runs rootless.
+    pub rootless: bool,
+    /// Version of control groups: `1` or `2`.
+    pub cgroup_version: Option<String>,
+    /// Resources that it cannot limit: `MEMORY`, `PROCESSES`, `PROCESSOR`.
+    pub unlimited: Vec<&'static str>,
+}
+
+const MEMORY: &str = "memory";
+const PROCESSES: &str = "processes";
+const PROCESSOR: &str = "processor time";
+
+impl Info {
+    /// Returns the limits that the engine enforces.
+    pub(super) fn held(&self, limits: ResourceLimits) -> ResourceLimits {
+        let can = |what| !self.unlimited.contains(&what);
+        ResourceLimits {
+            memory_bytes: limits.memory_bytes.filter(|_| can(MEMORY)),
+            cpus: limits.cpus.filter(|_| can(PROCESSOR)),
+            pids: limits.pids.filter(|_| can(PROCESSES)),
+            ..limits
+        }
+    }
+
+    /// Resolves the OCI runtime of a container; [`OciRuntime::Default`] if the engine's default is unknown to
+    /// us.
+    ///
+    /// # Errors
+    /// If the engine would use another OCI runtime than the one requested.
+    pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+        let Some(name) = wanted.name() else {
+            return Ok(OciRuntime::named(&self.default_runtime));
+        };
+        let known = match flavor {
+            Flavor::Docker => self.runtimes.clone(),
+            // Podman ignores the OCI runtime of a request.
+            Flavor::Podman => vec![self.default_runtime.clone()],
+        };
+        match known.iter().any(|known| known == name) {
+            true => Ok(wanted),
+            false => Err(Error::OciRuntime {
+                flavor,
+                wanted: name,
+                known,
+            }),
+        }
+    }
+
+    /// Returns the resources that the engine cannot limit, as text.
+    pub(super) fn unlimited(&self) -> Option<String> {
+        (!self.unlimited.is_empty()).then(|| self.unlimited.join(", "))
+    }
+
+    /// Returns a warning about missing limits.
+    pub(super) fn warning(&self) -> Option<String> {
+        let what = self.unlimited()?;
+        Some(format!(
+            "the container engine does not limit {what}: for that it needs control groups, rootless ones of version 2"
+        ))
+    }
+}
+
+/// Interprets the response of `/info`.
+pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
+    let mut runtimes: Vec<String> = said.runtimes.unwrap_or_default().into_keys().collect();
+    runtimes.sort();
+    let options = said.security_options.unwrap_or_default();
+    let rootless = said.rootless || options.iter().any(|option| option.contains("name=rootless"));
+    // There, Podman reports the limits that the kernel supports, and ignores them.
+    let passed_over = flavor == Flavor::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
+    let limits = [
+        (MEMORY, said.memory_limit),
+        (PROCESSES, said.pids_limit),
+        (PROCESSOR, said.cpu_limit),
+    ];
+    let unlimited = limits.into_iter().filter(|(_, can)| passed_over || !can);
+    Info {
+        runtimes,
+        default_runtime: program(&said.default_runtime),
+        rootless,
+        cgroup_version: said.cgroup_version,
+        unlimited: unlimited.map(|(what, _)| what).collect(),
+    }
+}
+
+/// Returns the name of an OCI runtime; Podman reports the full path of one that it was started with.
+fn program(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or_default().to_owned()
+}
+
+/// Negotiates the API version: ours, or the oldest that a newer engine still speaks.
+pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), Error> {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let version = |text: &str| {
+        let (major, minor) = text.split_once('.')?;
+        Some((number(major)?, number(minor)?))
+    };
+    match version(&versions.newest) {
+        Some(newest) if newest >= API_VERSION => {
+            let oldest = version(&versions.oldest).unwrap_or(API_VERSION);
+            Ok(oldest.max(API_VERSION))
+        }
+        _ => Err(Error::TooOld {
+            flavor,
+            version: super::error::words(&versions.newest),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::Limits;
+
+    #[test]
+    fn an_engine_is_taken_at_its_word_about_oci_runtimes() {
+        let info = Info {
+            runtimes: vec!["crun".to_owned(), "runc".to_owned()],
+            default_runtime: program("/usr/bin/crun"),
+            rootless: false,
+            cgroup_version: None,
+            unlimited: Vec::new(),
+        };
+        let check = |flavor, wanted, expected: Option<OciRuntime>| {
+            assert_eq!(
+                info.oci_runtime(flavor, wanted).ok(),
+                expected,
+                "{flavor:?} {wanted:?}"
+            );
+        };
+        for flavor in [Flavor::Docker, Flavor::Podman] {
+            check(flavor, OciRuntime::Default, Some(OciRuntime::Crun));
+            check(flavor, OciRuntime::Crun, Some(OciRuntime::Crun));
+            check(flavor, OciRuntime::Runsc, None);
+        }
+        check(Flavor::Docker, OciRuntime::Runc, Some(OciRuntime::Runc));
+        check(Flavor::Podman, OciRuntime::Runc, None);
+        let other = Info {
+            default_runtime: "youki".to_owned(),
+            ..info
+        };
+        let chosen = other.oci_runtime(Flavor::Docker, OciRuntime::Default);
+        assert_eq!(chosen.ok(), Some(OciRuntime::Default));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_limit_is_known_by_its_words() {
+        let check = |flavor, words: &str, rootless, unlimited: &[&str]| {
+            let info = understood(flavor, serde_json::from_str(words).unwrap());
+            assert_eq!(
+                (info.rootless, info.unlimited.as_slice()),
+                (rootless, unlimited),
+                "{words}"
+            );
+            assert_eq!(info.warning().is_some(), !unlimited.is_empty(), "{words}");
+            let held = info.held(Limits::DEFAULT.into());
+            assert_eq!(
+                held.memory_bytes.is_none(),
+                unlimited.contains(&MEMORY),
+                "{words}"
+            );
+            assert_eq!(held.pids.is_none(), unlimited.contains(&PROCESSES), "{words}");
+            assert_eq!(held.cpus.is_none(), unlimited.contains(&PROCESSOR), "{words}");
+        };
+        let all = r#""MemoryLimit": true, "PidsLimit": true, "CpuCfsQuota": true"#;
+        let every = ["memory", "processes", "processor time"];
+        let rootful =
+            format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": false, "SecurityOptions": null}}"#);
+        check(Flavor::Podman, &rootful, false, &[]);
+        let old = format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": true}}"#);
+        check(Flavor::Podman, &old, true, &every);
+        let fine = format!(r#"{{{all}, "CgroupVersion": "2", "Rootless": true}}"#);
+        check(Flavor::Podman, &fine, true, &[]);
+        let docker = format!(r#"{{{all}, "CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}}"#);
+        check(Flavor::Docker, &docker, true, &[]);
+        let without = r#"{"CgroupDriver": "none", "SecurityOptions": ["name=seccomp", "name=rootless"]}"#;
+        check(Flavor::Docker, without, true, &every);
+        let no_memory =
+            r#"{"MemoryLimit": false, "PidsLimit": true, "CpuCfsQuota": true, "CgroupVersion": "1"}"#;
+        check(Flavor::Docker, no_memory, false, &["memory"]);
+    }
+
+    #[test]
+    fn both_sides_know_the_version_that_is_spoken() {
+        let check = |newest: &str, oldest: &str, expected| {
+            let versions = Versions {
+                newest: newest.to_owned(),
+                oldest: oldest.to_owned(),
+            };
+            assert_eq!(
+                spoken(Flavor::Docker, &versions).ok(),
+                expected,
+                "{newest} {oldest}"
+            );
+        };
+        check("1.41", "1.12", Some((1, 41)));
+        check("1.52", "1.44", Some((1, 44)));
+        check("2.0", "", Some((1, 41)));
+        check("1.40", "1.12", None);
+        check("", "", None);
+    }
+}

@@ -1,0 +1,265 @@
+//! Creates a reused container: its mounts, and the mechanism that runs its calls.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ringfence_exec::egress::NetworkSettings;
+use ringfence_exec::local::Workdir;
+use ringfence_policy::{self as policy, Access, EnvName, Isolation};
+
+use super::Key;
+use crate::agent::{AT_ONCE, Interpreter};
+use crate::exchange::{Exchange, OUTPUT};
+use crate::info::Info;
+use crate::keeper::Order;
+use crate::manager::{Manager, Sandbox};
+use crate::outputs::OpenOutput;
+use crate::places::{Storage, WORKSPACE};
+use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
+use crate::warm::{self, Warm};
+use crate::{Containers, Flavor, RunError, frame, oneshot, places};
+
+/// Longer than the lifetime of any reused container, which ends with its calls.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A reused container.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) runs: Runs,
+    pub(super) engine: Flavor,
+    pub(super) image: String,
+    /// Isolation layers requested from the engine.
+    pub(super) isolation: Isolation,
+    /// Capabilities of the engine.
+    pub(super) info: Info,
+    /// Host directory for output files.
+    pub(super) output: OpenOutput,
+    /// Environment of every program: the image's and ours.
+    pub(super) environment: Vec<(EnvName, String)>,
+    /// Egress settings shared by the outlets of its calls.
+    pub(super) egress: NetworkSettings,
+    /// Synchronizes its `/output` with that directory, if `/output` is a tmpfs.
+    pub(super) exchange: Exchange,
+    /// Host directory mounted as its workspace, if it has neither a workspace nor one on tmpfs.
+    pub(super) own: Option<PathBuf>,
+    /// Warning for a workspace to whose top directory nothing can be added.
+    pub(super) closed: Option<String>,
+}
+
+/// The mechanism that runs calls in a container.
+#[derive(Debug)]
+pub(super) enum Runs {
+    Agent(Warm),
+    /// The engine's exec API, and the reason why our init does not run.
+    Exec(Box<Sandbox>, String),
+}
+
+/// Parameters of a container to create.
+struct Maker<'a> {
+    containers: &'a Containers,
+    manager: &'a Manager,
+    key: &'a Key,
+    image: Image,
+    output: OpenOutput,
+    environment: Vec<(EnvName, String)>,
+}
+
+/// Creates a reused container. Falls back to the engine's exec API if our init cannot run in it.
+pub(super) async fn make(
+    containers: &Containers,
+    manager: &Manager,
+    key: &Key,
+) -> Result<Container, RunError> {
+    let program = containers.agent_program()?;
+    make_with(containers, manager, key, &program).await
+}
+
+/// Like [`make`], with this program as the init.
+pub(super) async fn make_with(
+    containers: &Containers,
+    manager: &Manager,
+    key: &Key,
+    program: &Path,
+) -> Result<Container, RunError> {
+    let outputs = &containers.settings.outputs;
+    let image: Image = key.wanted.image.parse().map_err(RunError::Image)?;
+    let image = containers.pinned(key.wanted.engine, &image)?;
+    let environment = manager.engine().image_environment(&image).await?;
+    let maker = Maker {
+        containers,
+        manager,
+        key,
+        output: outputs
+            .open(&key.scope, key.wanted.session.as_ref())
+            .map_err(RunError::Outputs)?,
+        environment: places::with(environment, &places::fixed(key.workspace.is_some())),
+        image,
+    };
+    match maker.with_agent(program).await {
+        Err(RunError::Parted(parted)) if key.reach != policy::Network::None => Err(RunError::NoAgent(parted)),
+        Err(error) if key.reach != policy::Network::None => Err(error),
+        Err(error) if error.may_be_of_the_agent() => {
+            let made = maker.without_agent(error.to_string()).await;
+            made.map_err(|_| error)
+        }
+        made => made,
+    }
+}
+
+impl Maker<'_> {
+    async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
+        let (spec, _) = self.specify(Storage::Memory)?;
+        let spec = warm::agented(spec, program, (self.calls(), Interpreter::Warm))?;
+        let facts = self.facts(&spec, None);
+        let warm = warm::start(self.manager, order(spec, None), Interpreter::Warm).await?;
+        Ok(facts(Runs::Agent(warm)))
+    }
+
+    async fn without_agent(&self, why: String) -> Result<Container, RunError> {
+        let (spec, own) = self.specify(Storage::Host)?;
+        let facts = self.facts(&spec, own.as_ref());
+        let (sandbox, _) = self.manager.sandbox(order(spec, own)).await?;
+        Ok(facts(Runs::Exec(Box::new(sandbox), why)))
+    }
+
+    /// Returns the limit of concurrent calls.
+    fn calls(&self) -> u32 {
+        let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
+        self.key.wanted.max_calls.min(most)
+    }
+
+    /// Returns a constructor of the container, to be completed with its mechanism.
+    fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
+        let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
+        let isolation = oneshot::isolation(self.manager, spec);
+        let info = self.manager.info().clone();
+        let (output, environment) = (self.output.clone(), self.environment.clone());
+        let egress = self.containers.settings.egress.clone();
+        let own = own.map(|own| own.path().to_path_buf());
+        let closed = places::warning(self.key.workspace.as_deref(), &self.containers.settings);
+        let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
+        move |runs| Container {
+            runs,
+            engine,
+            image,
+            isolation,
+            info,
+            output,
+            environment,
+            egress,
+            exchange,
+            own,
+            closed,
+        }
+    }
+
+    /// Returns the specification without the init, and the container's own workspace directory if it needs
+    /// one.
+    fn specify(&self, storage: Storage) -> Result<(Spec, Option<Workdir>), RunError> {
+        let Self {
+            containers,
+            manager,
+            key,
+            ..
+        } = self;
+        let user = places::user(containers, manager);
+        let settings = &containers.settings;
+        let own_filter = filter(key.wanted.network);
+        let (network, filter) = frame::reach(&key.reach, (key.wanted.network, own_filter));
+        let own = match (&key.workspace, storage) {
+            (Some(_), _) | (None, Storage::Memory) => None,
+            (None, Storage::Host) => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
+        };
+        let resources = Resources {
+            memory: key.limits.memory,
+            cpus: key.limits.cpus,
+            pids: key.limits.pids,
+            disk: key.limits.disk,
+        };
+        let (name, binds) = (Name::unused(), self.binds(own.as_ref(), storage)?);
+        let has_workspace = binds.iter().any(|bind| bind.guest() == Path::new(WORKSPACE));
+        let output = vec![PathBuf::from(OUTPUT), self.output.path().to_path_buf()];
+        let spec = Spec {
+            volumes: match storage {
+                Storage::Memory => frame::volumes(&name, resources.volume(), (output, !has_workspace)),
+                Storage::Host => Vec::new(),
+            },
+            name,
+            image: self.image.clone(),
+            command: vec!["sleep".to_owned(), "infinity".to_owned()],
+            env: places::fixed(has_workspace),
+            directory: WORKSPACE.to_owned(),
+            user,
+            resources,
+            network,
+            filter: Filter::named(filter).map_err(RunError::Filter)?,
+            binds,
+            ledger: settings.ledger.clone(),
+            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
+            init: Init::Engine,
+            stdin: Stdin::Empty,
+            log: Log::None,
+            scope: key.scope.as_str().to_owned(),
+            owner: manager.owner().clone(),
+        };
+        Ok((spec, own))
+    }
+
+    fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
+        let settings = &self.containers.settings;
+        let own = own.map(|own| own.path().join("workspace"));
+        let asked = (self.key.workspace.as_deref(), self.key.mounts.as_slice());
+        let mut binds = places::shown(asked, &self.key.trusted, settings)?;
+        if let (None, Some(own)) = (&self.key.workspace, own) {
+            let place = Path::new(WORKSPACE);
+            binds.push(Bind::ours(&own, place, Access::ReadWrite, &settings.hidden)?);
+        }
+        if storage == Storage::Host {
+            binds.extend(places::kept(self.output.path())?);
+        }
+        Ok(Binds::new(binds)?)
+    }
+}
+
+/// Returns the name of the seccomp filter for a network mode.
+pub(super) fn filter(network: Network) -> &'static str {
+    match network {
+        Network::None => "standard",
+        Network::Bridge => "standard-net",
+    }
+}
+
+fn order(spec: Spec, own: Option<Workdir>) -> Order {
+    Order {
+        spec,
+        max_duration: FOREVER,
+        attach: false,
+        belongings: own.map(|own| -> Box<dyn std::any::Any + Send + Sync> { Box::new(own) }),
+    }
+}
+
+impl Container {
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        match &self.runs {
+            Runs::Agent(warm) => warm.sandbox(),
+            Runs::Exec(sandbox, _) => sandbox,
+        }
+    }
+
+    /// Returns `true` if it can serve calls.
+    pub(super) fn is_alive(&self) -> bool {
+        let agent = match &self.runs {
+            Runs::Agent(warm) => warm.agent().is_connected(),
+            Runs::Exec(..) => true,
+        };
+        agent && self.sandbox().life().state.is_alive()
+    }
+
+    /// Ends the container with what runs in it, and waits for its removal.
+    pub(super) async fn end(&self) {
+        if let Runs::Agent(warm) = &self.runs {
+            warm.agent().release();
+        }
+        self.sandbox().stop().await;
+    }
+}

@@ -1,0 +1,245 @@
+//! Runs one call in a reused container, up to its result.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ringfence_exec::egress::Outlet;
+use ringfence_exec::local::{Connection, Usage, overfull, soon, taken_back, told};
+use ringfence_exec::output;
+use ringfence_jail::agent::frames::{Ready, Start};
+use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, OutputFile, Request};
+use tokio::sync::watch;
+
+use super::exec;
+use super::place::{Container, Runs};
+use crate::agent::{self, Finished, NotRun, Parted};
+use crate::places::WORKSPACE;
+use crate::{Error, RunError, exchange, outputs, places, without_bridge};
+
+/// Lower bound for a call's remaining time, however late it is.
+const LEAST: Duration = Duration::from_millis(1);
+/// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
+const MAX_SCRIPT: usize = 128 * 1024 - 1;
+
+/// Runs a request in a container. `late` is subtracted from its timeout.
+pub(super) async fn serve(
+    container: &Container,
+    request: &Request,
+    late: Duration,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let since = SystemTime::now();
+    let timeout = request.limits.timeout.as_duration().saturating_sub(late);
+    let outlet = match &request.network {
+        Network::None => None,
+        Network::Allowlist(policy) => Some(Outlet::new(policy, &container.egress)),
+    };
+    let call = (request, timeout.max(LEAST), outlet.as_ref());
+    let wants_bridge = connection.bridge.is_some();
+    let mut warnings = container.give().await;
+    let (finished, full) = match &container.runs {
+        Runs::Agent(_) => (run(container, call, connection).await?, false),
+        Runs::Exec(..) => attend(container, call, connection).await?,
+    };
+    let limit = request.limits.disk.0;
+    let (files, told_of_files) = container.take((finished.output, since), limit).await;
+    warnings.extend(told_of_files);
+    if finished.outcome == Outcome::Unknown && finished.output.is_none() {
+        warnings.push(exchange::LOST.to_owned());
+    }
+    let end = match (finished.outcome, full) {
+        // The caller did not cancel; the disk limit did.
+        (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
+        end => (end.0, finished.exit_code),
+    };
+    let streams = (finished.stdout, finished.stderr);
+    let mut result = told((container.engine.runtime(), request), streams, end);
+    if full {
+        output::add(
+            &mut result.stderr,
+            &outputs::overfilled(container.output.path(), request.limits.disk),
+        );
+    }
+    let meta = &mut result.meta;
+    meta.isolation = container.isolation.clone();
+    meta.egress = outlet.map(|outlet| outlet.facts());
+    meta.peak_memory_bytes = finished.peak_memory_bytes;
+    meta.cpu_seconds = finished.cpu_seconds;
+    meta.resource_limits = container.info.held(meta.resource_limits);
+    meta.warnings.extend(container.info.warning());
+    meta.warnings
+        .extend(container.sandbox().warnings().iter().cloned());
+    meta.warnings.extend(finished.warning);
+    meta.warnings.extend(container.closed.clone());
+    if let Runs::Exec(_, why) = &container.runs {
+        meta.warnings.push(format!(
+            "the container engine starts each program anew, which is slow, for the init does not run in this image: {why}"
+        ));
+        meta.warnings.extend(wants_bridge.then(|| without_bridge(why)));
+    }
+    meta.output_files = files;
+    meta.warnings.extend(warnings);
+    Ok(result)
+}
+
+/// Runs a call to completion, and kills it if it exceeds its disk limit on the host. Returns `true` in that
+/// case.
+async fn attend(
+    container: &Container,
+    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
+    connection: Connection,
+) -> Result<(Finished, bool), RunError> {
+    let (cancel, cancelled) = watch::channel(false);
+    let Connection {
+        stdin,
+        output,
+        cancelled: caller,
+        bridge,
+    } = connection;
+    let connection = Connection {
+        stdin,
+        output,
+        cancelled: Some(cancelled),
+        bridge,
+    };
+    let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
+    let mut taken_back = std::pin::pin!(taken_back(caller));
+    let output = bounded(Some(container.output.path()), request.limits.disk).await;
+    let workspace = bounded(container.own.as_deref(), request.limits.disk).await;
+    let overfull = async {
+        tokio::select! {
+            () = fill(output) => {}
+            () = fill(workspace) => {}
+        }
+    };
+    let mut overfull = std::pin::pin!(overfull);
+    let (mut full, mut ending) = (false, false);
+    loop {
+        tokio::select! {
+            biased;
+            finished = &mut running => return Ok((finished?, full)),
+            () = &mut taken_back, if !ending => {}
+            () = &mut overfull, if !ending => full = true,
+        }
+        ending = true;
+        cancel.send_replace(true);
+    }
+}
+
+/// Resolves when a host directory exceeds the call's disk limit.
+async fn fill(directory: Option<(PathBuf, Usage)>) {
+    match directory {
+        Some((directory, most)) => overfull(directory, most, soon).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Pairs a directory with its limit; content present before the call is allowed.
+async fn bounded(directory: Option<&Path>, limit: Bytes) -> Option<(PathBuf, Usage)> {
+    let directory = directory?;
+    Some((directory.to_path_buf(), Usage::growing(directory, limit.0).await))
+}
+
+impl Container {
+    /// Copies new files of the host into the container's `/output`.
+    async fn give(&self) -> Vec<String> {
+        match &self.runs {
+            Runs::Agent(warm) => self.exchange.give(warm.agent()).await,
+            Runs::Exec(..) => Vec::new(),
+        }
+    }
+
+    /// Copies new files of `/output`, which has this fingerprint, to the host. Returns the files written
+    /// since, and warnings for the caller.
+    async fn take(
+        &self,
+        (state, since): (Option<u64>, SystemTime),
+        limit: u64,
+    ) -> (Vec<OutputFile>, Vec<String>) {
+        match (&self.runs, state) {
+            (Runs::Agent(warm), Some(state)) => {
+                let taken = self.exchange.take(warm.agent(), state, since).await;
+                (taken.files, taken.warnings)
+            }
+            (Runs::Agent(_), None) => Default::default(),
+            (Runs::Exec(..), _) => {
+                let left = outputs::left(self.output.path(), since, limit);
+                (left.files, left.warnings)
+            }
+        }
+    }
+}
+
+async fn run(
+    container: &Container,
+    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
+    connection: Connection,
+) -> Result<Finished, RunError> {
+    match &container.runs {
+        Runs::Agent(warm) => {
+            has_program(warm.agent().ready(), request.language, &container.image)?;
+            let input = connection.stdin.is_some();
+            let start = start(container, request, (timeout, input))?;
+            let keep = request.limits.max_output;
+            let running = warm.agent().run_through(start, keep, connection, outlet);
+            Ok(running.await?)
+        }
+        Runs::Exec(sandbox, _) => match exec::run(sandbox, request, timeout, connection).await {
+            Err(RunError::Engine(Error::Closing)) => Err(NotRun::Parted(Parted::Gone).into()),
+            ran => ran,
+        },
+    }
+}
+
+fn start(
+    container: &Container,
+    request: &Request,
+    (timeout, input): (Duration, bool),
+) -> Result<Start, RunError> {
+    if request.language == Language::Bash && request.code.len() > MAX_SCRIPT {
+        return Err(NotRun::TooLong.into());
+    }
+    let start = agent::start(request, WORKSPACE, input);
+    let start = start.map_err(|_| RunError::LocalOnly("a program in this language"))?;
+    let environment = places::with(container.environment.clone(), &request.env).into_iter();
+    Ok(Start {
+        environment: environment
+            .map(|(name, value)| (name.as_str().to_owned(), value))
+            .collect(),
+        timeout,
+        ..start
+    })
+}
+
+fn has_program(ready: &Ready, language: Language, image: &str) -> Result<(), RunError> {
+    let (found, program) = match language {
+        Language::Python => (&ready.python, "python3"),
+        Language::Bash => (&ready.bash, "bash"),
+        Language::Javascript | Language::Command => return Ok(()),
+    };
+    if found.is_some() {
+        return Ok(());
+    }
+    Err(RunError::ProgramMissing {
+        image: image.to_owned(),
+        program,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_image_lacks_is_named() {
+        let ready = Ready {
+            version: 1,
+            python: None,
+            bash: Some("/bin/bash".to_owned()),
+            mount_points: Vec::new(),
+        };
+        has_program(&ready, Language::Bash, "small:1").unwrap();
+        let missing = has_program(&ready, Language::Python, "small:1").unwrap_err();
+        assert_eq!(missing.to_string(), "there is no python3 in the image small:1");
+    }
+}

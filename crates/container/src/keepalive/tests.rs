@@ -1,0 +1,227 @@
+//! Tests reused containers of real engines.
+
+use ringfence_exec::egress::{NetworkSettings, Resolver};
+use ringfence_exec::exposure::Hidden;
+use ringfence_exec::local::NOBODY;
+use ringfence_exec::trust::Ledger;
+use ringfence_policy::Language;
+use tokio::sync::{mpsc, watch};
+
+use super::place::Runs;
+use super::*;
+use crate::agent::Parted;
+use crate::backend::Settings;
+use crate::outputs::Outputs;
+use crate::runtime::Id;
+use crate::spec::{OciRuntime, User};
+use crate::testing::{IMAGE, engines, own_uid};
+use crate::{ContainerRuntime, Surroundings};
+
+/// Returns containers of the test's own, and their working directory.
+fn containers() -> (tempfile::TempDir, Containers) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().canonicalize().unwrap();
+    let uid = own_uid();
+    let settings = Settings {
+        surroundings: Surroundings {
+            files: path.join("files"),
+            ..Surroundings::default()
+        },
+        image: IMAGE.parse().unwrap(),
+        pins: path.join("images.json"),
+        network: Network::None,
+        oci_runtime: OciRuntime::Default,
+        filter: "standard".to_owned(),
+        hidden: Hidden::default(),
+        ledger: Ledger::default(),
+        protected: Vec::new(),
+        scratch: path.clone(),
+        agent: path.join("agent"),
+        outputs: Outputs::new(path.join("output"), (uid == 0).then_some(NOBODY)),
+        user: User { uid, gid: uid },
+        egress: NetworkSettings {
+            resolver: Resolver::system(),
+            trust: Arc::default(),
+            injections: Vec::new(),
+        },
+    };
+    (place, Containers::new(settings))
+}
+
+fn wanted(engine: &ContainerRuntime) -> Wanted {
+    Wanted {
+        engine: engine.flavor(),
+        image: IMAGE.to_owned(),
+        network: Network::None,
+        session: None,
+        max_calls: 50,
+        idle_ms: 600_000,
+    }
+}
+
+fn request(language: Language, code: &str, timeout: &str) -> Request {
+    Request {
+        env: vec![("WORD".parse().unwrap(), "said".to_owned())],
+        limits: Limits {
+            timeout: timeout.parse().unwrap(),
+            ..Limits::DEFAULT
+        },
+        ..Request::new(language, code)
+    }
+}
+
+fn bash(code: &str) -> Request {
+    request(Language::Bash, code, "60s")
+}
+
+async fn call(containers: &Containers, wanted: &Wanted, request: &Request) -> ExecutionResult {
+    let ordered = (request, Fence::Default);
+    containers
+        .call(wanted, ordered, Connection::none())
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn two_first_calls_at_once_make_one_container() {
+    for engine in engines().await {
+        let (_place, containers) = containers();
+        let wanted = wanted(&engine);
+        let (one, two) = (
+            bash("touch /tmp/one; ls -d /workspace $TMPDIR; echo $WORD"),
+            bash("echo 2"),
+        );
+        let (one, two) = tokio::join!(call(&containers, &wanted, &one), call(&containers, &wanted, &two));
+        assert_eq!(one.stdout, "/tmp\n/workspace\nsaid\n", "{one:?}");
+        assert_eq!(two.stdout, "2\n", "{two:?}");
+        assert_eq!(containers.kept(&Scope::local()).len(), 1);
+        let there = call(&containers, &wanted, &bash("ls /tmp")).await;
+        assert_eq!((there.stdout.as_str(), there.meta.warm), ("one\n", true));
+        containers.close().await;
+        let never = bash("true");
+        let closed = containers.call(&wanted, (&never, Fence::Default), Connection::none());
+        closed.await.unwrap_err();
+    }
+}
+
+#[tokio::test]
+async fn closing_ends_what_runs_as_unknown() {
+    for engine in engines().await {
+        let (_place, containers) = containers();
+        let wanted = wanted(&engine);
+        let (output, mut heard) = mpsc::channel(1);
+        let connection = Connection {
+            output: Some(output),
+            ..Connection::none()
+        };
+        let endless = bash("echo up; sleep 1000");
+        let running = containers.call(&wanted, (&endless, Fence::Default), connection);
+        let (result, ()) = tokio::join!(running, async {
+            heard.recv().await.unwrap();
+            containers.close().await;
+        });
+        assert_eq!(result.unwrap().meta.outcome, Outcome::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_taken_back_before_its_container_is_there_leaves_none() {
+    for engine in engines().await {
+        let (_place, containers) = containers();
+        let wanted = wanted(&engine);
+        let (cancel, cancelled) = watch::channel(false);
+        cancel.send_replace(true);
+        let connection = Connection {
+            cancelled: Some(cancelled),
+            ..Connection::none()
+        };
+        let never = bash("echo never");
+        let result = containers
+            .call(&wanted, (&never, Fence::Default), connection)
+            .await;
+        assert_eq!(result.unwrap().meta.outcome, Outcome::Cancelled);
+        assert_eq!(containers.kept(&Scope::local()), Vec::new());
+        containers.close().await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_that_is_told() {
+    for engine in engines().await {
+        let (place, containers) = containers();
+        let manager = containers.manager(engine.flavor()).await.unwrap();
+        let program = place.path().join("words");
+        std::fs::write(&program, "no program").unwrap();
+        let run = async |request: &Request| {
+            let key = Key::of(request, &wanted(&engine), containers.settings()).unwrap();
+            let container = place::make_with(&containers, manager, &key, &program)
+                .await
+                .unwrap();
+            assert!(matches!(container.runs, Runs::Exec(..)));
+            let result = serve::serve(&container, request, Duration::ZERO, Connection::none())
+                .await
+                .unwrap();
+            let alive = container.is_alive();
+            container.end().await;
+            let never = serve::serve(&container, request, Duration::ZERO, Connection::none());
+            let never = never.await.unwrap_err();
+            assert!(
+                matches!(never, RunError::NotRun(NotRun::Parted(Parted::Gone))),
+                "{never:?}"
+            );
+            (result, alive)
+        };
+        let (python, _) = run(&request(
+            Language::Python,
+            "import os; print(os.environ['WORD'])",
+            "60s",
+        ))
+        .await;
+        assert_eq!(python.stdout, "said\n", "{python:?}");
+        assert!(
+            python.meta.warnings[0].contains("the init does not run in this image"),
+            "{python:?}"
+        );
+        let (status, alive) = run(&bash("echo err >&2; pwd > /output/where; exit 3")).await;
+        assert_eq!(
+            (status.stderr.as_str(), status.exit_code, alive),
+            ("err\n", 3, true)
+        );
+        assert_eq!(status.meta.output_files[0].path, "where");
+        let (late, alive) = run(&request(Language::Bash, "sleep 1000", "300ms")).await;
+        assert_eq!(
+            (late.meta.outcome, late.exit_code),
+            (Outcome::TimedOut, -1),
+            "{late:?}"
+        );
+        // An engine can only kill all processes of a container at once.
+        assert!(!alive);
+        containers.close().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_died_while_idle_is_replaced_and_the_next_call_is_told_once() {
+    for engine in engines().await {
+        let (_place, containers) = containers();
+        let wanted = wanted(&engine);
+        let look = bash("ls /tmp; touch /tmp/left");
+        let id = || Id::new(&containers.kept(&Scope::local())[0].name).unwrap();
+        call(&containers, &wanted, &look).await;
+        let mut before = id();
+        for removed in [false, true] {
+            match removed {
+                true => engine.remove(&before).await.unwrap(),
+                false => engine.kill(&before).await.unwrap(),
+            }
+            let next = call(&containers, &wanted, &look).await;
+            assert_eq!((next.stdout.as_str(), next.meta.warm), ("", false), "{next:?}");
+            assert_eq!(next.meta.warnings, [LOST]);
+            assert_ne!(before, id());
+            before = id();
+            let later = call(&containers, &wanted, &look).await;
+            assert_eq!((later.stdout.as_str(), later.meta.warnings.len()), ("left\n", 0));
+        }
+        containers.close().await;
+    }
+}

@@ -1,0 +1,100 @@
+//! Runs requests in containers of Docker and Podman, through the HTTP API of their engines.
+//!
+//! The crate knows no tool, protocol, terminal or configuration file.
+//!
+//! - [`endpoint`]: the socket of the API; [`runtime`]: every API call.
+//! - [`spec`]: the specification of a container; [`check`]: the allowlist of API requests, applied before
+//!   they are sent.
+//! - [`state`]: the state machine of a sandbox; [`manager`]: the sandboxes of this process, and orphans of
+//!   dead processes.
+//! - [`sandboxes`]: named sandboxes that a person created.
+//! - [`keepalive`]: containers that are reused by the calls of a scope; [`outputs`]: the host directories for
+//!   their output files.
+//! - `exchange`: file transfer into and out of a container.
+//! - [`image`]: building the sandbox image; [`pins`]: digests of the images that were set up on this host.
+//! - [`backend`]: Docker and Podman as backends for requests.
+//! - [`agent`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
+//!   containers that run it.
+//! - [`runner`]: the trait of backends that use containers; [`probe`]: a report on the engines.
+#![forbid(unsafe_code)]
+
+pub mod agent;
+mod answers;
+mod attached;
+pub mod backend;
+mod binds;
+pub mod check;
+mod cleanup;
+pub mod endpoint;
+mod error;
+mod exchange;
+mod filters;
+mod frame;
+pub mod image;
+pub mod info;
+pub mod keepalive;
+mod keeper;
+pub mod manager;
+mod oneshot;
+mod orphans;
+pub mod outputs;
+pub mod pins;
+mod places;
+mod pool;
+pub mod probe;
+pub mod runner;
+pub mod runtime;
+pub mod sandboxes;
+pub mod spec;
+pub mod state;
+mod streams;
+#[cfg(test)]
+mod testing;
+pub mod warm;
+mod wire;
+
+use backend::without_bridge;
+pub use backend::{Containers, RunError};
+pub use endpoint::Surroundings;
+pub use error::Error;
+pub use keeper::{Life, Order};
+pub use manager::{Manager, Sandbox};
+pub use orphans::Swept;
+pub use runtime::ContainerRuntime;
+pub use sandboxes::Sandboxes;
+pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
+
+use ringfence_policy::RuntimeKind;
+use serde::{Deserialize, Serialize};
+
+/// The kind of a container engine. Both speak Docker's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavor {
+    Docker,
+    Podman,
+}
+
+impl Flavor {
+    /// Returns the name used in configuration and results.
+    pub const fn as_str(self) -> &'static str {
+        self.runtime().as_str()
+    }
+
+    /// Returns the runtime of this engine.
+    pub const fn runtime(self) -> RuntimeKind {
+        match self {
+            Self::Docker => RuntimeKind::Docker,
+            Self::Podman => RuntimeKind::Podman,
+        }
+    }
+
+    /// Returns the engine of a runtime; `None` if the runtime has no container engine.
+    pub const fn of(runtime: RuntimeKind) -> Option<Self> {
+        match runtime {
+            RuntimeKind::Docker => Some(Self::Docker),
+            RuntimeKind::Podman => Some(Self::Podman),
+            RuntimeKind::Local | RuntimeKind::Pyodide | RuntimeKind::E2b => None,
+        }
+    }
+}

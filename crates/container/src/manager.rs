@@ -1,0 +1,373 @@
+//! Manages the sandboxes of this process: each has a supervising task; closing removes all of them.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ringfence_exec::owner::Owner;
+use ringfence_policy::Bytes;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::cleanup::{Remains, clean};
+use super::info::Info;
+use super::keeper::{Command, Keeper, Life, Order};
+use super::orphans::{self, Swept};
+use super::runtime::Id;
+use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
+use super::state::State;
+use super::{Attached, ContainerRuntime, Error, RunResult};
+
+/// Capacity of a task's command queue.
+const QUEUE: usize = 8;
+
+/// Limit of failed removals that are remembered. Further ones are left to the next process's sweep.
+const MOST_OWED: usize = 1000;
+
+/// The sandboxes of this process in one engine.
+#[derive(Debug)]
+pub struct Manager {
+    engine: ContainerRuntime,
+    owner: Owner,
+    info: Info,
+    keepers: Mutex<JoinSet<()>>,
+    /// Names of the containers and volumes that have a supervising task.
+    kept: Arc<Mutex<HashSet<String>>>,
+    /// Removals that failed because the engine did not respond.
+    owed: Arc<Mutex<Vec<Remains>>>,
+}
+
+/// A running sandbox. Dropping it ends it; [`Manager::close`] waits for its removal.
+#[derive(Debug)]
+pub struct Sandbox {
+    name: Name,
+    id: Id,
+    engine: ContainerRuntime,
+    warnings: Vec<String>,
+    life: watch::Receiver<Life>,
+    commands: mpsc::Sender<Command>,
+    given_up: Arc<Notify>,
+}
+
+impl Manager {
+    /// Creates a manager without sandboxes, for an engine with these capabilities.
+    pub fn new(engine: ContainerRuntime, owner: Owner, info: Info) -> Self {
+        Self {
+            engine,
+            owner,
+            info,
+            keepers: Mutex::default(),
+            kept: Arc::default(),
+            owed: Arc::default(),
+        }
+    }
+
+    pub fn engine(&self) -> &ContainerRuntime {
+        &self.engine
+    }
+
+    /// Returns the engine's capabilities.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// Returns the owner recorded on its sandboxes.
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Resolves the OCI runtime of a container; [`OciRuntime::Default`] if the engine's default is unknown to
+    /// us.
+    ///
+    /// # Errors
+    /// If the engine would use another OCI runtime than the one requested.
+    pub fn oci_runtime(&self, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+        self.info.oci_runtime(self.engine.flavor(), wanted)
+    }
+
+    /// Creates and starts a sandbox; returns its streams if requested. Removes everything on failure.
+    ///
+    /// # Errors
+    /// If the sandbox cannot be created.
+    pub async fn sandbox(&self, mut order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
+        order.spec.oci_runtime = self.oci_runtime(order.spec.oci_runtime)?;
+        order.spec.is_filtered()?;
+        self.bound_volumes(&mut order.spec).await?;
+        order.spec.has_places().map_err(Error::Place)?;
+        let name = order.spec.name.clone();
+        let (life, watched) = watch::channel(Life::BEGIN);
+        let (commands, received) = mpsc::channel(QUEUE);
+        let (told, started) = oneshot::channel();
+        let given_up = Arc::new(Notify::new());
+        let keeper = Keeper {
+            engine: self.engine.clone(),
+            life,
+            commands: received,
+            given_up: Arc::clone(&given_up),
+        };
+        self.spawn(keeper, order, told)?;
+        let started = started.await.map_err(|_| Error::Closing)??;
+        self.remove_owed();
+        let sandbox = Sandbox {
+            name,
+            id: started.id,
+            engine: self.engine.clone(),
+            warnings: started.warnings,
+            life: watched,
+            commands,
+            given_up,
+        };
+        Ok((sandbox, started.attached))
+    }
+
+    /// Shadows each volume that the image declares with a bounded one: the engine would create it on the
+    /// host's disk, without a limit.
+    async fn bound_volumes(&self, spec: &mut Spec) -> Result<(), Error> {
+        let declared = self.engine.image_volumes(&spec.image).await?;
+        let is_free = |place: &PathBuf| {
+            let mut volumes = spec.volumes.iter().flat_map(|volume| &volume.places);
+            let mut binds = spec.binds.iter().map(Bind::guest);
+            place != Path::new("/tmp")
+                && !volumes.any(|taken| taken == place)
+                && !binds.any(|taken| taken == place)
+        };
+        let own: Vec<Volume> = declared
+            .into_iter()
+            .filter(is_free)
+            .enumerate()
+            .map(|(number, place)| Volume {
+                name: Name::unused().part(&format!("image-{number}")),
+                places: vec![place],
+                size: spec.resources.volume(),
+            })
+            .collect();
+        spec.volumes.extend(own);
+        Ok(())
+    }
+
+    fn spawn(
+        &self,
+        keeper: Keeper,
+        order: Order,
+        told: oneshot::Sender<Result<super::keeper::Started, Error>>,
+    ) -> Result<(), Error> {
+        let remains = Remains::of(&order.spec);
+        let names: Vec<String> = order.spec.names().map(|name| name.as_str().to_owned()).collect();
+        // Registered before creation, so that no sweep removes it as an orphan.
+        let mut kept = lock(&self.kept);
+        if let Some(name) = names.iter().find(|name| kept.contains(*name)) {
+            return Err(Error::NameTaken { name: name.clone() });
+        }
+        kept.extend(names.iter().cloned());
+        drop(kept);
+        let place = Place {
+            remains,
+            names,
+            kept: Arc::clone(&self.kept),
+            owed: Arc::clone(&self.owed),
+            life: keeper.life.subscribe(),
+        };
+        self.spawn_task(async move {
+            let given_up = keeper.given_up.clone();
+            tokio::select! {
+                () = keeper.keep(order, told) => {}
+                () = given_up.notified() => {}
+            }
+            drop(place);
+        });
+        Ok(())
+    }
+
+    /// Retries failed removals, now that the engine responds.
+    fn remove_owed(&self) {
+        if !lock(&self.owed).is_empty() {
+            let (owed, kept) = (Arc::clone(&self.owed), Arc::clone(&self.kept));
+            self.spawn_task(remove(self.engine.clone(), owed, kept));
+        }
+    }
+
+    /// Spawns a task that [`Self::close`] waits for.
+    pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut keepers = lock(&self.keepers);
+        while keepers.try_join_next().is_some() {}
+        keepers.spawn(task);
+    }
+
+    /// Removes orphans of dead processes, and leftovers of this one.
+    ///
+    /// # Errors
+    /// If the engine does not respond.
+    pub async fn sweep(&self) -> Result<Swept, Error> {
+        let is_orphan = |name: &str, owner: &Owner| {
+            if *owner == self.owner {
+                !lock(&self.kept).contains(name)
+            } else {
+                owner.is_dead()
+            }
+        };
+        orphans::sweep(&self.engine, &is_orphan).await
+    }
+
+    /// Waits for the removal of every sandbox. Handles must be dropped first.
+    ///
+    /// If the engine stops responding, this does not wait: the remains are orphans of this process.
+    pub async fn close(&self) {
+        let mut keepers = std::mem::take(&mut *lock(&self.keepers));
+        let all = async {
+            while keepers.join_next().await.is_some() {}
+            remove(
+                self.engine.clone(),
+                Arc::clone(&self.owed),
+                Arc::clone(&self.kept),
+            )
+            .await;
+        };
+        tokio::select! {
+            () = all => {}
+            () = self.engine.silence() => {}
+        }
+    }
+}
+
+/// The registration of a supervised sandbox; dropping it removes the registration.
+struct Place {
+    remains: Remains,
+    names: Vec<String>,
+    kept: Arc<Mutex<HashSet<String>>>,
+    owed: Arc<Mutex<Vec<Remains>>>,
+    life: watch::Receiver<Life>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let life = self.life.borrow();
+        let is_left = !matches!(life.state, State::Destroyed(_)) || !life.problems.is_empty();
+        let mut owed = lock(&self.owed);
+        if is_left && owed.len() < MOST_OWED {
+            owed.push(self.remains.clone());
+        }
+        drop(owed);
+        lock(&self.kept).retain(|name| !self.names.contains(name));
+    }
+}
+
+/// Retries failed removals until one fails again. Skips names that are in use again.
+async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>, kept: Arc<Mutex<HashSet<String>>>) {
+    let all = lock(&owed).clone();
+    for remains in all {
+        let is_kept = lock(&kept).contains(remains.container.as_str());
+        if !is_kept && !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
+            return;
+        }
+        lock(&owed).retain(|other| *other != remains);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sandbox {
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the id of its container.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Returns warnings about its mounts.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Returns its observed status.
+    pub fn life(&self) -> Life {
+        self.life.borrow().clone()
+    }
+
+    /// Freezes its processes. Its running time continues to count.
+    ///
+    /// # Errors
+    /// If the sandbox is not running.
+    pub async fn pause(&self) -> Result<(), Error> {
+        self.command(Command::Pause).await
+    }
+
+    /// Resumes its processes.
+    ///
+    /// # Errors
+    /// If the sandbox is not paused.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.command(Command::Resume).await
+    }
+
+    /// Runs a command in it. A timeout ends the whole sandbox: an engine cannot kill one process of a
+    /// container.
+    ///
+    /// # Errors
+    /// If the command could not be run.
+    pub async fn run(&self, command: &[String], deadline: Instant, keep: Bytes) -> Result<RunResult, Error> {
+        let mut result = self.engine.run(&self.id, command, deadline, keep).await?;
+        result.sandbox_ended = result.status.is_none();
+        if result.sandbox_ended {
+            let _ = self.commands.send(Command::Stop).await;
+        }
+        Ok(result)
+    }
+
+    /// Ends it and waits for its removal.
+    pub async fn stop(&self) -> Life {
+        let _ = self.commands.send(Command::Stop).await;
+        self.ended().await
+    }
+
+    /// Kills its processes if the engine responds within `patience`; otherwise leaves that to the supervising
+    /// task.
+    pub(super) async fn kill(&self, patience: Duration) {
+        let killed = tokio::time::timeout(patience, self.engine.kill(&self.id)).await;
+        if !matches!(killed, Ok(Ok(()))) {
+            let _ = self.commands.send(Command::Stop).await;
+        }
+    }
+
+    /// Waits for its removal.
+    pub async fn ended(&self) -> Life {
+        let destroyed = |life: &Life| matches!(life.state, State::Destroyed(_));
+        // The task exits only after the removal.
+        let _ = self.life.clone().wait_for(destroyed).await;
+        self.life()
+    }
+
+    /// Waits for its removal, or until the engine stops responding. The remains are orphans then.
+    pub(super) async fn ended_or_lost(&self) -> Life {
+        tokio::select! {
+            life = self.ended() => life,
+            () = self.engine.silence() => {
+                self.given_up.notify_one();
+                let mut life = self.life();
+                life.problems.push(format!(
+                    "the container engine does not answer; it may have kept the container {}, which is removed by a later run",
+                    self.name
+                ));
+                life
+            }
+        }
+    }
+
+    async fn command(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<(), Error>>) -> Command,
+    ) -> Result<(), Error> {
+        let (told, answer) = oneshot::channel();
+        let _ = self.commands.send(command(told)).await;
+        // Without a reply, the sandbox no longer exists.
+        answer.await.unwrap_or(Err(Error::Closing))
+    }
+}
+
+#[cfg(test)]
+mod tests;

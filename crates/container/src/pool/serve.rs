@@ -1,0 +1,160 @@
+//! Runs one request in an idle container.
+
+use std::time::SystemTime;
+
+use ringfence_exec::egress::Outlet;
+use ringfence_exec::local::{Connection, Destination, told};
+use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
+
+use super::Ready;
+use crate::agent::{Finished, NotRun, start};
+use crate::manager::Manager;
+use crate::places::with;
+use crate::state::Failure;
+use crate::{Life, RunError, exchange, oneshot};
+
+/// Runs a request, then ends the container. The removal of a pooled one is not awaited.
+pub(crate) async fn serve(
+    ready: Ready,
+    manager: &Manager,
+    request: &Request,
+    destination: Option<&Destination>,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let since = SystemTime::now();
+    let outlet = match &request.network {
+        Network::None => None,
+        Network::Allowlist(policy) => Some(Outlet::new(policy, &ready.egress)),
+    };
+    let mut warnings = ready.supply(request).await;
+    let ran = run(&ready, request, connection, outlet.as_ref()).await;
+    let state = ran.as_ref().ok().and_then(|finished| finished.output);
+    let taken = match state {
+        Some(state) => Some(ready.exchange.take(ready.warm.agent(), state, since).await),
+        None => None,
+    };
+    // No process of the call is left: the container only waits for its own end.
+    ready.warm.agent().release();
+    let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
+    let is_known = matches!(&ran, Ok(finished) if finished.outcome != Outcome::Unknown);
+    let life = match ready.fresh || !is_known {
+        true => Some(ready.warm.sandbox().ended_or_lost().await),
+        false => None,
+    };
+    let finished = ran?;
+    let (files, incomplete) = match taken {
+        None => {
+            let lost = finished.outcome == Outcome::Unknown;
+            warnings.extend(lost.then(|| exchange::LOST.to_owned()));
+            (Vec::new(), lost)
+        }
+        Some(taken) => {
+            warnings.extend(taken.warnings);
+            if ready.places.is_kept() {
+                (taken.files, taken.incomplete)
+            } else {
+                let limit = request.limits.disk.0;
+                let harvest = ready.places.harvest(since, destination, limit);
+                warnings.extend(harvest.warnings);
+                (harvest.files, taken.incomplete || harvest.incomplete)
+            }
+        }
+    };
+    let end = match finished.outcome {
+        Outcome::Unknown => {
+            together(life.as_ref(), is_late).unwrap_or((Outcome::Unknown, finished.exit_code))
+        }
+        outcome => (outcome, finished.exit_code),
+    };
+    let runtime = manager.engine().flavor().runtime();
+    let mut result = told((runtime, request), (finished.stdout, finished.stderr), end);
+    let meta = &mut result.meta;
+    meta.isolation = ready.isolation.clone();
+    meta.resource_limits = manager.info().held(meta.resource_limits);
+    meta.warm = !ready.fresh;
+    meta.egress = outlet.map(|outlet| outlet.facts());
+    meta.peak_memory_bytes = finished.peak_memory_bytes;
+    meta.cpu_seconds = finished.cpu_seconds;
+    meta.output_files = files;
+    meta.output_incomplete = incomplete;
+    meta.warnings.extend(manager.info().warning());
+    meta.warnings
+        .extend(ready.warm.sandbox().warnings().iter().cloned());
+    meta.warnings.extend(finished.warning);
+    meta.warnings.extend(warnings);
+    meta.warnings
+        .extend(life.into_iter().flat_map(|life| life.problems));
+    Ok(result)
+}
+
+/// Classifies the end of a program together with its init, if possible.
+fn together(life: Option<&Life>, is_late: bool) -> Option<(Outcome, i32)> {
+    let killed = life.is_some_and(|life| life.exit_code == Some(oneshot::KILLED));
+    match life.and_then(|life| life.state.failure()) {
+        Some(Failure::OutOfMemory) => Some((Outcome::MemoryExceeded, -9)),
+        // The engine stopped responding, or was too slow.
+        _ if is_late => Some((Outcome::TimedOut, -1)),
+        _ if killed => Some((Outcome::Signalled, -9)),
+        _ => None,
+    }
+}
+
+/// Runs a call to completion.
+async fn run(
+    ready: &Ready,
+    request: &Request,
+    connection: Connection,
+    outlet: Option<&Outlet>,
+) -> Result<Finished, RunError> {
+    let call = call(ready, request, &connection)?;
+    let agent = ready.warm.agent();
+    Ok(agent
+        .run_through(call, request.limits.max_output, connection, outlet)
+        .await?)
+}
+
+impl Ready {
+    /// Copies the request's copy mounts, and files left by earlier runs, into the container.
+    async fn supply(&self, request: &Request) -> Vec<String> {
+        let agent = self.warm.agent();
+        let mut warnings = Vec::new();
+        for mount in request.mounts.iter().filter(|mount| mount.access == Access::Copy) {
+            warnings.extend(exchange::supply(agent, &mount.host, mount.guest()).await);
+        }
+        if self.places.is_kept() {
+            warnings.extend(self.exchange.give(agent).await);
+        }
+        warnings
+    }
+}
+
+/// Returns the start frame of a call. In a container created for the request, that is the command the
+/// container would run without our init, with the code in a file; but a bridge requires the init's own
+/// Python.
+fn call(ready: &Ready, request: &Request, connection: &Connection) -> Result<Start, RunError> {
+    let stdin = connection.stdin.is_some();
+    let environment = words(with(ready.environment.clone(), &request.env));
+    if !ready.fresh || connection.bridge.is_some() {
+        let directory = ready.places.directory(request)?;
+        let call = start(request, &directory, stdin).map_err(|_| NotRun::TooLong)?;
+        return Ok(Start { environment, ..call });
+    }
+    let program = ready.places.program(request, stdin)?;
+    let mut command = program.command.into_iter();
+    Ok(Start {
+        program: Program::Command(command.next().ok_or(RunError::NoProgram)?),
+        arguments: command.collect(),
+        environment,
+        directory: program.directory,
+        input: stdin,
+        timeout: request.limits.timeout.as_duration(),
+        proxy: Vec::new(),
+        bridge: false,
+    })
+}
+
+fn words(environment: Vec<(EnvName, String)>) -> Vec<(String, String)> {
+    let pair = |(name, value): (EnvName, String)| (name.as_str().to_owned(), value);
+    environment.into_iter().map(pair).collect()
+}

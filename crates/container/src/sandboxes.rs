@@ -1,0 +1,470 @@
+//! Manages named sandboxes that a person created, each in its scope with a limited lifetime.
+
+mod journal;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_exec::egress::Outlet;
+use ringfence_exec::filter::STANDARD_TCP;
+use ringfence_exec::local::Connection;
+use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Outcome, Pids, Scope, Timeout};
+use serde::{Deserialize, Serialize};
+
+use super::agent::{Interpreter, Parted};
+use super::backend::{Containers, RunError};
+use super::exchange::OUTPUT;
+use super::keeper::Order;
+use super::manager::{Manager, Sandbox};
+use super::places;
+use super::spec::{
+    Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, Volume,
+};
+use super::streams::RunResult;
+use super::warm::{self, Warm};
+use super::{Error, Flavor};
+use journal::Journal;
+pub use journal::{Printed, SandboxLog};
+
+/// Limit of sandboxes per scope.
+const MAX_SANDBOXES: usize = 64;
+/// Limit of concurrent commands in a sandbox with allowed hosts.
+const COMMANDS: u32 = 32;
+
+/// A request to create a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewSandbox {
+    /// Name, without the common prefix; generated if `None`.
+    pub name: Option<String>,
+    pub engine: Flavor,
+    pub image: String,
+    /// Name of the template that its limits come from.
+    pub template: String,
+    pub memory: Bytes,
+    /// Processor time, in cores.
+    pub cpus: Cpus,
+    /// Limit of processes and threads.
+    pub pids: Pids,
+    /// Size limit of `/tmp`, and of `/output`.
+    pub disk: Bytes,
+    /// Maximum lifetime in milliseconds.
+    pub max_duration_ms: u64,
+    /// Name of the seccomp filter.
+    pub filter: String,
+    pub oci_runtime: OciRuntime,
+    /// Hosts that its commands may reach; without any, it has no network.
+    pub allowed_hosts: Vec<String>,
+    /// Address ranges that are not public but may be reached.
+    pub private_networks: Vec<String>,
+}
+
+/// The description of a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SandboxInfo {
+    pub name: String,
+    pub engine: Flavor,
+    /// Name of the template that its limits come from.
+    pub template: String,
+    /// Name of its state.
+    pub state: String,
+    /// Seconds since its creation.
+    pub age_seconds: f64,
+    /// Seconds until its end.
+    pub left_seconds: f64,
+}
+
+/// A sandbox with its metadata.
+#[derive(Debug)]
+struct Entry {
+    sandbox: Arc<Sandbox>,
+    reach: Option<Arc<Reach>>,
+    journal: Arc<Journal>,
+    engine: Flavor,
+    template: String,
+    since: Instant,
+    max_duration: Duration,
+}
+
+/// The result of a look-up.
+#[derive(Debug)]
+struct Found {
+    sandbox: Arc<Sandbox>,
+    reach: Option<Arc<Reach>>,
+    journal: Arc<Journal>,
+}
+
+/// The command runner of a sandbox with allowed hosts.
+#[derive(Debug)]
+struct Reach {
+    warm: Warm,
+    policy: EgressPolicy,
+    environment: Vec<(EnvName, String)>,
+}
+
+/// The sandboxes of all scopes.
+#[derive(Debug)]
+pub struct Sandboxes {
+    containers: Containers,
+    all: Mutex<BTreeMap<(Scope, Name), Entry>>,
+}
+
+impl Sandboxes {
+    pub fn new(containers: Containers) -> Self {
+        Self {
+            containers,
+            all: Mutex::default(),
+        }
+    }
+
+    /// Returns the containers behind the sandboxes.
+    pub fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
+    /// Removes orphans of dead processes from all available engines.
+    pub async fn sweep(&self) {
+        for engine in [Flavor::Docker, Flavor::Podman] {
+            // An engine that is not available has nothing of ours; using it fails later.
+            let _ = self.containers.manager(engine).await;
+        }
+    }
+
+    /// Creates a sandbox.
+    ///
+    /// # Errors
+    /// If it cannot be created, or the limit is reached.
+    pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<SandboxInfo, RunError> {
+        let manager = self.containers.manager(new.engine).await?;
+        let name = match &new.name {
+            Some(name) => name.parse().map_err(RunError::Name)?,
+            None => Name::unused(),
+        };
+        self.make_room(scope)?;
+        let image: Image = new.image.parse().map_err(RunError::Image)?;
+        let max_duration = Duration::from_millis(new.max_duration_ms).min(Timeout::MAX);
+        let resources = Resources {
+            memory: new.memory,
+            cpus: new.cpus,
+            pids: new.pids,
+            disk: new.disk,
+        };
+        let spec = Spec {
+            volumes: vec![Volume {
+                name: name.clone(),
+                places: vec![PathBuf::from(OUTPUT)],
+                size: resources.volume(),
+            }],
+            name: name.clone(),
+            image: self.containers.pinned(new.engine, &image)?,
+            command: vec!["sleep".to_owned(), "infinity".to_owned()],
+            env: places::fixed(false),
+            directory: "/tmp".to_owned(),
+            user: places::user(&self.containers, manager),
+            resources,
+            network: Network::None,
+            filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
+            binds: Binds::default(),
+            ledger: self.containers.settings().ledger.clone(),
+            oci_runtime: new.oci_runtime,
+            init: Init::Engine,
+            stdin: Stdin::Empty,
+            log: Log::File,
+            scope: scope.as_str().to_owned(),
+            owner: manager.owner().clone(),
+        };
+        let order = Order {
+            spec,
+            max_duration,
+            attach: false,
+            belongings: None,
+        };
+        let (sandbox, reach) = match policy(&new)? {
+            None => (Arc::new(manager.sandbox(order).await?.0), None),
+            Some(policy) => {
+                let reach = self.reach(manager, order, policy).await?;
+                (reach.warm.shared(), Some(Arc::new(reach)))
+            }
+        };
+        let entry = Entry {
+            sandbox,
+            reach,
+            journal: Arc::default(),
+            engine: new.engine,
+            template: new.template,
+            since: Instant::now(),
+            max_duration,
+        };
+        let info = entry.info();
+        self.entries().insert((scope.clone(), name), entry);
+        Ok(info)
+    }
+
+    /// Creates a sandbox with allowed hosts.
+    async fn reach(&self, manager: &Manager, order: Order, policy: EgressPolicy) -> Result<Reach, RunError> {
+        let image = manager.engine().image_environment(&order.spec.image).await?;
+        let environment = places::with(image, &order.spec.env);
+        let mut spec = order.spec;
+        if !spec.filter.lets_fork() {
+            return Err(RunError::ReachUnder(spec.filter.name().to_owned()));
+        }
+        if spec.filter.name() == "standard" {
+            spec.filter = Filter::named(STANDARD_TCP).map_err(RunError::Filter)?;
+        }
+        let spec = warm::agented(
+            spec,
+            &self.containers.agent_program()?,
+            (COMMANDS, Interpreter::None),
+        )?;
+        match warm::start(manager, Order { spec, ..order }, Interpreter::None).await {
+            Ok(warm) => Ok(Reach {
+                warm,
+                policy,
+                environment,
+            }),
+            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists a scope's sandboxes, including recently ended ones, and its reused containers.
+    pub fn list(&self, scope: &Scope) -> Vec<SandboxInfo> {
+        let all = self.entries();
+        let own = all.iter().filter(|((owner, _), _)| owner == scope);
+        let mut told: Vec<SandboxInfo> = own.map(|(_, entry)| entry.info()).collect();
+        told.extend(self.containers.kept(scope));
+        told
+    }
+
+    /// Pauses a sandbox.
+    ///
+    /// # Errors
+    /// If it does not exist, or is not running.
+    pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let sandbox = self.find(scope, name)?.sandbox;
+        sandbox.pause().await?;
+        self.info(scope, name)
+    }
+
+    /// Resumes a sandbox.
+    ///
+    /// # Errors
+    /// If it does not exist, or is not paused.
+    pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let sandbox = self.find(scope, name)?.sandbox;
+        sandbox.resume().await?;
+        self.info(scope, name)
+    }
+
+    /// Runs a command in a sandbox, for at most `timeout`.
+    ///
+    /// # Errors
+    /// If the sandbox does not exist, or the command could not be run.
+    pub async fn run(
+        &self,
+        (scope, name): (&Scope, &str),
+        command: &[String],
+        timeout: Timeout,
+        keep: Bytes,
+    ) -> Result<RunResult, RunError> {
+        let found = self.find(scope, name)?;
+        let ran = match found.reach {
+            Some(reach) => {
+                let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
+                reach.run(command, timeout, keep, &outlet).await?
+            }
+            None => {
+                let deadline = tokio::time::Instant::now() + timeout.as_duration();
+                found.sandbox.run(command, deadline, keep).await?
+            }
+        };
+        found.journal.add(&ran.stdout.text, &ran.stderr.text);
+        Ok(ran)
+    }
+
+    /// Returns the output of a sandbox's commands from chunk number `after` on. If there is none yet, waits
+    /// for at most `patience`.
+    ///
+    /// # Errors
+    /// If the sandbox does not exist.
+    pub async fn printed(
+        &self,
+        (scope, name): (&Scope, &str),
+        after: u64,
+        patience: Duration,
+    ) -> Result<SandboxLog, RunError> {
+        let Found { sandbox, journal, .. } = self.find(scope, name)?;
+        let ended = async { drop(sandbox.ended().await) };
+        tokio::select! {
+            () = journal.longer_than(after) => {}
+            () = ended => {}
+            () = tokio::time::sleep(patience) => {}
+        }
+        // Read before the log: the last output precedes the end.
+        let ended = !sandbox.life().state.is_alive();
+        let (printed, next) = journal.after(after);
+        Ok(SandboxLog { printed, next, ended })
+    }
+
+    /// Ends a sandbox and waits for its removal.
+    ///
+    /// # Errors
+    /// If it does not exist.
+    pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), RunError> {
+        let key = key(scope, name)?;
+        let entry = self.entries().remove(&key);
+        match entry {
+            Some(entry) => drop(entry.sandbox.stop().await),
+            None if self.containers.end_kept(scope, &key.1).await => {}
+            None => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    /// Ends all sandboxes and waits for their removal.
+    pub async fn close(self) {
+        drop(self.all);
+        self.containers.close().await;
+    }
+
+    /// Checks the limit of a scope. Drops ended entries before rejecting a new one.
+    fn make_room(&self, scope: &Scope) -> Result<(), RunError> {
+        let mut all = self.entries();
+        let count =
+            |all: &BTreeMap<(Scope, Name), Entry>| all.keys().filter(|(owner, _)| owner == scope).count();
+        if count(&all) >= MAX_SANDBOXES {
+            all.retain(|(owner, _), entry| owner != scope || entry.sandbox.life().state.is_alive());
+        }
+        if count(&all) >= MAX_SANDBOXES {
+            return Err(RunError::TooMany(MAX_SANDBOXES));
+        }
+        Ok(())
+    }
+
+    fn find(&self, scope: &Scope, name: &str) -> Result<Found, RunError> {
+        let key = key(scope, name)?;
+        let found = self.entries().get(&key).map(|entry| Found {
+            sandbox: Arc::clone(&entry.sandbox),
+            reach: entry.reach.clone(),
+            journal: Arc::clone(&entry.journal),
+        });
+        found.ok_or_else(|| match self.containers.keeps(scope, &key.1) {
+            true => RunError::KeptForCalls(key.1.to_string()),
+            false => unknown(name),
+        })
+    }
+
+    fn info(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
+        let key = key(scope, name)?;
+        self.entries()
+            .get(&key)
+            .map(Entry::info)
+            .ok_or_else(|| unknown(name))
+    }
+
+    /// Locks the registry, after dropping entries that ended long ago.
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<(Scope, Name), Entry>> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, entry| !entry.is_stale());
+        all
+    }
+}
+
+impl Reach {
+    /// Runs a command; a timeout kills only the command.
+    async fn run(
+        &self,
+        command: &[String],
+        timeout: Timeout,
+        keep: Bytes,
+        outlet: &Outlet,
+    ) -> Result<RunResult, RunError> {
+        let (program, arguments) = command.split_first().ok_or(RunError::NoProgram)?;
+        let environment = self.environment.iter();
+        let start = Start {
+            program: Program::Command(program.clone()),
+            arguments: arguments.to_vec(),
+            environment: environment
+                .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
+                .collect(),
+            directory: "/tmp".to_owned(),
+            input: false,
+            timeout: timeout.as_duration(),
+            proxy: Vec::new(),
+            bridge: false,
+        };
+        let agent = self.warm.agent();
+        let finished = agent
+            .run_through(start, keep, Connection::none(), Some(outlet))
+            .await?;
+        let status = match finished.outcome {
+            Outcome::TimedOut => None,
+            // A command with an unknown outcome has no status to report.
+            Outcome::Unknown => return Err(RunError::Parted(Parted::Gone)),
+            // A signal, encoded as a shell does.
+            _ if finished.exit_code < 0 => Some(128 - i64::from(finished.exit_code)),
+            _ => Some(finished.exit_code.into()),
+        };
+        Ok(RunResult {
+            status,
+            stdout: finished.stdout,
+            stderr: finished.stderr,
+            egress: Some(outlet.facts()),
+            sandbox_ended: false,
+        })
+    }
+}
+
+/// Returns the egress policy; `None` if no host is allowed.
+fn policy(new: &NewSandbox) -> Result<Option<EgressPolicy>, RunError> {
+    fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, RunError> {
+        let parse = |text: &String| {
+            text.parse::<T>()
+                .map_err(|error| RunError::Reach(error.to_string()))
+        };
+        texts.iter().map(parse).collect()
+    }
+    if new.allowed_hosts.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(EgressPolicy {
+        allowed: parsed(&new.allowed_hosts)?,
+        private_networks: parsed(&new.private_networks)?,
+    }))
+}
+
+/// Time for which an ended sandbox stays listed.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
+impl Entry {
+    fn info(&self) -> SandboxInfo {
+        let age = self.since.elapsed();
+        SandboxInfo {
+            name: self.sandbox.name().as_str().to_owned(),
+            engine: self.engine,
+            template: self.template.clone(),
+            state: self.sandbox.life().state.to_string(),
+            age_seconds: age.as_secs_f64(),
+            left_seconds: self.max_duration.saturating_sub(age).as_secs_f64(),
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        !self.sandbox.life().state.is_alive() && self.since.elapsed() > self.max_duration + REMEMBERED
+    }
+}
+
+fn key(scope: &Scope, name: &str) -> Result<(Scope, Name), RunError> {
+    Ok((scope.clone(), name.parse().map_err(RunError::Name)?))
+}
+
+fn unknown(name: &str) -> RunError {
+    RunError::Engine(Error::NotFound {
+        doing: "find the sandbox",
+        what: format!("sandbox `{name}` in the server"),
+    })
+}

@@ -1,0 +1,293 @@
+//! Runs containers whose first process is our init.
+//!
+//! [`agented`] adds the init to a specification, and [`start`] creates the container. The resulting [`Warm`]
+//! runs concurrent calls until it is dropped or its container ends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_exec::exposure::Hidden;
+use ringfence_policy::{Access, Pids};
+use tokio::time::timeout;
+
+use super::agent::{self, Agent, INSIDE, Interpreter, Parted};
+use super::keeper::Order;
+use super::manager::{Manager, Sandbox};
+use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
+use super::{Error, RunError};
+
+/// Processes of a warm interpreter with its idle guests.
+const WARM_PROCESSES: u64 = 5;
+
+/// Processes of an internal program that runs beside calls.
+const BESIDE: u64 = 2;
+
+/// Timeout for finding the reason of a container's end.
+const FIND_OUT: Duration = Duration::from_secs(2);
+
+/// A container whose first process is our init. Dropping it ends the container; closing its manager waits for
+/// that.
+#[derive(Debug)]
+pub struct Warm {
+    agent: Agent,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Warm {
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Returns a shared handle of the container.
+    pub(super) fn shared(&self) -> Arc<Sandbox> {
+        Arc::clone(&self.sandbox)
+    }
+}
+
+impl Drop for Warm {
+    fn drop(&mut self) {
+        self.agent.release();
+    }
+}
+
+/// Makes `program`, our init, the first process of a container, and raises the process limit for concurrent
+/// calls and the interpreter.
+///
+/// # Errors
+/// If the program cannot be mounted there.
+pub fn agented(
+    spec: Spec,
+    program: &Path,
+    (calls, interpreter): (u32, Interpreter),
+) -> Result<Spec, BindError> {
+    // Exempt from the denylist: it lies in one of our own directories, which no program may see otherwise.
+    let ours = Bind::ours(program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default())?;
+    let binds = spec.binds.iter().cloned().chain([ours]).collect();
+    let ours = match interpreter {
+        Interpreter::Warm => 1 + WARM_PROCESSES,
+        Interpreter::None => 1,
+    };
+    let pids = u64::from(spec.resources.pids.get()) + ours + BESIDE + u64::from(calls);
+    let mut spec = Spec {
+        command: vec![INSIDE.to_owned()],
+        init: Init::Program,
+        stdin: Stdin::Attached,
+        log: Log::None,
+        binds: Binds::new(binds)?,
+        ..spec
+    };
+    spec.resources.pids = Pids::try_from(pids).unwrap_or(spec.resources.pids);
+    Ok(spec)
+}
+
+/// Creates a container specified by [`agented`], and connects to its init. Removes everything on failure.
+///
+/// # Errors
+/// If the container cannot be created, the init does not answer, or its mounts are not what was checked.
+pub async fn start(manager: &Manager, mut order: Order, interpreter: Interpreter) -> Result<Warm, RunError> {
+    order.attach = true;
+    order.spec.oci_runtime = manager.oci_runtime(order.spec.oci_runtime)?;
+    let spec = order.spec.clone();
+    let (sandbox, attached) = manager.sandbox(order).await?;
+    let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
+    let connected = agent::connect(reader, writer, (interpreter, spec.binds.mount_points())).await;
+    let checked = connected.map_err(RunError::from).and_then(|connected| {
+        check_mounts(&spec, &connected.0)?;
+        Ok(connected)
+    });
+    let (agent, carrier) = match checked {
+        Ok(connected) => connected,
+        Err(error) => {
+            sandbox.stop().await;
+            return Err(error);
+        }
+    };
+    let sandbox = Arc::new(sandbox);
+    let carried = Arc::clone(&sandbox);
+    manager.spawn_task(async move {
+        if carrier.carry().await == Parted::Gone {
+            // The supervising task finds the reason, if the container has ended.
+            let _ = timeout(FIND_OUT, carried.ended()).await;
+        }
+        carried.stop().await;
+    });
+    Ok(Warm { agent, sandbox })
+}
+
+/// Rejects a container that the engine made with other mounts than those that were checked.
+fn check_mounts(spec: &Spec, agent: &Agent) -> Result<(), BindError> {
+    match spec.reports_mounts() {
+        true => {
+            let found = &agent.ready().mount_points;
+            spec.binds.check(found, (Path::new(INSIDE), &spec.ledger))
+        }
+        // They were made by descriptor, or where no program may write.
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::path::PathBuf;
+
+    use ringfence_exec::local::Connection;
+    use ringfence_policy::{Bytes, Language, Outcome, Request};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::ContainerRuntime;
+    use crate::agent::{Finished, file};
+    use crate::state::State;
+    use crate::testing::{engines, owned, spec};
+
+    /// Sends a message on drop.
+    struct Told(mpsc::UnboundedSender<()>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+        }
+    }
+
+    async fn manager(engine: &ContainerRuntime) -> Manager {
+        Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
+    }
+
+    fn order(manager: &Manager, program: &Path, belongings: Option<Box<dyn Any + Send + Sync>>) -> Order {
+        let spec = Spec {
+            owner: manager.owner().clone(),
+            ..spec(&["replaced"])
+        };
+        Order {
+            spec: agented(spec, program, (2, Interpreter::Warm)).unwrap(),
+            max_duration: Duration::from_secs(300),
+            attach: false,
+            belongings,
+        }
+    }
+
+    fn program() -> (tempfile::TempDir, PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let program = file(&place.path().join("agent")).unwrap();
+        (place, program)
+    }
+
+    async fn run(warm: &Warm, language: Language, code: &str, connection: Connection) -> Finished {
+        let start = agent::start(&Request::new(language, code), "/tmp", false).unwrap();
+        let running = warm.agent().run(start, Bytes::kib(10), connection);
+        running.await.unwrap()
+    }
+
+    #[test]
+    fn there_is_room_for_the_agent_and_its_supervisors() {
+        let (_place, program) = program();
+        let before = spec(&["python3"]);
+        let pids = before.resources.pids.get();
+        let after = agented(before, &program, (8, Interpreter::Warm)).unwrap();
+        assert_eq!(after.resources.pids.get(), pids + 6 + 2 + 8);
+        assert_eq!(after.command, [INSIDE]);
+        assert_eq!(
+            (after.init, after.stdin, after.log),
+            (Init::Program, Stdin::Attached, Log::None)
+        );
+        let bind = after.binds.iter().next().unwrap();
+        assert_eq!(
+            (bind.guest(), bind.access()),
+            (Path::new(INSIDE), Access::ReadOnly)
+        );
+        let once = |spec| agented(spec, &program, (1, Interpreter::None));
+        let alone = once(spec(&["x"])).unwrap();
+        assert_eq!(alone.resources.pids.get(), pids + 1 + 2 + 1);
+        let twice = once(alone);
+        assert!(matches!(twice, Err(BindError::Twice(_))));
+    }
+
+    #[tokio::test]
+    async fn calls_run_until_it_is_dropped_and_its_belongings_go_last() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let (_place, program) = program();
+            let (sender, mut told) = mpsc::unbounded_channel();
+            let order = order(&manager, &program, Some(Box::new(Told(sender))));
+            let warm = start(&manager, order, Interpreter::Warm).await.unwrap();
+            let python = run(&warm, Language::Python, "print(6 * 7)", Connection::none()).await;
+            assert_eq!(python.stdout.text, "42\n", "{python:?}");
+            let bash = run(
+                &warm,
+                Language::Bash,
+                "echo $((6 * 7)); exit 3",
+                Connection::none(),
+            )
+            .await;
+            assert_eq!(
+                (bash.stdout.text.as_str(), bash.exit_code),
+                ("42\n", 3),
+                "{bash:?}"
+            );
+            let id = warm.sandbox().id().clone();
+            assert!(told.try_recv().is_err());
+            drop(warm);
+            manager.close().await;
+            told.try_recv().unwrap();
+            assert!(matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_container_that_is_killed_ends_its_calls_as_unknown_and_is_removed() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let (_place, program) = program();
+            let warm = start(&manager, order(&manager, &program, None), Interpreter::Warm)
+                .await
+                .unwrap();
+            let (output, mut heard) = mpsc::channel(1);
+            let connection = Connection {
+                output: Some(output),
+                ..Connection::none()
+            };
+            let code = "echo up; sleep 1000";
+            let (finished, ()) = tokio::join!(run(&warm, Language::Bash, code, connection), async {
+                heard.recv().await.unwrap();
+                engine.kill(warm.sandbox().id()).await.unwrap();
+            });
+            assert_eq!(finished.outcome, Outcome::Unknown, "{finished:?}");
+            assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
+            let again = agent::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
+            let again = warm.agent().run(again, Bytes::kib(1), Connection::none()).await;
+            assert_eq!(again.unwrap_err(), agent::NotRun::Parted(Parted::Gone));
+            drop(warm);
+            manager.close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_agent_leaves_nothing() {
+        for engine in engines().await {
+            let manager = manager(&engine).await;
+            let place = tempfile::tempdir().unwrap();
+            for (name, text) in [
+                ("script", "#!/bin/bash\necho no agent\n"),
+                ("words", "no program"),
+            ] {
+                let program = place.path().join(name);
+                std::fs::write(&program, text).unwrap();
+                crate::testing::open_to_all(&program);
+                let order = order(&manager, &program, None);
+                let id = super::super::runtime::Id::from(&order.spec.name);
+                start(&manager, order, Interpreter::Warm).await.unwrap_err();
+                assert!(
+                    matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })),
+                    "{name}"
+                );
+            }
+            manager.close().await;
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Provides a guest's egress outlet: a proxy and its log, independent of the runtime.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ringfence_policy::{EgressFacts, EgressPolicy, EnvName};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+
+use super::proxy::{Injection, Proxy};
+use super::{AttemptLog, Guard, Resolver};
+use crate::fetch::Trust;
+
+/// Environment variables for the proxy's address; some programs know only one of the two spellings. The last
+/// one is our own: a caller may override all others.
+const ADDRESS_VARIABLES: &[&str] = &[
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "RINGFENCE_PROXY",
+];
+
+/// Node.js honours the proxy variables only if this one is set.
+const NODE: (&str, &str) = ("NODE_USE_ENV_PROXY", "1");
+
+/// Egress settings shared by all guests.
+#[derive(Clone)]
+pub struct NetworkSettings {
+    pub resolver: Resolver,
+    /// Trusted certificate authorities for requests with injected credentials.
+    pub trust: Arc<Trust>,
+    /// Credentials that guests can use but never see.
+    pub injections: Vec<Injection>,
+}
+
+/// Equal for equal settings, in any process and at any time: fingerprints rely on it.
+impl fmt::Debug for NetworkSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resolver: _,
+            trust,
+            injections,
+        } = self;
+        f.debug_struct("NetworkSettings")
+            .field("authorities", &trust.own())
+            .field("injections", injections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A guest's egress outlet: a proxy, and the log of its attempts.
+#[derive(Debug, Clone)]
+pub struct Outlet {
+    proxy: Arc<Proxy>,
+    log: Arc<AttemptLog>,
+}
+
+impl Outlet {
+    /// Creates an outlet for `policy`.
+    pub fn new(policy: &EgressPolicy, settings: &NetworkSettings) -> Self {
+        let guard = Guard::new(policy.clone(), settings.resolver.clone());
+        let proxy = Proxy::new(guard, Arc::clone(&settings.trust), settings.injections.clone());
+        Self {
+            proxy: Arc::new(proxy),
+            log: Arc::default(),
+        }
+    }
+
+    /// Accepts and serves connections until dropped.
+    pub async fn listen(self, listener: TcpListener) {
+        self.proxy.listen(listener, self.log).await;
+    }
+
+    /// Serves one connection of the guest until it ends.
+    pub async fn serve<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.proxy.serve(stream, &self.log).await;
+    }
+
+    /// Returns the recorded attempts.
+    pub fn facts(&self) -> EgressFacts {
+        self.log.facts()
+    }
+}
+
+/// Returns the names of the proxy variables to set: all that the caller has not set.
+pub fn address_variables(is_set: impl Fn(&str) -> bool) -> Vec<EnvName> {
+    let (last, usual) = ADDRESS_VARIABLES.split_last().unwrap_or((&"", &[]));
+    let free = usual.iter().filter(|name| !is_set(name)).chain([last]);
+    free.filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Returns the variable that enables them in Node.js, unless the caller has set it.
+pub fn node_variable(is_set: impl Fn(&str) -> bool) -> Option<(EnvName, String)> {
+    let (name, value) = NODE;
+    let name = name.parse().ok().filter(|_| !is_set(name))?;
+    Some((name, value.to_owned()))
+}

@@ -1,0 +1,345 @@
+//! The caller's output directory, held open and entered without following links.
+//!
+//! A program with a writable mount can put links into that directory while it runs, and even replace the
+//! directory with a link. So it is opened before the program starts, and everything below is reached from
+//! that file descriptor, one component at a time.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_policy::{Access, Trusted};
+
+use crate::protected::Protected;
+use crate::trust::{self, Acted, ActedOn, git};
+
+/// From `fcntl.h`; the same on x86_64 and aarch64, except `O_DIRECTORY` and `O_NOFOLLOW`.
+pub const O_NONBLOCK: i32 = 0o4000;
+pub(super) const O_PATH: i32 = 0o10_000_000;
+#[cfg(target_arch = "aarch64")]
+pub const O_DIRECTORY: i32 = 0o40000;
+#[cfg(target_arch = "aarch64")]
+pub const O_NOFOLLOW: i32 = 0o100000;
+#[cfg(not(target_arch = "aarch64"))]
+pub const O_DIRECTORY: i32 = 0o200000;
+#[cfg(not(target_arch = "aarch64"))]
+pub const O_NOFOLLOW: i32 = 0o400000;
+
+/// An open directory that files are delivered to.
+#[derive(Debug)]
+pub struct Destination {
+    directory: File,
+    path: PathBuf,
+    /// Protected names, rejected at any depth: host programs act on files of these names.
+    protected: Protected,
+    /// Trusted files and directories, by device and inode, which are never replaced or entered.
+    kept: Vec<(u64, u64)>,
+    /// Paths that programs of the host act on because protected entries lead there.
+    acted: ActedOn,
+}
+
+/// Names and paths that a delivery must not change.
+#[derive(Debug, Clone, Copy)]
+pub struct Spared<'a> {
+    pub protected: &'a [String],
+    pub trusted: &'a Trusted,
+}
+
+impl Destination {
+    /// Opens the directory at `path`, which is absolute and contains neither links nor `..`, and creates
+    /// missing components.
+    ///
+    /// # Errors
+    /// If it cannot be created, entered or written, if a component is a link, or if a trusted path conflicts.
+    pub fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
+        let kept = trust::kept(path, spared.trusted).map_err(io::Error::other)?;
+        let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
+        let protected = Protected::new(spared.protected);
+        let acted = acted_on(path, &protected).map_err(io::Error::other)?;
+        let kept = kept.filter_map(|kept| trust::identity_at(&path.join(kept.below)));
+        let kept = kept.chain(acted.identities(path)).collect();
+        let relative = path.strip_prefix("/").map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the output directory is no absolute path",
+            )
+        })?;
+        let root = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_PATH | O_DIRECTORY)
+            .open("/")?;
+        let destination = Self {
+            directory: enter_all(root, relative, &[])?,
+            path: path.to_owned(),
+            protected,
+            kept,
+            acted,
+        };
+        destination.try_write()?;
+        Ok(destination)
+    }
+
+    /// Returns `true` if a component of `path`, relative to the directory, has a protected name.
+    pub(crate) fn protects(&self, path: &Path) -> bool {
+        let whole = self.path.join(path);
+        let names: Vec<&OsStr> = whole.iter().collect();
+        let above = self.path.iter().count();
+        (above + 1..=names.len()).any(|end| self.protected.ends(&names[..end]))
+    }
+
+    /// Writes the first `bytes` of `source` to `path`, relative to the directory. A link at the final
+    /// component is replaced; one before it is an error.
+    pub(crate) fn deliver(&self, source: File, path: &Path, bytes: u64) -> io::Result<()> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let parent = enter_all(self.directory.try_clone()?, parent, &self.kept)?;
+        check_repository(&parent, name)?;
+        let target = fs::symlink_metadata(below(&parent, name));
+        if self.acted.covers(path) || target.is_ok_and(|found| self.kept.contains(&identity(&found))) {
+            return Err(relied_on());
+        }
+        let temporary = below(&parent, &unused_name());
+        let mut file = File::create_new(&temporary)?;
+        let copied = io::copy(&mut io::Read::take(source, bytes), &mut file);
+        let placed = copied.and_then(|_| fs::rename(&temporary, below(&parent, name)));
+        if placed.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        placed
+    }
+
+    /// Checks that files can be created here, before the program runs and its files could be lost.
+    fn try_write(&self) -> io::Result<()> {
+        let probe = below(&self.directory, &unused_name());
+        File::create_new(&probe)?;
+        fs::remove_file(probe)
+    }
+}
+
+/// Returns the paths in a directory that programs of the host act on because its protected links, or the
+/// settings of git, lead there.
+fn acted_on(path: &Path, protected: &Protected) -> Result<ActedOn, trust::Conflict> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let links = entries.filter(|entry| protected.ends(&[entry.file_name()]));
+    let links: Vec<PathBuf> = links.map(|entry| entry.path()).collect();
+    trust::acted_on(path, &Acted::find(path, &links))
+}
+
+/// Checks that no component of a path, absolute and without links, has a protected name.
+///
+/// # Errors
+/// If one has.
+pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
+    let protected = Protected::new(protected);
+    let names: Vec<&OsStr> = path.iter().collect();
+    match (1..=names.len()).find(|&end| protected.ends(&names[..end])) {
+        None => Ok(()),
+        Some(end) => Err(io::Error::other(format!(
+            "`{}` is protected: programs of the host act on what lies there",
+            names[end - 1].display()
+        ))),
+    }
+}
+
+/// Returns `true` for a refusal by our own rules, as opposed to an I/O error.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none()
+}
+
+fn relied_on() -> io::Error {
+    io::Error::other("Ringfence itself relies on what lies there")
+}
+
+/// Rejects an entry that lies in a bare git repository or would turn its directory into one: git runs
+/// programs that the repository's settings name.
+fn check_repository(directory: &File, name: &OsStr) -> io::Result<()> {
+    let is_there = |mark: &str| {
+        name.eq_ignore_ascii_case(mark) || below(directory, OsStr::new(mark)).symlink_metadata().is_ok()
+    };
+    let never = git::NEVER.iter().any(|never| name.eq_ignore_ascii_case(never));
+    match never || git::is_repository(is_there) {
+        true => Err(io::Error::other(
+            "a git repository without a working tree lies there, or would",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
+}
+
+/// Opens the directory at `path` below `directory`, creating missing components. Follows no link and enters
+/// no trusted directory.
+fn enter_all(directory: File, path: &Path, kept: &[(u64, u64)]) -> io::Result<File> {
+    path.components()
+        .try_fold(directory, |directory, component| match component {
+            Component::Normal(name) => {
+                check_repository(&directory, name)?;
+                let entered = enter(&directory, name)?;
+                match kept.contains(&identity(&entered.metadata()?)) {
+                    true => Err(relied_on()),
+                    false => Ok(entered),
+                }
+            }
+            Component::CurDir => Ok(directory),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                Err(io::ErrorKind::InvalidInput.into())
+            }
+        })
+}
+
+fn enter(directory: &File, name: &OsStr) -> io::Result<File> {
+    let path = below(directory, name);
+    // With O_PATH: directories on the way need not be readable.
+    let open = || {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(O_PATH | O_DIRECTORY | O_NOFOLLOW)
+            .open(&path)
+    };
+    match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => open(),
+        },
+        opened => opened,
+    }
+}
+
+/// Returns the path of a name in an open directory, even if that directory was renamed.
+pub fn below(directory: &File, name: &OsStr) -> PathBuf {
+    handle(directory).join(name)
+}
+
+/// Returns the path of an open directory in `/proc/self/fd`.
+pub fn handle(directory: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()))
+}
+
+/// Generates an unpredictable name: the standard library's hash keys are random.
+fn unused_name() -> OsString {
+    format!(".ringfence-{:016x}", RandomState::new().build_hasher().finish()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Opens a destination with `.git` and `*.pth` protected.
+    fn open(path: &Path) -> io::Result<Destination> {
+        let protected = [".git", "*.pth"].map(str::to_owned);
+        let trusted = Trusted::none();
+        Destination::open(
+            path,
+            Spared {
+                protected: &protected,
+                trusted: &trusted,
+            },
+        )
+    }
+
+    fn source(directory: &Path) -> File {
+        fs::write(directory.join("source"), "hello").unwrap();
+        File::open(directory.join("source")).unwrap()
+    }
+
+    #[test]
+    fn missing_directories_are_made_and_nothing_else_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("a/b");
+        let destination = open(&path).unwrap();
+        destination
+            .deliver(source(dir.path()), Path::new("c/file"), 4)
+            .unwrap();
+        assert_eq!(fs::read_to_string(path.join("c/file")).unwrap(), "hell");
+        assert_eq!(fs::read_dir(path).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn links_on_the_way_are_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for name in ["out", "precious"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+        symlink(root.join("precious"), root.join("out/sub")).unwrap();
+        symlink(root.join("precious"), root.join("link")).unwrap();
+        assert!(open(&root.join("link")).is_err());
+        assert!(open(&root.join("link/below")).is_err());
+        assert!(open(&root.join("out/../precious")).is_err());
+        let destination = open(&root.join("out")).unwrap();
+        assert!(
+            destination
+                .deliver(source(&root), Path::new("sub/file"), 5)
+                .is_err()
+        );
+        assert_eq!(fs::read_dir(root.join("precious")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_that_was_replaced_is_still_the_one_that_was_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("precious")).unwrap();
+        let destination = open(&root.join("out")).unwrap();
+        fs::rename(root.join("out"), root.join("moved")).unwrap();
+        symlink(root.join("precious"), root.join("out")).unwrap();
+        destination.deliver(source(&root), Path::new("file"), 5).unwrap();
+        assert!(root.join("moved/file").exists());
+        assert_eq!(fs::read_dir(root.join("precious")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn protected_names_are_known_at_any_depth() {
+        let dir = tempfile::tempdir().unwrap();
+        let destination = open(&dir.path().canonicalize().unwrap()).unwrap();
+        for (path, expected) in [
+            (".git", true),
+            (".GIT/config", true),
+            ("a/b/.git./hooks/x", true),
+            ("lib/a.PTH", true),
+            ("git/config", false),
+            ("a/pth", false),
+        ] {
+            assert_eq!(destination.protects(Path::new(path)), expected, "{path}");
+        }
+        let protected = [".git".to_owned()];
+        for (path, expected) in [("/a/.git", false), ("/a/.Git/hooks", false), ("/a/git", true)] {
+            assert_eq!(
+                check_name(Path::new(path), &protected).is_ok(),
+                expected,
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_relied_on_is_neither_entered_nor_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("out/skills/deep")).unwrap();
+        fs::write(root.join("out/config"), "own").unwrap();
+        let trusted = Trusted {
+            paths: vec![root.join("out/skills"), root.join("out/config")],
+            ..Trusted::none()
+        };
+        let spared = Spared {
+            protected: &[],
+            trusted: &trusted,
+        };
+        let destination = Destination::open(&root.join("out"), spared).unwrap();
+        for path in ["skills/a", "skills/deep/a", "config"] {
+            let delivered = destination.deliver(source(&root), Path::new(path), 5);
+            assert!(delivered.is_err(), "{path}");
+        }
+        destination.deliver(source(&root), Path::new("other"), 5).unwrap();
+        assert_eq!(fs::read_to_string(root.join("out/config")).unwrap(), "own");
+        assert!(Destination::open(&root.join("out/skills/deep"), spared).is_err());
+    }
+}

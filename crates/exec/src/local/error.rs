@@ -1,0 +1,208 @@
+//! Errors of the local backend.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::lane::{Failure, OpenError};
+use crate::interpreter;
+
+/// The reason why a request could not be run. [`Error::hint`] has advice.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Too many concurrent requests.
+    #[error("busy: {running} runs are under way and {queued} requests are waiting")]
+    Busy {
+        /// Maximum number of concurrent runs.
+        running: usize,
+        /// Maximum number of queued requests.
+        queued: usize,
+    },
+    /// The requested session cannot be used.
+    #[error(transparent)]
+    Session(#[from] super::SessionError),
+    /// No Python is usable.
+    #[error(transparent)]
+    Interpreter(#[from] interpreter::Error),
+    /// No interpreter for the language was found.
+    #[error("no interpreter for {language} was found; looked for {looked_for}")]
+    NoInterpreter {
+        language: ringfence_policy::Language,
+        /// Names searched for.
+        looked_for: &'static str,
+    },
+    /// An interpreter whose directory contains a private directory.
+    #[error(
+        "refusing to show {} to the program: {} is installed in it, but it holds {}",
+        directory.display(), program.display(), private.display()
+    )]
+    Exposing {
+        /// Interpreter.
+        program: PathBuf,
+        /// Directory of its installation.
+        directory: PathBuf,
+        /// Private directory.
+        private: PathBuf,
+    },
+    /// A trusted path cannot be protected from the program.
+    #[error(transparent)]
+    Trusted(#[from] crate::trust::Conflict),
+    /// A layer of the fence could not be applied.
+    #[error("cannot fence the run: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
+    Fence {
+        /// Failed step.
+        step: String,
+        errno: i32,
+    },
+    /// Full isolation is required, but namespaces are forbidden.
+    #[error("isolation is required, but this machine does not let us make namespaces: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
+    NamespacesForbidden {
+        /// Failed step.
+        step: String,
+        errno: i32,
+    },
+    /// Full isolation is required, but control groups do not enforce all limits.
+    #[error(
+        "isolation is required, but there is no control group here that could limit {missing} of all processes together"
+    )]
+    NoControlGroups {
+        /// Unlimited resources.
+        missing: &'static str,
+    },
+    /// The program could not be started.
+    #[error("cannot start {program}: {}", io::Error::from_raw_os_error(*errno))]
+    Program {
+        /// Path or name of the program.
+        program: String,
+        errno: i32,
+    },
+    /// Arguments and environment exceed one packet to the launcher.
+    #[error("the program's arguments and variables are too long: together they may take 128 KiB")]
+    TooLong,
+    /// The working directory of a command cannot be entered.
+    #[error("cannot start in `{}`: {}", directory.display(), io::Error::from_raw_os_error(*errno))]
+    WorkingDirectory {
+        /// Path relative to the workspace.
+        directory: PathBuf,
+        errno: i32,
+    },
+    /// The run needs something that does not work without namespaces.
+    #[error("{what} cannot be had where namespaces are forbidden")]
+    NeedsNamespaces {
+        /// Unavailable feature.
+        what: &'static str,
+    },
+    /// A session was requested with a network.
+    #[error("a session has no network")]
+    NetworkOfSession,
+    /// A control group could not be created or removed.
+    #[error("cannot limit the run by a control group")]
+    ControlGroup(#[source] ringfence_jail::cgroup::Error),
+    /// A pipe, socket or memory file could not be created.
+    #[error("cannot make the run's pipes")]
+    Pipes(#[source] io::Error),
+    /// The run's directory could not be created.
+    #[error("cannot make the run's directory")]
+    Directory(#[source] io::Error),
+    /// The output directory cannot be used, so the program's files would be lost.
+    #[error("the output directory cannot be used")]
+    OutputDirectory(#[source] io::Error),
+    /// The launcher could not be started.
+    #[error("cannot start the launcher")]
+    Launcher(#[source] io::Error),
+    /// [`super::init`] was not called.
+    #[error(
+        "this program cannot start its fences: expected `ringfence_exec::local::init()` to have been called, found that it was not"
+    )]
+    NotInitialised,
+    /// The process that was started did not become a launcher.
+    #[error(
+        "expected this program, started with the argument `__jail`, to become the launcher; it ended or went silent instead"
+    )]
+    NoLauncher,
+    /// The launcher died while the run was being set up.
+    #[error("the launcher ended unexpectedly")]
+    LauncherGone,
+}
+
+impl Error {
+    /// Formats the error with its causes, on one line.
+    pub fn explain(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |error| error.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
+    /// Returns advice for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",
+            Self::Session(error) => error.hint(),
+            Self::Interpreter(_) => "run `ringfence doctor` to see which interpreters were found",
+            Self::Exposing { .. } => {
+                "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"
+            }
+            Self::Trusted(conflict) => conflict.hint(),
+            Self::NoInterpreter { .. } => "install one of them so that it is on the path",
+            Self::NamespacesForbidden { .. } | Self::NoControlGroups { .. } => {
+                "run `ringfence doctor` for the fix, or set `sandbox.isolation` (`--isolation` for one run) to best-effort"
+            }
+            Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
+            Self::TooLong | Self::Program { errno: 7, .. } => {
+                "put long ones into a file, or into standard input"
+            }
+            Self::Program { errno: 11, .. } => {
+                "let other programs of this user end, or allow more processes (`--pids`, `sandbox.pids`)"
+            }
+            Self::Program { errno: 8, .. } => {
+                "begin a script with `#!` and its interpreter, or run it by that"
+            }
+            Self::Program { .. } => "check that the file exists and may be executed",
+            Self::WorkingDirectory { .. } => {
+                "name a directory of the workspace that exists; without a workspace there is none"
+            }
+            Self::NeedsNamespaces { .. } => {
+                "leave the option out, or allow user namespaces (see `ringfence doctor`)"
+            }
+            Self::NetworkOfSession => {
+                "fetch what it needs in a run without a session, and hand it over by a file in the workspace"
+            }
+            Self::ControlGroup(_) => "run `ringfence doctor` to see which control groups can be used",
+            Self::Pipes(_) | Self::Launcher(_) => {
+                "check the limits on open files and processes (`ulimit -n -u`)"
+            }
+            Self::Directory(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                "let Ringfence write to the directory for temporary files (`TMPDIR`); a root without capabilities cannot \
+                 give it to its guests, and had better be an ordinary user (`docker run --user`)"
+            }
+            Self::Directory(_) => {
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+            }
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::NotInitialised => {
+                "call `ringfence_exec::local::init()` first in `main`: the library starts this very program anew as its launcher"
+            }
+            Self::NoLauncher => {
+                "call `ringfence_exec::local::init()` first in `main` whatever the arguments are; if it is, try again"
+            }
+            Self::LauncherGone => {
+                "try again; if it happens again, report it with the output of `ringfence doctor`"
+            }
+        }
+    }
+
+    pub(super) fn from_failure(failure: Failure) -> Self {
+        Self::Fence {
+            step: failure.step,
+            errno: failure.errno,
+        }
+    }
+
+    pub(super) fn from_open(error: OpenError) -> Self {
+        match error {
+            OpenError::Failed(failure) => Self::from_failure(failure),
+            OpenError::Io(error) => Self::Launcher(error),
+            OpenError::NoLauncher => Self::NoLauncher,
+            OpenError::Start(ringfence_jail::StartError::NotInitialised) => Self::NotInitialised,
+            OpenError::Start(error) => Self::Launcher(io::Error::other(error)),
+        }
+    }
+}

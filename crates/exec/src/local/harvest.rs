@@ -1,0 +1,369 @@
+//! Collects the files of a program's output directory, without following links that it planted.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use ringfence_policy::OutputFile;
+
+use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle, is_refusal};
+
+/// Maximum number of files and warnings.
+const MAX_FILES: usize = 1_000;
+/// Maximum number of directories entered.
+const MAX_DIRECTORIES: usize = 1_000;
+/// Maximum depth of directories.
+const MAX_DEPTH: usize = 16;
+
+/// The collected files, and warnings about skipped ones.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Harvest {
+    pub files: Vec<OutputFile>,
+    pub warnings: Vec<String>,
+    /// Set if an error kept files from being read or delivered.
+    pub incomplete: bool,
+}
+
+/// Collects files from an output directory, given the result of opening it.
+pub fn collect_from(source: io::Result<OwnedFd>, destination: Option<&Destination>, limit: u64) -> Harvest {
+    match source {
+        // An empty directory is the common case, and takes one system call.
+        Ok(source) => collect(&source, destination, limit),
+        Err(error) => Harvest {
+            files: Vec::new(),
+            warnings: vec![format!("the output files could not be collected: {error}")],
+            incomplete: true,
+        },
+    }
+}
+
+/// Lists the regular files below `source` and, with a `destination`, copies them there.
+///
+/// Links, devices, FIFOs and sockets are skipped. `limit` bounds the bytes copied, which sparse files could
+/// otherwise inflate without limit. Skipping one entry does not affect the others; upper directories come
+/// first.
+fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
+    let mut walk = Walk {
+        destination,
+        left: limit,
+        waiting: VecDeque::from([PathBuf::new()]),
+        entered: 0,
+        harvest: Harvest::default(),
+    };
+    match source.try_clone() {
+        Ok(source) => walk.walk(&File::from(source)),
+        Err(error) => walk.fail(&format!("the output files could not be collected: {error}")),
+    }
+    let mut harvest = walk.harvest;
+    harvest.files.sort_by(|a, b| a.path.cmp(&b.path));
+    harvest
+}
+
+/// A breadth-first walk through an output directory.
+struct Walk<'a> {
+    destination: Option<&'a Destination>,
+    /// Remaining number of bytes that may be copied.
+    left: u64,
+    /// Directories to enter. Their paths contain no links: each component is opened without following one.
+    waiting: VecDeque<PathBuf>,
+    entered: usize,
+    harvest: Harvest,
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, root: &File) {
+        while let Some(path) = self.waiting.pop_front() {
+            let entries = open_below(root, &path).and_then(|directory| {
+                let entries = fs::read_dir(handle(&directory))?;
+                Ok((directory, entries))
+            });
+            let (directory, entries) = match entries {
+                Ok(found) => found,
+                Err(error) => {
+                    self.fail(&format!("{} could not be read: {error}", shown(&path)));
+                    continue;
+                }
+            };
+            for entry in entries {
+                if self.is_full() {
+                    return self.leave(&format!("more than {MAX_FILES} files: the rest was left"));
+                }
+                match entry {
+                    Ok(entry) => self.meet(&directory, &path.join(entry.file_name())),
+                    Err(error) => self.fail(&format!("not all of {} was read: {error}", shown(&path))),
+                }
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.harvest.files.len() + self.harvest.warnings.len() >= MAX_FILES
+    }
+
+    fn leave(&mut self, why: &str) {
+        self.harvest.warnings.push(why.to_owned());
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.harvest.incomplete = true;
+        self.leave(why);
+    }
+
+    /// Takes a file, queues a directory, or adds a warning.
+    fn meet(&mut self, directory: &File, path: &Path) {
+        if self
+            .destination
+            .is_some_and(|destination| destination.protects(path))
+        {
+            let path = path.display();
+            return self.leave(&format!(
+                "{path} was left: programs of the host act on files of that name"
+            ));
+        }
+        let found = open_entry(directory, path)
+            .ok()
+            .and_then(|file| Some((file.metadata().ok()?, file)));
+        match found {
+            Some((metadata, _)) if metadata.is_dir() => self.note(path),
+            Some((metadata, file)) if metadata.is_file() => self.take(file, path, metadata.len()),
+            Some(_) => self.leave(&format!("{} is not a regular file and was left", path.display())),
+            None => {
+                let path = path.display();
+                self.leave(&format!("{path} is not a readable regular file and was left"));
+            }
+        }
+    }
+
+    fn note(&mut self, path: &Path) {
+        if path.components().count() > MAX_DEPTH {
+            let path = path.display();
+            self.leave(&format!(
+                "{path} lies deeper than {MAX_DEPTH} levels and was left"
+            ));
+        } else if self.entered >= MAX_DIRECTORIES {
+            let path = path.display();
+            self.leave(&format!(
+                "{path} is one of more than {MAX_DIRECTORIES} directories and was left"
+            ));
+        } else {
+            self.entered += 1;
+            self.waiting.push_back(path.to_path_buf());
+        }
+    }
+
+    fn take(&mut self, file: File, path: &Path, bytes: u64) {
+        if let Some(destination) = self.destination {
+            let Some(left) = self.left.checked_sub(bytes) else {
+                return self.leave(&format!("{} exceeds the disk limit and was left", path.display()));
+            };
+            self.left = left;
+            if let Err(error) = destination.deliver(file, path, bytes) {
+                let why = format!("{} could not be copied: {error}", path.display());
+                return match is_refusal(&error) {
+                    true => self.leave(&why),
+                    false => self.fail(&why),
+                };
+            }
+        }
+        self.harvest.files.push(OutputFile {
+            path: path.display().to_string(),
+            bytes,
+        });
+    }
+}
+
+/// Opens the last component of a path in its directory. Follows no link; O_NONBLOCK, so that no FIFO blocks.
+fn open_entry(directory: &File, path: &Path) -> io::Result<File> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+        .open(handle(directory).join(name))
+}
+
+/// Opens a directory below another. Keeps none on the way open: there may be more directories than file
+/// descriptors.
+fn open_below(root: &File, path: &Path) -> io::Result<File> {
+    path.iter().try_fold(root.try_clone()?, |directory, name| {
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(O_DIRECTORY | O_NOFOLLOW)
+            .open(handle(&directory).join(name))
+    })
+}
+
+/// Formats a path for a message; the output directory itself has an empty one.
+fn shown(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        "the output directory".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// Opens a host directory.
+pub fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_DIRECTORY | O_NOFOLLOW)
+        .open(path)?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::destination::Spared;
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn fixture() -> (tempfile::TempDir, OwnedFd) {
+        let source = tempfile::tempdir().unwrap();
+        fs::create_dir(source.path().join("sub")).unwrap();
+        fs::write(source.path().join("sub/a.txt"), "hello").unwrap();
+        symlink("/etc/passwd", source.path().join("planted")).unwrap();
+        symlink("/etc", source.path().join("planted-directory")).unwrap();
+        let handle = open_directory(source.path()).unwrap();
+        (source, handle)
+    }
+
+    fn destination(directory: &tempfile::TempDir) -> Destination {
+        let trusted = ringfence_policy::Trusted::none();
+        let protected = [".git".to_owned(), "*.pth".to_owned()];
+        let spared = Spared {
+            protected: &protected,
+            trusted: &trusted,
+        };
+        Destination::open(&directory.path().canonicalize().unwrap(), spared).unwrap()
+    }
+
+    #[test]
+    fn takes_regular_files_and_follows_nothing() {
+        let (_source, handle) = fixture();
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert_eq!(
+            harvest.files,
+            [OutputFile {
+                path: "sub/a.txt".to_owned(),
+                bytes: 5
+            }]
+        );
+        assert_eq!(harvest.warnings.len(), 2);
+        assert_eq!(
+            fs::read_to_string(target.path().join("sub/a.txt")).unwrap(),
+            "hello"
+        );
+        assert!(!target.path().join("planted").exists());
+    }
+
+    /// A directory that is too deep, or one too many, does not affect the others.
+    #[test]
+    fn what_lies_too_deep_is_left_alone() {
+        let (source, handle) = fixture();
+        let deep: PathBuf = std::iter::repeat_n("d", MAX_DEPTH).collect();
+        fs::create_dir_all(source.path().join(&deep).join("too/deep")).unwrap();
+        fs::write(source.path().join(&deep).join("last.txt"), "x").unwrap();
+        fs::write(source.path().join(&deep).join("too/deep/lost.txt"), "x").unwrap();
+        fs::write(source.path().join("z.txt"), "x").unwrap();
+        for n in 0..MAX_DIRECTORIES {
+            fs::create_dir(source.path().join(format!("sub/{n}"))).unwrap();
+        }
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert!(
+            paths.contains(&"sub/a.txt") && paths.contains(&"z.txt"),
+            "{paths:?}"
+        );
+        let too_many = |text: &&String| text.contains("more than 1000 directories");
+        assert!(harvest.warnings.iter().any(|text| too_many(&text)), "{harvest:?}");
+
+        for n in 0..MAX_DIRECTORIES {
+            fs::remove_dir(source.path().join(format!("sub/{n}"))).unwrap();
+        }
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let last = deep.join("last.txt").display().to_string();
+        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, [&last, "sub/a.txt", "z.txt"]);
+        let left = format!("{}/too lies deeper than 16 levels and was left", deep.display());
+        assert!(harvest.warnings.contains(&left), "{harvest:?}");
+    }
+
+    #[test]
+    fn nothing_is_delivered_to_protected_names() {
+        let (source, handle) = fixture();
+        for name in ["sub/.Git/hooks", "venv"] {
+            fs::create_dir_all(source.path().join(name)).unwrap();
+        }
+        for name in ["sub/.Git/hooks/post-checkout", "venv/a.pth", "venv/a.py"] {
+            fs::write(source.path().join(name), "x").unwrap();
+        }
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let files: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(files, ["sub/a.txt", "venv/a.py"]);
+        for left in ["sub/.Git was left", "venv/a.pth was left"] {
+            assert!(
+                harvest.warnings.iter().any(|warning| warning.starts_with(left)),
+                "{harvest:?}"
+            );
+        }
+        assert!(!target.path().join("sub/.Git").exists());
+    }
+
+    #[test]
+    fn a_sparse_file_does_not_fill_the_host() {
+        let (source, handle) = fixture();
+        File::create(source.path().join("huge"))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
+        let target = tempfile::tempdir().unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert!(
+            harvest
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("disk limit")),
+            "{harvest:?}"
+        );
+        assert!(!target.path().join("huge").exists());
+    }
+
+    #[test]
+    fn a_link_at_the_destination_is_replaced_not_followed() {
+        let (_source, handle) = fixture();
+        let target = tempfile::tempdir().unwrap();
+        let victim = target.path().join("victim");
+        fs::write(&victim, "precious").unwrap();
+        fs::create_dir(target.path().join("sub")).unwrap();
+        symlink(&victim, target.path().join("sub/a.txt")).unwrap();
+        collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert_eq!(
+            fs::read_to_string(target.path().join("sub/a.txt")).unwrap(),
+            "hello"
+        );
+    }
+
+    #[test]
+    fn a_linked_directory_at_the_destination_is_not_entered() {
+        let (_source, handle) = fixture();
+        let target = tempfile::tempdir().unwrap();
+        let precious = tempfile::tempdir().unwrap();
+        symlink(precious.path(), target.path().join("sub")).unwrap();
+        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert_eq!(harvest.files, []);
+        assert!(
+            harvest
+                .warnings
+                .iter()
+                .any(|warning| warning.starts_with("sub/a.txt could not be copied")),
+            "{harvest:?}"
+        );
+        assert_eq!(fs::read_dir(precious.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,696 @@
+//! The guest's view: the paths of its root, its environment, and its Landlock rules.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringfence_jail::protocol::{
+    Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
+};
+use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
+use ringfence_policy::{Access, Limits, Mount, Trusted};
+
+use super::workspace::{Entries, Workspace};
+use crate::trust::{self, Conflict, Kept};
+
+/// System directories with programs and libraries; symbolic links on a merged-/usr system.
+const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
+
+/// Directories of /etc that programs need: defaults, fonts, certificates. No secrets.
+const ETC_DIRECTORIES: &[&str] = &[
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+];
+
+/// Files of /etc that programs need: name and time data, the library cache.
+///
+/// Cells get copies, which is faster than a mount for each.
+const ETC_FILES: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/mime.types",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/openssl.cnf",
+];
+
+/// Files of /proc that programs read besides their own entries.
+const PROC_FACTS: &[&str] = &[
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/uptime",
+    "/proc/version",
+    "/proc/filesystems",
+];
+
+const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];
+
+/// The guest's `PATH`.
+pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Port of the proxy on the guest's own loopback.
+pub(super) const PROXY_PORT: u16 = 3128;
+
+/// Working directory in a cell.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/workspace:/bin/bash\n\
+                      nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";
+
+/// Paths beyond the system's that the guests of a launcher see: interpreters, their libraries, mounts, the
+/// workspace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Extra {
+    pub(super) libraries: Vec<PathBuf>,
+    /// Links by which an interpreter is found: (link, target).
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    pub(super) mounts: Vec<Mount>,
+    /// Host directory that guests work in. `None`: a private one for each.
+    pub(super) workspace: Option<Workspace>,
+    /// Trusted paths, which guests must not change.
+    pub(super) trusted: Trusted,
+    /// Protected paths within the directories that guests may write.
+    pub(super) trees: Vec<Tree>,
+    /// Entries of the workspace's top directory.
+    pub(super) top: Entries,
+}
+
+/// A host directory that guests may write, except for its protected paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tree {
+    pub(super) host: PathBuf,
+    /// Path in a cell.
+    guest: PathBuf,
+    pub(super) kept: Vec<Kept>,
+}
+
+impl Tree {
+    fn binds(&self) -> impl Iterator<Item = Bind> {
+        self.kept.iter().map(|kept| Bind {
+            host: self.host.join(&kept.below),
+            guest: self.guest.join(&kept.below),
+            writable: kept.access == Access::ReadWrite,
+            guest_owns: true,
+            optional: false,
+            itself: false,
+        })
+    }
+
+    /// Returns the read-only paths, as host paths.
+    pub(super) fn read_only(&self) -> impl Iterator<Item = PathBuf> {
+        let kept = self.kept.iter();
+        let kept = kept.filter(|kept| kept.access == Access::ReadOnly);
+        kept.map(|kept| self.host.join(&kept.below))
+    }
+}
+
+impl Extra {
+    /// Returns the host directories that guests may write, with their paths in a cell.
+    pub(super) fn writable(&self) -> impl Iterator<Item = (&Path, &Path)> {
+        let mounts = self.mounts.iter();
+        let mounts = mounts.filter(|mount| mount.access == Access::ReadWrite);
+        let workspace = self.workspace.iter();
+        let workspace = workspace.map(|workspace| (workspace.path.as_path(), Path::new(WORKSPACE)));
+        workspace.chain(mounts.map(|mount| (mount.host.as_path(), mount.guest())))
+    }
+
+    /// Determines the protected paths. Those within a protected directory of the workspace are covered by it.
+    ///
+    /// # Errors
+    /// If a trusted path cannot be protected.
+    pub(super) fn keep(&mut self) -> Result<(), Conflict> {
+        let mut trees = Vec::new();
+        let mut top = Entries::default();
+        for (host, guest) in self.writable() {
+            let workspace = self.workspace.as_ref();
+            let kept = match workspace.filter(|_| guest == Path::new(WORKSPACE)) {
+                Some(workspace) => {
+                    let guarded = workspace.guarded(&self.trusted)?;
+                    top = guarded.top;
+                    guarded.kept
+                }
+                None => trust::kept(host, &self.trusted)?,
+            };
+            trees.push(Tree {
+                host: host.to_owned(),
+                guest: guest.to_owned(),
+                kept,
+            });
+        }
+        (self.trees, self.top) = (trees, top);
+        Ok(())
+    }
+
+    /// Returns a path that only a mount can protect, with the directory it lies in.
+    pub(super) fn kept_by_mounts(&self) -> Option<(PathBuf, &Path)> {
+        let all = self.trees.iter();
+        all.flat_map(|tree| tree.read_only().map(|kept| (kept, tree.host.as_path())))
+            .next()
+    }
+
+    /// Returns `true` if a guest may write at a host path.
+    pub(super) fn may_be_written(&self, path: &Path) -> bool {
+        let kept = self.trees.iter().flat_map(Tree::read_only);
+        let kept: Vec<PathBuf> = kept.chain(self.top.protected.iter().cloned()).collect();
+        let mut writable = self.writable().map(|(host, _)| host);
+        writable.any(|tree| trust::holds(tree, path)) && !kept.iter().any(|kept| trust::holds(kept, path))
+    }
+
+    /// Returns the directories outside `/usr`, each once, none within another.
+    fn library_directories(&self) -> Vec<&PathBuf> {
+        let mut sorted: Vec<_> = self
+            .libraries
+            .iter()
+            .filter(|path| !path.starts_with("/usr"))
+            .collect();
+        sorted.sort();
+        let mut kept: Vec<&PathBuf> = Vec::new();
+        for path in sorted {
+            if path.is_absolute()
+                && path.parent().is_some()
+                && !kept.iter().any(|above| path.starts_with(above))
+            {
+                kept.push(path);
+            }
+        }
+        kept
+    }
+}
+
+/// Builds the root that the cells of a launcher share.
+pub(super) fn template(extra: &Extra) -> Template {
+    let mut binds = Vec::new();
+    let mut links = extra.links.clone();
+    for path in SYSTEM.iter().map(Path::new) {
+        match fs::read_link(path) {
+            Ok(target) => links.push((path.to_path_buf(), target)),
+            Err(_) => binds.push(visible(path, true)),
+        }
+    }
+    binds.extend(ETC_DIRECTORIES.iter().map(|path| visible(Path::new(path), true)));
+    binds.extend(python_configuration());
+    binds.extend(
+        extra
+            .library_directories()
+            .into_iter()
+            .map(|path| visible(path, false)),
+    );
+    let workspaces = extra.workspace.iter();
+    binds.extend(workspaces.flat_map(|found| workspace(found, &extra.top)));
+    let (in_workspace, in_mounts): (Vec<&Tree>, Vec<&Tree>) = extra
+        .trees
+        .iter()
+        .partition(|tree| tree.guest == Path::new(WORKSPACE));
+    binds.extend(in_workspace.into_iter().flat_map(Tree::binds));
+    binds.extend(extra.mounts.iter().map(mounted));
+    binds.extend(in_mounts.into_iter().flat_map(Tree::binds));
+    for (link, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        links.push((Path::new("/dev").join(link), PathBuf::from(target)));
+    }
+    links.push((PathBuf::from("/var/tmp"), PathBuf::from("/tmp")));
+    let files = [
+        ("/etc/passwd", PASSWD),
+        ("/etc/group", GROUP),
+        ("/etc/hosts", HOSTS),
+        ("/etc/nsswitch.conf", NSSWITCH),
+        ("/etc/hostname", "sandbox\n"),
+    ];
+    let files = files.map(|(path, content)| TemplateFile {
+        path: path.into(),
+        content: content.to_owned(),
+    });
+    Template {
+        host_ids: host_ids(),
+        binds,
+        copies: ETC_FILES.iter().map(PathBuf::from).collect(),
+        files: files.into(),
+        links,
+    }
+}
+
+/// Returns `/etc/python3.*`, which has Python's site configuration on Debian.
+fn python_configuration() -> Vec<Bind> {
+    let entries = fs::read_dir("/etc").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.path()).filter(|path| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("python3"))
+    });
+    names.map(|path| visible(&path, true)).collect()
+}
+
+fn visible(path: &Path, optional: bool) -> Bind {
+    Bind {
+        host: path.to_path_buf(),
+        guest: path.to_path_buf(),
+        writable: false,
+        guest_owns: false,
+        optional,
+        itself: false,
+    }
+}
+
+/// Binds the workspace read-write, and its existing protected entries read-only: host programs would execute
+/// them. Binds one with a closed top directory read-only, and its other entries read-write.
+fn workspace(workspace: &Workspace, top: &Entries) -> Vec<Bind> {
+    let bind = |host: &Path, writable| Bind {
+        host: host.to_owned(),
+        guest: match host == workspace.path {
+            true => WORKSPACE.into(),
+            false => Path::new(WORKSPACE).join(host.file_name().unwrap_or_default()),
+        },
+        writable,
+        guest_owns: true,
+        optional: false,
+        itself: false,
+    };
+    let is_open = top.closed.is_none();
+    let mut binds = vec![bind(&workspace.path, is_open)];
+    if is_open {
+        binds.extend(top.protected.iter().map(|path| bind(path, false)));
+        binds.extend(top.pinned.iter().map(|path| Bind {
+            itself: true,
+            ..bind(path, false)
+        }));
+    } else {
+        binds.extend(top.open.iter().map(|path| bind(path, true)));
+    }
+    binds
+}
+
+fn mounted(mount: &Mount) -> Bind {
+    Bind {
+        host: mount.host.clone(),
+        guest: mount.guest().to_path_buf(),
+        writable: mount.access != Access::ReadOnly,
+        guest_owns: true,
+        optional: false,
+        itself: false,
+    }
+}
+
+/// Returns an unused range of host ids, if we may map any: as root of the initial user namespace.
+///
+/// Each process takes another range, so that two servers never share a user, and each of its launchers a part
+/// of it.
+fn host_ids() -> Option<HostIds> {
+    const RANGE: u32 = 65_536;
+    const PART: u32 = 2_048;
+    const BASE: u32 = 1 << 30;
+    static LAUNCHERS: AtomicU32 = AtomicU32::new(0);
+    if !*MAPS_ANY_ID {
+        return None;
+    }
+    let launcher = LAUNCHERS.fetch_add(1, Ordering::Relaxed) % (RANGE / PART);
+    Some(HostIds {
+        first: BASE + (std::process::id() % 16_384) * RANGE + launcher * PART,
+        count: PART,
+    })
+}
+
+/// Set if we are root of the initial user namespace.
+static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    initial && effective_uid() == Some(0)
+});
+
+/// Returns `true` if we are root, in any user namespace.
+pub fn is_root() -> bool {
+    effective_uid() == Some(0)
+}
+
+/// Returns our user id, from the owner of our entry in /proc.
+pub(super) fn effective_uid() -> Option<u32> {
+    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
+}
+
+/// The location of a guest's writable directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Places {
+    /// In its cell.
+    Cell,
+    /// In a host directory.
+    Directory(PathBuf),
+}
+
+impl Places {
+    fn join(&self, name: &str) -> PathBuf {
+        match self {
+            Self::Cell => Path::new("/").join(name),
+            Self::Directory(path) => path.join(name),
+        }
+    }
+
+    /// Returns the guest's path of its working directory.
+    pub(super) fn workspace(&self, extra: &Extra) -> PathBuf {
+        match (self, &extra.workspace) {
+            (Self::Directory(_), Some(workspace)) => workspace.path.clone(),
+            _ => self.join("workspace"),
+        }
+    }
+
+    /// Returns the guest's environment.
+    pub(super) fn environment(&self, extra: &Extra) -> Vec<(String, String)> {
+        let path = |name| self.join(name).display().to_string();
+        // Files that programs write to their home, such as caches, do not belong in a project.
+        let home = match extra.workspace {
+            Some(_) => path("tmp"),
+            None => path("workspace"),
+        };
+        let fixed = [
+            ("PATH", PATH.to_owned()),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("USER", "sandbox".to_owned()),
+            ("LOGNAME", "sandbox".to_owned()),
+            ("SHELL", "/bin/bash".to_owned()),
+            ("HOME", home),
+            ("TMPDIR", path("tmp")),
+            ("MPLCONFIGDIR", path("tmp")),
+            ("RINGFENCE_OUTPUT", path("output")),
+        ];
+        fixed
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn rules(&self, extra: &Extra) -> LandlockRules {
+        let mut readable: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+        let mut writable: Vec<PathBuf> = ["tmp", "output"].map(|name| self.join(name)).into();
+        let mut entries = Vec::new();
+        match (self, &extra.workspace) {
+            (Self::Directory(_), Some(workspace)) => {
+                let top = &extra.top;
+                // No mount protects these entries, so only their siblings are writable.
+                if top.protected.is_empty() && top.closed.is_none() {
+                    entries.push(workspace.path.clone());
+                } else {
+                    readable.push(workspace.path.clone());
+                    entries.extend(top.open.iter().cloned());
+                }
+            }
+            _ => writable.push(self.workspace(extra)),
+        }
+        match self {
+            Self::Cell => {
+                readable.extend(["/etc", "/proc", "/code"].map(PathBuf::from));
+                writable.push("/dev/shm".into());
+            }
+            Self::Directory(path) => {
+                readable.extend(
+                    ETC_DIRECTORIES
+                        .iter()
+                        .chain(ETC_FILES)
+                        .chain(PROC_FACTS)
+                        .map(PathBuf::from),
+                );
+                readable.extend(
+                    ["/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf"].map(PathBuf::from),
+                );
+                readable.extend(python_configuration().into_iter().map(|bind| bind.host));
+                readable.push(path.join("code"));
+            }
+        }
+        readable.extend(extra.library_directories().into_iter().cloned());
+        for mount in &extra.mounts {
+            let rules = match mount.access {
+                Access::ReadOnly => &mut readable,
+                Access::ReadWrite | Access::Copy => &mut writable,
+            };
+            rules.push(mount.guest().to_path_buf());
+        }
+        LandlockRules {
+            readable,
+            writable,
+            entries,
+            devices: DEVICES.iter().map(PathBuf::from).collect(),
+            connect: Vec::new(),
+        }
+    }
+}
+
+/// Maximum number of file descriptors per process of a guest. Descriptors in flight over sockets, counted per
+/// user, exceed it by one message at most, which leaves enough to a user with the 1024 of an ordinary
+/// session.
+const OPEN_FILES: u64 = 512;
+
+/// Minimum number of file descriptors that programs are expected to work with.
+const FEWEST_OPEN_FILES: u64 = 128;
+
+/// Returns the limit on file descriptors for each of a guest's processes.
+///
+/// With half of them a process can watch the other half by epoll. Epoll watches are counted per user, and all
+/// processes of a guest with its caller's user id must together leave half of that quota.
+fn open_files(processes: u32, is_own_user: bool) -> u64 {
+    let Some(most) = max_epoll_watches().filter(|_| !is_own_user) else {
+        return OPEN_FILES;
+    };
+    let each = most / 2 / u64::from(processes.max(1));
+    (2 * each.isqrt()).clamp(FEWEST_OPEN_FILES, OPEN_FILES)
+}
+
+/// Returns the maximum number of epoll watches per user.
+fn max_epoll_watches() -> Option<u64> {
+    static MOST: LazyLock<Option<u64>> = LazyLock::new(|| {
+        let text = fs::read_to_string("/proc/sys/fs/epoll/max_user_watches").ok()?;
+        text.trim().parse().ok()
+    });
+    *MOST
+}
+
+/// The mechanism that limits processes and memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accounting {
+    /// A control group, for all processes together.
+    ControlGroup,
+    /// Resource limits (rlimits), for each process.
+    Rlimits,
+}
+
+/// The strength of a guest's confinement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Strength {
+    /// Every available layer.
+    Full(Missing),
+    /// Resource limits alone (`--unfenced`).
+    Limits,
+    /// Nothing: a host command.
+    Nothing,
+}
+
+/// Builds the confinement of a guest besides namespaces and control groups.
+pub(super) fn confinement(
+    places: &Places,
+    extra: &Extra,
+    limits: &Limits,
+    accounting: Accounting,
+    strength: Strength,
+) -> Confinement {
+    let by_rlimit = accounting == Accounting::Rlimits;
+    let cpu_seconds = processor_seconds(limits);
+    let in_cell = *places == Places::Cell;
+    let ids = match (in_cell, strength) {
+        (true, _) => Some((GUEST_ID, GUEST_ID)),
+        (false, Strength::Full(_)) if effective_uid() == Some(0) => Some((NOBODY, NOBODY)),
+        (false, _) => None,
+    };
+    let (landlock, missing) = match strength {
+        Strength::Full(missing) => (Some(places.rules(extra)), missing),
+        Strength::Limits | Strength::Nothing => (None, Missing::Report),
+    };
+    let rlimits = || Rlimits {
+        file_size: limits.disk.0,
+        open_files: open_files(limits.pids.get(), in_cell && *MAPS_ANY_ID),
+        processes: by_rlimit.then(|| u64::from(limits.pids.get()) + processes_beside(in_cell, ids)),
+        data: by_rlimit.then_some(limits.memory.0),
+        cpu_seconds: by_rlimit.then_some(cpu_seconds),
+    };
+    Confinement {
+        working_directory: places.workspace(extra),
+        ids,
+        rlimits: (strength != Strength::Nothing).then(rlimits),
+        missing,
+        landlock,
+        surface: if in_cell {
+            Surface {
+                sockets: named_sockets(extra),
+                ipc: Ipc::Own,
+                forks: Forks::Never,
+            }
+        } else {
+            Surface {
+                sockets: Sockets::PairsOnly,
+                ipc: Ipc::Shared,
+                forks: Forks::Never,
+            }
+        },
+    }
+}
+
+/// Returns the processor time limit of a single process: the maximum that all could use together, plus a
+/// second.
+pub(super) fn processor_seconds(limits: &Limits) -> u64 {
+    (limits.timeout.as_duration().as_secs_f64() * limits.cpus.get()).ceil() as u64 + 1
+}
+
+/// Adapts a confinement to a session, which its forks inherit in cells of their own.
+///
+/// Landlock's rules are inherited and refer to files, but the files of a fork's cell are other ones. So the
+/// rule covers the root, and only mounts restrict writing: the root and all of its own mounts are read-only.
+pub(super) fn forkable(confinement: Confinement) -> Confinement {
+    let landlock = confinement.landlock.map(|rules| LandlockRules {
+        readable: Vec::new(),
+        writable: vec![PathBuf::from("/")],
+        entries: Vec::new(),
+        devices: rules.devices,
+        connect: Vec::new(),
+    });
+    Confinement {
+        landlock,
+        surface: Surface {
+            forks: Forks::IntoCells,
+            ..confinement.surface
+        },
+        ..confinement
+    }
+}
+
+/// Adapts a confinement to a guest with a network: allows TCP, where Landlock governs it only to the proxy.
+pub(super) fn networked(confinement: Confinement) -> Confinement {
+    let landlock = confinement.landlock.map(|rules| LandlockRules {
+        connect: vec![PROXY_PORT],
+        ..rules
+    });
+    let sockets = match confinement.surface.sockets {
+        Sockets::PairsOnly | Sockets::PairsAndTcp => Sockets::PairsAndTcp,
+        Sockets::Unix | Sockets::UnixAndTcp | Sockets::UnixAndInternet => Sockets::UnixAndTcp,
+    };
+    Confinement {
+        landlock,
+        surface: Surface {
+            sockets,
+            ..confinement.surface
+        },
+        ..confinement
+    }
+}
+
+/// Returns the kinds of sockets allowed. A host directory may contain the socket of a service, and neither a
+/// namespace nor a read-only mount nor Landlock's path rules prevent a guest from connecting to it: with such
+/// a directory, only socket pairs are allowed.
+fn named_sockets(extra: &Extra) -> Sockets {
+    if extra.mounts.is_empty() && extra.workspace.is_none() {
+        Sockets::Unix
+    } else {
+        Sockets::PairsOnly
+    }
+}
+
+/// Returns the number of processes that count against a guest's limit although they are not its own: outside
+/// a user namespace the kernel counts all processes of the user.
+fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
+    if in_cell {
+        return 0;
+    }
+    let user = ids.map(|(uid, _)| uid).or_else(effective_uid);
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = entries.filter(|entry| {
+        entry
+            .metadata()
+            .is_ok_and(|metadata| Some(metadata.uid()) == user)
+    });
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(0, |tasks| tasks.count() as u64))
+        .sum()
+}
+
+/// User id of guests without namespaces, if we are root.
+pub const NOBODY: u32 = 65_534;
+
+/// Builds the program of an interpreter with its arguments and environment.
+pub(super) fn program(
+    executable: &Path,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+) -> Program {
+    let mut all = vec![executable.display().to_string()];
+    all.extend(arguments);
+    Program {
+        executable: executable.to_path_buf(),
+        arguments: all,
+        environment,
+        reads_job: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_private_is_in_the_template() {
+        let template = template(&Extra::default());
+        for private in [
+            "/home",
+            "/root",
+            "/var",
+            "/run",
+            "/sys",
+            "/boot",
+            "/etc/shadow",
+            "/etc",
+        ] {
+            let exposed = template
+                .binds
+                .iter()
+                .find(|bind| Path::new(private).starts_with(&bind.host));
+            assert_eq!(exposed, None, "{private}");
+        }
+        assert!(template.binds.iter().all(|bind| !bind.writable));
+    }
+
+    #[test]
+    fn library_directories_are_reduced() {
+        let libraries = [
+            "/usr/lib/python3",
+            "/opt/py/lib",
+            "/opt/py",
+            "/",
+            "relative",
+            "/home/u/venv",
+        ];
+        let extra = Extra {
+            libraries: libraries.map(PathBuf::from).into(),
+            ..Extra::default()
+        };
+        assert_eq!(
+            extra.library_directories(),
+            ["/home/u/venv", "/opt/py"]
+                .map(PathBuf::from)
+                .iter()
+                .collect::<Vec<_>>()
+        );
+    }
+}

@@ -1,0 +1,446 @@
+//! The local backend: fenced processes on this machine.
+//!
+//! A *lane* is a launcher with the cells that share its root. The server keeps one per scope, with a zygote
+//! and a pool of idle workers; a request that needs another root, or comes without a server, gets a launcher
+//! of its own. Where namespaces are forbidden, a flat launcher confines guests by the other layers.
+
+mod bytecode;
+mod destination;
+mod ears;
+mod error;
+mod fenced;
+mod found;
+mod guest;
+pub mod harvest;
+mod job;
+mod lane;
+mod lanes;
+mod layout;
+mod log;
+mod network;
+mod notice;
+mod pool;
+mod result;
+mod run;
+mod served;
+mod sessions;
+mod view;
+mod workdir;
+mod workspace;
+
+use std::ffi::OsString;
+use std::future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Timeout, Trusted};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+
+pub use destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, Spared, below, handle};
+pub use error::Error;
+pub(crate) use found::find_python;
+pub use found::{Found, interpreter};
+pub use layout::{NOBODY, is_root};
+pub use log::Log;
+pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, started_cold};
+pub use result::told;
+pub use ringfence_jail::{Launcher, init};
+pub use run::{Chunk, Connection, Stream, taken_back};
+pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
+pub use workdir::{PrivateDirectory, Usage, Workdir, overfull, remove_tree, soon};
+pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
+
+use crate::egress::NetworkSettings;
+use guest::{Grouping, Guest};
+use lanes::Lanes;
+use network::Exit;
+use result::{assemble, collect};
+use served::Served;
+use sessions::{Sessions, Work};
+
+/// The required strength of a fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fence {
+    /// Every layer; where namespaces are forbidden the other layers, which is reported.
+    Default,
+    /// Every layer, or the request fails.
+    Required,
+    /// The available layers.
+    BestEffort,
+    /// No layer. Only for the person at this machine.
+    Unfenced,
+    /// No layer, with limits on time and output alone: for a command that is meant to act on the host.
+    Host,
+}
+
+impl Fence {
+    /// Returns `true` without a fence.
+    const fn is_none(self) -> bool {
+        matches!(self, Self::Unfenced | Self::Host)
+    }
+}
+
+/// Settings of the local backend.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Python to use instead of the first on the path: an executable or a virtual environment.
+    pub python: Option<PathBuf>,
+    /// Modules that idle workers have imported already.
+    pub preload: Vec<String>,
+    /// Time limit for the import of each.
+    pub preload_timeout: Timeout,
+    /// Log for modules that could not be imported.
+    pub log: Log,
+    /// Value of `PATH`, for finding interpreters.
+    pub path: Option<OsString>,
+    /// Cache directory for interpreters; no cache if `None`.
+    pub cache: Option<PathBuf>,
+    /// Directories that no program may see, wherever an interpreter is installed: our own, and the user's
+    /// home.
+    pub private: Vec<PathBuf>,
+    /// Names in a workspace that programs may read but not write: host programs would execute them.
+    pub protected: Vec<String>,
+    /// Parent directory for guests without cells.
+    pub scratch: PathBuf,
+    pub warmth: Warmth,
+    /// Limits of idle workers.
+    pub limits: Limits,
+    /// Cached interpreters; empty at first.
+    pub found: Found,
+    /// Maximum number of concurrent runs.
+    pub max_concurrent: usize,
+    /// Maximum number of queued requests.
+    pub max_queued: usize,
+    pub sessions: SessionSettings,
+    pub network: NetworkSettings,
+}
+
+impl Settings {
+    /// Returns the names and paths that a delivery of output files must not change.
+    pub(crate) fn spared<'a>(&'a self, request: &'a Request) -> Spared<'a> {
+        Spared {
+            protected: &self.protected,
+            trusted: &request.trusted,
+        }
+    }
+
+    /// Removes the leftovers of killed processes, for a single run. A server has done that at its start.
+    fn sweep_cold(&self) {
+        if self.warmth == Warmth::Cold {
+            workdir::Workdir::sweep(&self.scratch);
+        }
+    }
+}
+
+/// The processes that are started in advance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warmth {
+    /// None: for a single run.
+    Cold,
+    /// A zygote and idle workers: for a server.
+    Pool {
+        /// Number of idle workers per scope.
+        size: usize,
+        /// Number of forks after which a zygote is replaced.
+        renew_after: u64,
+        /// Time after which a zygote is replaced.
+        renew_every: std::time::Duration,
+    },
+}
+
+/// Timeout of a server's start for its first workers.
+const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The local backend.
+#[derive(Debug)]
+pub struct Local {
+    settings: Settings,
+    groups: Grouping,
+    lanes: Lanes,
+    gate: Arc<Semaphore>,
+    sessions: Arc<Sessions>,
+    queued: AtomicUsize,
+    /// Cleanup tasks of finished runs.
+    cleaners: Mutex<JoinSet<()>>,
+}
+
+impl Local {
+    /// Creates the backend. Nothing is started before the first request.
+    pub fn new(settings: Settings) -> Self {
+        // A single run does that while its launcher comes up.
+        if settings.warmth != Warmth::Cold {
+            workdir::Workdir::sweep(&settings.scratch);
+            // Without it fewer runs fit at once, and the error of the next one says so.
+            let _ = ringfence_jail::raise_open_files();
+        }
+        let gate = Arc::new(Semaphore::new(settings.max_concurrent));
+        let sessions = Arc::new(Sessions::new(settings.sessions));
+        Self {
+            settings,
+            groups: Grouping::default(),
+            lanes: Lanes::default(),
+            gate,
+            sessions,
+            queued: AtomicUsize::new(0),
+            cleaners: Mutex::default(),
+        }
+    }
+
+    /// Uses a pre-forked launcher for the first request.
+    #[must_use]
+    pub fn beginning_with(mut self, launcher: Option<Launcher>) -> Self {
+        self.lanes.spare = Mutex::new(launcher);
+        self
+    }
+
+    /// Returns `true` if control groups enforce the limits of programs, and not rlimits of each process.
+    pub(crate) fn has_control_groups(&self) -> bool {
+        self.groups.get().is_some()
+    }
+
+    /// Runs a request to completion. Output files are copied to `output_directory`, which must satisfy
+    /// [`check_output_directory`].
+    ///
+    /// # Errors
+    /// If the request could not be run at all. The program's own failure is no error.
+    pub async fn run(
+        &self,
+        request: &Request,
+        fence: Fence,
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, Error> {
+        let order = (request, fence);
+        self.run_until(order, output_directory, connection, future::pending())
+            .await
+    }
+
+    /// Like [`Local::run`], but resolving `over` returns a cancelled result at once, and the process is
+    /// killed in the background. Until that is done it counts as running.
+    pub(crate) async fn run_until(
+        &self,
+        (request, fence): (&Request, Fence),
+        output_directory: Option<PathBuf>,
+        connection: Connection,
+        over: impl Future<Output = ()>,
+    ) -> Result<ExecutionResult, Error> {
+        let since = Instant::now();
+        network::check(request, fence)?;
+        let equipped = network::equipped(request);
+        let request = equipped.as_ref();
+        let destination = output_directory
+            .as_deref()
+            .map(|path| Destination::open(path, self.settings.spared(request)))
+            .transpose()
+            .map_err(Error::OutputDirectory)?;
+        if let Some(id) = &request.session {
+            let work = Work {
+                request: request.clone(),
+                fence,
+                since,
+                destination,
+                connection,
+            };
+            return self.evaluate(id, work).await;
+        }
+        let turn = self.turn(&request.limits, since).await?;
+        let served = self
+            .lanes
+            .serve(request, fence, &self.settings, &self.groups)
+            .await?;
+        let wanted = (request, connection.bridge.is_some());
+        let (mut guest, warm) = match served.guest(wanted, &self.settings).await {
+            Ok(found) => found,
+            Err(error) => {
+                self.retire(served, None, None);
+                return Err(error);
+            }
+        };
+        let outlet = match self.outlet(request, &mut guest) {
+            Ok(outlet) => outlet,
+            Err(error) => {
+                self.retire(served, Some(guest), None);
+                return Err(error);
+            }
+        };
+        let finished = run::attend(&mut guest, &request.limits, since, connection, over).await;
+        let turn = finished.lives.then_some(turn);
+        if Arc::strong_count(&served) == 1 {
+            // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
+            served.end();
+        }
+        let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
+        let mut result = assemble(request, &guest, finished, warm, since);
+        result.meta.isolation.cgroup = guest
+            .group
+            .as_ref()
+            .and(self.groups.get())
+            .map(|g| g.version().to_owned());
+        result.meta.output_files = harvest.files;
+        result.meta.output_incomplete = harvest.incomplete;
+        if let Some(outlet) = outlet {
+            result.meta.egress = Some(outlet.close().await);
+        }
+        result.meta.warnings = served.warnings();
+        let not_preloaded = served.preload_warnings(request.language);
+        result.meta.warnings.extend(not_preloaded);
+        if fence != Fence::Host {
+            let gap = notice::limits_gap(guest.held, &request.limits);
+            result.meta.warnings.extend(gap);
+        }
+        result.meta.warnings.extend(notice::landlock_gap(guest.applied));
+        result.meta.warnings.extend(harvest.warnings);
+        self.retire(served, Some(guest), turn);
+        result.duration = since.elapsed().as_secs_f64();
+        Ok(result)
+    }
+
+    /// Opens the guest's route to the network, if it may have one.
+    fn outlet(&self, request: &Request, guest: &mut Guest) -> Result<Option<Exit>, Error> {
+        let Network::Allowlist(policy) = &request.network else {
+            return Ok(None);
+        };
+        Exit::new(policy, guest.listener.take(), &self.settings.network).map(Some)
+    }
+
+    /// Returns the interpreter of a language on this machine, if there is one.
+    pub fn interpreter(&self, language: Language) -> Option<PathBuf> {
+        interpreter(&self.settings, language)
+    }
+
+    /// Opens the launcher of a scope and workspace before its first request, and waits up to a timeout until
+    /// its pool is full.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn warm_up(
+        &self,
+        scope: &Scope,
+        workspace: Option<&Path>,
+        trusted: &Trusted,
+    ) -> Result<(), Error> {
+        let warmed = self
+            .warm_up_within(WARM_UP_PATIENCE, (scope, workspace), trusted)
+            .await;
+        warmed.map(drop)
+    }
+
+    /// Like [`Local::warm_up`], with another timeout; `false` if no worker is ready.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub async fn warm_up_within(
+        &self,
+        patience: Duration,
+        (scope, workspace): (&Scope, Option<&Path>),
+        trusted: &Trusted,
+    ) -> Result<bool, Error> {
+        let key = lanes::Key {
+            scope: scope.clone(),
+            workspace: workspace.map(Path::to_path_buf),
+            trusted: trusted.clone(),
+        };
+        let warmed = self.lanes.warm_up(&key, &self.settings, &self.groups);
+        // Without idle workers everything still runs, so a timeout is no failure.
+        tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
+    }
+
+    /// Ends every process, removes every control group and directory, and waits for that.
+    pub async fn close(self) -> Result<(), Error> {
+        self.sessions.close().await;
+        let mut cleaners = std::mem::take(&mut *self.cleaners());
+        while cleaners.join_next().await.is_some() {}
+        self.lanes.close().await;
+        if let Some(groups) = self.groups.found() {
+            groups.remove_owner();
+        }
+        Ok(())
+    }
+
+    /// Waits for a permit, at most until the request's deadline.
+    async fn turn(&self, limits: &Limits, since: Instant) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(permit) = Arc::clone(&self.gate).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let busy = || Error::Busy {
+            running: self.settings.max_concurrent,
+            queued: self.settings.max_queued,
+        };
+        let _place = Place::take(&self.queued, self.settings.max_queued).ok_or_else(busy)?;
+        let deadline = since + limits.timeout.as_duration();
+        match tokio::time::timeout_at(deadline.into(), Arc::clone(&self.gate).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) | Err(_) => Err(busy()),
+        }
+    }
+
+    /// Cleans up after a run in the background. The permit is released afterwards.
+    fn retire(&self, served: Arc<Served>, guest: Option<Guest>, turn: Option<OwnedSemaphorePermit>) {
+        let mut cleaners = self.cleaners();
+        while cleaners.try_join_next().is_some() {}
+        cleaners.spawn(async move {
+            clear_up(served, guest).await;
+            drop(turn);
+        });
+    }
+
+    fn cleaners(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.cleaners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
+/// sweep of the next start.
+async fn clear_up(served: Arc<Served>, guest: Option<Guest>) {
+    served.refill();
+    match (Arc::try_unwrap(served), guest) {
+        // The launcher served only this guest, and takes it down with it.
+        (Ok(served), Some(guest)) => {
+            let remains = guest.leave_to_lane();
+            served.close().await;
+            let _ = remains.clear().await;
+        }
+        (Ok(served), None) => served.close().await,
+        (Err(served), guest) => {
+            if let Some(guest) = guest {
+                let _ = guest.close().await;
+            }
+            // Held until here: a guest's end is told by its launcher, which must not be closed before.
+            if let Some(served) = Arc::into_inner(served) {
+                served.close().await;
+            }
+        }
+    }
+}
+
+/// A place in the queue, released on drop.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
+        let place = Self(queued);
+        // Counted first; if there was no room, the drop of the place uncounts it.
+        (queued.fetch_add(1, Ordering::AcqRel) < limit).then_some(place)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Checks that files can be delivered to the directory at `path`, which is absolute and contains neither
+/// links nor `..`: no component has a name in `protected`, and no trusted path conflicts. Creates missing
+/// components.
+///
+/// # Errors
+/// If files cannot be delivered there.
+pub fn check_output_directory(path: &Path, protected: &[String], trusted: &Trusted) -> io::Result<()> {
+    destination::check_name(path, protected)?;
+    Destination::open(path, Spared { protected, trusted }).map(drop)
+}

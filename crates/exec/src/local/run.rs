@@ -1,0 +1,271 @@
+//! Supervises one guest: feeds its input, reads its output, enforces its limits, classifies its end.
+
+use std::time::{Duration, Instant};
+
+use ringfence_jail::cgroup::{Group, Usage};
+use ringfence_policy::{Limits, Outcome};
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{mpsc, watch};
+
+use super::ears::Ears;
+use super::guest::{Attended, Guest, Output};
+use super::lane::Exit;
+use super::workdir;
+use crate::bridge::Duct;
+use crate::output::Captured;
+
+/// An output stream of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// A chunk of output, in arrival order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
+
+/// The caller's side of a run: standard input, live output, cancellation, the skills bridge.
+#[derive(Debug)]
+pub struct Connection {
+    /// Standard input; empty if `None`. Dropping the sender closes it.
+    pub stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Live output. A slow reader blocks its own program only.
+    pub output: Option<mpsc::Sender<Chunk>>,
+    /// Set, or closed, when the caller cancels. `None` if it cannot.
+    pub cancelled: Option<watch::Receiver<bool>>,
+    /// Bridge over which a Python program calls functions of the host.
+    pub bridge: Option<Duct>,
+}
+
+impl Connection {
+    /// Returns a connection without input, live output, cancellation or bridge.
+    pub const fn none() -> Self {
+        Self {
+            stdin: None,
+            output: None,
+            cancelled: None,
+            bridge: None,
+        }
+    }
+}
+
+/// Outcome, captured output and resource usage of a finished guest.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) outcome: Outcome,
+    pub(super) exit_code: i32,
+    pub(super) stdout: Captured,
+    pub(super) stderr: Captured,
+    pub(super) peak_memory_bytes: Option<u64>,
+    pub(super) cpu_seconds: Option<f64>,
+    /// Forks that failed at the limit on processes.
+    pub(super) failed_forks: u64,
+    /// Set if the process is still alive and must be killed.
+    pub(super) lives: bool,
+}
+
+/// The reason why the supervisor killed a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interruption {
+    TimedOut,
+    Cancelled,
+    DiskFull,
+    /// The guest violated the session protocol.
+    Broken,
+}
+
+/// The limits that the supervisor enforces itself.
+#[derive(Debug)]
+pub(super) struct Bounds<T> {
+    pub(super) deadline: Instant,
+    pub(super) disk_bytes: u64,
+    /// Resolves when the run is cancelled.
+    pub(super) taken_back: T,
+}
+
+/// The result of supervising a guest.
+#[derive(Debug)]
+pub(super) enum Ending<A> {
+    /// The guest replied and runs on.
+    Answered(A),
+    /// Its first process has exited.
+    Ended(End),
+}
+
+/// The end of a guest's first process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) exit: Option<Exit>,
+    pub(super) interruption: Option<Interruption>,
+}
+
+/// Runs a guest to completion. Resolving `over` counts as cancellation.
+pub(super) async fn attend(
+    guest: &mut Guest,
+    limits: &Limits,
+    since: Instant,
+    connection: Connection,
+    over: impl Future<Output = ()>,
+) -> Finished {
+    let mut ears = Ears::new(limits, connection.output);
+    let job = std::mem::take(&mut guest.job);
+    let pipe = guest.stdin.take();
+    let (attended, control) = guest.attended();
+    let stdin = pipe.zip(connection.stdin);
+    let feeding = feed(control, job, stdin, connection.bridge);
+    let bounds = Bounds {
+        deadline: since + limits.timeout.as_duration(),
+        disk_bytes: limits.disk.0,
+        taken_back: taken_back(connection.cancelled),
+    };
+    let over = async {
+        over.await;
+        Some(())
+    };
+    let ending = listen(attended, &mut ears, bounds, feeding, over).await;
+    let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
+    match ending {
+        Ending::Ended(end) => {
+            ears.drain(&guest.stdout, &guest.stderr).await;
+            conclude(end, usage(guest), ears)
+        }
+        Ending::Answered(()) => Finished {
+            lives: true,
+            ..Finished::new(Outcome::Cancelled, -9, usage(guest), ears)
+        },
+    }
+}
+
+/// Reads output until the guest replies or exits; kills it on a limit, on cancellation, or if the reply is
+/// `None`.
+pub(super) async fn listen<A>(
+    guest: Attended<'_>,
+    ears: &mut Ears,
+    bounds: Bounds<impl Future<Output = ()>>,
+    feeding: impl Future<Output = ()>,
+    answer: impl Future<Output = Option<A>>,
+) -> Ending<A> {
+    let deadline = tokio::time::sleep_until(bounds.deadline.into());
+    let taken_back = bounds.taken_back;
+    let overfull = overfull(guest.output, bounds.disk_bytes, workdir::soon);
+    tokio::pin!(feeding, answer, deadline, taken_back, overfull);
+
+    let (mut fed, mut interruption) = (false, None);
+    loop {
+        let interrupted = tokio::select! {
+            biased;
+            exit = &mut *guest.exited => {
+                return Ending::Ended(End { exit: exit.ok(), interruption });
+            }
+            () = &mut deadline, if interruption.is_none() => Interruption::TimedOut,
+            () = &mut taken_back, if interruption.is_none() => Interruption::Cancelled,
+            () = &mut overfull, if interruption.is_none() => Interruption::DiskFull,
+            () = &mut feeding, if !fed => { fed = true; continue; }
+            answer = &mut answer, if interruption.is_none() => match answer {
+                Some(answer) => return Ending::Answered(answer),
+                None => Interruption::Broken,
+            },
+            () = ears.listen(guest.stdout, guest.stderr) => continue,
+        };
+        interruption = Some(interrupted);
+        guest.lane.kill(guest.id).await;
+    }
+}
+
+/// Classifies the exit of a guest.
+pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
+    let End { exit, interruption } = end;
+    let killed = exit.is_none_or(|exit| exit.status == -9);
+    let out_of_memory = killed && usage.as_ref().is_some_and(|usage| usage.oom_kills > 0);
+    let (outcome, exit_code) = match (exit, interruption) {
+        (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
+        (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
+        (None, _) | (_, Some(Interruption::Broken)) => (Outcome::Unknown, UNKNOWN_STATUS),
+        (Some(exit), _) if out_of_memory => (Outcome::MemoryExceeded, exit.status),
+        (Some(exit), _) if exit.status < 0 => (Outcome::Signalled, exit.status),
+        (Some(exit), _) => (Outcome::Exited, exit.status),
+    };
+    let mut finished = Finished::new(outcome, exit_code, usage, ears);
+    if let Some(exit) = exit {
+        // Only processor time: the largest process's memory is not the peak of the run, which nothing
+        // measured.
+        finished.cpu_seconds.get_or_insert(exit.cpu_micros as f64 / 1e6);
+    }
+    finished
+}
+
+impl Finished {
+    /// Combines an outcome with the captured output and the resource usage.
+    pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, ears: Ears) -> Self {
+        let (stdout, stderr) = ears.finish();
+        Self {
+            outcome,
+            exit_code,
+            stdout,
+            stderr,
+            peak_memory_bytes: usage.as_ref().and_then(|usage| usage.peak_memory_bytes),
+            cpu_seconds: usage.as_ref().and_then(|usage| usage.cpu_seconds),
+            failed_forks: usage.map_or(0, |usage| usage.pids_max_hits),
+            lives: false,
+        }
+    }
+}
+
+/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
+const UNKNOWN_STATUS: i32 = 125;
+
+/// Sends the job, then relays standard input and the bridge. A guest that does not read is no error of ours.
+async fn feed(
+    control: &mut tokio::net::UnixStream,
+    job: Vec<u8>,
+    stdin: Option<(pipe::Sender, mpsc::Receiver<Vec<u8>>)>,
+    bridge: Option<Duct>,
+) {
+    if control.write_all(&job).await.is_err() {
+        return;
+    }
+    let pouring = async {
+        if let Some((pipe, stdin)) = stdin {
+            pour(pipe, stdin).await;
+        }
+    };
+    let carrying = async {
+        if let Some(bridge) = bridge {
+            bridge.carry_over(control).await;
+        }
+    };
+    tokio::join!(pouring, carrying);
+}
+
+/// Forwards standard input until end of file.
+pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = stdin.recv().await {
+        if pipe.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+    match cancelled {
+        // An error means that the caller has gone, which also cancels the request.
+        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Resolves when the host directory exceeds the disk limit. Never resolves for a cell, whose tmpfs is sized.
+pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
+    match output {
+        Output::Directory(directory) => {
+            let most = workdir::Usage::at_most(limit);
+            workdir::overfull(directory.path().to_path_buf(), most, pause).await;
+        }
+        Output::Handle(_) => std::future::pending().await,
+    }
+}

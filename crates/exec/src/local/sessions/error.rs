@@ -1,0 +1,104 @@
+//! Errors of sessions.
+
+use std::path::PathBuf;
+
+use ringfence_policy::SessionId;
+
+/// `EBUSY` from `errno.h`.
+const EBUSY: i32 = 16;
+
+/// The reason why a session could not be used. [`Error::hint`] has advice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The language is not Python.
+    #[error("a session is a Python interpreter; it cannot run {0}")]
+    Language(ringfence_policy::Language),
+    /// Nothing would confine it for its whole lifetime.
+    #[error("a session cannot be unfenced")]
+    Unfenced,
+    /// The session limit is reached.
+    #[error("limit_exceeded: there are {0} sessions, as many as `engine.max_sessions` lets be")]
+    TooMany(usize),
+    /// No session has this name.
+    #[error("there is no session `{0}`")]
+    Unknown(SessionId),
+    /// The name is taken.
+    #[error("there is a session `{0}` already")]
+    Taken(SessionId),
+    /// Other evaluations were queued before.
+    #[error("busy: the session `{0}` is evaluating, and others wait for it")]
+    Busy(SessionId),
+    /// The request needs something else than the session was created with.
+    #[error("the session `{id}` was made with another {what}, which cannot be changed")]
+    Fixed {
+        id: SessionId,
+        /// Differing property.
+        what: &'static str,
+    },
+    /// It lacks a layer of the fence that this request requires.
+    #[error("the session `{0}` was made with a weaker fence than this request asks for")]
+    Weaker(SessionId),
+    /// A path must be kept from programs that its view of the host does not keep from it.
+    #[error(
+        "the session `{id}` sees the host as it was when the session began, and could write {}, which appeared or was replaced since and must be kept from programs",
+        path.display()
+    )]
+    Outdated { id: SessionId, path: PathBuf },
+    /// The caller cancelled the request before it began.
+    #[error("the request was cancelled while it waited for the session `{0}`")]
+    TakenBack(SessionId),
+    /// The session was not created in a way that can be forked.
+    #[error("the session `{id}` cannot be forked: {why}")]
+    NotForkable {
+        id: SessionId,
+        /// Missing precondition.
+        why: &'static str,
+    },
+    /// Forking it failed.
+    #[error("cannot fork the session `{id}`: {step} failed: {}", std::io::Error::from_raw_os_error(*errno))]
+    Fork {
+        id: SessionId,
+        /// Failed step.
+        step: String,
+        errno: i32,
+    },
+    /// The server shuts down.
+    #[error("the server is closing")]
+    Closing,
+}
+
+impl Error {
+    /// Returns advice for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Language(_) => "leave the session out, or write Python",
+            Self::Unfenced => "leave `--unfenced` out",
+            Self::TooMany(_) => {
+                "end one with `ringfence session rm ID` (`ringfence session ls` lists them), or raise `engine.max_sessions`"
+            }
+            Self::Unknown(_) => {
+                "`ringfence session ls` lists the sessions; one that was idle for long has been ended"
+            }
+            Self::Taken(_) => "choose another name, or end that one with `ringfence session rm ID`",
+            Self::Busy(_) => "try again later, or use another session: different sessions run at once",
+            Self::Fixed { .. } => "leave the option out, use another session, or end this one",
+            Self::Weaker(_) => {
+                "use another session, or end this one and make it anew with the isolation you need"
+            }
+            Self::Outdated { .. } => {
+                "end it with `ringfence session rm ID`, which loses its variables, and start a new one"
+            }
+            Self::TakenBack(_) => "ask again",
+            Self::NotForkable { .. } => {
+                "make it anew once the server is warm; forking needs namespaces (see `ringfence doctor`)"
+            }
+            Self::Fork { errno: EBUSY, .. } => {
+                "only an interpreter with a single thread can be forked: let its threads end first"
+            }
+            Self::Fork { .. } => {
+                "try again; if it happens again, report it with the output of `ringfence doctor`"
+            }
+            Self::Closing => "start the server again",
+        }
+    }
+}

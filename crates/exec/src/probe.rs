@@ -1,0 +1,109 @@
+//! Detects the available isolation layers by trying them, and suggests fixes for the missing ones.
+
+mod fixes;
+mod groups;
+mod kernel;
+mod machine;
+mod programs;
+mod runs;
+
+use serde::Serialize;
+
+use crate::local::Settings;
+use machine::Machine;
+
+/// The capabilities of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Strength of the isolation of a default run.
+    pub situation: Situation,
+    /// Summary for a default run, in one sentence.
+    pub verdict: String,
+    pub layers: Vec<Layer>,
+}
+
+/// The strength of the isolation of a default run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Situation {
+    /// Namespaces created as root of the host, with a subordinate range of user ids.
+    Root,
+    /// Namespaces created as an ordinary user.
+    UserNamespace,
+    /// Landlock, seccomp filter and resource limits, as namespaces are forbidden.
+    Flat,
+    /// None: runs are rejected.
+    None,
+}
+
+/// An isolation layer, program or engine that runs require or can use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    pub name: &'static str,
+    pub status: Status,
+    /// Finding, in words.
+    pub detail: String,
+    /// Suggested fix.
+    pub fix: Option<String>,
+}
+
+/// The status of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// A test succeeded.
+    Ok,
+    /// A test failed.
+    Missing,
+    /// Optional: runs do not depend on it.
+    Info,
+}
+
+impl Layer {
+    /// Creates a layer that works.
+    pub fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Ok, detail)
+    }
+
+    /// Creates a layer that does not work, with a fix.
+    pub fn missing(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            fix: Some(fix.into()),
+            ..Self::new(name, Status::Missing, detail)
+        }
+    }
+
+    /// Creates an informational entry.
+    pub fn info(name: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(name, Status::Info, detail)
+    }
+
+    fn new(name: &'static str, status: Status, detail: impl Into<String>) -> Self {
+        Self {
+            name,
+            status,
+            detail: detail.into(),
+            fix: None,
+        }
+    }
+}
+
+/// Tries every layer that runs with these settings would use.
+///
+/// Confines only child processes, and cleans up completely.
+pub async fn examine(settings: &Settings) -> Report {
+    let machine = Machine::read();
+    // First: cgroup v2 permits a process to delegate its group only while it is alone in it, so children
+    // would interfere.
+    let groups = groups::layer(&machine);
+    let runs = runs::try_all(settings).await;
+    let mut layers = kernel::layers(&machine);
+    layers.push(groups);
+    layers.push(runs.fence(&machine));
+    layers.extend(programs::languages(settings, &runs));
+    Report {
+        situation: runs.situation(&machine),
+        verdict: runs.verdict(&machine),
+        layers,
+    }
+}

@@ -1,0 +1,249 @@
+//! One program in a worker, from its request to its result.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
+use tokio::sync::mpsc;
+
+use super::RunError;
+use super::carrier::{Carrier, WINDOW};
+use super::files::{self, Files};
+use super::message::{Completed, Order, Printed, Program, Which, Word, line};
+use super::worker::{End, Worker};
+use crate::local::{
+    Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, is_limits_gap, taken_back, told,
+};
+use crate::output::Capture;
+
+/// Id of the worker's only program.
+const ID: &str = "1";
+/// Maximum length of standard input, which is sent as a whole.
+const MAX_INPUT: usize = 16 * 1024 * 1024;
+/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
+const UNKNOWN_STATUS: i32 = 125;
+
+/// The reason why supervision of a program ended.
+#[derive(Debug)]
+enum Ending {
+    Completed(Completed),
+    TimedOut,
+    Cancelled,
+    /// The process exited first, or sent an invalid message.
+    Lost,
+}
+
+/// A reader of a program's output.
+struct Ears {
+    stdout: Capture,
+    stderr: Capture,
+    watcher: Option<mpsc::Sender<Chunk>>,
+}
+
+/// Rejects a request that Pyodide cannot run.
+pub(super) fn check(request: &Request, fence: Fence) -> Result<(), RunError> {
+    if request.language != Language::Python {
+        return Err(RunError::Language(request.language));
+    }
+    if request.session.is_some() {
+        return Err(RunError::Elsewhere("a session"));
+    }
+    if request.network != Network::None {
+        return Err(RunError::Elsewhere("a network"));
+    }
+    match fence {
+        Fence::Default | Fence::Required | Fence::BestEffort => Ok(()),
+        Fence::Unfenced | Fence::Host => Err(RunError::Elsewhere("a run without a fence")),
+    }
+}
+
+/// Runs a program in a ready worker, and ends the worker.
+pub(super) async fn run(
+    mut worker: Worker,
+    request: &Request,
+    destination: Option<&Destination>,
+    connection: Connection,
+) -> Result<ExecutionResult, RunError> {
+    let found = files::gathered(&request.mounts)?;
+    let mut ears = Ears::new(&request.limits, connection.output);
+    let ending = {
+        let running = async {
+            let input = input(connection.stdin).await?;
+            let program = program(request, (input, found), connection.bridge.is_some());
+            let carrier = Carrier::new(connection.bridge);
+            worker
+                .tell(&Order::Execute {
+                    id: ID,
+                    data: program,
+                })
+                .await;
+            Ok::<_, RunError>(attend(&mut worker, &mut ears, carrier).await)
+        };
+        tokio::select! {
+            ending = running => ending?,
+            () = tokio::time::sleep(request.limits.timeout.as_duration()) => Ending::TimedOut,
+            () = taken_back(connection.cancelled) => Ending::Cancelled,
+        }
+    };
+    let end = match ending {
+        // The program is complete, so the exit of its process no longer matters.
+        Ending::Completed(_) => worker.leave().await,
+        Ending::TimedOut | Ending::Cancelled | Ending::Lost => worker.end().await,
+    };
+    let mut result = conclude(request, ears, &ending, end)?;
+    if let Ending::Completed(completed) = &ending {
+        deliver(&completed.files, destination, request.limits.disk, &mut result);
+    }
+    Ok(result)
+}
+
+/// Reads all of standard input: nothing can be read while WebAssembly runs.
+async fn input(stdin: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Vec<u8>, RunError> {
+    let mut input = Vec::new();
+    let Some(mut stdin) = stdin else { return Ok(input) };
+    while let Some(bytes) = stdin.recv().await {
+        input.extend_from_slice(&bytes);
+        if input.len() > MAX_INPUT {
+            return Err(RunError::TooMuch(MAX_INPUT as u64));
+        }
+    }
+    Ok(input)
+}
+
+fn program(request: &Request, (input, files): (Vec<u8>, Files), bridged: bool) -> Program<'_> {
+    let variables = request.env.iter();
+    Program {
+        code: &request.code,
+        args: &request.args,
+        env: variables
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect::<BTreeMap<_, _>>(),
+        stdin: STANDARD.encode(input),
+        window: bridged.then_some(WINDOW),
+        files,
+    }
+}
+
+/// Supervises a program until it has exited. Sends it a message only when there is room: a program that
+/// prints does not read.
+async fn attend(worker: &mut Worker, ears: &mut Ears, mut carrier: Carrier) -> Ending {
+    let mouth = worker.mouth();
+    let mut untold = None;
+    loop {
+        tokio::select! {
+            word = worker.next() => match word {
+                Some(Word::Output { data }) => ears.take(data).await,
+                Some(Word::Bridge { data }) if carrier.hear(&data).is_ok() => {}
+                Some(Word::Complete { data }) => return Ending::Completed(data),
+                Some(Word::Ready {} | Word::Bridge { .. }) | None => return Ending::Lost,
+            },
+            order = carrier.next(ID), if untold.is_none() => untold = Some(order),
+            room = mouth.reserve(), if untold.is_some() => {
+                if let (Ok(room), Some(order)) = (room, untold.take()) {
+                    room.send(line(&order));
+                }
+            }
+        }
+    }
+}
+
+impl Ears {
+    fn new(limits: &Limits, watcher: Option<mpsc::Sender<Chunk>>) -> Self {
+        Self {
+            stdout: Capture::new(limits.max_output),
+            stderr: Capture::new(limits.max_output),
+            watcher,
+        }
+    }
+
+    async fn take(&mut self, printed: Printed) {
+        // Invalid base64 was not printed by Python.
+        let bytes = STANDARD.decode(printed.base64).unwrap_or_default();
+        let stream = match printed.stream {
+            Which::Stdout => Stream::Stdout,
+            Which::Stderr => Stream::Stderr,
+        };
+        match stream {
+            Stream::Stdout => self.stdout.push(&bytes),
+            Stream::Stderr => self.stderr.push(&bytes),
+        }
+        // Backpressure: a slow caller blocks its own program.
+        if let Some(sender) = &self.watcher
+            && sender.send(Chunk { stream, bytes }).await.is_err()
+        {
+            self.watcher = None;
+        }
+    }
+}
+
+/// Assembles the result from the program's and its process's end.
+fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<ExecutionResult, RunError> {
+    let process = end.result?;
+    let killed = process.meta.outcome == Outcome::Cancelled;
+    let (outcome, exit_code) = match ending {
+        Ending::Completed(completed) => (Outcome::Exited, i32::from(completed.exit_code)),
+        Ending::TimedOut if killed => (Outcome::TimedOut, -1),
+        Ending::Cancelled if killed => (Outcome::Cancelled, -9),
+        _ if process.meta.outcome == Outcome::MemoryExceeded => (Outcome::MemoryExceeded, -9),
+        _ => (Outcome::Unknown, UNKNOWN_STATUS),
+    };
+    let printed = (ears.stdout.finish(), ears.stderr.finish());
+    let mut result = told((RuntimeKind::Pyodide, request), printed, (outcome, exit_code));
+    let meta = &mut result.meta;
+    // The fence around Deno; WebAssembly inside it is not counted as a layer.
+    meta.isolation = process.meta.isolation;
+    // WebAssembly has one process, which bounds its memory itself; Deno has the same share of the processor whatever was
+    // asked for.
+    meta.resource_limits.cpus = process.meta.resource_limits.cpus;
+    meta.peak_memory_bytes = process.meta.peak_memory_bytes;
+    meta.cpu_seconds = process.meta.cpu_seconds;
+    let gaps = process.meta.warnings.into_iter();
+    meta.warnings
+        .extend(gaps.filter(|warning| is_limits_gap(warning)));
+    if outcome == Outcome::Unknown {
+        meta.warnings.push(match killed {
+            true => "the interpreter said what makes no sense, and was ended".to_owned(),
+            false => format!("the interpreter ended before the program: {}", end.complaint),
+        });
+    }
+    meta.warnings.extend(missing_module(&result.stderr));
+    if request.workspace.is_some() {
+        let warning = "Pyodide has its files in memory: the workspace is not shown there";
+        meta.warnings.push(warning.to_owned());
+    }
+    Ok(result)
+}
+
+/// Returns a hint for a program that failed to import a module Pyodide does not have.
+fn missing_module(stderr: &str) -> Option<String> {
+    let last = stderr.trim_end().lines().next_back()?;
+    let rest = last.strip_prefix("ModuleNotFoundError: No module named '")?;
+    let (module, _) = rest.split_once('\'')?;
+    Some(format!(
+        "Pyodide has no module `{}`: it has Python's standard library and the wheels in `skills.sandbox.packages`, and fetches \
+         nothing; add a wheel there, or use the runtime `local`, `docker` or `podman`",
+        module.escape_debug()
+    ))
+}
+
+/// Delivers the output files like those of any program.
+fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, result: &mut ExecutionResult) {
+    if files.is_empty() {
+        return;
+    }
+    let directory = match Workdir::create(&std::env::temp_dir(), None) {
+        Ok(directory) => directory,
+        Err(error) => {
+            let warning = format!("the output files could not be collected: {error}");
+            result.meta.output_incomplete = true;
+            return result.meta.warnings.push(warning);
+        }
+    };
+    let put_down = files::put_down(files, &directory);
+    let source = put_down.and_then(|()| harvest::open_directory(&directory.path().join("output")));
+    let taken = harvest::collect_from(source, destination, limit.0);
+    result.meta.output_files = taken.files;
+    result.meta.output_incomplete = taken.incomplete;
+    result.meta.warnings.extend(taken.warnings);
+}

@@ -1,0 +1,120 @@
+//! Mounts a file or directory at a path that no guest can change, optionally so that its owner appears as another
+//! user (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::mount_point::FileIdentity;
+use crate::{sys, template};
+
+/// A mount for a container engine, which would follow a link that replaced the source. Detached when dropped: bind mounts that
+/// were made of it meanwhile stay.
+#[derive(Debug)]
+pub struct AttachedMount {
+    target: CString,
+}
+
+impl AttachedMount {
+    /// Mounts `source`, whose path must be without links, at `target`, a directory or file like `source`.
+    ///
+    /// With a `guest`, that user and the owner of `source` change places: a file that the guest makes there belongs
+    /// to the owner on disk. Such a guest must not be able to set set-user-ID bits: a seccomp filter of this crate
+    /// refuses them.
+    ///
+    /// # Errors
+    /// `ESTALE` if another file is at `source` now; `ELOOP` or `ENOTDIR` if a link is on the way. Others if the caller
+    /// lacks CAP_SYS_ADMIN, or the file system cannot map ids.
+    pub fn attach(
+        (source, checked): (&Path, FileIdentity),
+        target: &Path,
+        guest: Option<u32>,
+    ) -> io::Result<Self> {
+        let path = CString::new(source.as_os_str().as_bytes())?;
+        let target = CString::new(target.as_os_str().as_bytes())?;
+        let place = sys::open_without_links(sys::open_path(c"/")?.as_fd(), &path)?;
+        let found = std::fs::File::from(place.try_clone()?).metadata()?;
+        if FileIdentity::of(&found) != checked {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        let tree = sys::open_tree_of(place.as_fd())?;
+        let map = guest.map(|guest| id_map((found.uid(), found.gid()), guest));
+        let map = map.transpose()?;
+        let attributes = sys::MountAttributes {
+            set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+            id_map: map.as_ref().map(AsFd::as_fd),
+        };
+        sys::set_mount_attributes(tree.as_fd(), &attributes)?;
+        sys::move_mount(tree.as_fd(), &target)?;
+        Ok(Self { target })
+    }
+
+    /// Detaches a mount that a dead process left at `target`, and removes the directory or file that it covered.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn remove(target: &Path) -> io::Result<()> {
+        let path = CString::new(target.as_os_str().as_bytes())?;
+        // Nothing is mounted there if the process died early.
+        let _ = sys::detach_mount(&path);
+        // Never recursive: what is mounted there belongs to the user.
+        match target.is_dir() {
+            true => std::fs::remove_dir(target),
+            false => std::fs::remove_file(target),
+        }
+    }
+
+    /// Path at which it is mounted.
+    pub fn target(&self) -> PathBuf {
+        PathBuf::from(std::ffi::OsStr::from_bytes(self.target.as_bytes()))
+    }
+}
+
+impl Drop for AttachedMount {
+    fn drop(&mut self) {
+        let _ = Self::remove(&self.target());
+    }
+}
+
+/// Returns a user namespace in which an owner and a guest have changed places.
+fn id_map((uid, gid): (u32, u32), guest: u32) -> io::Result<OwnedFd> {
+    template::user_namespace(&swapped(uid, guest), &swapped(gid, guest))
+}
+
+/// Returns an id map (user_namespaces(7)) that swaps two ids and leaves all others as they are.
+fn swapped(owner: u32, guest: u32) -> String {
+    let (low, high) = (owner.min(guest), owner.max(guest));
+    if low == high {
+        return format!("0 0 {}\n", u32::MAX);
+    }
+    let ranges = [
+        (0, 0, low),
+        (low, high, 1),
+        (low + 1, low + 1, high - low - 1),
+        (high, low, 1),
+        (high + 1, high + 1, u32::MAX - high - 1),
+    ];
+    let filled = ranges.iter().filter(|(_, _, count)| *count > 0);
+    filled
+        .map(|(on_disk, shown, count)| format!("{on_disk} {shown} {count}\n"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ids_change_places() {
+        assert_eq!(
+            swapped(0, 65_534),
+            "0 65534 1\n1 1 65533\n65534 0 1\n65535 65535 4294901760\n"
+        );
+        assert_eq!(swapped(65_534, 0), swapped(0, 65_534));
+        assert_eq!(swapped(5, 5), "0 0 4294967295\n");
+        assert_eq!(swapped(1, 2), "0 0 1\n1 2 1\n2 1 1\n3 3 4294967292\n");
+    }
+}

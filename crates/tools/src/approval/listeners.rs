@@ -1,0 +1,144 @@
+//! Connected gateways, and notices for people that need no answer.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringfence_exec::owner::owner_name;
+use rusqlite::params;
+
+use super::store::{Store, foreign, is_dead, now, parsed};
+use super::{Chat, Error};
+
+/// Maximum number of undelivered notices per chat. The first ones stay: a program that goes on calling must
+/// not push out the record of its first calls.
+const MAX_WAITING: i64 = 100;
+/// Number of delivered notices kept per chat.
+const MAX_DELIVERED: i64 = 100;
+/// Text of the last notice of a chat that reached [`MAX_WAITING`].
+const OVERFLOW: &str = "more calls followed than notices can wait; `ringfence audit tail` shows them";
+/// Maximum length of a notice, in bytes; the rest is truncated.
+const MAX_NOTICE: usize = 4 * 1024;
+/// Lifetime of a notice, in milliseconds.
+const NOTICE_LIFETIME: u64 = 24 * 60 * 60 * 1000;
+
+/// The registration of a connected gateway in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener(pub(super) String);
+
+/// A message to a person that needs no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Sequence number, ascending.
+    pub number: u64,
+    pub chat: Chat,
+    pub text: String,
+}
+
+impl Listener {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("{}-{number}", owner_name()))
+    }
+}
+
+impl Store {
+    /// Registers a gateway for these chats; `None` for all.
+    pub(super) fn listen(
+        &mut self,
+        listener: &Listener,
+        chats: Option<&BTreeSet<Chat>>,
+    ) -> Result<(), Error> {
+        let chats = chats.map(serde_json::to_string).transpose().map_err(foreign)?;
+        self.connection.execute(
+            "INSERT OR REPLACE INTO listeners (name, owner, chats) VALUES (?, ?, ?)",
+            params![listener.0, owner_name(), chats],
+        )?;
+        Ok(())
+    }
+
+    /// Deregisters a gateway.
+    pub(super) fn leave(&mut self, listener: &Listener) -> Result<(), Error> {
+        self.connection
+            .execute("DELETE FROM listeners WHERE name = ?", [&listener.0])?;
+        Ok(())
+    }
+
+    /// Returns `true` if a connected gateway serves this chat. Removes the registrations of dead processes.
+    pub(super) fn is_heard(&mut self, chat: &Chat) -> Result<bool, Error> {
+        let mut statement = self.connection.prepare("SELECT owner, chats FROM listeners")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows: Vec<(String, Option<String>)> = rows.collect::<Result<_, _>>()?;
+        drop(statement);
+        let mut heard = false;
+        for (owner, chats) in rows {
+            if is_dead(&owner) {
+                self.connection
+                    .execute("DELETE FROM listeners WHERE owner = ?", [&owner])?;
+                continue;
+            }
+            let chats: Option<Vec<String>> = chats
+                .map(|chats| serde_json::from_str(&chats))
+                .transpose()
+                .map_err(foreign)?;
+            heard |= chats.is_none_or(|chats| chats.iter().any(|other| other == chat.as_str()));
+        }
+        Ok(heard)
+    }
+
+    /// Stores a notice.
+    pub(super) fn notify(&mut self, chat: &Chat, text: &str) -> Result<(), Error> {
+        let change = self.change()?;
+        change.execute(
+            "DELETE FROM notices WHERE created < ?1 OR (chat = ?2 AND delivered = 1 AND number NOT IN
+             (SELECT number FROM notices WHERE chat = ?2 ORDER BY number DESC LIMIT ?3))",
+            params![
+                now().saturating_sub(NOTICE_LIFETIME),
+                chat.as_str(),
+                MAX_DELIVERED
+            ],
+        )?;
+        let sql = "SELECT count(*) FROM notices WHERE chat = ? AND delivered = 0";
+        let waiting: i64 = change.query_row(sql, [chat.as_str()], |row| row.get(0))?;
+        let text = match MAX_WAITING - waiting {
+            ..=0 => None,
+            1 => Some(OVERFLOW),
+            _ => Some(&text[..text.floor_char_boundary(MAX_NOTICE)]),
+        };
+        if let Some(text) = text {
+            change.execute(
+                "INSERT INTO notices (chat, text, created) VALUES (?, ?, ?)",
+                params![chat.as_str(), text, now()],
+            )?;
+        }
+        change.commit()?;
+        Ok(())
+    }
+
+    /// Returns the notices after `after`; without it, the undelivered ones.
+    pub(super) fn notices(&self, after: Option<u64>) -> Result<Vec<Notice>, Error> {
+        let sql = match after {
+            Some(_) => "SELECT number, chat, text FROM notices WHERE number > ? ORDER BY number",
+            None => "SELECT number, chat, text FROM notices WHERE delivered = ? ORDER BY number",
+        };
+        let mut statement = self.connection.prepare(sql)?;
+        let rows = statement.query_map([after.unwrap_or(0)], |row| {
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?))
+        })?;
+        rows.map(|row| {
+            let (number, chat, text) = row?;
+            let chat = parsed(&chat)?;
+            Ok(Notice { number, chat, text })
+        })
+        .collect()
+    }
+
+    /// Marks notices as delivered.
+    pub(super) fn delivered(&mut self, up_to: u64) -> Result<(), Error> {
+        self.connection.execute(
+            "UPDATE notices SET delivered = 1 WHERE number <= ? AND delivered = 0",
+            [up_to],
+        )?;
+        Ok(())
+    }
+}

@@ -1,0 +1,477 @@
+//! Detection of secrets among the files that a line reads, with globs and symbolic links resolved.
+//!
+//! The policy sees only names. A harmless one can be a link, a glob can expand to any file, and only the
+//! configuration knows where Ringfence keeps its own state.
+
+use std::os::fd::AsRawFd;
+use std::path::{Component, Path, PathBuf};
+
+use ringfence_exec::exposure::{nearest, whole};
+use ringfence_policy::cascade::{Decision, Reach, is_broad_place, is_secret_path};
+use rustix::fs::{CWD, Mode, OFlags};
+
+use super::trees::Trees;
+use super::{pattern, project};
+
+/// Maximum number of paths examined; a line that could open more is asked about.
+const MAX_PATHS: usize = 5_000;
+
+/// The working directory of a line, with the directories that count as secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Working directory.
+    pub(crate) directory: PathBuf,
+    /// Expansion of `~`.
+    pub(crate) home: Option<PathBuf>,
+    /// Ringfence's own directories and files.
+    pub(crate) own: Vec<PathBuf>,
+}
+
+/// Returns the first secret that an allowed line opens: one that it names, or the target of a project file
+/// that is a link, whose lines programs print when they cannot parse them.
+pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+    linked(line, decision, place).or_else(|| opened(line, decision, place))
+}
+
+fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+    let opens = decision.parts.iter().flat_map(|part| &part.opens);
+    let named = opens.filter_map(|opened| place.absolute(&opened.path));
+    let above = named.flat_map(|path| [path.parent().map(Path::to_path_buf), Some(path)]);
+    let mut directories: Vec<PathBuf> = above.flatten().filter(|path| path.is_dir()).collect();
+    directories.push(place.directory.clone());
+    let above = directories.iter().flat_map(|path| path.ancestors().skip(1));
+    let above: Vec<PathBuf> = above.map(Path::to_path_buf).collect();
+    directories.extend(above);
+    directories.sort();
+    directories.dedup();
+    if let Some(beyond) = directories.get(MAX_DIRECTORIES) {
+        return Some(beyond.clone());
+    }
+    let files = directories
+        .iter()
+        .flat_map(|directory| project::files(line, directory));
+    let mut links = files
+        .filter(|path| path.is_symlink())
+        .filter_map(|path| real(&path));
+    links.find(|real| place.is_secret(real))
+}
+
+/// Maximum number of directories in which project files are examined. Beyond it a person is asked.
+const MAX_DIRECTORIES: usize = 1_000;
+
+fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+    let mut left = MAX_PATHS;
+    let mut trees = Trees::new(line, place);
+    for opened in decision.parts.iter().flat_map(|part| &part.opens) {
+        for text in readings(&opened.path) {
+            let Some(path) = place.absolute(text) else {
+                continue;
+            };
+            for path in pattern::expand(&path, left) {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return Some(path);
+                }
+                let Some(real) = real(&path) else { continue };
+                let below = match opened.reach {
+                    Reach::File => None,
+                    Reach::Tree => place.has_secrets(&real).then(|| real.clone()),
+                    Reach::Linked => trees.secret(&real),
+                    Reach::Project => trees.of_project(&real),
+                };
+                let own = place.is_secret(&real).then_some(real);
+                if let Some(found) = own.or(below) {
+                    return Some(found);
+                }
+            }
+        }
+    }
+    None
+}
+
+/// Returns a word, and the value within it if it is an option: `--file=x`, `-fx`.
+fn readings(text: &str) -> Vec<&str> {
+    let value = text.split_once('=').map(|(_, value)| value);
+    let attached = text
+        .strip_prefix('-')
+        .and_then(|rest| rest.char_indices().nth(1).map(|(at, _)| &rest[at..]));
+    std::iter::once(text).chain(value).chain(attached).collect()
+}
+
+impl Place {
+    fn absolute(&self, text: &str) -> Option<PathBuf> {
+        match text.strip_prefix('~') {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                Some(self.home.as_ref()?.join(rest.trim_start_matches('/')))
+            }
+            _ if text.is_empty() => None,
+            _ => Some(self.directory.join(text)),
+        }
+    }
+
+    fn home(&self) -> Option<&str> {
+        self.home.as_deref().and_then(Path::to_str)
+    }
+
+    pub(super) fn is_secret(&self, path: &Path) -> bool {
+        if self.is_own(path) {
+            return true;
+        }
+        // The working directory may itself lie in a place that is otherwise secret.
+        let inside = path.strip_prefix(real(&self.directory).as_deref().unwrap_or(&self.directory));
+        let text = match inside {
+            Ok(inside) if !self.starts_in_a_broad_place() => inside.to_string_lossy(),
+            _ => path.to_string_lossy(),
+        };
+        is_secret_path(&text, self.home())
+    }
+
+    fn starts_in_a_broad_place(&self) -> bool {
+        is_broad_place(&self.directory.to_string_lossy(), self.home())
+    }
+
+    fn is_own(&self, path: &Path) -> bool {
+        self.own().any(|own| path.starts_with(&own)) && !self.is_in_workspace(path)
+    }
+
+    /// Returns `true` for paths in a working directory that Ringfence created within its own state.
+    fn is_in_workspace(&self, path: &Path) -> bool {
+        let directory = whole(nearest(&self.directory));
+        path.starts_with(&directory) && self.own().any(|own| directory.starts_with(own))
+    }
+
+    fn own(&self) -> impl Iterator<Item = PathBuf> {
+        self.own.iter().map(|own| whole(nearest(own)))
+    }
+
+    /// Returns `true` if secrets of a user or of the system lie below a directory.
+    pub(super) fn is_broad(&self, path: &Path) -> bool {
+        is_broad_place(&path.to_string_lossy(), self.home())
+    }
+
+    /// Returns `true` if secrets lie below a directory: a user's, the system's, or ours.
+    pub(super) fn has_secrets(&self, path: &Path) -> bool {
+        self.is_broad(path) || self.own().any(|own| own.starts_with(path))
+    }
+}
+
+/// Resolves all symbolic links of an existing path.
+pub(super) fn real(path: &Path) -> Option<PathBuf> {
+    let file = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let real = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let plain = real
+        .components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+    plain.then_some(real)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::cascade::{Rules, Verdict, decide};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    struct World {
+        dir: tempfile::TempDir,
+        place: Place,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let at = |name: &str| dir.path().join(name);
+            for name in ["home/.newtool", "work/sub", "state", "work/.cache"] {
+                fs::create_dir_all(at(name)).unwrap();
+            }
+            for name in [
+                "home/.newtool/config",
+                "home/notes.txt",
+                "work/notes.txt",
+                "work/sub/x.rs",
+                "state/things.jsonl",
+                "work/.cache/x",
+            ] {
+                fs::write(at(name), "x").unwrap();
+            }
+            let place = Place {
+                directory: at("work"),
+                home: Some(at("home")),
+                own: vec![at("state"), at("work/own.toml")],
+            };
+            Self { dir, place }
+        }
+
+        fn starting(&self, directory: &str) -> Starting {
+            let directory = self.dir.path().join(directory);
+            Starting(Place {
+                directory,
+                ..self.place.clone()
+            })
+        }
+
+        fn is_secret(&self, line: &str) -> bool {
+            Starting(self.place.clone()).is_secret(line)
+        }
+    }
+
+    struct Starting(Place);
+
+    impl Starting {
+        fn is_secret(&self, line: &str) -> bool {
+            let rules = Rules {
+                allow: vec!["@read-only".parse().unwrap()],
+                ..Rules::default()
+            };
+            let decision = decide(line, &rules);
+            assert_eq!(decision.verdict, Verdict::Allow, "{line}: {:?}", decision.reasons);
+            secret(line, &decision, &self.0).is_some()
+        }
+    }
+
+    #[test]
+    fn links_and_patterns_are_resolved_before_they_are_compared() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        symlink(at("home/.newtool/config"), at("work/a.txt")).unwrap();
+        symlink(at("home/.newtool"), at("work/linked")).unwrap();
+        symlink("/etc/shadow", at("work/z.md")).unwrap();
+        symlink(at("home"), at("work/up")).unwrap();
+        fs::write(at("work/own.toml"), "x").unwrap();
+        let state = at("state/things.jsonl");
+        let up = format!("cat sub/../../state/{}", "things.jsonl");
+        for line in [
+            "cat a.txt",
+            "cat *.txt",
+            "cat ?.md",
+            "cat [xyz].md",
+            "head -c 5 linked/config",
+            "cat linked/conf*",
+            "grep -r x linked",
+            "cd linked && cat config",
+            "cat < a.txt",
+            "grep -f a.txt notes.txt",
+            "grep -r -e x up",
+            "rg -e x up",
+            "git grep --no-index x up",
+            "git diff --no-index sub up",
+            "diff --from-file=a.txt notes.txt",
+            "for f in *.txt; do cat $f; done",
+            "cat own.toml",
+            "cat o*.toml",
+            &up,
+            &format!("cat {}", state.display()),
+            &format!("grep -r x {}", world.dir.path().display()),
+        ] {
+            assert!(world.is_secret(line), "{line}");
+        }
+        for line in [
+            "cat notes.txt",
+            "cat n*.txt",
+            "cat sub/*.rs",
+            "grep -r x sub",
+            "cat .cache/x",
+            "ls linked",
+            "wc -l a.txt",
+            "cat missing",
+        ] {
+            assert!(!world.is_secret(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_project_that_leads_to_a_secret_is_one() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        symlink("/etc/shadow", at("work/package.json")).unwrap();
+        symlink("/etc/shadow", at("work/sub/.shellcheckrc")).unwrap();
+        symlink(at("work/notes.txt"), at("work/.shellcheckrc")).unwrap();
+        assert!(world.is_secret("npm ls"));
+        assert!(world.is_secret("shellcheck sub/x.rs"));
+        assert!(!world.is_secret("shellcheck notes.txt"));
+        assert!(!world.is_secret("ls"));
+    }
+
+    /// Programs print the lines of a manifest that they cannot parse.
+    #[test]
+    fn a_member_of_a_project_that_leads_to_a_secret_is_one() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        let write = |name: &str, text: &str| {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), text).unwrap();
+        };
+        let secret = at("home/.newtool/config");
+        let cargo = ["cargo tree --locked", "cargo metadata --no-deps", "cargo pkgid x"];
+        let npm = ["npm ls", "npm query '*'", "npm outdated"];
+        for (file, text, lines) in [
+            ("Cargo.toml", "workspace.members = ['member']", cargo),
+            ("Cargo.toml", "workspace.members = ['../other/*']", cargo),
+            (
+                "Cargo.toml",
+                "[dependencies]\nx = {path = '../other/member'}",
+                cargo,
+            ),
+            ("Cargo.toml", "[package]\nworkspace = '../other/member'", cargo),
+            ("package.json", "{\"workspaces\": [\"member\"]}", npm),
+            ("package.json", "{\"workspaces\": [\"../other/*\"]}", npm),
+        ] {
+            // What starts outside of a project reads none.
+            assert!(!world.is_secret(lines[0]), "{file}");
+            write(&format!("work/{file}"), text);
+            let base = if text.contains("..") { "other" } else { "work" };
+            let member = at(base).join("member").join(file);
+            fs::create_dir_all(member.parent().unwrap()).unwrap();
+            let empty = if file == "Cargo.toml" { "" } else { "{}" };
+            for (is_link, start) in [(false, "work"), (true, "work"), (true, "work/sub")] {
+                fs::remove_file(&member).unwrap_or_default();
+                match is_link {
+                    true => symlink(&secret, &member).unwrap(),
+                    false => fs::write(&member, empty).unwrap(),
+                }
+                for line in lines {
+                    let found = world.starting(start).is_secret(line);
+                    assert_eq!(found, is_link, "{line} in {start}: {file}: {text}");
+                }
+            }
+            fs::remove_file(&member).unwrap();
+            fs::remove_file(at("work").join(file)).unwrap();
+        }
+    }
+
+    #[test]
+    fn links_in_a_tree_are_those_of_a_program_that_walks_it() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        for name in ["deep/a/b.py", "chart/values.yaml"] {
+            fs::create_dir_all(at("work").join(name).parent().unwrap()).unwrap();
+            fs::write(at("work").join(name), "x").unwrap();
+        }
+        let lines = [
+            "ruff check deep",
+            "ruff check --isolated .",
+            "ruff format --diff deep",
+            "black --check --diff deep",
+            "black --diff .",
+            "isort --diff deep",
+            "isort --check-only --diff .",
+            "pycodestyle --show-source --max-line-length=1 deep",
+            "gofmt -d deep",
+            "gofmt -l .",
+            "yamllint deep",
+            "terraform fmt -check -diff deep",
+            "rustfmt --check deep/x.rs",
+            "cargo fmt --check",
+            "helm template ./deep",
+            "helm lint deep",
+            "helm show values deep",
+        ];
+        fs::write(at("work/deep/x.rs"), "").unwrap();
+        symlink(at("work/notes.txt"), at("work/deep/a/plain.py")).unwrap();
+        for line in lines {
+            assert!(!world.is_secret(line), "{line}");
+        }
+        symlink(at("home/.newtool/config"), at("work/deep/a/x.py")).unwrap();
+        for line in lines {
+            assert!(world.is_secret(line), "{line}");
+        }
+        assert!(!world.is_secret("ruff check chart"));
+        assert!(!world.is_secret("wc -l deep/a/b.py"));
+        fs::remove_file(at("work/deep/a/x.py")).unwrap();
+        symlink(at("home"), at("work/deep/a/h")).unwrap();
+        assert!(world.is_secret("isort --diff deep"));
+    }
+
+    #[test]
+    fn what_files_of_a_tree_name_is_opened_too() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        let secret = at("home/.newtool/config").display().to_string();
+        let check = |file: &str, text: &str, lines: &[&str], expected: bool| {
+            fs::write(at("work").join(file), text).unwrap();
+            for line in lines {
+                assert_eq!(world.is_secret(line), expected, "{line}: {file}: {text}");
+            }
+            fs::remove_file(at("work").join(file)).unwrap();
+        };
+        let ruff = ["ruff check", "ruff check sub", "ruff check sub/x.rs"];
+        check("ruff.toml", &format!("extend = '{secret}'"), &ruff, true);
+        check(
+            "pyproject.toml",
+            &format!("[tool.ruff]\nextend = '{secret}'"),
+            &ruff,
+            true,
+        );
+        check("ruff.toml", "extend = '~/.newtool/config'", &ruff, true);
+        check("ruff.toml", "extend = '../home/.newtool/config'", &ruff, true);
+        check("ruff.toml", "extend = '$A'", &ruff, true);
+        check(
+            "ruff.toml",
+            "line-length = 1\nextend-exclude = ['x']",
+            &ruff,
+            false,
+        );
+        check(
+            "sub/.ruff.toml",
+            &format!("extend = '{secret}'"),
+            &["ruff check ."],
+            true,
+        );
+        fs::write(at("work/base.toml"), format!("extend = '{secret}'")).unwrap();
+        check("ruff.toml", "extend = 'base.toml'", &ruff, true);
+        fs::write(at("work/base.toml"), "line-length = 1").unwrap();
+        check("ruff.toml", "extend = 'base.toml'", &ruff, false);
+        let yaml = ["yamllint .", "yamllint notes.txt"];
+        check(".yamllint", &format!("extends: {secret}\n"), &yaml[..1], true);
+        check(".yamllint", "extends: default\n", &yaml, false);
+        let rust = [
+            "rustfmt --check x.rs",
+            "rustfmt --check sub/x.rs ./x.rs",
+            "cargo fmt --check --all",
+        ];
+        check("x.rs", &format!("#[path = \"{secret}\"]\nmod a;"), &rust, true);
+        check(
+            "x.rs",
+            "#[path = \"../../home/.newtool/config\"]\nmod a;",
+            &rust,
+            true,
+        );
+        check("x.rs", "#[path = \"notes.txt\"]\nmod a;", &rust, false);
+        let lib = format!("[lib]\npath = '{secret}'");
+        check("Cargo.toml", &lib, &["cargo fmt --check"], true);
+        check(
+            "Cargo.toml",
+            "[lib]\npath = 'x.rs'",
+            &["cargo fmt --check"],
+            false,
+        );
+    }
+
+    #[test]
+    fn a_workspace_within_our_state_is_open_and_the_state_is_not() {
+        let mut world = World::new();
+        let workspace = world.dir.path().join("state/workspaces/x");
+        fs::create_dir_all(&workspace).unwrap();
+        fs::write(workspace.join("a"), "x").unwrap();
+        world.place.directory = workspace;
+        assert!(!world.is_secret("cat a"));
+        assert!(world.is_secret("cat ../../things.jsonl"));
+    }
+
+    #[test]
+    fn from_a_home_its_settings_are_as_closed_as_from_elsewhere() {
+        let mut world = World::new();
+        world.place.directory = world.dir.path().join("home");
+        assert!(world.is_secret("cat .newtool/config"));
+        for line in [
+            "grep -r x .",
+            "git grep --no-index -n SECRET",
+            "git grep --untracked -e SECRET",
+            "ruff check",
+            "yamllint .",
+        ] {
+            assert!(world.is_secret(line), "{line}");
+        }
+        assert!(!world.is_secret("cat notes.txt"));
+    }
+}

@@ -1,0 +1,350 @@
+//! Dispatches every tool call.
+//!
+//! [`Kernel::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: it
+//! validates the arguments against the tool's schema, checks the caller's permissions, runs the tool until
+//! its deadline with the capabilities of its [`Call`], bounds its output, and appends a record to the audit
+//! log before it returns the answer. A tool has no capability of its own: it reaches code, files and the
+//! network through its [`Call`].
+
+mod bridged;
+mod call;
+mod caller;
+mod error;
+mod limits;
+mod overdue;
+mod overtime;
+mod record;
+mod review;
+mod room;
+mod sandbox;
+mod schema;
+mod tool;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_container::runner::InContainers;
+use ringfence_exec::backend::Backend;
+use ringfence_exec::execute::Rules;
+use ringfence_exec::fetch::Fetcher;
+use ringfence_exec::local::{Chunk, Fence};
+use ringfence_policy::{Limits, Network, Request, RuntimeKind, Trusted};
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+pub use call::Call;
+pub use caller::{Caller, Surface};
+pub use error::{ErrorKind, ToolError};
+pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
+pub use overtime::Approvals;
+pub(crate) use review::Around;
+pub use sandbox::{Fallback, SandboxSettings, place};
+pub use tool::{Answer, Clock, Definition, Effects, Tool};
+
+pub use crate::tools::NAMES as TOOL_NAMES;
+
+use crate::approval::Asked;
+use crate::audit::{self, Decision};
+use crate::host::HostSettings;
+use crate::shell::Runner;
+use crate::skills::Skills;
+use crate::tools;
+use crate::workspaces::Workspaces;
+use overdue::awaited;
+use overtime::{End, Overtime, about};
+use record::Recording;
+
+/// Components and configuration of a [`Kernel`].
+#[derive(Debug)]
+pub struct Parts {
+    pub backend: Arc<dyn Backend>,
+    /// Backend of requests that run in containers, if there is one.
+    pub containers: Option<Arc<dyn InContainers>>,
+    /// Backend of requests that run in Pyodide, if there is one.
+    pub pyodide: Option<Arc<dyn Backend>>,
+    /// Configuration of the steps before and after a run.
+    pub rules: Rules,
+    pub code: CodeSettings,
+    /// Timeouts and output limit of tools.
+    pub limits: ToolLimits,
+    pub denied: Vec<String>,
+    /// Settings of the tool `sandbox_exec`. `None` disables it.
+    pub sandbox: Option<SandboxSettings>,
+    /// Runner of commands of the tool `shell`.
+    pub shell: Runner,
+    /// Settings of commands on this machine itself. `None` disables the tool.
+    pub host: Option<HostSettings>,
+    pub workspaces: Workspaces,
+    /// HTTP client, limited to allowed hosts.
+    pub fetcher: Fetcher,
+    /// Directory for temporary directories of single runs.
+    pub scratch: PathBuf,
+    /// Destination of approval requests. `None` rejects calls that need approval.
+    pub approvals: Option<Approvals>,
+    /// Host functions that programs may call. `None` disables their tools.
+    pub skills: Option<Arc<Skills>>,
+    /// Audit log. `None` only for callers that keep records themselves.
+    pub audit: Option<audit::Log>,
+}
+
+/// Defaults of code that a tool runs.
+#[derive(Debug, Clone)]
+pub struct CodeSettings {
+    /// Hosts that it may reach.
+    pub network: Network,
+    /// Backend unless the caller names another.
+    pub runtime: RuntimeKind,
+    /// Fallback if that is a container and there is no container engine.
+    pub fallback: Fallback,
+    /// Resource limits.
+    pub limits: CodeLimits,
+    /// Minimum strength of the fence.
+    pub fence: Fence,
+    /// Paths that it must not change.
+    pub trusted: Trusted,
+    pub variables: Vec<(ringfence_policy::EnvName, String)>,
+}
+
+/// Resource limits of code, by backend.
+#[derive(Debug, Clone, Copy)]
+pub struct CodeLimits {
+    /// Limits in the fence of this machine.
+    pub local: Limits,
+    pub container: Limits,
+    /// Limits in Pyodide, whose timeout differs from a tool's.
+    pub pyodide: Limits,
+}
+
+impl CodeLimits {
+    fn on(&self, runtime: RuntimeKind) -> &Limits {
+        match runtime {
+            RuntimeKind::Docker | RuntimeKind::Podman => &self.container,
+            RuntimeKind::Pyodide => &self.pyodide,
+            RuntimeKind::Local | RuntimeKind::E2b => &self.local,
+        }
+    }
+}
+
+impl CodeSettings {
+    /// Replaces the limits of a request for the default backend by those of `runtime`.
+    fn adapt(&self, request: &mut Request, runtime: RuntimeKind) {
+        let own = self.limits.on(runtime);
+        let Limits {
+            mut timeout,
+            max_output,
+            ..
+        } = request.limits;
+        if runtime == RuntimeKind::Pyodide {
+            timeout = timeout.min(own.timeout);
+        }
+        request.limits = Limits {
+            timeout,
+            max_output,
+            ..*own
+        };
+    }
+}
+
+/// The caller's side of an invocation: cancellation, live output, questions, notices.
+#[derive(Debug, Default)]
+pub struct Attention {
+    /// Set, or closed, when the caller cancels. `None` if it cannot.
+    pub cancelled: Option<watch::Receiver<bool>>,
+    pub output: Option<mpsc::Sender<Chunk>>,
+    /// Approval requests of the invocation, if the caller has a user.
+    pub questions: Option<Questions>,
+    /// Notices to the user about the invocation.
+    pub notices: Option<mpsc::Sender<String>>,
+}
+
+/// Channel for approval requests.
+#[derive(Debug)]
+pub enum Questions {
+    /// The user can answer on this channel.
+    Answered(mpsc::Sender<Asked>),
+    /// The user is only notified, and may answer elsewhere. A request that needs a present user is not sent.
+    Told(mpsc::Sender<Asked>),
+}
+
+impl Questions {
+    const fn sender(&self) -> &mpsc::Sender<Asked> {
+        match self {
+            Self::Answered(sender) | Self::Told(sender) => sender,
+        }
+    }
+}
+
+/// The single enforcement point of tool calls.
+#[derive(Debug)]
+pub struct Kernel {
+    parts: Parts,
+    tools: Vec<Definition>,
+}
+
+impl Kernel {
+    /// Creates a dispatcher of all tools.
+    ///
+    /// # Errors
+    /// If `denied` names an unknown tool: a typo would leave the intended tool allowed.
+    pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
+        let tools = tools::all();
+        let known = |name: &str| tools.iter().any(|tool| tool.name == name);
+        if let Some(name) = parts.denied.iter().find(|name| !known(name)) {
+            return Err(UnknownTool {
+                name: name.clone(),
+                known: tools.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", "),
+            });
+        }
+        Ok(Self { parts, tools })
+    }
+
+    /// Returns the paths that code must not change.
+    pub fn trusted(&self) -> &Trusted {
+        &self.parts.code.trusted
+    }
+
+    pub fn tools(&self) -> impl Iterator<Item = &Definition> {
+        let is_offered = |tool: &&Definition| match tool.name {
+            tools::HOST_EXEC => self.parts.host.is_some(),
+            tools::SANDBOX_EXEC => self.parts.sandbox.is_some(),
+            tools::SEARCH_SKILLS | tools::DESCRIBE_FUNCTION => self.parts.skills.is_some(),
+            _ => true,
+        };
+        let tools = self.tools.iter().filter(is_offered);
+        tools.filter(|tool| !self.is_denied(tool.name))
+    }
+
+    /// Runs a tool. Dropping the future cancels the invocation; it is recorded all the same.
+    ///
+    /// # Errors
+    /// If the tool is refused or fails. A program that fails is an answer.
+    pub async fn invoke(
+        &self,
+        caller: &Caller,
+        tool: &str,
+        arguments: Value,
+        attention: Attention,
+    ) -> Result<Answer, ToolError> {
+        let Parts { audit, rules, .. } = &self.parts;
+        let used = (tool, &arguments);
+        let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, used);
+        let result = match self.admit(tool, &arguments) {
+            Ok(definition) => {
+                recording.decision = Decision::Allowed;
+                self.run(definition, caller, arguments, (attention, &recording))
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        recording.finish(result)
+    }
+
+    /// Returns the definition of a tool that exists, accepts the arguments and is allowed.
+    fn admit(&self, tool: &str, arguments: &Value) -> Result<&Definition, ToolError> {
+        let definition = self
+            .tools
+            .iter()
+            .find(|definition| definition.name == tool)
+            .ok_or_else(|| self.unknown(tool))?;
+        definition.check(arguments)?;
+        if self.is_denied(tool) {
+            return Err(ToolError::new(
+                ErrorKind::PermissionDenied,
+                format!("the tool `{tool}` may not be used here"),
+                "use another tool, or have it removed from `permissions.denied_tools`",
+            ));
+        }
+        Ok(definition)
+    }
+
+    fn unknown(&self, tool: &str) -> ToolError {
+        let known: Vec<&str> = self.tools().map(|tool| tool.name).collect();
+        let shown: String = tool.chars().take(80).collect();
+        ToolError::new(
+            ErrorKind::NotFound,
+            format!("there is no tool `{}`", shown.escape_debug()),
+            format!("the tools are {}", known.join(", ")),
+        )
+    }
+
+    async fn run(
+        &self,
+        definition: &Definition,
+        caller: &Caller,
+        arguments: Value,
+        (attention, recording): (Attention, &Recording<'_>),
+    ) -> Result<Answer, ToolError> {
+        let limits = &self.parts.limits;
+        let asked = definition.asked_timeout(&arguments)?;
+        let allowance = limits.allowance(definition.name, asked);
+        let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
+        let about = about(allowance, &arguments, &self.parts.rules.redactor);
+        let overtime = Overtime::of(allowance, attention.cancelled.clone(), about);
+        let call = Call {
+            kernel: &self.parts,
+            caller,
+            workspace,
+            allowance,
+            asked_beyond: asked.is_some_and(|asked| asked > limits.timeout(definition.name)),
+            deadline: Instant::now() + allowance.hard.as_duration(),
+            recording,
+            cancelled: overtime.cancelled(),
+            overtime: &overtime,
+            output: attention.output,
+            questions: attention.questions,
+            notices: attention.notices,
+        };
+        let asking = overtime.end(&call, definition.name);
+        let running = definition.call(&call, arguments);
+        tokio::pin!(asking, running);
+        let answer = match definition.clock {
+            // The tool passes the deadline to its runner and handles cancellation itself.
+            Clock::Runner => {
+                let ending = async {
+                    tokio::select! {
+                        biased;
+                        // Polled first, so that the answer reflects a person's decision.
+                        end = &mut asking => overtime.set(end),
+                        answer = &mut running => return answer,
+                    }
+                    running.await
+                };
+                awaited(definition.name, call.deadline, overtime.cancelled(), ending).await
+            }
+            Clock::Kernel => {
+                tokio::select! {
+                    biased;
+                    answer = running => answer,
+                    () = tokio::time::sleep_until(call.deadline.into()) => Err(call.timed_out(definition.name)),
+                    end = asking => Err(match end {
+                        End::TakenBack => ToolError::cancelled(),
+                        End::NotExtended(why) => call.not_extended(definition.name, &why),
+                    }),
+                }
+            }
+        }?;
+        answer.bounded(self.parts.limits.max_output)
+    }
+
+    fn is_denied(&self, tool: &str) -> bool {
+        self.parts.denied.iter().any(|denied| denied == tool)
+    }
+}
+
+/// Resolves when the invocation is cancelled.
+async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+    match cancelled {
+        // An error means that the caller is gone.
+        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// A rule names a tool that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no tool `{name}`; the tools are {known}")]
+pub struct UnknownTool {
+    pub name: String,
+    pub known: String,
+}

@@ -1,0 +1,515 @@
+//! The context of one invocation: capabilities, deadline and the caller's channels.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence_container::Flavor;
+use ringfence_container::keepalive::Wanted;
+use ringfence_exec::backend;
+use ringfence_exec::egress::Attempt;
+use ringfence_exec::execute::{Order, execute};
+use ringfence_exec::fetch::Fetcher;
+use ringfence_exec::local::{Chunk, Connection, Fence, PrivateDirectory};
+use ringfence_policy::{
+    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId, Timeout,
+    Trusted,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::room::{Room, within};
+use super::sandbox;
+use super::{
+    Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Questions, Recording, ToolError,
+};
+use crate::files::{self, Root, WriteMode};
+use crate::host::HostSettings;
+use crate::shell::{self, Contained, Runner, ShellOutput};
+
+/// A run that starts this soon after its invocation gets the whole limit.
+const AT_ONCE: Duration = Duration::from_millis(50);
+
+/// The context of one invocation.
+#[derive(Debug)]
+pub struct Call<'a> {
+    pub(super) kernel: &'a Parts,
+    pub(super) workspace: Option<Arc<Root>>,
+    pub caller: &'a Caller,
+    /// Time limit, from the start of the invocation.
+    pub allowance: Allowance,
+    /// Set if the caller asked for more time than that.
+    pub asked_beyond: bool,
+    /// End of the time limit.
+    pub deadline: Instant,
+    pub(super) recording: &'a Recording<'a>,
+    pub(super) cancelled: Option<watch::Receiver<bool>>,
+    pub(super) overtime: &'a Overtime,
+    pub(super) output: Option<mpsc::Sender<Chunk>>,
+    pub(super) questions: Option<Questions>,
+    pub(super) notices: Option<mpsc::Sender<String>>,
+}
+
+impl Call<'_> {
+    /// Returns the time left until the deadline, at least the minimum timeout. Returns the whole limit for a
+    /// run that starts at once, so that a message about a timeout names the configured limit.
+    pub(crate) fn remaining(&self) -> Timeout {
+        let hard = self.allowance.hard;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left + AT_ONCE >= hard.as_duration() {
+            return hard;
+        }
+        Timeout::try_from(left.max(Duration::from_millis(1)).as_secs_f64()).unwrap_or(hard)
+    }
+
+    /// Creates the error for a passed deadline.
+    pub(crate) fn timed_out(&self, tool: &str) -> ToolError {
+        ToolError::new(
+            ErrorKind::Timeout,
+            format!("`{tool}` timed out after {}", self.allowance.hard),
+            format!("ask for less at once, or raise `permissions.tool_limits.{tool}_timeout_secs`"),
+        )
+    }
+
+    /// Creates the error for a limit that was not extended, with the reason.
+    pub(super) fn not_extended(&self, tool: &str, why: &str) -> ToolError {
+        let mut error = self.timed_out(tool);
+        error.message = format!("`{tool}` timed out after {}: {why}", self.allowance.limit);
+        error
+    }
+
+    /// Creates a request with the caller's scope, workspace, variables and limits, and without code.
+    pub(crate) fn request(&self, language: Language) -> Request {
+        let code = &self.kernel.code;
+        let limits = code.limits.on(code.runtime);
+        Request {
+            code: String::new(),
+            name: format!("main.{}", extension(language)),
+            language,
+            args: Vec::new(),
+            env: code.variables.clone(),
+            limits: Limits {
+                timeout: self.remaining(),
+                max_output: limits.max_output.min(self.kernel.limits.max_output),
+                ..*limits
+            },
+            network: code.network.clone(),
+            mounts: Vec::new(),
+            workspace: self.workspace.as_ref().map(|root| root.real().to_path_buf()),
+            working_directory: None,
+            trusted: match self.workspace {
+                Some(_) => code.trusted.clone(),
+                // Without a workspace, no code can write there.
+                None => Trusted::none(),
+            },
+            scope: self.caller.scope.clone(),
+            session: None,
+        }
+    }
+
+    /// Runs a request in a session, which has no network, and may write where its first request could.
+    pub(crate) fn enter(&self, session: SessionId, request: &mut Request) {
+        request.session = Some(session);
+        request.network = Network::None;
+        request.trusted.clone_from(&self.kernel.code.trusted);
+    }
+
+    /// Runs file work on a blocking thread, in the caller's workspace or in the output directory of its
+    /// programs.
+    pub(crate) async fn files<T: Send + 'static>(
+        &self,
+        path: String,
+        work: impl FnOnce(&Root, &str) -> Result<T, files::Error> + Send + 'static,
+    ) -> Result<T, ToolError> {
+        if let Some((root, path)) = self.left_by_programs(&path) {
+            let working = tokio::task::spawn_blocking(move || work(&root?, &path));
+            return Ok(working.await.map_err(|_| broken())??);
+        }
+        let root = self.workspace.clone().ok_or_else(|| {
+            ToolError::new(
+                ErrorKind::PermissionDenied,
+                "there is no workspace, and thus no file to work on",
+                "have one named: `--workspace DIR`, `permissions.filesystem.user_scope`, or a root of the MCP client",
+            )
+        })?;
+        let working = tokio::task::spawn_blocking(move || work(&root, &path));
+        Ok(working.await.map_err(|_| broken())??)
+    }
+
+    /// Returns warnings about the requested or extended time limit.
+    fn words_about_time(&self, seconds: f64) -> Vec<String> {
+        let Allowance {
+            limit,
+            hard,
+            extension,
+        } = self.allowance;
+        let beyond = self
+            .asked_beyond
+            .then(|| format!("more time was asked for than the {limit} that there is"));
+        let extended = (extension == Extension::Configured && seconds > limit.as_duration().as_secs_f64())
+            .then(|| format!("the limit of {limit} was extended by the configuration, to {hard} at most"));
+        beyond.into_iter().chain(extended).collect()
+    }
+
+    /// Records attempts to reach hosts, for the audit log.
+    pub(crate) fn tried(&self, attempts: &[Attempt]) {
+        self.recording.notes().tried(attempts);
+    }
+
+    /// Writes files for the program of a request: into the workspace or, if there is none, into a temporary
+    /// directory that is removed with the returned guard.
+    pub(crate) async fn supply(
+        &self,
+        request: &mut Request,
+        runtime: Option<RuntimeKind>,
+        files: BTreeMap<String, String>,
+    ) -> Result<Option<PrivateDirectory>, ToolError> {
+        if files.is_empty() {
+            return Ok(None);
+        }
+        if files.len() > MAX_FILES {
+            return Err(ToolError::new(
+                ErrorKind::LimitExceeded,
+                format!("`/files` holds {} files; {MAX_FILES} is the limit", files.len()),
+                "write them with `file_write`, or pack them into one",
+            ));
+        }
+        let write = |root: &Root| {
+            let write = |(path, content): (&String, &String)| {
+                root.write(path, content.as_bytes(), WriteMode::Replace)
+            };
+            files.iter().try_for_each(|file| write(file).map(drop))
+        };
+        let shows_none = runtime.unwrap_or(self.kernel.code.runtime) == RuntimeKind::Pyodide;
+        if let Some(root) = self.workspace.as_ref().filter(|_| !shows_none) {
+            write(root)?;
+            return Ok(None);
+        }
+        let directory = PrivateDirectory::create(&self.kernel.scratch).map_err(|error| {
+            ToolError::new(
+                ErrorKind::Internal,
+                format!("cannot make a directory for the files: {error}"),
+                "let Ringfence write to the directory for temporary files (`TMPDIR`), and make room there",
+            )
+        })?;
+        let root = Root::open(directory.path(), self.kernel.workspaces.rules().clone())?;
+        write(&root)?;
+        let mount = Mount::new(root.real().to_path_buf(), "/workspace", Access::Copy);
+        request.mounts.extend(mount);
+        Ok(Some(directory))
+    }
+
+    /// Returns the HTTP client.
+    pub(crate) fn fetcher(&self) -> &Fetcher {
+        &self.kernel.fetcher
+    }
+
+    /// Returns the maximum size of an answer in bytes.
+    pub(crate) fn max_output(&self) -> usize {
+        usize::try_from(self.kernel.limits.max_output.0).unwrap_or(usize::MAX)
+    }
+
+    /// Runs a request like every run: with the import check, the fence, and an artifact where configured.
+    pub(crate) async fn execute(
+        &self,
+        mut request: Request,
+        runtime: Option<RuntimeKind>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<ExecutionResult, ToolError> {
+        let kernel = self.kernel;
+        let wanted = runtime.unwrap_or(kernel.code.runtime);
+        let (runtime, instead) = match &kernel.containers {
+            Some(containers) => sandbox::place(wanted, kernel.code.fallback, containers.as_ref()).await,
+            None => (wanted, None),
+        };
+        kernel.code.adapt(&mut request, runtime);
+        let room = self.room(&request);
+        // Locked until the run has ended.
+        let output = self.output_of(runtime);
+        let order = Order {
+            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
+            request,
+            runtime,
+            fence: kernel.code.fence,
+        };
+        let mut result = self.order((&order, None), room, stdin).await?;
+        result.meta.warnings.extend(instead);
+        result.meta.warnings.extend(discarded(&order, &result));
+        Ok(result)
+    }
+
+    /// Runs an order, in the persistent container `wanted` if given.
+    pub(super) async fn order(
+        &self,
+        (order, wanted): (&Order, Option<&Wanted>),
+        room: Option<Room>,
+        stdin: Option<Vec<u8>>,
+    ) -> Result<ExecutionResult, ToolError> {
+        let kernel = self.kernel;
+        let run = async |cancelled| {
+            let connection = self.connection(stdin, cancelled);
+            let result = execute(&kernel.rules, order, async |order: &Order| {
+                let mut result = match wanted {
+                    Some(wanted) => self.run_in_sandbox(order, wanted, connection).await?,
+                    None => {
+                        let running = async |connection| run(kernel, order, connection).await;
+                        self.bridged(order, connection, running).await?
+                    }
+                };
+                self.overtime.told(&mut result);
+                Ok::<_, backend::Error>(result)
+            });
+            Ok(result.await?)
+        };
+        let mut result = within(room, self.cancelled.clone(), run).await?;
+        self.recording.notes().reached(result.meta.egress.as_ref());
+        result
+            .meta
+            .warnings
+            .extend(self.words_about_time(result.duration));
+        Ok(result)
+    }
+
+    /// Returns the settings of commands on this machine itself.
+    pub(crate) fn host(&self) -> Result<&HostSettings, ToolError> {
+        self.kernel.host.as_ref().ok_or_else(|| {
+            ToolError::new(
+                ErrorKind::PermissionDenied,
+                "commands on the host are switched off",
+                "use the sandboxed tools, or have `hostExecution.enabled` set",
+            )
+        })
+    }
+
+    /// Returns the runner of commands of the tool `shell`.
+    pub(crate) fn runner(&self) -> &Runner {
+        &self.kernel.shell
+    }
+
+    /// Returns the working directory of a command on the host.
+    pub(crate) fn directory(&self, host: &HostSettings) -> PathBuf {
+        let workspace = self.workspace.as_ref().map(|root| root.real().to_path_buf());
+        workspace.unwrap_or_else(|| host.directory.clone())
+    }
+
+    /// Notifies the user. A failure to do so is ignored: it is no reason to withhold an answer.
+    pub(crate) async fn notify(&self, text: &str) {
+        if let Some(notices) = &self.notices {
+            // Dropped if the caller does not read notices.
+            let _ = notices.try_send(text.to_owned());
+        }
+        if let Some(Approvals { service, chat }) = &self.kernel.approvals {
+            let _ = service.notify(chat, text).await;
+        }
+    }
+
+    /// Runs a command with a runner, or with its fallback if the container engine is unavailable.
+    pub(crate) async fn command(
+        &self,
+        runner: &Runner,
+        request: Request,
+        words: (String, Vec<String>),
+        working_directory: Option<&str>,
+    ) -> Result<ShellOutput, ToolError> {
+        let Some(other) = runner.fallback() else {
+            return self.command_by(runner, request, words, working_directory).await;
+        };
+        let ran = self.command_by(runner, request.clone(), words.clone(), working_directory);
+        match ran.await {
+            Err(error) if error.kind == ErrorKind::RuntimeUnavailable => {
+                let ran = self.command_by(other, request, words, working_directory);
+                let mut output = ran.await?;
+                output
+                    .warnings
+                    .push(sandbox::instead(&error.message, other.as_str()));
+                Ok(output)
+            }
+            ran => ran,
+        }
+    }
+
+    async fn command_by(
+        &self,
+        runner: &Runner,
+        mut request: Request,
+        (command, args): (String, Vec<String>),
+        working_directory: Option<&str>,
+    ) -> Result<ShellOutput, ToolError> {
+        if let Some(text) = working_directory {
+            let below = shell::working_directory(text).ok_or_else(|| {
+                ToolError::new(
+                    ErrorKind::InvalidArguments,
+                    format!(
+                        "`/working_dir`: `{}` leads out of the workspace",
+                        text.escape_debug()
+                    ),
+                    "write a path relative to the workspace, without `..`",
+                )
+            })?;
+            request.working_directory = Some(below);
+        }
+        check_words(&command, &args)?;
+        request.limits.max_output = self.kernel.limits.max_output;
+        runner.equip(&mut request);
+        let is_line = command.contains(char::is_whitespace);
+        let mut request = shell::request(request, command, args);
+        let fence = runner.fence(self.kernel.code.fence);
+        if fence == Fence::Host {
+            self.recording.begun()?;
+            // A command on the host uses the host's network.
+            request.network = Network::None;
+        }
+        // Only time and output of a command on the host are limited.
+        let room = self.room(&request).filter(|_| fence != Fence::Host);
+        let run = async |cancelled| {
+            let connection = self.connection(None, cancelled);
+            Ok(match runner {
+                Runner::Container(Contained {
+                    containers, flavor, ..
+                }) => {
+                    let ran = containers.run(*flavor, (&request, fence), None, connection).await;
+                    ran.map_err(backend::Error::from)?
+                }
+                Runner::Fenced | Runner::Host(_) => {
+                    self.kernel.backend.run(&request, fence, None, connection).await?
+                }
+            })
+        };
+        let ran = within(room, self.cancelled.clone(), run).await;
+        let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
+        self.overtime.told(&mut result);
+        self.recording.notes().reached(result.meta.egress.as_ref());
+        result
+            .meta
+            .warnings
+            .extend(self.words_about_time(result.duration));
+        Ok(ShellOutput::of(result, runner))
+    }
+
+    /// Returns the directory of ours that a run can fill: the workspace, or the mount of files supplied with
+    /// the call.
+    fn room(&self, request: &Request) -> Option<Room> {
+        let supplied = request.mounts.first().map(|mount| &mount.host);
+        self.private_room(request).or_else(|| {
+            Some(Room {
+                directory: supplied?.clone(),
+                limit: request.limits.disk,
+            })
+        })
+    }
+
+    /// Returns the workspace, unless the user has chosen it.
+    pub(super) fn private_room(&self, request: &Request) -> Option<Room> {
+        let private = |_: &&PathBuf| self.kernel.workspaces.is_measured();
+        let directory = request.workspace.as_ref().filter(private)?.clone();
+        let limit = request.limits.disk;
+        Some(Room { directory, limit })
+    }
+
+    /// Connects a run to the caller of this invocation.
+    fn connection(&self, stdin: Option<Vec<u8>>, cancelled: Option<watch::Receiver<bool>>) -> Connection {
+        let stdin = stdin.map(|bytes| {
+            let (sender, receiver) = mpsc::channel(1);
+            // The channel has capacity for one; dropping the sender ends the input.
+            let _ = sender.try_send(bytes);
+            receiver
+        });
+        Connection {
+            stdin,
+            output: self.output.clone(),
+            cancelled,
+            bridge: None,
+        }
+    }
+}
+
+/// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.
+fn discarded(order: &Order, result: &ExecutionResult) -> Option<String> {
+    let ended = order.output_directory.is_none() && order.request.session.is_none();
+    let first = result.meta.output_files.first().filter(|_| ended)?;
+    let advice = match order.request.workspace {
+        Some(_) => "write files to /workspace",
+        None => "there is no workspace; print what matters",
+    };
+    Some(format!(
+        "/output/{} was discarded with the run: {advice}",
+        first.path
+    ))
+}
+
+/// Adds a hint to the error for a missing program whose name looks like a shell command line.
+fn not_a_line(error: ToolError) -> ToolError {
+    const HINT: &str = "name the program alone in `command`, and each argument in `args`; for a shell's line use \
+                        `run_code` with bash";
+    match error.kind {
+        ErrorKind::NotFound => ToolError::new(error.kind, error.message, HINT),
+        _ => error,
+    }
+}
+
+/// Rejects NUL in arguments: it ends an argument in the kernel.
+fn check_words(command: &str, args: &[String]) -> Result<(), ToolError> {
+    let wrong = if command.contains('\0') {
+        "/command".to_owned()
+    } else if let Some(index) = args.iter().position(|arg| arg.contains('\0')) {
+        format!("/args/{index}")
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::new(
+        ErrorKind::InvalidArguments,
+        format!("`{wrong}` holds NUL, which no argument of a program can"),
+        "write it to a file, and have the program read that",
+    ))
+}
+
+/// Maximum number of files supplied with code.
+const MAX_FILES: usize = 100;
+
+fn broken() -> ToolError {
+    ToolError::new(
+        ErrorKind::Internal,
+        "the work on the file broke off",
+        "report this as a defect",
+    )
+}
+
+const fn extension(language: Language) -> &'static str {
+    match language {
+        Language::Python => "py",
+        Language::Bash => "sh",
+        Language::Javascript => "js",
+        Language::Command => "command",
+    }
+}
+
+/// Runs an order on its backend.
+pub(super) async fn run(
+    kernel: &Parts,
+    order: &Order,
+    connection: Connection,
+) -> Result<ExecutionResult, backend::Error> {
+    let (request, fence) = (&order.request, order.fence);
+    let backend = match (order.runtime, &kernel.containers, &kernel.pyodide) {
+        (RuntimeKind::Local, ..) => &kernel.backend,
+        (RuntimeKind::Pyodide, _, Some(pyodide)) => pyodide,
+        (runtime, Some(containers), _) if let Some(flavor) = Flavor::of(runtime) => {
+            return containers
+                .run_in(
+                    flavor,
+                    (request, fence),
+                    order.output_directory.clone(),
+                    connection,
+                )
+                .await;
+        }
+        (runtime, ..) => {
+            return Err(backend::Error {
+                reason: backend::Reason::Unavailable,
+                message: format!("the runtime `{runtime}` is not available here"),
+                hint: "use the local runtime".to_owned(),
+            });
+        }
+    };
+    backend.run(request, fence, None, connection).await
+}

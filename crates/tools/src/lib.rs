@@ -1,0 +1,24 @@
+//! Everything that an agent may do, behind one door that checks, asks and records.
+//!
+//! The crate knows no protocol, flag or configuration file.
+//!
+//! - [`kernel`]: dispatch of tool calls.
+//! - [`shell`]: execution of shell commands; [`host`]: commands outside of the fence.
+//! - [`files`]: the workspace that file tools and code share; [`workspaces`]: one for each conversation.
+//! - [`approval`]: approval requests to people; [`assessor`]: risk scores from a model.
+//! - [`skills`]: functions of the host that programs call.
+//! - [`audit`]: the audit log.
+#![forbid(unsafe_code)]
+
+pub mod approval;
+pub mod assessor;
+pub mod audit;
+pub mod files;
+pub mod host;
+pub mod kernel;
+pub mod shell;
+pub mod skills;
+pub mod workspaces;
+
+mod told;
+mod tools;
