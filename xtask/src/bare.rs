@@ -89,7 +89,6 @@ pub(crate) fn bare(root: &Path, confirmed: bool) -> Result<()> {
 fn directories(root: &Path) -> Result<Vec<PathBuf>> {
     let all = [
         root.join("target"),
-        root.join("fuzz/target"),
         ledger::state_home()?.join("ringfence"),
         ledger::cache_home()?.join("ringfence"),
     ];

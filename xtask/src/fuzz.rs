@@ -4,23 +4,31 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::process::cargo;
+use crate::process::{built, cargo};
 
 /// Long enough to catch a careless parser, short enough for every push.
-pub(crate) const SECONDS_IN_CI: u64 = 5;
+const SECONDS_IN_CI: u64 = 5;
 
-/// Returns the target directory of the fuzz crate, which is outside the workspace.
-pub(crate) fn target_directory(root: &Path) -> String {
-    root.join("target/fuzz").to_string_lossy().into_owned()
+/// Seconds for each target where none are named.
+pub(crate) const SECONDS: u64 = 20;
+
+/// Runs every target briefly in the dev build, which is there already.
+pub(crate) fn brief(root: &Path) -> Result<()> {
+    built(root, "ringfence-fuzz", &["--seconds", &SECONDS_IN_CI.to_string()])?.run()
 }
 
-/// Runs every target for `seconds`.
+/// Runs every target for `seconds` in an optimized build.
 pub(crate) fn run(root: &Path, seconds: u64) -> Result<()> {
     let seconds = seconds.to_string();
-    cargo(
-        &root.join("fuzz"),
-        &["run", "--release", "--quiet", "--", "--seconds", &seconds],
-    )
-    .env("CARGO_TARGET_DIR", &target_directory(root))
-    .run()
+    let arguments = [
+        "run",
+        "--profile",
+        "fuzz",
+        "--package",
+        "ringfence-fuzz",
+        "--",
+        "--seconds",
+        &seconds,
+    ];
+    cargo(root, &arguments).run()
 }

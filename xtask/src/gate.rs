@@ -53,7 +53,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "fuzz",
-        run: brief_fuzz,
+        run: fuzz::brief,
     },
 ];
 
@@ -86,8 +86,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 fn format(root: &Path) -> Result<()> {
-    cargo(root, &["fmt", "--all", "--check"]).run()?;
-    cargo(&root.join("fuzz"), &["fmt", "--check"]).run()
+    cargo(root, &["fmt", "--all", "--check"]).run()
 }
 
 fn clippy(root: &Path) -> Result<()> {
@@ -103,13 +102,6 @@ fn clippy(root: &Path) -> Result<()> {
             "warnings",
         ],
     )
-    .run()?;
-    let target = fuzz::target_directory(root);
-    cargo(
-        &root.join("fuzz"),
-        &["clippy", "--locked", "--all-targets", "--", "-D", "warnings"],
-    )
-    .env("CARGO_TARGET_DIR", &target)
     .run()
 }
 
@@ -131,8 +123,4 @@ fn documentation_tests(root: &Path) -> Result<()> {
 /// no network once it is set up.
 fn deny(root: &Path) -> Result<()> {
     cargo(root, &["deny", "check", "licenses", "bans", "sources"]).run()
-}
-
-fn brief_fuzz(root: &Path) -> Result<()> {
-    fuzz::run(root, fuzz::SECONDS_IN_CI)
 }

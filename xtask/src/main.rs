@@ -53,7 +53,7 @@ fn dispatch() -> Result<()> {
         ("bare", Some("--yes")) => bare::bare(&root, true),
         ("tidy", None) => tidy::tidy(&root),
         ("docs", None) => docs::write(&root),
-        ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS_IN_CI),
+        ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("vm", None) => vm::run(&root),
         ("metrics", None) => metrics::print(&root),

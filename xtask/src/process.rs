@@ -36,6 +36,19 @@ pub(crate) fn cargo(directory: &Path, arguments: &[&str]) -> Program {
     program(directory, "cargo", arguments)
 }
 
+/// Builds everything that is linked for development, tests included. One command for all: another selection of
+/// packages would compile most dependencies once more, with other features.
+pub(crate) fn build(root: &Path) -> Result<()> {
+    cargo(root, &["build", "--locked", "--workspace", "--all-targets"]).run()
+}
+
+/// Prepares a program of the workspace in its dev build.
+pub(crate) fn built(root: &Path, name: &str, arguments: &[&str]) -> Result<Program> {
+    build(root)?;
+    let path = root.join("target/debug").join(name);
+    Ok(program(root, &path.to_string_lossy(), arguments))
+}
+
 impl Program {
     /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::answers;
 use super::ledger::{self, Made};
-use crate::process::cargo;
+use crate::process::built;
 use crate::report;
 
 /// The configuration's default name.
@@ -20,26 +20,14 @@ pub(super) fn setup(root: &Path) -> Result<()> {
             continue;
         }
         report::line(&format!("{IMAGE} in {engine}: making it"));
-        let arguments = [
-            "run",
-            "--quiet",
-            "--package",
-            "ringfence",
-            "--",
-            "setup",
-            "image",
-            "--from",
-            "host",
-            "--engine",
-            engine,
-        ];
+        let arguments = ["setup", "image", "--from", "host", "--engine", engine];
         ledger::record(Made::Image {
             engine: engine.to_owned(),
             name: IMAGE.to_owned(),
         })?;
         // Keeps the test set-up out of the user's own state.
         let state = root.join("target/setup-state");
-        cargo(root, &arguments)
+        built(root, "ringfence", &arguments)?
             .env("XDG_STATE_HOME", &state.to_string_lossy())
             .run()?;
     }

@@ -13,11 +13,12 @@ mod pyodide;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use self::ledger::Made;
-use crate::process::{cargo, program};
+use crate::process::{build, cargo, program};
 use crate::report;
 
 /// A Debian package, with the program and arguments that succeed if it is installed.
@@ -73,16 +74,31 @@ const VENV: &str = "target/test-venv";
 /// Installs all prerequisites of the tests.
 pub(crate) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("target"))?;
-    // Building tools keeps the processor busy, installing packages the disk and the network.
+    // Compiling keeps the processor busy, installing packages the disk and the network.
     std::thread::scope(|scope| {
-        let tools = scope.spawn(|| tools(root).context("install cargo's tools"));
-        let services = services(root);
-        let tools = tools.join();
+        let compiled = scope.spawn(|| {
+            timed("cargo's tools", || tools(root).context("install cargo's tools"))?;
+            timed("Ringfence itself", || build(root))
+        });
+        let services = timed("packages and services", || services(root));
+        let compiled = compiled.join();
         services?;
-        tools.unwrap_or_else(|_| bail!("installing cargo's tools panicked"))
+        compiled.unwrap_or_else(|_| bail!("the compiling thread panicked"))
     })?;
-    pyodide::setup(root).context("install Deno and Pyodide")?;
-    image::setup(root).context("make the image of sandboxes")
+    timed("Deno and Pyodide", || {
+        pyodide::setup(root).context("install Deno and Pyodide")
+    })?;
+    timed("the image of sandboxes", || {
+        image::setup(root).context("make the image of sandboxes")
+    })
+}
+
+/// Runs a part of the set-up and prints its time.
+fn timed(name: &str, part: impl FnOnce() -> Result<()>) -> Result<()> {
+    let started = Instant::now();
+    part()?;
+    report::summary("set up", name, started.elapsed());
+    Ok(())
 }
 
 /// Installs packages and environments, and starts the container engines: everything that is not compiled
