@@ -88,10 +88,6 @@ fn what_cannot_be_is_refused_and_not_ignored() {
         "a session is a Python interpreter",
     );
     refused(&["-l", "bash", "-c", "1", "--skills", "d"], "called from Python");
-    refused(
-        &["-r", "e2b", "-c", "1", "--skills", "d"],
-        "not available in the runtime e2b",
-    );
     let nowhere = ["-c", "1", "--network", "none", "--allow-host", "a"];
     refused(&nowhere, "no effect with --network none");
 }

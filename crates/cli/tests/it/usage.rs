@@ -24,6 +24,19 @@ fn wrong_usage_ends_with_two() {
 }
 
 #[test]
+fn only_regular_files_are_accepted() {
+    let dir = Dir::new();
+    dir.write("work/file", b"x = 1\n");
+    std::fs::create_dir(dir.path("work/sub")).unwrap();
+    assert!(dir.run(["accept", "file"]).ok().starts_with("accepted "));
+    for (name, found) in [("sub", "found something else"), ("none", "found none")] {
+        let output = dir.run(["accept", name]);
+        assert_eq!(output.status, 2, "{name}: {output:?}");
+        assert!(output.stderr.contains(found), "{name}: {output:?}");
+    }
+}
+
+#[test]
 fn bad_programs_are_refused_and_leave_nothing_behind() {
     let dir = Dir::new();
     dir.write("work/latin1.py", b"print('\xe9')");
@@ -120,7 +133,7 @@ fn stored_runs_are_listed_and_shown() {
 }
 
 #[test]
-fn a_reader_that_stops_reading_is_no_error() {
+fn a_reader_that_stops_reading_ends_it_like_sigpipe() {
     let dir = Dir::new();
     let mut command = dir.command(["config", "schema"]);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -131,5 +144,5 @@ fn a_reader_that_stops_reading_is_no_error() {
         .spawn()
         .unwrap();
     drop(command);
-    assert!(child.wait().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
 }
