@@ -199,7 +199,7 @@ class Bridge:
     def take_back(self, answer):
         """Tells the host that nobody waits for a call any more."""
         if self.pending.pop(answer.id, None) is not None and self.channel.closed is None:
-            line = self.channel.line("error", answer.id, {"kind": "cancelled", "error": "taken back"})
+            line = self.channel.line("error", answer.id, {"kind": "cancelled", "error": "cancelled"})
             with self.writing:
                 self.channel.write(line, self.take_in)
 

@@ -391,7 +391,7 @@ class Server:
         try:
             value = plain(outcome())
         except asyncio.CancelledError:
-            return self.say("error", id, {"kind": "cancelled", "error": "taken back"})
+            return self.say("error", id, {"kind": "cancelled", "error": "cancelled"})
         except BaseException as error:
             # Such as SystemExit of a library: it is the call that is over, not the process.
             journal(error)

@@ -4,8 +4,8 @@
 //! programs read implicitly count, too, and the paths that scripts among these name. For a line that runs
 //! code, all files count from which its programs could load more: see [`tree`].
 
-mod leads;
 mod look;
+mod references;
 mod tree;
 pub(super) mod words;
 

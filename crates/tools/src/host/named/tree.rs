@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
-use super::leads;
+use super::references;
 use crate::audit::Digest;
 use crate::host::{Place, pattern, project};
 
@@ -324,7 +324,7 @@ fn contents(files: &[(PathBuf, Metadata)], home: Option<&Path>) -> Vec<(Content,
                     let mut bytes = Vec::new();
                     let mut read = |(path, found): &(PathBuf, Metadata)| {
                         let content = digest(path, found, &mut bytes);
-                        (content, leads::of(path, &bytes, home))
+                        (content, references::of(path, &bytes, home))
                     };
                     files.iter().map(&mut read).collect::<Vec<_>>()
                 })
