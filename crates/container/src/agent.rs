@@ -106,7 +106,8 @@ pub enum Interpreter {
 pub async fn connect<R, W>(
     mut reader: R,
     mut writer: W,
-    (interpreter, mount_points): (Interpreter, Vec<String>),
+    interpreter: Interpreter,
+    mount_points: Vec<String>,
 ) -> Result<(Agent, Carrier<R, W>), Parted>
 where
     R: AsyncRead + Unpin,

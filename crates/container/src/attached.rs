@@ -80,7 +80,7 @@ impl AttachedMounts {
             match mount {
                 Some(mount) => attached.mounts.push((bind.host().to_path_buf(), mount)),
                 None if reports => {}
-                None => bind.check_surroundings(&spec.ledger)?,
+                None => bind.check_ancestors(&spec.ledger)?,
             }
         }
         spec.binds = spec.binds.moved(|host| attached.place(host));
@@ -165,7 +165,7 @@ fn try_attach(
         true => DirBuilder::new().mode(0o700).create(&target)?,
         false => drop(File::create_new(&target)?),
     }
-    AttachedMount::attach((bind.host(), bind.identity()), &target, guest).inspect_err(|_| {
+    AttachedMount::attach(bind.host(), bind.identity(), &target, guest).inspect_err(|_| {
         let _ = AttachedMount::remove(&target);
     })
 }
@@ -223,8 +223,8 @@ mod tests {
         let targets = [&alive, &dead].map(|owner| mounts.join(format!("{owner}{SEPARATOR}name.0")));
         let [first, second] = targets.each_ref().map(|target| {
             fs::create_dir(target).unwrap();
-            let checked = FileIdentity::of(&fs::metadata(&source).unwrap());
-            AttachedMount::attach((&source, checked), target, Some(65_534)).unwrap()
+            let checked = FileIdentity::at(&source).unwrap();
+            AttachedMount::attach(&source, checked, target, Some(65_534)).unwrap()
         });
         std::mem::forget(second);
         let shown = fs::metadata(targets[0].join("file")).unwrap();

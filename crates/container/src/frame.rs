@@ -1,10 +1,9 @@
 //! Builds the pool key of a request: requests with equal keys can share a pre-started container.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::filter::STANDARD_TCP;
-use ringfence_exec::trust::Fingerprint;
+use ringfence_jail::FileIdentity;
 use ringfence_policy::{self as policy, Access, Bytes, Mount, Request};
 
 use super::exchange::OUTPUT;
@@ -41,13 +40,13 @@ pub(super) struct Frame {
     pub(super) filter: Filter,
     pub(super) oci_runtime: OciRuntime,
     pub(super) scope: String,
-    /// Bind mounts: the workspace, if any, and further host paths. A container keeps the files that were there when
-    /// it was created.
+    /// Bind mounts: the workspace, if any, and further host paths, with the identities of their sources: a container
+    /// keeps the files that were there when it was created.
     pub(super) shown: Vec<Bind>,
-    /// Fingerprints of the bind mounts: a container keeps the files that were there when it was created.
-    fingerprints: Vec<Option<Fingerprint>>,
     pub(super) has_workspace: bool,
     pub(super) output: Output,
+    /// Identity of the conversation's directory for output files, if they stay there.
+    output_identity: Option<FileIdentity>,
 }
 
 impl Frame {
@@ -75,12 +74,7 @@ impl Frame {
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
             scope: request.scope.as_str().to_owned(),
-            fingerprints: shown
-                .iter()
-                .map(Bind::host)
-                .chain(kept)
-                .map(fingerprint)
-                .collect(),
+            output_identity: kept.and_then(FileIdentity::at),
             output: match (kept, output) {
                 (Some(kept), _) => Output::Kept(kept.to_path_buf()),
                 (None, output) => Output::Taken(
@@ -137,30 +131,11 @@ fn is_free(path: &Path, shown: &[Bind]) -> bool {
     mountable && !places.any(|place| place.starts_with(path) || path.starts_with(place))
 }
 
-pub(super) fn fingerprint(path: &Path) -> Option<Fingerprint> {
-    fs::metadata(path).ok().as_ref().map(Fingerprint::of)
-}
-
 #[cfg(test)]
 mod tests {
     use ringfence_exec::exposure::Hidden;
 
     use super::*;
-    use crate::testing::open_to_all;
-
-    #[test]
-    fn what_was_replaced_is_another() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("place");
-        fs::create_dir(&place).unwrap();
-        let first = fingerprint(&place);
-        assert_eq!(first, fingerprint(&place));
-        open_to_all(&place);
-        assert_eq!(first, fingerprint(&place));
-        fs::rename(&place, dir.path().join("old")).unwrap();
-        fs::create_dir(&place).unwrap();
-        assert_ne!(first, fingerprint(&place));
-    }
 
     #[test]
     fn files_are_seen_by_their_path_of_the_host_where_nothing_else_is() {

@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use ringfence_exec::local::{Chunk, Connection, Fence, taken_back, told};
 use ringfence_exec::output::Capture;
-use ringfence_exec::trust::Fingerprint;
 use ringfence_policy::{
     self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId, Trusted,
 };
@@ -28,7 +27,7 @@ use tokio::time::Instant;
 
 use super::agent::NotRun;
 use super::backend::Settings;
-use super::frame::{self, Making};
+use super::frame::Making;
 use super::keeper::too_slow;
 use super::manager::Manager;
 use super::places;
@@ -68,10 +67,9 @@ struct Key {
     workspace: Option<std::path::PathBuf>,
     mounts: Vec<Mount>,
     trusted: Trusted,
-    /// Bind mounts, of protected entries and trusted paths too.
+    /// Bind mounts, of protected entries and trusted paths too, with the identities of their sources: a container
+    /// keeps the files that were there when it was created.
     shown: Vec<Bind>,
-    /// Fingerprints of the bind mounts: a container keeps the files that were there when it was created.
-    fingerprints: Vec<Option<Fingerprint>>,
     /// Resource limits, without the timeout and the output limit, which are per call.
     limits: Limits,
 }
@@ -254,7 +252,6 @@ impl Key {
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
             trusted: request.trusted.clone(),
-            fingerprints: shown.iter().map(Bind::host).map(frame::fingerprint).collect(),
             shown,
             limits: Limits {
                 timeout: Limits::DEFAULT.timeout,

@@ -95,7 +95,7 @@ pub async fn start(manager: &Manager, mut order: Order, interpreter: Interpreter
     let spec = order.spec.clone();
     let (sandbox, attached) = manager.sandbox(order).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
-    let connected = agent::connect(reader, writer, (interpreter, spec.binds.mount_points())).await;
+    let connected = agent::connect(reader, writer, interpreter, spec.binds.mount_points()).await;
     let checked = connected.map_err(RunError::from).and_then(|connected| {
         check_mounts(&spec, &connected.0)?;
         Ok(connected)
@@ -124,7 +124,7 @@ fn check_mounts(spec: &Spec, agent: &Agent) -> Result<(), BindError> {
     match spec.reports_mounts() {
         true => {
             let found = &agent.ready().mount_points;
-            spec.binds.check(found, (Path::new(INSIDE), &spec.ledger))
+            spec.binds.check(found, Path::new(INSIDE), &spec.ledger)
         }
         // They were made by descriptor, or where no program may write.
         false => Ok(()),

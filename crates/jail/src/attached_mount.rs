@@ -2,6 +2,7 @@
 //! user (mount_setattr(2), `MOUNT_ATTR_IDMAP`).
 
 use std::ffi::CString;
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -29,19 +30,20 @@ impl AttachedMount {
     /// `ESTALE` if another file is at `source` now; `ELOOP` or `ENOTDIR` if a link is on the way. Others if the caller
     /// lacks CAP_SYS_ADMIN, or the file system cannot map ids.
     pub fn attach(
-        (source, checked): (&Path, FileIdentity),
+        source: &Path,
+        checked: FileIdentity,
         target: &Path,
         guest: Option<u32>,
     ) -> io::Result<Self> {
         let path = CString::new(source.as_os_str().as_bytes())?;
         let target = CString::new(target.as_os_str().as_bytes())?;
         let place = sys::open_without_links(sys::open_path(c"/")?.as_fd(), &path)?;
-        let found = std::fs::File::from(place.try_clone()?).metadata()?;
+        let found = File::from(place.try_clone()?).metadata()?;
         if FileIdentity::of(&found) != checked {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
         }
         let tree = sys::open_tree_of(place.as_fd())?;
-        let map = guest.map(|guest| id_map((found.uid(), found.gid()), guest));
+        let map = guest.map(|guest| id_map(&found, guest));
         let map = map.transpose()?;
         let attributes = sys::MountAttributes {
             set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
@@ -62,8 +64,8 @@ impl AttachedMount {
         let _ = sys::detach_mount(&path);
         // Never recursive: what is mounted there belongs to the user.
         match target.is_dir() {
-            true => std::fs::remove_dir(target),
-            false => std::fs::remove_file(target),
+            true => fs::remove_dir(target),
+            false => fs::remove_file(target),
         }
     }
 
@@ -79,9 +81,9 @@ impl Drop for AttachedMount {
     }
 }
 
-/// Returns a user namespace in which an owner and a guest have changed places.
-fn id_map((uid, gid): (u32, u32), guest: u32) -> io::Result<OwnedFd> {
-    template::user_namespace(&swapped(uid, guest), &swapped(gid, guest))
+/// Returns a user namespace in which the owner of a file and a guest have changed places.
+fn id_map(owner: &Metadata, guest: u32) -> io::Result<OwnedFd> {
+    template::user_namespace(&swapped(owner.uid(), guest), &swapped(owner.gid(), guest))
 }
 
 /// Returns an id map (user_namespaces(7)) that swaps two ids and leaves all others as they are.
@@ -105,7 +107,39 @@ fn swapped(owner: u32, guest: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn an_exchanged_source_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().canonicalize().unwrap().join(name);
+        let (source, target) = (path("source"), path("target"));
+        for directory in [&source, &target, &path("secret")] {
+            fs::create_dir(directory).unwrap();
+        }
+        let checked = FileIdentity::at(&source).unwrap();
+        let attach =
+            || AttachedMount::attach(&source, checked, &target, None).map_err(|error| error.raw_os_error());
+        fs::rename(&source, path("away")).unwrap();
+        fs::create_dir(&source).unwrap();
+        assert_eq!(attach().unwrap_err(), Some(libc::ESTALE));
+        fs::remove_dir(&source).unwrap();
+        symlink("secret", &source).unwrap();
+        assert_eq!(attach().unwrap_err(), Some(libc::ELOOP));
+        fs::remove_file(&source).unwrap();
+        fs::rename(path("away"), &source).unwrap();
+        // The same act with the file that was checked; only root may mount.
+        match attach() {
+            Ok(mount) => assert_eq!(
+                FileIdentity::at(&target).map(|found| found.inode),
+                Some(checked.inode),
+                "{mount:?}"
+            ),
+            Err(error) => assert_eq!(error, Some(libc::EPERM)),
+        }
+    }
 
     #[test]
     fn two_ids_change_places() {

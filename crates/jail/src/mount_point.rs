@@ -29,6 +29,11 @@ impl FileIdentity {
             born: born.map_or(0, |born| born.as_nanos() as u64),
         }
     }
+
+    /// Returns the identity of the file at a path, without following a link; `None` if it cannot be examined.
+    pub fn at(path: &Path) -> Option<Self> {
+        fs::symlink_metadata(path).ok().as_ref().map(Self::of)
+    }
 }
 
 /// The mount at a path, if there is one.
@@ -53,9 +58,7 @@ pub(crate) fn examine(paths: &[String]) -> Vec<MountPoint> {
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mounts = parse(&mounts);
     let examine = |path: &String| MountPoint {
-        file: fs::symlink_metadata(path)
-            .ok()
-            .map(|found| FileIdentity::of(&found)),
+        file: FileIdentity::at(Path::new(path)),
         // The kernel lists mount points by their paths without links.
         mounted: Path::new(path)
             .canonicalize()
@@ -86,8 +89,8 @@ fn parse(text: &[u8]) -> Vec<(PathBuf, Mounted)> {
     text.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
-/// Replaces octal escapes such as `\040`.
-fn unescape(mut text: &[u8]) -> Vec<u8> {
+/// Replaces the octal escapes of a file `mountinfo`, such as `\040`.
+pub(crate) fn unescape(mut text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     while let Some((&first, rest)) = text.split_first() {
         let digits = rest
@@ -113,6 +116,8 @@ fn unescape(mut text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -148,6 +153,10 @@ mod tests {
         assert_eq!(examine(&["/proc".to_owned()])[0].mounted, Mounted::Writable);
         let first = FileIdentity::of(&fs::metadata(path("real")).unwrap());
         fs::rename(path("real"), path("other")).unwrap();
-        assert_eq!(first, FileIdentity::of(&fs::metadata(path("other")).unwrap()));
+        assert_eq!(FileIdentity::at(&path("other")), Some(first));
+        fs::set_permissions(path("other"), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(FileIdentity::at(&path("other")), Some(first));
+        fs::create_dir(path("real")).unwrap();
+        assert_ne!(FileIdentity::at(&path("real")), Some(first));
     }
 }

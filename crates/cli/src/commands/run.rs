@@ -91,7 +91,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
     printed(printer)?;
-    complete_warnings(&mut result, (args, instead), context)?;
+    complete_warnings(&mut result, args, instead, context)?;
     let claims_limits = args.memory.is_some() || args.cpus.is_some();
     let delivered = plan.output_dir.is_some();
     report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
@@ -195,7 +195,8 @@ async fn attend(
 /// Adds what only the command line knows to the warnings of a result.
 fn complete_warnings(
     result: &mut ExecutionResult,
-    (args, instead): (&RunArgs, Option<String>),
+    args: &RunArgs,
+    instead: Option<String>,
     context: &Context,
 ) -> anyhow::Result<()> {
     if let Some(directory) = args.skills.as_deref() {

@@ -68,7 +68,7 @@ async fn perform(
             Ok(listed(&functions, options)?)
         }
         SkillsCommand::Describe { path, options } => {
-            described(gatekeeper.table().await, (path, options), context)
+            described(gatekeeper.table().await, path, options, context)
         }
         SkillsCommand::Call(args) => {
             let called = gatekeeper.call(call(args)?).await;
@@ -141,7 +141,8 @@ fn whole(function: &Function, policy: Policy) -> Value {
 
 fn described(
     table: &Table,
-    (path, options): (&str, &SkillsOptions),
+    path: &str,
+    options: &SkillsOptions,
     context: &Context,
 ) -> anyhow::Result<String> {
     let found = table

@@ -54,7 +54,7 @@ const SCRIPTS: &[&str] = &[
 /// There is no certain way to recognise code among the arguments, so this returns the program, the first word
 /// that is no option, the value of an option that names a project, and every file that a word names, unless the
 /// server itself may write it.
-pub(super) fn trusted((name, server): (&str, &Server), is_shared: &dyn Fn(&Path) -> bool) -> Trusted {
+pub(super) fn trusted(name: &str, server: &Server, is_shared: &dyn Fn(&Path) -> bool) -> Trusted {
     let mounts = server.mounts.iter().filter_map(|text| text.parse().ok());
     let resolved = |mut mount: Mount| {
         mount.host = trust::resolve(&mount.host).ok()?.path;
@@ -251,7 +251,7 @@ mod tests {
             let root = self.path("").display().to_string();
             let server: Server = toml::from_str(&text.replace("ROOT/", &root)).unwrap();
             let mut found = Trusted::none();
-            found.extend(&trusted(("x", &server), &|_| false));
+            found.extend(&trusted("x", &server, &|_| false));
             let imports = found.imports.into_iter().map(|imports| imports.directory);
             let expected = expected.map(|names| names.iter().map(|name| self.path(name)).collect::<Vec<_>>());
             assert_eq!(

@@ -43,7 +43,7 @@ pub(super) fn trusted(name: &str, server: &Server, trees: &[&Path], context: &Co
                 is_broad(directory, &context.environment)
                     && !trees.iter().any(|tree| trust::holds(tree, directory))
             };
-            fenced::trusted((name, server), &is_shared)
+            fenced::trusted(name, server, &is_shared)
         }
     }
 }

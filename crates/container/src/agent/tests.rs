@@ -63,7 +63,7 @@ impl Container {
             .unwrap();
         ours.set_nonblocking(true).unwrap();
         let (reader, writer) = UnixStream::from_std(ours).unwrap().into_split();
-        let (agent, carrier) = connect(reader, writer, (Interpreter::Warm, Vec::new()))
+        let (agent, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
             .await
             .unwrap();
         let mut carriers = JoinSet::new();
@@ -474,10 +474,8 @@ impl Impostor {
             stream.write_all(&bytes).await.unwrap();
             hello.secret
         };
-        let (connected, secret) = tokio::join!(
-            connect(reader, writer, (Interpreter::Warm, Vec::new())),
-            answering
-        );
+        let (connected, secret) =
+            tokio::join!(connect(reader, writer, Interpreter::Warm, Vec::new()), answering);
         let mut carriers = JoinSet::new();
         let agent = connected.map(|(agent, carrier)| {
             carriers.spawn(carrier.carry());

@@ -208,8 +208,7 @@ impl Maker<'_> {
     fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
         let settings = &self.containers.settings;
         let own = own.map(|own| own.path().join("workspace"));
-        let asked = (self.key.workspace.as_deref(), self.key.mounts.as_slice());
-        let mut binds = places::shown(asked, &self.key.trusted, settings)?;
+        let mut binds = self.key.shown.clone();
         if let (None, Some(own)) = (&self.key.workspace, own) {
             let place = Path::new(WORKSPACE);
             binds.push(Bind::ours(&own, place, Access::ReadWrite, &settings.hidden)?);

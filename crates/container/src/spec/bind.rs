@@ -210,7 +210,7 @@ impl Bind {
     ///
     /// # Errors
     /// If programs may write in a directory around it, or the ledger cannot be read.
-    pub(crate) fn check_surroundings(&self, ledger: &Ledger) -> Result<(), BindError> {
+    pub(crate) fn check_ancestors(&self, ledger: &Ledger) -> Result<(), BindError> {
         let path = || self.host.clone();
         match ledger.around(&self.host) {
             Ok(None) => Ok(()),
@@ -231,7 +231,7 @@ impl Bind {
     /// Compares a container's mount point with this bind.
     fn check(&self, point: MountPoint) -> Result<(), BindError> {
         let found = match (point.file, point.mounted) {
-            (None, _) => "what cannot be examined",
+            (None, _) => "an inaccessible path",
             (Some(file), _) if file != self.identity => "another file or directory",
             (Some(_), Mounted::Nothing) => "no mount",
             (Some(_), Mounted::Writable) if self.access == Access::ReadOnly => "a writable mount",
@@ -297,7 +297,8 @@ impl Binds {
     pub(crate) fn check(
         &self,
         points: &[MountPoint],
-        (control, ledger): (&Path, &Ledger),
+        control: &Path,
+        ledger: &Ledger,
     ) -> Result<(), BindError> {
         let found = |number: usize| {
             points.get(number).copied().unwrap_or(MountPoint {
@@ -313,7 +314,7 @@ impl Binds {
             .enumerate()
             .try_for_each(|(number, bind)| match shows_files {
                 true => bind.check(found(number)),
-                false if bind.is_users => bind.check_surroundings(ledger),
+                false if bind.is_users => bind.check_ancestors(ledger),
                 false => Ok(()),
             })
     }
@@ -426,7 +427,7 @@ mod tests {
         }
         let (ledger, control) = (Ledger::at(&path("state")), Path::new("/agent"));
         ledger.add(&[&path("tree")]).unwrap();
-        let file = |name: &str| Some(FileIdentity::of(&fs::metadata(path(name)).unwrap()));
+        let file = |name: &str| FileIdentity::at(&path(name));
         let point = |file, mounted| MountPoint { file, mounted };
         let agent = point(file("agent"), Mounted::ReadOnly);
         let check = |name: &str, points: &[MountPoint]| {
@@ -434,7 +435,7 @@ mod tests {
             let ours = bind(&path("agent"), "/agent", Access::ReadOnly).unwrap();
             let binds = Binds::new(vec![users, ours]).unwrap();
             binds
-                .check(points, (control, &ledger))
+                .check(points, control, &ledger)
                 .map_err(|error| match error {
                     BindError::Exchanged { found, .. } => found,
                     BindError::Unchecked { .. } => "unchecked",
@@ -450,7 +451,7 @@ mod tests {
         );
         assert_eq!(found(same, Mounted::Nothing), Err("no mount"));
         assert_eq!(found(same, Mounted::Writable), Err("a writable mount"));
-        assert_eq!(found(None, Mounted::ReadOnly), Err("what cannot be examined"));
+        assert_eq!(found(None, Mounted::ReadOnly), Err("an inaccessible path"));
         // An engine that shows files of its own, and one that says nothing.
         let other = point(file("state"), Mounted::ReadOnly);
         for points in [&[other, other][..], &[]] {

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ringfence_jail::FileIdentity;
 use ringfence_policy::Access;
 
 use super::layout::Extra;
 use super::workspace::Closed;
-use crate::trust::Fingerprint;
 
-/// Fingerprints of the trees that guests may write, and of the paths in them that mounts protect.
+/// Identities of the trees that guests may write, and of the paths in them that mounts protect.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct View(BTreeMap<PathBuf, Option<Fingerprint>>);
+pub(super) struct View(BTreeMap<PathBuf, Option<FileIdentity>>);
 
 impl View {
     pub(super) fn of(extra: &Extra) -> Self {
@@ -20,7 +20,7 @@ impl View {
         let entries = top.protected.iter().chain(&top.pinned).chain(open).cloned();
         let trees = extra.trees.iter().map(|tree| tree.host.clone());
         let all = entries.chain(trees).chain(kept(extra, None));
-        Self(all.map(|path| (path.clone(), Fingerprint::at(&path))).collect())
+        Self(all.map(|path| (path.clone(), FileIdentity::at(&path))).collect())
     }
 
     /// Returns a path to be protected `now` that is not protected in this view, which `began` with these paths.
@@ -56,7 +56,7 @@ impl View {
     /// Returns `true` if a path of this view is the same file still.
     fn has(&self, path: &Path) -> bool {
         let began = self.0.get(path).copied().flatten();
-        began.is_some() && began == Fingerprint::at(path)
+        began.is_some() && began == FileIdentity::at(path)
     }
 }
 

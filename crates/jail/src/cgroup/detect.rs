@@ -1,6 +1,7 @@
 //! Detects where this process can create groups, by reading `/proc` and trying.
 
 use super::{ENGINE, Error, Hierarchy, PROBE, Places, Version, read, write};
+use crate::mount_point::unescape;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +77,8 @@ impl Mount {
     fn parse(line: &str) -> Option<Self> {
         let (place, kind) = line.split_once(" - ")?;
         let mut place = place.split(' ').skip(3);
-        let (root, point) = (unescape(place.next()?), unescape(place.next()?));
+        let mut text = || String::from_utf8(unescape(place.next()?.as_bytes())).ok();
+        let (root, point) = (text()?, text()?);
         let mut kind = kind.split(' ');
         let version = match kind.next()? {
             "cgroup" => Version::V1,
@@ -101,15 +103,6 @@ impl Mount {
         let folder = self.point.join(inner);
         (plain && folder.is_dir()).then_some(folder)
     }
-}
-
-/// The kernel writes blanks and backslashes in octal.
-fn unescape(text: &str) -> String {
-    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
-        .iter()
-        .fold(text.to_owned(), |text, (escaped, plain)| {
-            text.replace(escaped, plain)
-        })
 }
 
 fn version1(

@@ -43,7 +43,7 @@ impl Agented {
         let attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
         let (reader, writer) = attached.into_bytes();
-        let (agent, carrier) = connect(reader, writer, (Interpreter::Warm, Vec::new()))
+        let (agent, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
             .await
             .unwrap();
         let mut carriers = JoinSet::new();

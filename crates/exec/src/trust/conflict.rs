@@ -1,0 +1,170 @@
+//! The reasons why a guest is not given write access to a tree.
+
+use std::path::{Path, PathBuf};
+
+/// The reason why a guest cannot be given write access to a tree.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// The tree is trusted itself, or lies within a trusted path.
+    #[error(
+        "refusing to let the program write in {}: Ringfence itself relies on what lies in {}",
+        tree.display(), trusted.display()
+    )]
+    Around {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Trusted path.
+        trusted: PathBuf,
+    },
+    /// A trusted file has another hard link, perhaps one that the guest may write to.
+    #[error(
+        "refusing to let the program write in {}: {} must stay as it is, and has several hard links",
+        tree.display(), trusted.display()
+    )]
+    Linked {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Trusted path.
+        trusted: PathBuf,
+    },
+    /// A protected entry leads to the tree itself, or to a directory around it.
+    #[error(
+        "refusing to let the program write in {}: {} leads to {}, where programs of the host act on what they find",
+        tree.display(), entry.display(), target.display()
+    )]
+    Leads {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Protected link, or settings of git.
+        entry: PathBuf,
+        /// Path it leads to.
+        target: PathBuf,
+    },
+    /// Protected entries lead to more paths than can be kept.
+    #[error(
+        "refusing to let the program write in {}: {} leads to more paths than can be kept from the program",
+        tree.display(), entry.display()
+    )]
+    Many {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Protected link, or settings of git.
+        entry: PathBuf,
+    },
+    /// The tree is, or lies in, a directory that a server in a fence imports code from.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` imports code from {}",
+        tree.display(), directory.display()
+    )]
+    Imported {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// Directory with code of the server.
+        directory: PathBuf,
+    },
+    /// The tree lies in the code of a server that runs on the host, or around it.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` runs on the host, and its command or environment leads to {}",
+        tree.display(), path.display()
+    )]
+    Server {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// File or directory of the server.
+        path: PathBuf,
+    },
+    /// Code of a server that runs on the host may lead to the tree.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` runs on the host, and {} has more entries than can be searched for what its code leads to, or hides some",
+        tree.display(), path.display()
+    )]
+    ServerUnsearched {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// Directory or file of the server.
+        path: PathBuf,
+    },
+    /// The tree holds, or may hold, a hard link of a server's file.
+    #[error(
+        "refusing to let the program write in {}: the MCP server `{server}` runs {} on the host, {}",
+        tree.display(), path.display(), also(other.as_deref())
+    )]
+    ServerLinked {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Name of the server.
+        server: String,
+        /// File of the server.
+        path: PathBuf,
+        /// Its other name in the tree, if it was found.
+        other: Option<PathBuf>,
+    },
+    /// Without namespaces there are no mounts to protect it.
+    #[error(
+        "refusing to let the program write in {}: Ringfence or programs of the host act on {}, and without namespaces cannot keep it from the program",
+        tree.display(), trusted.display()
+    )]
+    Unkept {
+        /// Requested tree.
+        tree: PathBuf,
+        /// Trusted path.
+        trusted: PathBuf,
+    },
+    /// The PATH leads to an interpreter that a guest may have put there.
+    #[error(
+        "refusing to use {}: only the PATH leads to it, and it lies in {}, where programs may write",
+        program.display(), tree.display()
+    )]
+    Found {
+        /// Interpreter.
+        program: PathBuf,
+        /// Directory that programs may write.
+        tree: PathBuf,
+    },
+}
+
+impl Conflict {
+    /// Returns advice for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Around { .. } => {
+                "name a directory that holds the program's own files alone, or move what Ringfence relies on out of it"
+            }
+            Self::Server { .. } => {
+                "move the server out of that directory, run it in a fence (`fence = \"fenced\"`) or, if the path is data alone, list it in the server's `data`"
+            }
+            Self::Imported { .. } => {
+                "move the server's code to a directory of its own, or name a directory for the program that holds none"
+            }
+            Self::ServerUnsearched { .. } => {
+                "run the server in a fence (`fence = \"fenced\"`) or, if no code of it lies there, list that path in the server's `data`"
+            }
+            Self::Linked { .. } | Self::ServerLinked { .. } => {
+                "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)"
+            }
+            Self::Leads { .. } | Self::Many { .. } => {
+                "remove that entry if a program made it; else let it lead to a directory or file of its own"
+            }
+            Self::Unkept { .. } => {
+                "move it out of that directory, or run where namespaces can be made (`ringfence doctor`)"
+            }
+            Self::Found { .. } => {
+                "if you trust it, name it: `--python PATH` or `sandbox.python`; else take that directory off the PATH"
+            }
+        }
+    }
+}
+
+/// Describes the other hard link of a server's file.
+fn also(other: Option<&Path>) -> String {
+    match other {
+        Some(other) => format!("and {} is a hard link to it", other.display()),
+        None => "and that directory cannot be searched for hard links to it: it has too many entries, or hides some".to_owned(),
+    }
+}
