@@ -5,19 +5,21 @@ use std::path::{Component, Path};
 use std::str::FromStr;
 
 use ringfence_exec::bridge::{Lines, Message};
-use ringfence_exec::fetch::Url;
 use ringfence_exec::output::{self, Capture};
-use ringfence_exec::{imports, redact::Redactor};
+use ringfence_imports as imports;
 use ringfence_jail::agent::files::{Record, copy_content};
 use ringfence_jail::agent::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
+use ringfence_network::fetch::Url;
+use ringfence_network::redact::Redactor;
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
+
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
 };
+use ringfence_records::approval;
 use ringfence_server::{gateway, mcp};
-use ringfence_tools::approval;
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 

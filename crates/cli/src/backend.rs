@@ -21,14 +21,14 @@ pub(crate) struct Nearby {
     /// Settings of the local fence.
     pub(crate) settings: Settings,
     /// The prestarted launcher of the first local fence, if any.
-    pub(crate) spare: Spare,
+    pub(crate) spare: PreforkedLauncher,
 }
 
 /// A prestarted launcher, until it is used.
 #[derive(Debug, Default)]
-pub(crate) struct Spare(Mutex<Option<Launcher>>);
+pub(crate) struct PreforkedLauncher(Mutex<Option<Launcher>>);
 
-impl Spare {
+impl PreforkedLauncher {
     fn take(&self) -> Option<Launcher> {
         self.lock().take()
     }
@@ -45,7 +45,7 @@ impl Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for PreforkedLauncher {
     fn drop(&mut self) {
         if let Some(launcher) = self.take() {
             let _ = launcher.close();
@@ -53,7 +53,7 @@ impl Drop for Spare {
     }
 }
 
-impl From<Option<Launcher>> for Spare {
+impl From<Option<Launcher>> for PreforkedLauncher {
     fn from(launcher: Option<Launcher>) -> Self {
         Self(Mutex::new(launcher))
     }
@@ -148,7 +148,7 @@ impl InContainers for NearbyContainers {
                 run.output_directory.clone_from(&output_directory);
                 run.container = Some(InContainer {
                     engine: flavor,
-                    settings: self.own.settings().mark(),
+                    settings: self.own.settings().fingerprint(),
                     kept: None,
                 });
             });
@@ -172,7 +172,7 @@ impl InContainers for NearbyContainers {
             let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
                 run.container = Some(InContainer {
                     engine: wanted.engine,
-                    settings: self.own.settings().mark(),
+                    settings: self.own.settings().fingerprint(),
                     kept: Some(wanted.clone()),
                 });
             });
@@ -205,7 +205,7 @@ impl Backend for NearbyPyodide {
         Box::pin(async move {
             let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
                 run.output_directory.clone_from(&output_directory);
-                run.pyodide = Some(self.own.mark());
+                run.pyodide = Some(self.own.fingerprint());
             });
             let connection = match asked.await {
                 Ok(result) => return result,

@@ -16,7 +16,7 @@ use ringfence_tools::shell::{Contained, Runner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
-use crate::{high, trust};
+use crate::{plan, trust};
 
 /// Returns the containers of runs.
 ///
@@ -133,7 +133,7 @@ pub(crate) fn settings(context: &Context) -> anyhow::Result<Settings> {
         network: network(docker.network_enabled),
         oci_runtime: oci_runtime(docker.oci_runtime),
         filter: filter(docker.network_enabled).to_owned(),
-        hidden: high::hidden(context)?,
+        hidden: plan::hidden(context)?,
         ledger: trust::ledger(context),
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),

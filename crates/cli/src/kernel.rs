@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ringfence_container::runner::InContainers;
 use ringfence_exec::backend::Backend;
-use ringfence_exec::egress::{Guard, Resolver};
-use ringfence_exec::fetch::{Fetcher, Trust};
 use ringfence_exec::protected::Protected;
-use ringfence_exec::redact::Redactor;
+use ringfence_network::egress::{Guard, Resolver};
+use ringfence_network::fetch::{Fetcher, Trust};
+use ringfence_network::redact::Redactor;
 use ringfence_policy::{EnvName, RuntimeKind, Scope};
-use ringfence_tools::approval::Service;
-use ringfence_tools::audit::{self, AnswerLog, Log};
+use ringfence_records::approval::Service;
+use ringfence_records::audit::{self, AnswerLog, Log};
 use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
 use ringfence_tools::kernel::{Approvals, CodeLimits, CodeSettings, Kernel, Parts};
@@ -25,7 +25,7 @@ use crate::config::values::{ShellFallback, ShellRunner};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::parts::missing_key;
-use crate::{container, high, local, trust};
+use crate::{container, local, plan, trust};
 
 /// Variables of the host that commands on the host need: search path, identity, locale.
 const HOST_VARIABLES: &[&str] = &[
@@ -46,7 +46,7 @@ pub(crate) fn build(
 ) -> anyhow::Result<Kernel> {
     let config = context.config()?;
     context.tell_passed_over()?;
-    let settings = high::settings(None, context)?;
+    let settings = plan::settings(None, context)?;
     let sandbox = container::of_calls(context)?;
     let directory = workspaces.directory();
     let opened: Vec<&Path> = directory
@@ -66,14 +66,14 @@ pub(crate) fn build(
             runtime: config.sandbox.runtime,
             fallback: config.sandbox.docker.fallback.into(),
             limits: CodeLimits {
-                local: high::limits_on(config, RuntimeKind::Local),
-                container: high::limits_on(config, RuntimeKind::Docker),
-                pyodide: high::limits_on(config, RuntimeKind::Pyodide),
+                local: plan::limits_on(config, RuntimeKind::Local),
+                container: plan::limits_on(config, RuntimeKind::Docker),
+                pyodide: plan::limits_on(config, RuntimeKind::Pyodide),
             },
-            fence: high::default_fence(config).into(),
+            fence: plan::default_fence(config).into(),
             trusted,
-            variables: high::passed_variables(context)?,
-            network: high::egress::default_network(context)?,
+            variables: plan::passed_variables(context)?,
+            network: plan::egress::default_network(context)?,
         },
         limits: context.parts()?.tools.limits.clone(),
         denied: config.permissions.denied_tools.clone(),
@@ -123,7 +123,7 @@ fn own_files(context: &Context) -> anyhow::Result<Vec<std::path::PathBuf>> {
     let mut own = vec![
         paths.state.clone(),
         paths.runtime.clone(),
-        high::audit::directory(context)?,
+        plan::audit::directory(context)?,
     ];
     own.extend(paths.config.clone());
     own.extend(context.loaded()?.files.clone());
@@ -137,7 +137,7 @@ fn own_files(context: &Context) -> anyhow::Result<Vec<std::path::PathBuf>> {
 pub(crate) fn approvals(context: &Context) -> anyhow::Result<Service> {
     let state = context.paths.make_state()?;
     let redactor = Redactor::from_environment(context.environment.lossy_pairs());
-    let log = AnswerLog::new(high::audit::directory(context)?, audit_limits(context)?, redactor);
+    let log = AnswerLog::new(plan::audit::directory(context)?, audit_limits(context)?, redactor);
     Ok(Service::recorded(state, Some(log)))
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn asked(context: &Context) -> anyhow::Result<Approvals> {
 /// If a directory cannot be used.
 pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Result<Workspaces> {
     if let Some(named) = named {
-        return directory(&high::workspace(named, context)?, context);
+        return directory(&plan::workspace(named, context)?, context);
     }
     let rules = rules(context)?;
     let Some(root) = context.parts()?.tools.root.clone() else {
@@ -169,7 +169,7 @@ pub(crate) fn workspaces(named: Option<&Path>, context: &Context) -> anyhow::Res
     // One user's directory stands for all: none of them may contain a path that must stay hidden.
     let sample = root.resolve(&Scope::local(), "session".parse().ok().as_ref())?;
     if let Some(sample) = sample {
-        high::check_shown(&below.join(sample), context)?;
+        plan::check_shown(&below.join(sample), context)?;
     }
     Ok(Workspaces::each(root, below, rules))
 }
@@ -189,11 +189,11 @@ pub(crate) fn directory(path: &Path, context: &Context) -> anyhow::Result<Worksp
 /// If it cannot be used.
 pub(crate) fn audit_log(context: &Context) -> anyhow::Result<Log> {
     let config = &context.config()?.audit;
-    let directory = high::audit::directory(context)?;
+    let directory = plan::audit::directory(context)?;
     if config.dir.is_none() {
         context.paths.make_state()?;
     }
-    Ok(Log::open(&directory, audit_limits(context)?).map_err(high::audit::failure)?)
+    Ok(Log::open(&directory, audit_limits(context)?).map_err(plan::audit::failure)?)
 }
 
 /// Returns the retention limits of the audit log.
@@ -210,7 +210,10 @@ fn audit_limits(context: &Context) -> Result<audit::Limits, Problems> {
 fn fetcher(context: &Context) -> anyhow::Result<Fetcher> {
     let policy = context.parts()?.egress.policy.clone();
     let guard = Guard::new(policy, Resolver::system());
-    let trust = Trust::named(context.config()?.egress.ca_file.clone(), context.named_paths());
+    let trust = Trust::opened_by(
+        context.config()?.egress.ca_file.clone(),
+        context.named_paths().opener(),
+    );
     Ok(Fetcher::new(Arc::new(guard), trust))
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use ringfence_exec::artifact::Store;
 use ringfence_exec::execute::Rules;
 use ringfence_exec::local::{self, Fence, Log, SessionSettings, Warmth};
-use ringfence_exec::redact::Redactor;
+use ringfence_network::redact::Redactor;
 
 use crate::context::Context;
-use crate::high;
+use crate::plan;
 use crate::ui::Ui;
 
 /// Returns the settings of the backend, for one run or for a server.
@@ -16,7 +16,7 @@ use crate::ui::Ui;
 /// # Errors
 /// If the configuration cannot be used.
 pub(crate) fn settings(
-    settings: &high::Settings,
+    settings: &plan::Settings,
     warmth: Warmth,
     context: &Context,
 ) -> anyhow::Result<local::Settings> {
@@ -36,7 +36,7 @@ pub(crate) fn settings(
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
         warmth,
-        limits: high::default_limits(config),
+        limits: plan::default_limits(config),
         found: local::Found::default(),
         max_concurrent: config.engine.max_concurrent as usize,
         max_queued: config.engine.queue as usize,
@@ -55,7 +55,7 @@ fn log(ui: Ui) -> Log {
 }
 
 /// Returns the processing rules of requests before and after they run.
-pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
+pub(crate) fn rules(settings: &plan::Settings, context: &Context) -> Rules {
     Rules {
         blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
         blocked_in_pyodide: Some(settings.blocked_in_pyodide.clone()).filter(|modules| !modules.is_empty()),
@@ -65,13 +65,13 @@ pub(crate) fn rules(settings: &high::Settings, context: &Context) -> Rules {
     }
 }
 
-impl From<high::Fence> for Fence {
-    fn from(fence: high::Fence) -> Self {
+impl From<plan::Fence> for Fence {
+    fn from(fence: plan::Fence) -> Self {
         match fence {
-            high::Fence::Default => Self::Default,
-            high::Fence::Required => Self::Required,
-            high::Fence::BestEffort => Self::BestEffort,
-            high::Fence::Unfenced => Self::Unfenced,
+            plan::Fence::Default => Self::Default,
+            plan::Fence::Required => Self::Required,
+            plan::Fence::BestEffort => Self::BestEffort,
+            plan::Fence::Unfenced => Self::Unfenced,
         }
     }
 }

@@ -9,11 +9,11 @@ mod container;
 mod context;
 mod env;
 mod exit;
-mod high;
 mod kernel;
 mod local;
 mod parts;
 mod paths;
+mod plan;
 mod pyodide;
 mod skills;
 mod trust;
@@ -26,7 +26,7 @@ use clap::Parser;
 use ringfence_exec::local::{self as fence, Launcher};
 
 use crate::args::{Cli, Command};
-use crate::backend::Spare;
+use crate::backend::PreforkedLauncher;
 use crate::commands as command;
 use crate::context::Context;
 use crate::env::Environment;
@@ -39,8 +39,8 @@ fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let spare = match arguments.get(1).and_then(|command| command.to_str()) {
         // If the fork fails, the local backend tries again later and reports the error.
-        Some("run") => Spare::from(Launcher::fork(&mut arguments).ok()),
-        _ => Spare::default(),
+        Some("run") => PreforkedLauncher::from(Launcher::fork(&mut arguments).ok()),
+        _ => PreforkedLauncher::default(),
     };
     let form = Form::of(&arguments);
     let cli = match Cli::try_parse_from(arguments) {
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     dispatch(&command, spare, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
 }
 
-fn dispatch(command: &Command, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
+fn dispatch(command: &Command, spare: PreforkedLauncher, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => command::run::run(args, spare, context),
         Command::Tool(args) => command::tool::run(args, context),

@@ -9,7 +9,7 @@ use ringfence_exec::pyodide::{Pyodide, Settings};
 use ringfence_policy::Request;
 
 use crate::context::Context;
-use crate::{high, local};
+use crate::{local, plan};
 
 /// Returns a Pyodide backend for one program.
 ///
@@ -81,11 +81,11 @@ pub(crate) fn settings(spares: usize, context: &Context) -> anyhow::Result<Setti
     let named = Some(&sandbox.deno_path).filter(|path| path.as_os_str() != "deno");
     Ok(Settings {
         // Links are not mounted.
-        directory: high::resolved(&directory, context)?,
+        directory: plan::resolved(&directory, context)?,
         deno: named.map(PathBuf::from),
         packages: sandbox.packages.as_deref().map(std::path::absolute).transpose()?,
         spares,
-        local: local::settings(&high::settings(None, context)?, Warmth::Cold, context)?,
+        local: local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?,
     })
 }
 

@@ -7,26 +7,26 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_exec::local::{Local, Warmth};
-use ringfence_exec::redact::Redactor;
+use ringfence_network::redact::Redactor;
 use ringfence_policy::shell::quote;
-use ringfence_tools::audit::Log;
+use ringfence_records::audit::Log;
 use ringfence_tools::kernel::{Approvals, Caller};
-use ringfence_tools::skills::{HostLimits, Skill, SkillFiles, Skills, Visitor};
+use ringfence_tools::skills::{CallInfo, HostLimits, Skill, SkillFiles, Skills};
 
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::{high, kernel, local, trust};
+use crate::{kernel, local, plan, trust};
 pub(crate) use person::{Ears, Person, attended};
 
 /// Recorder and prompts of skill calls from the command line: audit log, redactor, approvals, notices.
-pub(crate) struct Keeper {
+pub(crate) struct SkillCalls {
     audit: Log,
     redactor: Redactor,
     approvals: Approvals,
     ears: Ears,
 }
 
-impl Keeper {
+impl SkillCalls {
     /// Creates the recorder for this user, with the receiver that prints its prompts.
     ///
     /// # Errors
@@ -43,8 +43,8 @@ impl Keeper {
     }
 
     /// Returns the call information of a caller on the command line.
-    pub(crate) fn visitor<'a>(&'a self, caller: &'a Caller) -> Visitor<'a> {
-        Visitor {
+    pub(crate) fn visitor<'a>(&'a self, caller: &'a Caller) -> CallInfo<'a> {
+        CallInfo {
             caller,
             audit: Some(&self.audit),
             redactor: &self.redactor,
@@ -112,7 +112,7 @@ pub(crate) fn accept(
     let Some(directory) = named.or(configured) else {
         return Ok(None);
     };
-    let directory = high::workspace(directory, context)?;
+    let directory = plan::workspace(directory, context)?;
     let asked = trust::consent(context).give(&directory);
     let asked = asked.map_err(|error| {
         Failure::refused(
@@ -137,7 +137,7 @@ pub(crate) fn skills(
     let mut sources: Vec<Arc<dyn Skill>> = Vec::new();
     if let Some(directory) = directory {
         // It is mounted in the skills' processes.
-        let directory = high::workspace(directory, context)?;
+        let directory = plan::workspace(directory, context)?;
         let named = trust::Named {
             skills: Some(&directory),
             ..trust::Named::default()
@@ -149,7 +149,7 @@ pub(crate) fn skills(
         trusted.lookups.push(directory.clone());
         let limits = HostLimits {
             memory: config.skills.memory,
-            fence: high::default_fence(config).into(),
+            fence: plan::default_fence(config).into(),
             trusted,
             consent: trust::consent(context),
             patience: config.skills.start_timeout,
@@ -157,7 +157,7 @@ pub(crate) fn skills(
             // Keeping their output is optional.
             journals: context.paths.make_state().ok().map(|state| state.join("skills")),
         };
-        let files = SkillFiles::new(directory, local(context)?, limits, high::hidden(context)?);
+        let files = SkillFiles::new(directory, local(context)?, limits, plan::hidden(context)?);
         sources.push(Arc::new(files));
     }
     if with_servers && !config.skills.servers.is_empty() {
@@ -171,7 +171,7 @@ pub(crate) fn skills(
 
 /// Returns the backend of skill processes.
 fn local(context: &Context) -> anyhow::Result<Local> {
-    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?;
     Ok(Local::new(ringfence_exec::local::Settings {
         max_concurrent: MAX_PROCESSES,
         ..settings

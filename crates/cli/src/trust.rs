@@ -3,7 +3,7 @@
 
 mod fenced;
 mod servers;
-mod words;
+mod tokens;
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::interpreter;
 use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
 use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
+use ringfence_server::gateway;
 use ringfence_tools::kernel::ErrorKind;
 use ringfence_tools::skills::Consent;
 
@@ -249,7 +250,7 @@ pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict
 
 /// Creates a directory that a program could otherwise create: a missing path cannot be protected.
 fn make_if_open(directory: &Path, trees: &[&Path]) {
-    let (there, missing) = ringfence_exec::exposure::nearest(directory);
+    let (there, missing) = ringfence_exec::mount_guard::nearest(directory);
     if missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &there)) {
         return;
     }
@@ -292,7 +293,9 @@ fn configured(named: Named<'_>, trees: &[&Path], context: &Context) -> anyhow::R
     paths.extend(injected.filter_map(|inject| inject.value_file.clone()));
     let headers = config.skills.servers.values().flat_map(|server| &server.headers);
     paths.extend(headers.filter_map(|header| header.value_file.clone()));
-    paths.extend(std::env::current_exe().ok());
+    let own = std::env::current_exe().ok();
+    paths.extend(own.iter().map(|own| own.with_file_name(gateway::PROGRAM)));
+    paths.extend(own);
     let mut trusted = Trusted {
         paths,
         ..Trusted::none()

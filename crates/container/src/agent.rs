@@ -6,7 +6,7 @@
 mod call;
 mod connection;
 mod file;
-mod line;
+mod mux;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ use tokio::time::timeout;
 
 pub use call::{Finished, NotRun};
 pub use file::{INSIDE, file};
-pub use line::AT_ONCE;
-use line::Line;
+pub use mux::AT_ONCE;
+use mux::Mux;
 pub use start::{NotForAgents, start};
 
 /// The Python source that interpreters in a container run.
@@ -39,14 +39,14 @@ const READ_SIZE: usize = 64 * 1024;
 /// A handle for running concurrent calls in a container.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    line: Arc<Line>,
+    line: Arc<Mux>,
     ready: Ready,
 }
 
 /// The I/O driver of the connection between an [`Agent`] and its container.
 #[derive(Debug)]
 pub struct Carrier<R, W> {
-    line: Arc<Line>,
+    line: Arc<Mux>,
     frames: FrameReader,
     reader: R,
     writer: W,
@@ -54,7 +54,7 @@ pub struct Carrier<R, W> {
 
 /// The reason why the connection to a container's init closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Parted {
+pub enum InitLost {
     /// The container or the container engine exited.
     #[error("the container ended")]
     Gone,
@@ -78,7 +78,7 @@ pub enum Parted {
     Released,
 }
 
-impl Parted {
+impl InitLost {
     /// Returns a hint for the user.
     pub const fn hint(&self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ pub async fn connect<R, W>(
     mut writer: W,
     interpreter: Interpreter,
     mount_points: Vec<String>,
-) -> Result<(Agent, Carrier<R, W>), Parted>
+) -> Result<(Agent, Carrier<R, W>), InitLost>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -117,8 +117,10 @@ where
     let mut frames = FrameReader::of_agent(secret);
     let hello = hello(secret, interpreter, mount_points);
     let greeting = greet((&mut reader, &mut writer), &hello, &mut frames);
-    let ready = timeout(PATIENCE, greeting).await.map_err(|_| Parted::Silent)??;
-    let line = Arc::new(Line::new());
+    let ready = timeout(PATIENCE, greeting)
+        .await
+        .map_err(|_| InitLost::Silent)??;
+    let line = Arc::new(Mux::new());
     let carrier = Carrier {
         line: Arc::clone(&line),
         frames,
@@ -129,11 +131,11 @@ where
 }
 
 /// Generates the secret that authenticates the init's frames. No guest in the container may guess it.
-fn secret() -> Result<Secret, Parted> {
+fn secret() -> Result<Secret, InitLost> {
     let mut secret = Secret::default();
     match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
         Ok(count) if count == secret.len() => Ok(secret),
-        _ => Err(Parted::Secret),
+        _ => Err(InitLost::Secret),
     }
 }
 
@@ -155,34 +157,34 @@ async fn greet<R, W>(
     (reader, writer): (&mut R, &mut W),
     hello: &Order,
     frames: &mut FrameReader,
-) -> Result<Ready, Parted>
+) -> Result<Ready, InitLost>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let mut bytes = Vec::new();
     hello.write(&mut bytes);
-    writer.write_all(&bytes).await.map_err(|_| Parted::Gone)?;
-    writer.flush().await.map_err(|_| Parted::Gone)?;
+    writer.write_all(&bytes).await.map_err(|_| InitLost::Gone)?;
+    writer.flush().await.map_err(|_| InitLost::Gone)?;
     match next(reader, frames).await? {
         Report::Ready(ready) if ready.version == VERSION => Ok(ready),
-        Report::Ready(ready) => Err(Parted::Version(ready.version)),
-        Report::Broken(why) => Err(Parted::Broken(why)),
-        other => Err(Parted::Senseless(format!("{other:?} before it was ready"))),
+        Report::Ready(ready) => Err(InitLost::Version(ready.version)),
+        Report::Broken(why) => Err(InitLost::Broken(why)),
+        other => Err(InitLost::Senseless(format!("{other:?} before it was ready"))),
     }
 }
 
-async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) -> Result<Report, Parted> {
+async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) -> Result<Report, InitLost> {
     let mut buffer = vec![0; READ_SIZE];
     loop {
         match frames.report() {
             Ok(Some(report)) => return Ok(report),
             Ok(None) => {}
-            Err(error) => return Err(Parted::Senseless(error.to_string())),
+            Err(error) => return Err(InitLost::Senseless(error.to_string())),
         }
         match reader.read(&mut buffer).await {
             Ok(count) if count > 0 => frames.push(&buffer[..count]),
-            _ => return Err(Parted::Gone),
+            _ => return Err(InitLost::Gone),
         }
     }
 }
@@ -205,14 +207,14 @@ impl Agent {
 
     /// Closes the connection, which kills all calls and processes of the container.
     pub fn release(&self) {
-        self.line.close(Parted::Released);
+        self.line.close(InitLost::Released);
     }
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
     /// Drives the connection until the container ends, the init fails or [`Agent::release`] is called. Calls
     /// that are still running then end with an unknown outcome.
-    pub async fn carry(self) -> Parted {
+    pub async fn carry(self) -> InitLost {
         let Self {
             line,
             mut frames,
@@ -222,7 +224,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
         let parted = tokio::select! {
             biased;
             parted = line.closed() => parted,
-            parted = hear(&line, &mut reader, &mut frames) => parted,
+            parted = receive(&line, &mut reader, &mut frames) => parted,
             parted = speak(&line, &mut writer) => parted,
         };
         line.close(parted.clone());
@@ -233,7 +235,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
     }
 }
 
-async fn hear<R: AsyncRead + Unpin>(line: &Line, reader: &mut R, frames: &mut FrameReader) -> Parted {
+async fn receive<R: AsyncRead + Unpin>(line: &Mux, reader: &mut R, frames: &mut FrameReader) -> InitLost {
     loop {
         let heard = next(reader, frames).await.and_then(|report| line.receive(report));
         if let Err(parted) = heard {
@@ -242,7 +244,7 @@ async fn hear<R: AsyncRead + Unpin>(line: &Line, reader: &mut R, frames: &mut Fr
     }
 }
 
-async fn speak<W: AsyncWrite + Unpin>(line: &Line, writer: &mut W) -> Parted {
+async fn speak<W: AsyncWrite + Unpin>(line: &Mux, writer: &mut W) -> InitLost {
     loop {
         let bytes = line.outgoing().await;
         let sent = async {
@@ -250,7 +252,7 @@ async fn speak<W: AsyncWrite + Unpin>(line: &Line, writer: &mut W) -> Parted {
             writer.flush().await
         };
         if sent.await.is_err() {
-            return Parted::Gone;
+            return InitLost::Gone;
         }
     }
 }

@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringfence_exec::backend;
-use ringfence_exec::egress::NetworkSettings;
-use ringfence_exec::exposure::Hidden;
 use ringfence_exec::filter::UnknownFilter;
 use ringfence_exec::local::{Connection, Destination, Fence, Spared};
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::owner::Owner;
 use ringfence_exec::trust::{Conflict, Ledger};
+use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{self as policy, Access, ExecutionResult, Request};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::agent::{self, Interpreter, NotRun, Parted};
-use super::frame::{Frame, Making};
+use super::agent::{self, InitLost, Interpreter, NotRun};
 use super::keepalive::{Again, Kept};
 use super::manager::Manager;
 use super::outputs::Outputs;
 use super::pins::{self, Pins};
 use super::pool::{self, Pool, Ready};
+use super::pool_key::{Making, PoolKey};
 use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
-use super::{ContainerRuntime, Error, Flavor, Surroundings, oneshot, places};
+use super::{ContainerRuntime, Error, Flavor, Surroundings, layout, oneshot};
 
 /// Settings of request containers.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Name of the seccomp filter.
     pub filter: String,
     /// Host paths that no program may see.
-    pub hidden: Hidden,
+    pub hidden: DeniedPaths,
     /// Host directories that programs were allowed to write.
     pub ledger: Ledger,
     /// Workspace paths that are read-only for programs: those that the host would execute.
@@ -63,7 +63,7 @@ pub struct Settings {
 
 impl Settings {
     /// Returns a fingerprint. Processes with equal fingerprints create equal containers for a request.
-    pub fn mark(&self) -> String {
+    pub fn fingerprint(&self) -> String {
         let digest = Sha256::digest(format!("{self:?}"));
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -147,7 +147,7 @@ pub enum RunError {
     AgentFile(io::Error),
     /// The connection to a container's init closed.
     #[error(transparent)]
-    Parted(#[from] Parted),
+    InitLost(#[from] InitLost),
     /// A call was not run in its container.
     #[error(transparent)]
     NotRun(#[from] NotRun),
@@ -163,7 +163,7 @@ pub enum RunError {
     #[error(
         "a network that reaches the allowed hosts alone needs Ringfence's init, which does not run in this image: {0}"
     )]
-    NoAgent(Parted),
+    NoAgent(InitLost),
     /// The image lacks the interpreter of the language.
     #[error("there is no {program} in the image {image}")]
     ProgramMissing {
@@ -209,7 +209,7 @@ impl RunError {
             Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
             Self::NoOwner => "mount /proc",
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
-            Self::Parted(parted) => parted.hint(),
+            Self::InitLost(parted) => parted.hint(),
             Self::NotRun(error) => error.hint(),
             Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`",
             Self::ReachUnder(_) => {
@@ -231,7 +231,7 @@ impl RunError {
     /// Converts a missing program to [`Self::ProgramMissing`] if the image lacks the interpreter of the
     /// request's language.
     pub(super) fn of_image(self, request: &Request, image: &Image) -> Self {
-        match (&self, places::interpreter(request.language)) {
+        match (&self, layout::interpreter(request.language)) {
             (Self::NotRun(error), Some(program)) if error.is_missing() => Self::ProgramMissing {
                 image: image.to_string(),
                 program,
@@ -244,7 +244,7 @@ impl RunError {
     pub(super) fn may_be_of_the_agent(&self) -> bool {
         matches!(
             self,
-            Self::Parted(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
+            Self::InitLost(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
         )
     }
 
@@ -274,7 +274,7 @@ impl RunError {
             Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
             Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
-            Self::NotRun(NotRun::Parted(_)) => R::Failed,
+            Self::NotRun(NotRun::InitLost(_)) => R::Failed,
             Self::WorkingDirectory(_) => R::NotFound,
             Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) | Self::Unlimited(_) => {
                 R::Unavailable
@@ -283,7 +283,7 @@ impl RunError {
             | Self::OutputDirectory(_)
             | Self::Outputs(_)
             | Self::AgentFile(_)
-            | Self::Parted(_) => R::Failed,
+            | Self::InitLost(_) => R::Failed,
         }
     }
 }
@@ -374,7 +374,7 @@ impl Containers {
         let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(flavor).await?;
-        let frame = Frame::of((self, manager), making(manager)?, (request, output))?;
+        let frame = PoolKey::of((self, manager), making(manager)?, (request, output))?;
         let destination = destination.as_ref();
         let again = Again::of(&connection);
         let made = (manager, &frame);
@@ -384,7 +384,7 @@ impl Containers {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 match (self.pool.refilled(serving).await, again) {
                     // The container died while idle, and nothing had noticed.
-                    (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) => {
+                    (Err(RunError::NotRun(NotRun::InitLost(_))), Some(again)) => {
                         let connection = again.connection();
                         self.run_made(made, request, destination, connection).await
                     }
@@ -400,7 +400,7 @@ impl Containers {
     /// Runs a request in a new container.
     async fn run_made(
         &self,
-        (manager, frame): (&Arc<Manager>, &Frame),
+        (manager, frame): (&Arc<Manager>, &PoolKey),
         request: &Request,
         destination: Option<&Destination>,
         connection: Connection,
@@ -418,7 +418,7 @@ impl Containers {
                 self.pool.refilled(serving).await?
             }
         };
-        let closed = places::warning(request.workspace.as_deref(), &self.settings);
+        let closed = layout::warning(request.workspace.as_deref(), &self.settings);
         result.meta.warnings.extend(warning.into_iter().chain(closed));
         Ok(result)
     }
@@ -428,7 +428,7 @@ impl Containers {
     async fn fresh(
         &self,
         manager: &Arc<Manager>,
-        frame: &Frame,
+        frame: &PoolKey,
         (request, bridged): (&Request, bool),
     ) -> Result<(Option<Ready>, Option<String>), RunError> {
         let without = |why: &str| (None, bridged.then(|| without_bridge(why)));
@@ -450,7 +450,7 @@ impl Containers {
                 Ok(without(&error.to_string()))
             }
             // Without the init, no host is reachable.
-            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
+            Err(RunError::InitLost(parted)) => Err(RunError::NoAgent(parted)),
             Err(error) => Err(error),
         }
     }

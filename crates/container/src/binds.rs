@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ringfence_exec::exposure::{Exposed, Hidden, overlaps};
+use ringfence_exec::mount_guard::{DeniedPath, DeniedPaths, overlaps};
 
 /// Paths to an engine's socket or storage, and others whose exposure hands over the host.
 const ENGINES: &[&str] = &[
@@ -19,14 +19,14 @@ const ENGINES: &[&str] = &[
 ///
 /// # Errors
 /// If it does, with the reason.
-pub(super) fn check(path: &Path) -> Result<(), Exposed> {
+pub(super) fn check(path: &Path) -> Result<(), DeniedPath> {
     let engines = ENGINES.iter().find(|engine| overlaps(path, Path::new(engine)));
     if let Some(engine) = engines {
-        return Err(Exposed::new(format!(
+        return Err(DeniedPath::new(format!(
             "{engine} is none of a container's business"
         )));
     }
-    Hidden::default().check(path)
+    DeniedPaths::default().check(path)
 }
 
 #[cfg(test)]

@@ -91,14 +91,14 @@ impl SetupError {
 }
 
 /// Builds the image from [`DOCKERFILE`], whose base the engine pulls; returns the image by digest. Passes
-/// lines of progress to `tell`.
+/// lines of progress to `report`.
 ///
 /// # Errors
 /// If the base cannot be pulled, or the engine rejects the build.
 pub async fn build(
     engine: &ContainerRuntime,
     tag: &Image,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Image, SetupError> {
     let mut context = Writer::new(Vec::new());
     context
@@ -114,19 +114,19 @@ pub async fn build(
     // As a stream: the check of outgoing requests would parse a body of one piece as JSON.
     let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
     let steps = engine.docker.build_image(options, None, Some(body));
-    follow(engine, (BUILD, tag), steps, tell).await?;
+    follow(engine, (BUILD, tag), steps, report).await?;
     Ok(engine.image(tag).await?)
 }
 
 /// Has the engine pull an image from its registry; returns the image by digest. Passes lines of progress to
-/// `tell`.
+/// `report`.
 ///
 /// # Errors
 /// If the registry is unreachable, or does not have the image.
 pub async fn pull(
     engine: &ContainerRuntime,
     image: &Image,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Image, SetupError> {
     // Without a tag, an engine would pull all of them.
     let name = match image.is_one() {
@@ -138,7 +138,7 @@ pub async fn pull(
         .docker
         .create_image(Some(options), None, None)
         .map(of_build);
-    follow(engine, (PULL, image), steps, tell).await?;
+    follow(engine, (PULL, image), steps, report).await?;
     Ok(engine.image(image).await?)
 }
 
@@ -147,7 +147,7 @@ async fn follow(
     engine: &ContainerRuntime,
     (doing, image): (&'static str, &Image),
     steps: impl Stream<Item = Result<BuildInfo, Told>>,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     let name = image.to_string();
     let asked = engine.asked(doing, &name);
@@ -156,7 +156,7 @@ async fn follow(
     while let Some(step) = steps.next().await {
         let step = step.map_err(|error| not_made(asked.failed(error), doing, image))?;
         if let Some(line) = progress.line(&step) {
-            tell(&line);
+            report(&line);
         }
         if let Some(message) = step.error_detail.and_then(|detail| detail.message) {
             return Err(not_made(said(doing, &message), doing, image));
@@ -197,10 +197,10 @@ fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
 pub async fn gather(
     engine: &ContainerRuntime,
     tag: &Image,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Image, SetupError> {
     let files = packages::files(std::path::Path::new("/"))?;
-    tell(&format!(
+    report(&format!(
         "{} files of {} packages",
         files.members.len(),
         files.packages.len()
@@ -213,7 +213,7 @@ pub async fn gather(
             .map_err(GatherError::Io)?
     };
     if engine.image_label(tag, CONTENTS).await.as_ref() == Some(&fingerprint) {
-        tell("an image of the same files is there");
+        report("an image of the same files is there");
         return Ok(engine.image(tag).await?);
     }
     let (sender, receiver) = mpsc::channel(PIECES);

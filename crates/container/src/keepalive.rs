@@ -5,9 +5,9 @@
 //! removed after the last one that runs in it; an idle one is removed after a timeout. One that has died is
 //! replaced, with a warning in the result.
 
-mod book;
 mod exec;
 mod place;
+mod registry;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ mod tests;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::local::{Chunk, Connection, Fence, taken_back, told};
+use ringfence_exec::local::{Chunk, Connection, Fence, cancellation, told};
 use ringfence_exec::output::Capture;
 use ringfence_policy::{
     self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId, Trusted,
@@ -27,15 +27,15 @@ use tokio::time::Instant;
 
 use super::agent::NotRun;
 use super::backend::Settings;
-use super::frame::Making;
-use super::keeper::too_slow;
+use super::layout;
 use super::manager::Manager;
-use super::places;
+use super::pool_key::Making;
 use super::sandboxes::SandboxInfo;
 use super::spec::{Bind, Image, Name, Network};
+use super::task::too_slow;
 use super::{Containers, Error, Flavor, RunError};
-use book::{Book, Left, Number, Rule};
 use place::Container;
+use registry::{Left, Number, Registry, Rule};
 
 /// Limit of reused containers of a process.
 const MOST: usize = 16;
@@ -89,7 +89,7 @@ struct Shelf {
 
 #[derive(Debug)]
 struct State {
-    book: Book<Key, Arc<Slot>>,
+    book: Registry<Key, Arc<Slot>>,
     closed: bool,
 }
 
@@ -138,7 +138,7 @@ impl Containers {
         loop {
             let patience = (since, request.limits.timeout.as_duration() + FREE);
             let Some((mut seat, warm)) = self.seated((wanted, request), patience, &connection).await? else {
-                return Ok(taken_back_before_its_start(request, wanted.engine));
+                return Ok(cancelled_before_start(request, wanted.engine));
             };
             let container = self.container(&seat).await?;
             // A container that has died unnoticed is replaced.
@@ -151,7 +151,7 @@ impl Containers {
             match (serve::serve(container, request, late, connection).await, &again) {
                 // Likewise one that died before it received the call; but only once, as a second death has
                 // another cause.
-                (Err(RunError::NotRun(NotRun::Parted(_))), Some(again)) if warm && !lost => {
+                (Err(RunError::NotRun(NotRun::InitLost(_))), Some(again)) if warm && !lost => {
                     lost = true;
                     seat.found_dead = true;
                     connection = again.connection();
@@ -203,7 +203,7 @@ impl Containers {
         tokio::select! {
             biased;
             made = self.container(&seat) => drop(made?),
-            () = taken_back(connection.cancelled.clone()) => return Ok(None),
+            () = cancellation(connection.cancelled.clone()) => return Ok(None),
             () = tokio::time::sleep_until(since + patience) => return Err(too_slow(patience).into()),
         }
         Ok(Some((seat, warm)))
@@ -244,7 +244,7 @@ impl Containers {
 impl Key {
     fn of(request: &Request, wanted: &Wanted, settings: &Settings) -> Result<Self, RunError> {
         let asked = (request.workspace.as_deref(), request.mounts.as_slice());
-        let shown = places::shown(asked, &request.trusted, settings)?;
+        let shown = layout::shown(asked, &request.trusted, settings)?;
         Ok(Self {
             scope: request.scope.clone(),
             wanted: wanted.clone(),
@@ -272,7 +272,7 @@ impl Key {
 impl Kept {
     pub(super) fn new() -> Self {
         let state = State {
-            book: Book::new(MOST),
+            book: Registry::new(MOST),
             closed: false,
         };
         Self {
@@ -443,7 +443,7 @@ const LOST: &str = "the container that was kept for these calls had ended, and t
                     workspace and of /output are still there";
 
 /// Builds the result of a call that was cancelled while it waited for its container.
-fn taken_back_before_its_start(request: &Request, engine: Flavor) -> ExecutionResult {
+fn cancelled_before_start(request: &Request, engine: Flavor) -> ExecutionResult {
     let nothing = || Capture::new(request.limits.max_output).finish();
     told(
         (engine.runtime(), request),

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 
 use super::cleanup::{Remains, clean};
 use super::info::Info;
-use super::keeper::{Command, Keeper, Life, Order};
 use super::orphans::{self, Swept};
 use super::runtime::Id;
 use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
 use super::state::State;
+use super::task::{Command, Life, Order, SandboxTask};
 use super::{Attached, ContainerRuntime, Error, RunResult};
 
 /// Capacity of a task's command queue.
@@ -101,7 +101,7 @@ impl Manager {
         let (commands, received) = mpsc::channel(QUEUE);
         let (told, started) = oneshot::channel();
         let given_up = Arc::new(Notify::new());
-        let keeper = Keeper {
+        let keeper = SandboxTask {
             engine: self.engine.clone(),
             life,
             commands: received,
@@ -149,9 +149,9 @@ impl Manager {
 
     fn spawn(
         &self,
-        keeper: Keeper,
+        keeper: SandboxTask,
         order: Order,
-        told: oneshot::Sender<Result<super::keeper::Started, Error>>,
+        told: oneshot::Sender<Result<super::task::Started, Error>>,
     ) -> Result<(), Error> {
         let remains = Remains::of(&order.spec);
         let names: Vec<String> = order.spec.names().map(|name| name.as_str().to_owned()).collect();

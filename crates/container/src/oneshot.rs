@@ -2,19 +2,19 @@
 
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Chunk, Connection, Destination, Stream, taken_back, told};
+use ringfence_exec::local::{Chunk, Connection, Destination, Stream, cancellation, told};
 use ringfence_exec::output::{self, Capture, Captured};
 use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 use super::backend::Settings;
-use super::frame::Frame;
-use super::keeper::Order;
+use super::layout::{Layout, Most, Storage};
 use super::manager::{Manager, Sandbox};
-use super::places::{Most, Places, Storage};
+use super::pool_key::PoolKey;
 use super::spec::{Network, OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
+use super::task::Order;
 use super::{Error, Life, RunError};
 
 /// Time for creation and removal of a container, beside the program's timeout.
@@ -46,13 +46,13 @@ struct Heard {
 /// Runs a request as the program of a fresh container, under the engine's init.
 pub(super) async fn run(
     settings: &Settings,
-    (manager, frame): (&Manager, &Frame),
+    (manager, frame): (&Manager, &PoolKey),
     request: &Request,
     destination: Option<&Destination>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let since = SystemTime::now();
-    let places = Places::make(settings, frame)?;
+    let places = Layout::make(settings, frame)?;
     let program = places.program(request, connection.stdin.is_some())?;
     let spec = places.spec((settings, frame), program, (manager.owner(), Storage::Host))?;
     let isolation = isolation(manager, &spec);
@@ -66,9 +66,9 @@ pub(super) async fn run(
     let (sandbox, attached) = manager.sandbox(order).await?;
     let attached = attached.ok_or(Error::Closing)?;
     let bounds = (&request.limits, &places, most);
-    let (heard, interruption) = attend(&sandbox, attached, bounds, connection).await;
+    let (heard, interruption) = supervise(&sandbox, attached, bounds, connection).await;
     let life = sandbox.ended_or_lost().await;
-    let (outcome, exit_code) = conclude(&life, interruption, heard.broken.is_some());
+    let (outcome, exit_code) = classify_exit(&life, interruption, heard.broken.is_some());
     let taken = places.harvest(since, destination, request.limits.disk.0);
     let runtime = manager.engine().flavor().runtime();
     let mut result = told(
@@ -77,7 +77,10 @@ pub(super) async fn run(
         (outcome, exit_code),
     );
     if interruption == Some(Interruption::DiskFull) {
-        output::add(&mut result.stderr, &places.overfilled(request.limits.disk));
+        output::add(
+            &mut result.stderr,
+            &places.disk_limit_message(request.limits.disk),
+        );
     }
     result.meta.isolation = isolation;
     result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
@@ -96,10 +99,10 @@ pub(super) async fn run(
 }
 
 /// Reads output until the container ends; kills it on a limit or cancellation.
-async fn attend(
+async fn supervise(
     sandbox: &Sandbox,
     attached: Attached,
-    bounds: (&Limits, &Places, Most),
+    bounds: (&Limits, &Layout, Most),
     connection: Connection,
 ) -> (Heard, Option<Interruption>) {
     let Attached { output, input } = attached;
@@ -107,8 +110,8 @@ async fn attend(
     let mut listening = std::pin::pin!(listen(output, limits, connection.output));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
-    let mut taken_back = std::pin::pin!(taken_back(connection.cancelled));
-    let mut overfull = std::pin::pin!(places.overfull(most));
+    let mut cancellation = std::pin::pin!(cancellation(connection.cancelled));
+    let mut disk_limit_exceeded = std::pin::pin!(places.disk_limit_exceeded(most));
     let mut ended = std::pin::pin!(sandbox.ended());
     let (mut fed, mut over, mut heard) = (false, false, None);
     // A program may close its streams long before it ends, and a failing engine cuts them off.
@@ -118,8 +121,8 @@ async fn attend(
             () = &mut feeding, if !fed => fed = true,
             _ = &mut ended, if !over => over = true,
             () = &mut deadline => break Interruption::TimedOut,
-            () = &mut taken_back => break Interruption::Cancelled,
-            () = &mut overfull => break Interruption::DiskFull,
+            () = &mut cancellation => break Interruption::Cancelled,
+            () = &mut disk_limit_exceeded => break Interruption::DiskFull,
         }
         match heard.take() {
             Some(heard) if over => return (heard, None),
@@ -190,7 +193,7 @@ async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
 /// Classifies the end of a container.
 ///
 /// Its init encodes a fatal signal as 128 plus its number, as a shell does.
-fn conclude(life: &Life, interruption: Option<Interruption>, broken: bool) -> (Outcome, i32) {
+fn classify_exit(life: &Life, interruption: Option<Interruption>, broken: bool) -> (Outcome, i32) {
     let killed = life.exit_code.is_none_or(|code| code == KILLED);
     match (life.exit_code, interruption) {
         (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
@@ -270,7 +273,7 @@ mod tests {
                 problems: Vec::new(),
             };
             assert_eq!(
-                conclude(&life, interruption, false),
+                classify_exit(&life, interruption, false),
                 expected,
                 "{exit_code:?} {interruption:?}"
             );
@@ -298,6 +301,6 @@ mod tests {
             oom_killed: false,
             problems: Vec::new(),
         };
-        assert_eq!(conclude(&life, None, true), (Outcome::Unknown, 125));
+        assert_eq!(classify_exit(&life, None, true), (Outcome::Unknown, 125));
     }
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::harvest::{self, Harvest};
+use ringfence_exec::local::output_files::{self, Harvest};
 use ringfence_exec::local::remove_tree;
 use ringfence_policy::{Bytes, Scope, SessionId};
 
@@ -197,7 +197,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 
 /// Lists the files that were written to such a directory since.
 pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> Harvest {
-    let mut left = harvest::collect_from(harvest::open_directory(directory), None, limit);
+    let mut left = output_files::collect_from(output_files::open_directory(directory), None, limit);
     left.files
         .retain(|file| is_new(&directory.join(&file.path), since));
     left
@@ -210,7 +210,7 @@ fn is_new(path: &Path, since: SystemTime) -> bool {
 }
 
 /// Formats the message for a program that was killed for exceeding the disk limit.
-pub(super) fn overfilled(directory: &Path, limit: Bytes) -> String {
+pub(super) fn disk_limit_message(directory: &Path, limit: Bytes) -> String {
     format!(
         "killed: more than {limit} lie in {} or in the workspace; delete what is not needed\n",
         directory.display()

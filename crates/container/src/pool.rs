@@ -9,7 +9,7 @@ mod waiting;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::egress::NetworkSettings;
+use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{EnvName, Isolation, Language, Request, Timeout};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::agent::{self, Interpreter};
 use super::backend::Settings;
 use super::exchange::Exchange;
-use super::frame::Frame;
-use super::keeper::Order;
+use super::layout::{self, Layout, Program, Storage, WORKSPACE};
 use super::manager::Manager;
-use super::places::{self, Places, Program, Storage, WORKSPACE};
+use super::pool_key::PoolKey;
 use super::spec::Stdin;
+use super::task::Order;
 use super::warm::{self, Warm};
 use super::{RunError, oneshot};
 pub(super) use serve::serve;
@@ -58,7 +58,7 @@ struct Shelf {
 #[derive(Debug, Clone)]
 struct Key {
     manager: Arc<Manager>,
-    frame: Frame,
+    frame: PoolKey,
 }
 
 /// An idle container.
@@ -66,7 +66,7 @@ struct Key {
 pub(super) struct Ready {
     /// First, so that it is dropped before its directories.
     warm: Warm,
-    places: Arc<Places>,
+    places: Arc<Layout>,
     exchange: Exchange,
     isolation: Isolation,
     /// Environment of every program: the image's and ours.
@@ -98,7 +98,7 @@ impl Pool {
     }
 
     /// Records a use, and checks out an idle container with its key, if any.
-    pub(super) fn take(&self, manager: &Arc<Manager>, frame: &Frame, request: &Request) -> Option<Ready> {
+    pub(super) fn take(&self, manager: &Arc<Manager>, frame: &PoolKey, request: &Request) -> Option<Ready> {
         if !suits(request, frame) {
             return None;
         }
@@ -113,7 +113,7 @@ impl Pool {
     pub(super) async fn fresh(
         &self,
         manager: &Arc<Manager>,
-        frame: &Frame,
+        frame: &PoolKey,
         interpreter: Interpreter,
     ) -> Result<Ready, RunError> {
         let key = Key {
@@ -192,10 +192,10 @@ impl Shelf {
     async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
         let program = agent::file(&self.settings.agent).map_err(RunError::AgentFile)?;
         let image = manager.engine().image_environment(&frame.image).await?;
-        let places = Arc::new(Places::make(&self.settings, frame)?);
+        let places = Arc::new(Layout::make(&self.settings, frame)?);
         let nothing = Program {
             command: Vec::new(),
-            environment: places::fixed(frame.has_workspace),
+            environment: layout::fixed(frame.has_workspace),
             directory: WORKSPACE.to_owned(),
             stdin: Stdin::Attached,
         };
@@ -214,7 +214,7 @@ impl Shelf {
             exchange: places.exchange(frame),
             places,
             isolation,
-            environment: places::with(image, &places::fixed(frame.has_workspace)),
+            environment: layout::with(image, &layout::fixed(frame.has_workspace)),
             egress: self.settings.egress.clone(),
             fresh: false,
         })
@@ -228,7 +228,7 @@ impl Ready {
 }
 
 /// Returns `true` if the init can serve a request exactly as a container of its own would.
-fn suits(request: &Request, frame: &Frame) -> bool {
+fn suits(request: &Request, frame: &PoolKey) -> bool {
     let script = request.language == Language::Bash;
     let texts = request
         .args

@@ -8,23 +8,23 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_exec::egress::Outlet;
 use ringfence_exec::filter::STANDARD_TCP;
 use ringfence_exec::local::Connection;
 use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_network::egress::Outlet;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Outcome, Pids, Scope, Timeout};
 use serde::{Deserialize, Serialize};
 
-use super::agent::{Interpreter, Parted};
+use super::agent::{InitLost, Interpreter};
 use super::backend::{Containers, RunError};
 use super::exchange::OUTPUT;
-use super::keeper::Order;
+use super::layout;
 use super::manager::{Manager, Sandbox};
-use super::places;
 use super::spec::{
     Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, Volume,
 };
 use super::streams::RunResult;
+use super::task::Order;
 use super::warm::{self, Warm};
 use super::{Error, Flavor};
 use journal::Journal;
@@ -162,9 +162,9 @@ impl Sandboxes {
             name: name.clone(),
             image: self.containers.pinned(new.engine, &image)?,
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
-            env: places::fixed(false),
+            env: layout::fixed(false),
             directory: "/tmp".to_owned(),
-            user: places::user(&self.containers, manager),
+            user: layout::user(&self.containers, manager),
             resources,
             network: Network::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
@@ -207,7 +207,7 @@ impl Sandboxes {
     /// Creates a sandbox with allowed hosts.
     async fn reach(&self, manager: &Manager, order: Order, policy: EgressPolicy) -> Result<Reach, RunError> {
         let image = manager.engine().image_environment(&order.spec.image).await?;
-        let environment = places::with(image, &order.spec.env);
+        let environment = layout::with(image, &order.spec.env);
         let mut spec = order.spec;
         if !spec.filter.lets_fork() {
             return Err(RunError::ReachUnder(spec.filter.name().to_owned()));
@@ -226,7 +226,7 @@ impl Sandboxes {
                 policy,
                 environment,
             }),
-            Err(RunError::Parted(parted)) => Err(RunError::NoAgent(parted)),
+            Err(RunError::InitLost(parted)) => Err(RunError::NoAgent(parted)),
             Err(error) => Err(error),
         }
     }
@@ -404,7 +404,7 @@ impl Reach {
         let status = match finished.outcome {
             Outcome::TimedOut => None,
             // A command with an unknown outcome has no status to report.
-            Outcome::Unknown => return Err(RunError::Parted(Parted::Gone)),
+            Outcome::Unknown => return Err(RunError::InitLost(InitLost::Gone)),
             // A signal, encoded as a shell does.
             _ if finished.exit_code < 0 => Some(128 - i64::from(finished.exit_code)),
             _ => Some(finished.exit_code.into()),

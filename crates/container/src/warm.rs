@@ -7,14 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::exposure::Hidden;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::{Access, Pids};
 use tokio::time::timeout;
 
-use super::agent::{self, Agent, INSIDE, Interpreter, Parted};
-use super::keeper::Order;
+use super::agent::{self, Agent, INSIDE, InitLost, Interpreter};
 use super::manager::{Manager, Sandbox};
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
+use super::task::Order;
 use super::{Error, RunError};
 
 /// Processes of a warm interpreter with its idle guests.
@@ -66,7 +66,12 @@ pub fn agented(
     (calls, interpreter): (u32, Interpreter),
 ) -> Result<Spec, BindError> {
     // Exempt from the denylist: it lies in one of our own directories, which no program may see otherwise.
-    let ours = Bind::ours(program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default())?;
+    let ours = Bind::ours(
+        program,
+        Path::new(INSIDE),
+        Access::ReadOnly,
+        &DeniedPaths::default(),
+    )?;
     let binds = spec.binds.iter().cloned().chain([ours]).collect();
     let ours = match interpreter {
         Interpreter::Warm => 1 + WARM_PROCESSES,
@@ -110,7 +115,7 @@ pub async fn start(manager: &Manager, mut order: Order, interpreter: Interpreter
     let sandbox = Arc::new(sandbox);
     let carried = Arc::clone(&sandbox);
     manager.spawn_task(async move {
-        if carrier.carry().await == Parted::Gone {
+        if carrier.carry().await == InitLost::Gone {
             // The supervising task finds the reason, if the container has ended.
             let _ = timeout(FIND_OUT, carried.ended()).await;
         }
@@ -261,7 +266,7 @@ mod tests {
             assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
             let again = agent::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
             let again = warm.agent().run(again, Bytes::kib(1), Connection::none()).await;
-            assert_eq!(again.unwrap_err(), agent::NotRun::Parted(Parted::Gone));
+            assert_eq!(again.unwrap_err(), agent::NotRun::InitLost(InitLost::Gone));
             drop(warm);
             manager.close().await;
         }

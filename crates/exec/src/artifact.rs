@@ -15,9 +15,9 @@ use std::time::SystemTime;
 use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, UnknownName};
 use serde::{Deserialize, Serialize};
 
-use crate::redact::{Redactor, is_secret_name};
 use crate::{clock, output};
 use retention::Kept;
+use ringfence_network::redact::{Redactor, is_secret_name};
 
 /// Retention limits. The newest record is always kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -71,7 +71,7 @@ impl From<&local::Error> for Error {
                 SessionError::Busy(_) | SessionError::TooMany(_) => Reason::Busy,
                 SessionError::Unknown(_) => Reason::NotFound,
                 SessionError::NotForkable { .. } => Reason::Unavailable,
-                SessionError::Closing | SessionError::TakenBack(_) | SessionError::Fork { .. } => {
+                SessionError::Closing | SessionError::Cancelled(_) | SessionError::Fork { .. } => {
                     Reason::Failed
                 }
                 SessionError::Language(_)

@@ -1,14 +1,14 @@
 //! Transports calls of host functions from a program: messages as lines of JSON, on a channel of their own.
 //!
 //! `docs/protocol/bridge.md` specifies the protocol. A backend relays the bytes in both directions while the
-//! program runs; the owner of the other end, a [`Line`], interprets them.
+//! program runs; the owner of the other end, a [`MessageStream`], interprets them.
 
 mod lines;
 mod message;
-mod passage;
+mod relay;
 
 pub use lines::Lines;
-pub use message::{Call, Fault, Id, MAX_DEPTH, MAX_LINE, Malformed, Message, check_shape};
+pub use message::{Call, CallError, Id, MAX_DEPTH, MAX_LINE, Malformed, Message, check_shape};
 
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -25,7 +25,7 @@ const READ_SIZE: usize = 64 * 1024;
 
 /// The byte channel end of a bridge, which a backend connects to the program.
 #[derive(Debug)]
-pub struct Duct {
+pub struct ByteChannel {
     /// Bytes from the program.
     pub(crate) out: mpsc::Sender<Vec<u8>>,
     /// Bytes to the program.
@@ -34,22 +34,22 @@ pub struct Duct {
 
 /// The message end of a bridge.
 #[derive(Debug)]
-pub struct Line {
+pub struct MessageStream {
     lines: Lines,
     incoming: mpsc::Receiver<Vec<u8>>,
-    speaker: Speaker,
+    speaker: MessageSink,
 }
 
 /// A sender of messages on a bridge.
 #[derive(Debug, Clone)]
-pub struct Speaker(mpsc::Sender<Vec<u8>>);
+pub struct MessageSink(mpsc::Sender<Vec<u8>>);
 
 /// Returns a connected pair of byte channels, for relays.
-fn passage() -> (Duct, Duct) {
+fn connected_pair() -> (ByteChannel, ByteChannel) {
     let (there, arrived) = mpsc::channel(IN_FLIGHT);
     let (returned, back) = mpsc::channel(IN_FLIGHT);
-    let near = Duct { out: there, back };
-    let far = Duct {
+    let near = ByteChannel { out: there, back };
+    let far = ByteChannel {
         out: returned,
         back: arrived,
     };
@@ -57,18 +57,18 @@ fn passage() -> (Duct, Duct) {
 }
 
 /// Returns both ends of a bridge.
-pub fn bridge() -> (Line, Duct) {
+pub fn bridge() -> (MessageStream, ByteChannel) {
     let (out, incoming) = mpsc::channel(IN_FLIGHT);
     let (speaker, back) = mpsc::channel(IN_FLIGHT);
-    let line = Line {
+    let line = MessageStream {
         lines: Lines::default(),
         incoming,
-        speaker: Speaker(speaker),
+        speaker: MessageSink(speaker),
     };
-    (line, Duct { out, back })
+    (line, ByteChannel { out, back })
 }
 
-impl Line {
+impl MessageStream {
     /// Returns the next message; `None` once the program has closed its end. Cancel safe.
     ///
     /// # Errors
@@ -86,19 +86,19 @@ impl Line {
     }
 
     /// Returns a sender of messages.
-    pub fn speaker(&self) -> Speaker {
+    pub fn speaker(&self) -> MessageSink {
         self.speaker.clone()
     }
 }
 
-impl Speaker {
+impl MessageSink {
     /// Sends a message; waits for capacity. Ignores a program that has closed its end.
     pub async fn say(&self, message: &Message) {
         let _ = self.0.send(message.line()).await;
     }
 }
 
-impl Duct {
+impl ByteChannel {
     /// Relays bytes over a socket to the program, and then shuts it down in both directions: a program that
     /// continues to write must not block. Keep the socket until the program has ended: closed with unread
     /// data, it would give the program a connection reset instead of end of file.

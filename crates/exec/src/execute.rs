@@ -6,9 +6,9 @@ use std::time::{Instant, SystemTime};
 use ringfence_policy::{ExecutionResult, Language, Meta, Outcome, Request, RuntimeKind};
 
 use crate::artifact::{self, Record, Store, StorePolicy};
-use crate::imports::{self, Findings};
 use crate::local::Fence;
-use crate::redact::Redactor;
+use ringfence_imports::{self as imports, Findings};
+use ringfence_network::redact::Redactor;
 
 /// Configuration of the steps before and after a run.
 #[derive(Debug)]

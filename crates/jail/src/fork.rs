@@ -138,7 +138,7 @@ fn fork() -> io::Result<Forked> {
     let report = plan.descriptors.status.try_clone()?;
     if let Err(error) = refuse_threads() {
         let number = error.errno();
-        tell(&report, &Err(error))?;
+        send(&report, &Err(error))?;
         return Err(io::Error::from_raw_os_error(number));
     }
     hooks.before();
@@ -150,7 +150,7 @@ fn fork() -> io::Result<Forked> {
     }
     hooks.after_in_parent();
     if let Err(error) = forked {
-        tell(&report, &Err(error).step(STEPS[2]))?;
+        send(&report, &Err(error).step(STEPS[2]))?;
     }
     Ok(Forked::Session)
 }
@@ -195,7 +195,7 @@ fn refuse_threads() -> Result<(), StepError> {
     Err(io::Error::from_raw_os_error(libc::EBUSY)).step(STEPS[1])
 }
 
-fn tell(report: &OwnedFd, outcome: &Result<(), StepError>) -> io::Result<()> {
+fn send(report: &OwnedFd, outcome: &Result<(), StepError>) -> io::Result<()> {
     let (step, errno) = match outcome {
         Ok(()) => (0, 0),
         Err(error) => (
@@ -220,7 +220,7 @@ fn pass_over(hooks: sys::ForkHooks, plan: Plan, report: OwnedFd) -> io::Result<F
         }
         Ok(Some(_)) => sys::exit_now(0),
         Err(error) => {
-            let _ = tell(&report, &Err(error));
+            let _ = send(&report, &Err(error));
             sys::exit_now(127)
         }
     }
@@ -243,7 +243,7 @@ fn become_fork(plan: Plan, report: OwnedFd) {
     let Ok(status) = arranged else { sys::exit_now(127) };
     drop((report, plan.namespaces));
     let outcome = settle(&plan.request, plan.directory.as_deref());
-    let told = tell(&status, &outcome).and_then(|()| forget_file(status.into_raw_fd()));
+    let told = send(&status, &outcome).and_then(|()| forget_file(status.into_raw_fd()));
     if told.is_err() || outcome.is_err() {
         sys::exit_now(127)
     }
@@ -299,10 +299,10 @@ mod tests {
     #[test]
     fn a_report_names_its_sender_or_a_step() {
         let (forking, report) = forking();
-        tell(&report, &Ok(())).unwrap();
+        send(&report, &Ok(())).unwrap();
         assert_eq!(forking.finish().unwrap(), sys::process_ids().0);
         let error = Err(io::Error::from_raw_os_error(libc::EBUSY)).step(STEPS[1]);
-        tell(&report, &error).unwrap();
+        send(&report, &error).unwrap();
         let Err(Refusal::Failed(told)) = forking.finish() else {
             panic!("a failure")
         };

@@ -16,8 +16,8 @@ use crate::steps::{Step, StepError, prepare, read_report};
 use crate::zygote::{Heard, Order, Zygote};
 use crate::{flat, sys};
 
-mod ends;
 mod forks;
+mod reap;
 mod running;
 
 use running::{Left, Live, Running, SpawnDescriptors};
@@ -201,7 +201,7 @@ impl<'a> Launcher<'a> {
         let Some(successor) = self.successor.take() else {
             return;
         };
-        match successor.hear() {
+        match successor.receive() {
             Heard::Ready => {}
             Heard::Report(text) => {
                 self.successor = Some(successor);

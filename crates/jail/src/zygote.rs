@@ -93,7 +93,7 @@ impl Zygote {
     }
 
     /// Receives a message of a zygote that is not warm yet.
-    pub(crate) fn hear(&self) -> Heard {
+    pub(crate) fn receive(&self) -> Heard {
         let mut buffer = [0; MAX_REPORT];
         match sys::receive_message(self.socket.as_fd(), &mut buffer) {
             Ok((0, _)) | Err(_) => Heard::Gone,

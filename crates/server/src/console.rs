@@ -6,9 +6,9 @@
 mod approvals;
 mod events;
 mod hub;
+mod messages;
 mod page;
 mod runs;
-mod words;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use ringfence_tools::approval::Service;
+use ringfence_records::approval::Service;
 
 use crate::http::{self, Keys, NoRandom};
 use crate::wire::ConsoleAccess;

@@ -1,34 +1,32 @@
 //! Gateways: programs that forward approval requests to people, and return their answers.
 //!
 //! Messages are JSON objects, one per line, in both directions; `docs/protocol/gateway.md` specifies them.
-//! All decisions are made in the store ([`ringfence_tools::approval`]): a connection only shows pending
+//! All decisions are made in the store ([`ringfence_records::approval`]): a connection only shows pending
 //! requests and forwards answers.
 //!
-//! A gateway has a [`Link`] to the server and, if it uses buttons in chats, a [`Desk`] that tracks the
-//! messages and interprets presses.
+//! A gateway has a [`Link`] to the server. Those of chat services are the program `ringfence-gateway`, which takes
+//! its settings ([`Start`]) from `ringfence gateway`.
 
-mod card;
+mod address;
 mod client;
 mod connection;
-mod desk;
-pub mod discord;
 mod link;
 mod listener;
+mod messages;
 mod secret;
 mod shown;
-pub mod telegram;
-mod words;
+mod start;
 
-pub use card::{Card, Choice};
+pub use address::{Address, BadAddress, DISCORD_EVENTS, DISCORD_REST, TELEGRAM};
 pub use client::Client;
-pub use desk::{Desk, Due, Ignored, Notice, Press};
 pub use link::{Link, News};
 pub use listener::{Listener, Patience};
-pub use secret::{NotASecret, Secret};
-pub use shown::{Piece, decidable, foreign, framed, lines, pieces, remaining, visible, waiting};
-pub use words::{
+pub use messages::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };
+pub use secret::{NotASecret, Secret};
+pub use shown::{Piece, decidable, foreign, framed, lines, pieces, remaining, visible, waiting};
+pub use start::{ChatService, PROGRAM, Start};
 
 /// Maximum length of a line, without its newline. A question of 10,000 characters, each escaped, fits.
 const MAX_LINE: usize = 256 * 1024;

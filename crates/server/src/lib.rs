@@ -23,4 +23,3 @@ pub mod wire;
 mod lines;
 mod sandboxes;
 mod socket;
-mod tls;

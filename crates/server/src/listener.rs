@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringfence_container::Sandboxes;
 use ringfence_container::runner::InContainers as _;
 use ringfence_exec::backend::{Backend, Running};
-use ringfence_exec::bridge::Duct;
+use ringfence_exec::bridge::ByteChannel;
 use ringfence_exec::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
 use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{ExecutionResult, Scope, Trusted};
@@ -60,16 +60,16 @@ impl Listener {
 
     /// Serves requests until `stop` resolves; then cancels those in progress.
     pub async fn serve(&self, places: &Places, stop: impl Future<Output = ()>) {
-        let attend = |stream| {
+        let supervise = |stream| {
             let places = places.clone();
-            async move { attend(stream, &places).await }
+            async move { supervise(stream, &places).await }
         };
-        self.0.serve(MAX_CONNECTIONS, attend, stop).await;
+        self.0.serve(MAX_CONNECTIONS, supervise, stop).await;
     }
 }
 
 /// Serves one client, one request after the other. Disconnects a client that violates the protocol.
-async fn attend(stream: UnixStream, places: &Places) {
+async fn supervise(stream: UnixStream, places: &Places) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
@@ -214,7 +214,7 @@ async fn execute(
         }
     };
     let forwarding = forward(chunks, sender);
-    let hearing = hear(receiver, stdin_sender, cancel);
+    let hearing = receive(receiver, stdin_sender, cancel);
     let carrying = async {
         if let Some(carrying) = carrying {
             carrying.await;
@@ -240,9 +240,9 @@ async fn execute(
 /// Receives the client's end of a bridge: the byte channel for the program, and its relay.
 async fn bridge(
     receiver: &Receiver<OwnedReadHalf>,
-) -> Result<(Duct, impl Future<Output = ()> + use<>), Refusal> {
+) -> Result<(ByteChannel, impl Future<Output = ()> + use<>), Refusal> {
     let stream = receiver.stream().ok_or_else(Refusal::gone)?;
-    let taken = tokio::time::timeout(PATIENCE, Duct::take_over(stream)).await;
+    let taken = tokio::time::timeout(PATIENCE, ByteChannel::take_over(stream)).await;
     taken.ok().and_then(Result::ok).ok_or_else(Refusal::gone)
 }
 
@@ -261,7 +261,7 @@ fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
 
 /// Declines a client with other container settings, which then creates the container itself.
 fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refusal> {
-    let own = || sandboxes.containers().settings().mark();
+    let own = || sandboxes.containers().settings().fingerprint();
     if run
         .container
         .as_ref()
@@ -278,7 +278,11 @@ fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refu
 
 /// Declines a client with another Pyodide, which then runs the request itself.
 fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
-    if run.pyodide.as_ref().is_none_or(|mark| *mark == pyodide.mark()) {
+    if run
+        .pyodide
+        .as_ref()
+        .is_none_or(|fingerprint| *fingerprint == pyodide.fingerprint())
+    {
         return Ok(());
     }
     Err(Refusal {
@@ -302,7 +306,7 @@ async fn forward(mut chunks: mpsc::Receiver<Chunk>, sender: &mut OwnedWriteHalf)
 }
 
 /// Reads standard input, cancellation and disconnect while a request runs.
-async fn hear(
+async fn receive(
     receiver: &mut Receiver<OwnedReadHalf>,
     stdin: mpsc::Sender<Vec<u8>>,
     cancel: watch::Sender<bool>,

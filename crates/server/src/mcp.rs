@@ -51,7 +51,7 @@ pub struct Settings {
     /// Tools with their workspaces.
     pub kernel: Arc<Kernel>,
     /// Channel for the client's roots. `None` if the user has chosen a directory.
-    pub wishes: Option<mpsc::Sender<Wish>>,
+    pub wishes: Option<mpsc::Sender<RootRequest>>,
     /// Permission to ask the client's user for approval.
     pub elicitation: Elicitation,
     /// Channel for messages about questions that wait, to the person at this machine.
@@ -69,7 +69,7 @@ pub enum Elicitation {
 
 /// A request by a client about its roots.
 #[derive(Debug)]
-pub enum Wish {
+pub enum RootRequest {
     /// Use this directory as the workspace. The reply is a [`Kernel`] for it, or an error.
     Adopt(PathBuf, oneshot::Sender<Result<Kernel, String>>),
     /// Keep the current workspace.

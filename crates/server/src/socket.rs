@@ -44,14 +44,14 @@ impl Socket {
     pub(crate) async fn serve<A: Future<Output = ()> + Send + 'static>(
         &self,
         most: usize,
-        attend: impl Fn(UnixStream) -> A,
+        supervise: impl Fn(UnixStream) -> A,
         stop: impl Future<Output = ()>,
     ) {
-        let attend = |stream: UnixStream, _| {
+        let supervise = |stream: UnixStream, _| {
             let ours = stream.peer_cred().is_ok_and(|peer| peer.uid() == self.uid);
-            ours.then(|| attend(stream))
+            ours.then(|| supervise(stream))
         };
-        serve(most, |context| self.socket.poll_accept(context), attend, stop).await;
+        serve(most, |context| self.socket.poll_accept(context), supervise, stop).await;
     }
 }
 
@@ -62,11 +62,11 @@ impl Drop for Socket {
 }
 
 /// Serves up to `most` connections concurrently until `stop` resolves; then drops them. Closes a connection
-/// if `attend` returns `None`.
+/// if `supervise` returns `None`.
 pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
     most: usize,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Peer)>>,
-    attend: impl Fn(S, Peer) -> Option<A>,
+    supervise: impl Fn(S, Peer) -> Option<A>,
     stop: impl Future<Output = ()>,
 ) {
     let mut connections = JoinSet::new();
@@ -77,7 +77,7 @@ pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
             () = &mut stop => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             accepted = poll_fn(&mut accept), if connections.len() < most => match accepted {
-                Ok((stream, peer)) => drop(attend(stream, peer).map(|attended| connections.spawn(attended))),
+                Ok((stream, peer)) => drop(supervise(stream, peer).map(|attended| connections.spawn(attended))),
                 // Out of file descriptors: connections stay in the backlog, and the delay avoids a busy loop.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },

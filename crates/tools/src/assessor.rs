@@ -20,15 +20,16 @@ use std::time::Instant;
 use genai::chat::{ChatMessage, ChatOptions, ChatRequest};
 use genai::resolver::{AuthData, Endpoint};
 use genai::{Client, ModelIden, ServiceTarget};
-use ringfence_exec::egress::{AttemptLog, Guard, Resolver};
-use ringfence_exec::fetch::Trust;
-use ringfence_exec::secret::{Key, KeyError, Secret};
+use ringfence_exec::key::Key;
+use ringfence_network::egress::{AttemptLog, Guard, Resolver};
+use ringfence_network::fetch::Trust;
+use ringfence_network::secret::{KeyError, Secret};
 use ringfence_policy::cascade::Decision;
 use ringfence_policy::{EgressPolicy, Timeout};
 use tokio::time::timeout_at;
 
 pub use base::{BaseUrl, ParseBaseUrlError};
-pub use error::NoScore;
+pub use error::ScoreError;
 pub use model::{Model, ParseModelError, Provider};
 
 use conduit::Conduit;
@@ -92,11 +93,11 @@ impl Assessor {
     ///
     /// # Errors
     /// If there is no score, for whatever reason: a person must decide then.
-    pub async fn score(&self, line: &str, decision: &Decision, log: &AttemptLog) -> Result<u8, NoScore> {
+    pub async fn score(&self, line: &str, decision: &Decision, log: &AttemptLog) -> Result<u8, ScoreError> {
         let timeout = self.settings.timeout;
         let deadline = Instant::now() + timeout.as_duration();
         let asked = timeout_at(deadline.into(), self.ask(line, decision, deadline, log)).await;
-        asked.unwrap_or(Err(NoScore::TimedOut(timeout)))
+        asked.unwrap_or(Err(ScoreError::TimedOut(timeout)))
     }
 
     async fn ask(
@@ -105,12 +106,12 @@ impl Assessor {
         decision: &Decision,
         deadline: Instant,
         log: &AttemptLog,
-    ) -> Result<u8, NoScore> {
+    ) -> Result<u8, ScoreError> {
         let target = self.target(self.settings.key.read().await?);
         let tls = self.settings.trust.config().await?;
         let (host, port) = self.base.server();
         let server = self.guard.connect(&host, port, deadline, log).await?;
-        let conduit = Conduit::open(&self.settings.scratch).map_err(|_| NoScore::Conduit)?;
+        let conduit = Conduit::open(&self.settings.scratch).map_err(|_| ScoreError::Conduit)?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls.as_ref().clone())
             .unix_socket(conduit.path())
@@ -121,11 +122,11 @@ impl Assessor {
             .referer(false)
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|_| NoScore::Conduit)?;
+            .map_err(|_| ScoreError::Conduit)?;
         let client = Client::builder()
             .with_reqwest(http)
             .build()
-            .map_err(|_| NoScore::Conduit)?;
+            .map_err(|_| ScoreError::Conduit)?;
         let request = ChatRequest::new(vec![ChatMessage::user(message::of(line, decision))])
             .with_system(message::INSTRUCTIONS);
         let options = ChatOptions::default()

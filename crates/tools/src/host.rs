@@ -1,15 +1,15 @@
 //! Host commands: the program that a line becomes, and the files that it depends on.
 //!
 //! A line may wait for approval for minutes, and the files that it names may be changed meanwhile: their
-//! identities (`Named`) are recorded before the question and compared after the answer.
+//! identities (`PathIdentity`) are recorded before the question and compared after the answer.
 
 mod addresses;
 mod makes;
-mod named;
-mod obeyed;
 mod opened;
+mod path_identity;
 mod pattern;
 mod project;
+mod project_config;
 mod risk;
 mod trees;
 mod variables;
@@ -22,9 +22,9 @@ use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use addresses::pinned;
 pub use makes::confinements;
-pub(crate) use named::{Named, PARTIAL, TooMuch};
-pub(crate) use obeyed::{heed, obeyed};
 pub(crate) use opened::{Place, secret};
+pub(crate) use path_identity::{PARTIAL, PathIdentity, TooMuch};
+pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
 
 use crate::assessor::Assessor;
@@ -115,7 +115,10 @@ pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Ve
 pub(crate) fn may_last(decision: &Decision) -> bool {
     let lasting = |effect| !matches!(effect, Effect::Code | Effect::Unknown | Effect::Privilege);
     let mut effects = decision.parts.iter().flat_map(|part| &part.findings);
-    let mut words = decision.parts.iter().flat_map(|part| named::words(&part.text));
+    let mut words = decision
+        .parts
+        .iter()
+        .flat_map(|part| path_identity::words(&part.text));
     !decision.parts.is_empty()
         && effects.all(|finding| lasting(finding.effect))
         && !words.any(|word| RUNNERS.contains(&word.rsplit('/').next().unwrap_or_default()))

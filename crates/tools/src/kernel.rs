@@ -9,16 +9,16 @@
 mod bridged;
 mod call;
 mod caller;
+mod deadline_extension;
+mod disk_quota;
 mod error;
 mod limits;
-mod overdue;
-mod overtime;
 mod record;
 mod review;
-mod room;
 mod sandbox;
 mod schema;
 mod tool;
+mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,33 +27,33 @@ use std::time::Instant;
 use ringfence_container::runner::InContainers;
 use ringfence_exec::backend::Backend;
 use ringfence_exec::execute::Rules;
-use ringfence_exec::fetch::Fetcher;
 use ringfence_exec::local::{Chunk, Fence};
+use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{Limits, Network, Request, RuntimeKind, Trusted};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 pub use call::Call;
 pub use caller::{Caller, Surface};
+pub use deadline_extension::Approvals;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
-pub use overtime::Approvals;
-pub(crate) use review::Around;
+pub(crate) use review::ReviewInfo;
 pub use sandbox::{Fallback, SandboxSettings, place};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 pub use crate::tools::NAMES as TOOL_NAMES;
 
-use crate::approval::Asked;
-use crate::audit::{self, Decision};
 use crate::host::HostSettings;
 use crate::shell::Runner;
 use crate::skills::Skills;
 use crate::tools;
 use crate::workspaces::Workspaces;
-use overdue::awaited;
-use overtime::{End, Overtime, about};
+use deadline_extension::{End, Overtime, about};
 use record::Recording;
+use ringfence_records::approval::Asked;
+use ringfence_records::audit::{self, Decision};
+use watchdog::awaited;
 
 /// Components and configuration of a [`Kernel`].
 #[derive(Debug)]
@@ -318,7 +318,7 @@ impl Kernel {
                     answer = running => answer,
                     () = tokio::time::sleep_until(call.deadline.into()) => Err(call.timed_out(definition.name)),
                     end = asking => Err(match end {
-                        End::TakenBack => ToolError::cancelled(),
+                        End::Cancelled => ToolError::cancelled(),
                         End::NotExtended(why) => call.not_extended(definition.name, &why),
                     }),
                 }
@@ -333,7 +333,7 @@ impl Kernel {
 }
 
 /// Resolves when the invocation is cancelled.
-async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
         // An error means that the caller is gone.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),

@@ -10,15 +10,14 @@
 //! - [`audit`]: the audit log.
 #![forbid(unsafe_code)]
 
-pub mod approval;
 pub mod assessor;
-pub mod audit;
 pub mod files;
+pub mod hints;
 pub mod host;
 pub mod kernel;
 pub mod shell;
 pub mod skills;
 pub mod workspaces;
 
-mod told;
+mod render;
 mod tools;

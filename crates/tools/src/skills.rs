@@ -24,12 +24,12 @@ use std::sync::Arc;
 use ringfence_policy::Scope;
 use serde_json::{Map, Value};
 
-use crate::audit::Digest;
 pub use bridged::bridged;
 pub use files::{Consent, HostLimits, SkillFiles};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
-pub use gatekeeper::{Gatekeeper, Visitor};
-pub use ringfence_exec::bridge::Fault;
+pub use gatekeeper::{CallInfo, Gatekeeper};
+pub use ringfence_exec::bridge::CallError;
+use ringfence_records::audit::Digest;
 pub use rules::{ParsePathError, PathPattern, Policy, Rules};
 pub use servers::{
     Credential, Events, Reach, ServerPlan, ServerProcess, Servers, Surroundings, read_message, skill_name,
@@ -60,7 +60,7 @@ pub trait Skill: fmt::Debug + Send + Sync {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, Fault>>;
+    ) -> Asked<'a, Result<Value, CallError>>;
 
     /// Stops its processes, and waits for them.
     fn close(&self) -> Asked<'_, ()> {

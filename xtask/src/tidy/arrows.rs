@@ -20,6 +20,16 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
     ),
     ("ringfence-policy", "tokio", "policy is pure"),
     ("ringfence-policy", "libc", "policy knows no operating system"),
+    (
+        "ringfence",
+        "frankenstein",
+        "chat services are `ringfence-gateway`'s",
+    ),
+    (
+        "ringfence",
+        "twilight-gateway",
+        "chat services are `ringfence-gateway`'s",
+    ),
 ];
 
 /// Reports every difference, and every forbidden link.

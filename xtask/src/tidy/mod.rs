@@ -4,6 +4,7 @@ mod arrows;
 mod opens;
 mod paths;
 mod rules;
+mod sizes;
 mod starts;
 mod threats;
 
@@ -21,6 +22,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(threats::check(root)?);
     breaches.extend(starts::check(root, &sources)?);
     breaches.extend(opens::check(root, &sources)?);
+    breaches.extend(sizes::check(&sources));
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
         report::problem(breach);

@@ -1,7 +1,7 @@
 //! The arguments of `ringfence approvals` and `ringfence gateway`.
 
 use clap::{Args, Subcommand};
-use ringfence_tools::approval::{Chat, MAX_USES};
+use ringfence_records::approval::{Chat, MAX_USES};
 
 const TERMINAL_HELP: &str = "\
 Answers, each ended with Enter:

@@ -1,7 +1,7 @@
 //! The arguments of `ringfence audit`.
 
 use clap::Subcommand;
-use ringfence_tools::audit::Link;
+use ringfence_records::audit::Link;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

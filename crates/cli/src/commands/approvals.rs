@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfence_records::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
 use ringfence_server::gateway::{decidable, framed, remaining};
-use ringfence_tools::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
 use ringfence_tools::kernel::ErrorKind;
 
 use crate::args::ApprovalsCommand;

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringfence_tools::audit::{self, Error, Follow, Link, Verified};
+use ringfence_records::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
 use crate::args::AuditCommand;
 use crate::commands::run::interrupted;
 use crate::context::Context;
-use crate::high::audit::{directory, failure};
+use crate::plan::audit::{directory, failure};
 use crate::ui::{Ui, visible};
 
 /// Polling interval of `--follow`.

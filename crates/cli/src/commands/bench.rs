@@ -1,23 +1,17 @@
 //! `ringfence bench`: measures this machine, each figure against its peer within the same minute.
 
-mod containers;
-mod engine;
-mod figure;
-mod place;
-mod process;
-mod rows;
-
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use ringfence_bench::{Figure, Machine, Place, ROWS, Row, header};
+use ringfence_exec::local::Warmth;
 use serde_json::json;
 
 use crate::args::BenchArgs;
 use crate::context::Context;
 use crate::exit::Failure;
-use figure::Figure;
-use place::Place;
-use rows::{ROWS, Row};
+use crate::ui::Tone;
+use crate::{container, local, plan, pyodide, trust};
 
 pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let rows = selected(&args.names)?;
@@ -50,24 +44,43 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
 
 /// Measures row after row and prints each at once, since all of them take a minute.
 fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result<Vec<Figure>> {
-    let mut place = Place::new(context, args.full).context("preparing the measurements")?;
+    let machine = machine(context).context("preparing the measurements")?;
+    let mut place = Place::new(machine, args.full).context("preparing the measurements")?;
+    let paint = |text: &str, met| context.ui.toned(text, if met { Tone::Good } else { Tone::Bad });
     let mut figures = Vec::new();
     if !args.json {
-        context.ui.out(figure::header())?;
+        context.ui.out(header())?;
     }
     for row in rows {
-        let measured = match (row.measure)(&mut place) {
-            Ok(measured) => measured,
-            // The other rows are still useful.
-            Err(error) => vec![Figure::unmeasured(row.name, format!("{error:#}"))],
-        };
+        let measured = row.measure(&mut place);
         if !args.json {
-            let lines = measured.iter().map(|figure| figure.line(context.ui));
+            let lines = measured.iter().map(|figure| figure.line(paint));
             context.ui.out(lines.collect::<String>())?;
         }
         figures.extend(measured);
     }
     Ok(figures)
+}
+
+/// Returns the settings of runs on this machine.
+fn machine(context: &Context) -> anyhow::Result<Machine> {
+    let named = plan::settings(None, context)?;
+    let ledger = trust::ledger(context);
+    for program in named.python.iter().chain(&named.javascript) {
+        if program.is_absolute() {
+            trust::check_program(program, &ledger)?;
+        }
+    }
+    let mut local = local::settings(&named, Warmth::Cold, context)?;
+    local.path = trust::search_path(context)?;
+    Ok(Machine {
+        local,
+        containers: container::settings(context)?,
+        pyodide: pyodide::settings(0, context)?,
+        rules: context.parts()?.host.rules(),
+        ledger,
+        check_program: |program, ledger| Ok(trust::check_program(program, ledger)?),
+    })
 }
 
 fn selected(names: &[String]) -> Result<Vec<&'static Row>, Failure> {

@@ -5,17 +5,17 @@ use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
+use ringfence_records::approval::Service;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::{Console, Door, Sources};
 use ringfence_server::http::{Keys, Listener, NoRandom};
 use ringfence_server::wire::ConsoleAccess;
-use ringfence_tools::approval::Service;
 use serde_json::json;
 
 use crate::args::ConsoleArgs;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::high;
+use crate::plan;
 
 /// The default address: a random port, so that no other process can listen there beforehand and receive a
 /// link.
@@ -80,7 +80,7 @@ impl Served {
         let listener = bind(engine.listen.map_or(ANYWHERE, |listen| listen.0)).await?;
         let sources = Sources {
             approvals,
-            audit: high::audit::directory(context)?,
+            audit: plan::audit::directory(context)?,
         };
         let keys = Keys::new().map_err(|error| defect(&error))?;
         let console = Console::new(listener, keys, sources).map_err(|error| defect(&error))?;

@@ -17,10 +17,10 @@ use crate::config::values::ServerFence;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::{Tone, Ui, visible};
-use crate::{container, high, local, pyodide, trust};
+use crate::{container, local, plan, pyodide, trust};
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -1,8 +1,7 @@
 //! `ringfence gateway`: programs that forward the server's questions to people.
 
 mod board;
-mod discord;
-mod telegram;
+mod chat;
 mod terminal;
 mod token;
 
@@ -14,8 +13,7 @@ use crate::context::Context;
 pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         GatewayCommand::Terminal { chats } => terminal::run(chats, context),
-        GatewayCommand::Telegram { ids: false } => telegram::run(context),
-        GatewayCommand::Telegram { ids: true } => telegram::tell_ids(context),
-        GatewayCommand::Discord => discord::run(context),
+        GatewayCommand::Telegram { ids } => chat::telegram(*ids, context).map(|never| match never {}),
+        GatewayCommand::Discord => chat::discord(context).map(|never| match never {}),
     }
 }

@@ -11,7 +11,7 @@ use ringfence_container::Containers;
 use ringfence_exec::local::{Local, Warmth};
 use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{Scope, SessionId, Trusted};
-use ringfence_server::mcp::{self, Elicitation, Settings, Wish};
+use ringfence_server::mcp::{self, Elicitation, RootRequest, Settings};
 use ringfence_tools::kernel::Kernel;
 use ringfence_tools::skills::Skills;
 use ringfence_tools::workspaces::Workspaces;
@@ -22,7 +22,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::ui::Ui;
-use crate::{container, high, kernel, local, pyodide, skills};
+use crate::{container, kernel, local, plan, pyodide, skills};
 use private::Private;
 
 /// Maximum number of threads for slow system calls, standard input and output.
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         named: args
             .workspace
             .as_deref()
-            .map(|named| high::workspace(named, context))
+            .map(|named| plan::workspace(named, context))
             .transpose()?,
         private: None,
     };
@@ -89,7 +89,7 @@ fn backend(context: &Context) -> anyhow::Result<Local> {
         renew_after: u64::from(engine.rotate_after_runs),
         renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
     };
-    let settings = local::settings(&high::settings(None, context)?, warmth, context)?;
+    let settings = local::settings(&plan::settings(None, context)?, warmth, context)?;
     Ok(Local::new(settings))
 }
 
@@ -127,7 +127,7 @@ impl Server<'_> {
         let (reader, writer) = mcp::stdio_pipes();
         tokio::select! {
             () = mcp::serve(settings, reader, writer, interrupted()) => {}
-            () = self.attend(wished, &trusted) => {}
+            () = self.supervise(wished, &trusted) => {}
             () = print(noted, self.context.ui) => {}
         }
         self.containers.close().await;
@@ -148,13 +148,13 @@ impl Server<'_> {
     }
 
     /// Handles the client's root requests, and warms up workers for the tools' workspace. Never returns.
-    async fn attend(&self, mut wished: mpsc::Receiver<Wish>, trusted: &Trusted) {
+    async fn supervise(&self, mut wished: mpsc::Receiver<RootRequest>, trusted: &Trusted) {
         if let Some(named) = &self.named {
             self.warm_up(named, trusted).await;
         }
         while let Some(wish) = wished.recv().await {
             match wish {
-                Wish::Adopt(path, answer) => {
+                RootRequest::Adopt(path, answer) => {
                     let adopted = self.adopt(&path);
                     let place = adopted.as_ref().ok();
                     let place = place.map(|(place, kernel)| (place.clone(), kernel.trusted().clone()));
@@ -165,7 +165,7 @@ impl Server<'_> {
                         self.warm_up(&place, &trusted).await;
                     }
                 }
-                Wish::Stay => {
+                RootRequest::Stay => {
                     if let Some(private) = &self.private {
                         self.warm_up(private.path(), trusted).await;
                     }
@@ -177,7 +177,7 @@ impl Server<'_> {
 
     /// Returns a kernel for a directory of the client's, and that directory without links.
     fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
-        let place = high::workspace(path, self.context)?;
+        let place = plan::workspace(path, self.context)?;
         let workspaces = kernel::directory(&place, self.context)?;
         let kernel = self.kernel(workspaces)?;
         Ok((place, kernel))

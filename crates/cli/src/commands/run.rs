@@ -18,19 +18,19 @@ use ringfence_tools::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, PreforkedLauncher};
 use crate::container;
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::high::{self, Engine, Report, RunPlan, StdinSource};
-use crate::skills::{self, Keeper, Person, attended};
+use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
+use crate::skills::{self, Person, SkillCalls, attended};
 use crate::{local, pyodide};
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
 
-pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Result<ExitCode> {
-    let plan = high::plan(args, context)?;
+pub(crate) fn run(args: &RunArgs, spare: PreforkedLauncher, context: &Context) -> anyhow::Result<ExitCode> {
+    let plan = plan::plan(args, context)?;
     announce(&plan, context)?;
     let rules = local::rules(&plan.settings, context);
     let socket = match plan.engine {
@@ -71,9 +71,9 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
             Some(bridge) => {
                 let gatekeeper = Gatekeeper::new(&bridge.skills, bridge.keeper.visitor(&bridge.caller));
                 let running = async |connection| bridged(&gatekeeper, connection, running).await;
-                attend(&plan, output, running).await
+                supervise(&plan, output, running).await
             }
-            None => attend(&plan, output, running).await,
+            None => supervise(&plan, output, running).await,
         }
     });
     let result = runtime.block_on(attended(person, context.ui, executing));
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &RunArgs, spare: Spare, context: &Context) -> anyhow::Re
 
 /// Prints the warnings that must be seen before the program runs.
 fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
-    if plan.fence == high::Fence::Unfenced {
+    if plan.fence == plan::Fence::Unfenced {
         context
             .ui
             .warn("running unfenced: the program can do everything that you can do");
@@ -113,7 +113,7 @@ fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
 /// The skills bridge of a run.
 struct Bridge {
     skills: Skills,
-    keeper: Keeper,
+    keeper: SkillCalls,
     caller: Caller,
 }
 
@@ -130,7 +130,7 @@ impl Bridge {
                 "name them in `skills.servers` of your own configuration",
             )
         })?;
-        let (keeper, person) = Keeper::new(context)?;
+        let (keeper, person) = SkillCalls::new(context)?;
         let caller = Caller {
             scope: plan.request.scope.clone(),
             session: None,
@@ -168,7 +168,7 @@ async fn run_at(
 }
 
 /// Calls `run` with a connection to our own streams.
-async fn attend(
+async fn supervise(
     plan: &RunPlan,
     output: Option<mpsc::Sender<Chunk>>,
     run: impl AsyncFnOnce(Connection) -> Result<ExecutionResult, Error>,

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use ringfence_exec::bridge::Call;
 use ringfence_policy::Scope;
 use ringfence_tools::kernel::{Caller, ErrorKind, Surface};
-use ringfence_tools::skills::{Fault, Function, Gatekeeper, Policy, Table, path_of};
+use ringfence_tools::skills::{CallError, Function, Gatekeeper, Policy, Table, path_of};
 use serde_json::{Map, Value, json};
 
 use super::tool::read;
 use crate::args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 use crate::context::Context;
 use crate::exit::Failure;
-use crate::skills::{self, Keeper, attended};
+use crate::skills::{self, SkillCalls, attended};
 use crate::ui::visible;
 
 pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -23,7 +23,7 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
     };
     context.tell_passed_over()?;
     let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
-    let (keeper, person) = Keeper::new(context)?;
+    let (keeper, person) = SkillCalls::new(context)?;
     let caller = Caller {
         scope: options.user.clone().unwrap_or_else(Scope::local),
         session: None,
@@ -196,7 +196,7 @@ fn hinted(words: &[&str], options: &SkillsOptions, context: &Context) -> String 
     skills::command(&words, options.skills.as_deref(), context)
 }
 
-fn failed(fault: Fault, args: &SkillsCallArgs, context: &Context) -> Failure {
+fn failed(fault: CallError, args: &SkillsCallArgs, context: &Context) -> Failure {
     let command = |words: &[&str]| hinted(words, &args.options, context);
     let told = format!("{}: {}", fault.kind.as_str(), fault.message);
     match fault.kind.as_str() {

@@ -13,19 +13,19 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Spare};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, PreforkedLauncher};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
 use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
-use crate::{container, high, kernel, local, pyodide, skills};
+use crate::{container, kernel, local, plan, pyodide, skills};
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let settings = local::settings(&high::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?;
     let socket = if args.no_engine {
         None
     } else {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let backend = Arc::new(Nearby {
         socket,
         settings,
-        spare: Spare::default(),
+        spare: PreforkedLauncher::default(),
     });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let skills = skills::all(None, context)?.map(Arc::new);

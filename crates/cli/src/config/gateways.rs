@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use ringfence_server::gateway::{discord, telegram};
+use ringfence_server::gateway::{DISCORD_EVENTS, DISCORD_REST, TELEGRAM};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -57,7 +57,7 @@ impl Default for Telegram {
             token_file: None,
             chats: Vec::new(),
             users: Vec::new(),
-            base_url: telegram::BASE_URL.to_owned(),
+            base_url: TELEGRAM.to_owned(),
         }
     }
 }
@@ -87,8 +87,8 @@ impl Default for Discord {
             token_file: None,
             channels: Vec::new(),
             users: Vec::new(),
-            base_url: discord::REST.to_owned(),
-            gateway_url: discord::GATEWAY.to_owned(),
+            base_url: DISCORD_REST.to_owned(),
+            gateway_url: DISCORD_EVENTS.to_owned(),
         }
     }
 }

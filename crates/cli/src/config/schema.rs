@@ -560,7 +560,7 @@ impl Default for SkillSandbox {
             timeout_seconds: Timeout::seconds(5),
             memory_limit_mb: 128,
             deno_path: PathBuf::from("deno"),
-            blocked_imports: values::texts(ringfence_exec::imports::PYODIDE_BLOCKLIST),
+            blocked_imports: values::texts(ringfence_imports::PYODIDE_BLOCKLIST),
             directory: None,
             packages: None,
             pool_size: 1,

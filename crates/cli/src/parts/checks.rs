@@ -46,6 +46,7 @@ pub(super) struct Checks<'a> {
     loaded: &'a Loaded,
     pub(super) environment: &'a Environment,
     pub(super) paths: &'a Paths,
+    named: NamedPaths,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
@@ -56,6 +57,7 @@ impl<'a> Checks<'a> {
             loaded,
             environment,
             paths,
+            named: trust::named_paths(environment, paths),
             problems: Vec::new(),
             warnings: Vec::new(),
         }
@@ -67,7 +69,7 @@ impl<'a> Checks<'a> {
 
     /// Returns the rules by which named paths are resolved and opened.
     pub(super) fn named_paths(&self) -> NamedPaths {
-        trust::named_paths(self.environment, self.paths)
+        self.named.clone()
     }
 
     /// Returns the warnings of a valid configuration, or all mistakes.

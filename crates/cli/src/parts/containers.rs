@@ -11,7 +11,7 @@ use super::checks::{Checks, Wrong};
 use super::files::absolute;
 use crate::config::schema::Template;
 use crate::config::values::{NetworkMode, OciRuntime, SeccompProfile, VolumeMount};
-use crate::high;
+use crate::plan;
 
 /// Images of containers, and the mounts of `sandbox_exec`.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ const MOUNTS: &str = "codeExecution.volumeMounts";
 
 /// Checks the mounts of `sandbox_exec`. Each use checks them again.
 fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
-    let hidden = high::hidden_of(checks.config(), checks.paths);
+    let hidden = plan::hidden_of(checks.config(), checks.paths);
     let (mut mounts, mut binds) = (Vec::new(), Vec::new());
     let mut complete = true;
     for VolumeMount(written) in &checks.config().code_execution.volume_mounts {

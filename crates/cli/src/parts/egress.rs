@@ -4,11 +4,11 @@ use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
-use ringfence_exec::egress::proxy::Injection;
-use ringfence_exec::egress::{NetworkSettings, Resolver};
-use ringfence_exec::fetch::Trust;
-use ringfence_exec::secret::{KeyError, Secret};
 use ringfence_exec::trust::NamedPaths;
+use ringfence_network::egress::proxy::Injection;
+use ringfence_network::egress::{NetworkSettings, Resolver};
+use ringfence_network::fetch::Trust;
+use ringfence_network::secret::{KeyError, Secret};
 use ringfence_policy::{EgressPolicy, Host};
 
 use super::checks::{Checks, Wrong};
@@ -50,7 +50,7 @@ pub(super) fn egress(checks: &mut Checks<'_>) -> Option<Egress> {
 
 /// Returns the certificate authorities of the system, with those of `file` if one is named.
 pub(super) fn authorities(checks: &mut Checks<'_>, key: &str, file: Option<&Path>) -> Option<Trust> {
-    let trust = Trust::named(file.map(Path::to_path_buf), checks.named_paths());
+    let trust = Trust::opened_by(file.map(Path::to_path_buf), checks.named_paths().opener());
     let checked = trust.check_own().map_err(|error| {
         let found = file.unwrap_or(Path::new("")).display();
         Wrong::new(
@@ -89,7 +89,9 @@ fn host(text: &str) -> Result<(Host, Option<u16>), Wrong> {
 fn secret(inject: &Inject, environment: &Environment, named: &NamedPaths) -> Result<Option<Secret>, Wrong> {
     let unusable = |error: KeyError| wrong(&inject.host, &error, error.hint());
     match (&inject.value_env, &inject.value_file) {
-        (None, Some(file)) => Secret::of_file(file, named).map(Some).map_err(unusable),
+        (None, Some(file)) => ringfence_exec::key::read_file(file, named)
+            .map(Some)
+            .map_err(unusable),
         (Some(name), None) => {
             let value = environment.get(name).map(|value| value.to_string_lossy());
             value

@@ -4,19 +4,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ringfence_server::gateway::discord::{Address, BadAddress};
-use ringfence_server::gateway::telegram;
+use ringfence_server::gateway::{Address, BadAddress};
 
 use super::checks::{Checks, Wrong};
 
-/// The addresses of Discord.
-#[derive(Debug, Clone)]
-pub(crate) struct Gateways {
-    pub(crate) discord_rest: Address,
-    pub(crate) discord_gateway: Address,
-}
-
-pub(super) fn gateways(checks: &mut Checks<'_>) -> Option<Gateways> {
+pub(super) fn check(checks: &mut Checks<'_>) {
     let gateway = &checks.config().gateway;
     for (key, name) in [
         ("gateway.telegram.token_env", &gateway.telegram.token_env),
@@ -38,12 +30,12 @@ pub(super) fn gateways(checks: &mut Checks<'_>) -> Option<Gateways> {
         let checked = file.as_deref().map_or(Ok(()), |file| check_token_file(key, file));
         checks.keep(checked);
     }
-    let base = telegram::check_base_url(&gateway.telegram.base_url).map_err(|error| {
+    let base = Address::http(&gateway.telegram.base_url).map_err(|_| {
         let found = &gateway.telegram.base_url;
         Wrong::new(
             "gateway.telegram.base_url",
             format!("expected an https address, found `{}`", found.escape_debug()),
-            error.hint(),
+            "write `https://` and a host, without user, query or fragment; `http://` is for this machine alone",
         )
     });
     checks.keep(base);
@@ -57,11 +49,8 @@ pub(super) fn gateways(checks: &mut Checks<'_>) -> Option<Gateways> {
     let rest = Address::http(&gateway.discord.base_url).map_err(|error| misplaced("base_url", error));
     let events =
         Address::websocket(&gateway.discord.gateway_url).map_err(|error| misplaced("gateway_url", error));
-    let (rest, events) = (checks.keep(rest), checks.keep(events));
-    Some(Gateways {
-        discord_rest: rest?,
-        discord_gateway: events?,
-    })
+    checks.keep(rest);
+    checks.keep(events);
 }
 
 /// Rejects a missing file, and one that others could change. It need not be readable: its gateway may run as

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use ringfence_exec::secret::{Key, KeyError, Secret};
+use ringfence_exec::key::Key;
+use ringfence_network::secret::{KeyError, Secret};
 use ringfence_policy::Timeout;
 use ringfence_policy::cascade::{Pattern, Rules};
 use ringfence_tools::assessor::{Assessor, BaseUrl, Model, ParseModelError, Provider, Settings};
@@ -126,7 +127,7 @@ fn key(scoring: &PreValidation, provider: Provider, checks: &Checks<'_>) -> Resu
     if let Some(file) = &scoring.api_key_file {
         let unusable = |error: KeyError| wrong("apiKeyFile", &error, error.hint());
         let named = checks.named_paths();
-        Secret::of_file(file, &named).map_err(unusable)?;
+        ringfence_exec::key::read_file(file, &named).map_err(unusable)?;
         return Ok(Key::File(file.clone(), named));
     }
     let variable = match scoring.api_key_env.as_deref() {

@@ -19,7 +19,6 @@ mod tools;
 pub(crate) use containers::{Containers, image};
 pub(crate) use egress::Egress;
 pub(crate) use files::absolute;
-pub(crate) use gateways::Gateways;
 pub(crate) use host::{HostCommands, missing_key};
 pub(crate) use programs::{Interpreters, interpreter, is_bare};
 pub(crate) use skills::Skills;
@@ -39,7 +38,6 @@ pub(crate) struct Parts {
     pub(crate) tools: Tools,
     pub(crate) skills: Skills,
     pub(crate) containers: Containers,
-    pub(crate) gateways: Gateways,
     /// Warnings about a valid configuration; one sentence each.
     pub(crate) warnings: Vec<String>,
 }
@@ -61,7 +59,7 @@ pub(crate) fn validate(
     let tools = tools::tools(&mut checks);
     let skills = skills::skills(&mut checks);
     let containers = containers::containers(&mut checks);
-    let gateways = gateways::gateways(&mut checks);
+    gateways::check(&mut checks);
     let warnings = checks.finish()?;
     let parts = || {
         Some(Parts {
@@ -71,7 +69,6 @@ pub(crate) fn validate(
             tools: tools?,
             skills: skills?,
             containers: containers?,
-            gateways: gateways?,
             warnings,
         })
     };

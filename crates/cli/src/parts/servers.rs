@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use ringfence_exec::exposure::Hidden;
-use ringfence_exec::fetch::Url;
+use ringfence_exec::key::Key;
 use ringfence_exec::local::Fence;
-use ringfence_exec::secret::{Key, Secret};
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::NamedPaths;
+use ringfence_network::fetch::Url;
+use ringfence_network::secret::Secret;
 use ringfence_policy::{EnvName, Mount};
 use ringfence_tools::skills::{Credential, Reach, ServerPlan, ServerProcess, skill_name};
 
@@ -16,12 +17,12 @@ use crate::config::Config;
 use crate::config::schema::{Server, ServerHeader};
 use crate::config::values::ServerFence;
 use crate::env::Environment;
-use crate::high;
+use crate::plan;
 
 pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
     let (config, environment) = (checks.config(), checks.environment);
     let named = checks.named_paths();
-    let hidden = high::hidden_of(config, checks.paths);
+    let hidden = plan::hidden_of(config, checks.paths);
     let mut plans: Vec<ServerPlan> = Vec::new();
     let mut complete = true;
     for (key, server) in &config.skills.servers {
@@ -61,10 +62,10 @@ impl Entry<'_> {
 
     /// Rejects a malformed mount, and one that exposes what must stay hidden. A missing path is reported when
     /// the server starts.
-    fn check_mounts(self, hidden: &Hidden) -> Result<(), Wrong> {
+    fn check_mounts(self, hidden: &DeniedPaths) -> Result<(), Wrong> {
         for text in &self.server.mounts {
             let mount: Mount = self.parsed("mounts", text)?;
-            let host = high::nearest_resolved(&Path::new("/").join(&mount.host));
+            let host = plan::nearest_resolved(&Path::new("/").join(&mount.host));
             hidden.check(&host).map_err(|why| {
                 let message = format!("`mounts`: refusing to show `{text}`: {why}");
                 self.wrong(&message, "name a directory that holds only what the server needs")
@@ -138,7 +139,7 @@ impl Entry<'_> {
             hosts: hosts.collect::<Result<_, _>>()?,
             memory: config.skills.memory,
             fence: match server.fence {
-                ServerFence::Fenced => high::default_fence(config).into(),
+                ServerFence::Fenced => plan::default_fence(config).into(),
                 ServerFence::Host => Fence::Host,
             },
         })

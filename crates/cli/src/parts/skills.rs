@@ -9,7 +9,7 @@ use super::checks::{Checks, Wrong};
 use super::files::absolute;
 use super::servers;
 use crate::config::schema;
-use crate::high;
+use crate::plan;
 
 /// Skills, with the rules for calls.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
         checks.wrong(expected("it is not a directory"));
         return None;
     }
-    let shown = high::hidden_of(checks.config(), checks.paths)
+    let shown = plan::hidden_of(checks.config(), checks.paths)
         .check(&resolved)
         .map_err(|why| {
             let message = format!("refusing to show {} to programs: {why}", path.display());

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, Timeout, UserRoot, UserScope};
-use ringfence_tools::approval::Chat;
+use ringfence_records::approval::Chat;
 use ringfence_tools::kernel::{AtLimit, TOOL_NAMES, ToolLimits};
 
 use super::checks::{Checks, Wrong};
 use super::files::{absolute, may_become_directory};
 use crate::config::{Config, values};
-use crate::high;
+use crate::plan;
 
 /// The rules for tools.
 #[derive(Debug, Clone)]
@@ -70,8 +70,8 @@ fn root(checks: &mut Checks<'_>) -> Option<Option<UserRoot>> {
     if let Ok(Some(sample)) = sample {
         let sample = absolute(&sample);
         let fits = may_become_directory(KEY, &sample).and_then(|()| {
-            high::hidden_of(checks.config(), checks.paths)
-                .check(&high::nearest_resolved(&sample))
+            plan::hidden_of(checks.config(), checks.paths)
+                .check(&plan::nearest_resolved(&sample))
                 .map_err(|why| Wrong::new(KEY, why, "name a directory that holds only what the users need"))
         });
         checks.keep(fits)?;

@@ -1,8 +1,8 @@
 //! Prints skill calls to the user at the command line while they wait: calls that need approval, and calls
 //! that notify.
 
+use ringfence_records::approval::Asked;
 use ringfence_server::gateway::waiting;
-use ringfence_tools::approval::Asked;
 use tokio::sync::mpsc;
 
 use crate::ui::Ui;
@@ -35,7 +35,7 @@ impl Person {
         (Ears { questions, notices }, person)
     }
 
-    async fn attend<T>(mut self, ui: Ui, doing: impl Future<Output = T>) -> T {
+    async fn supervise<T>(mut self, ui: Ui, doing: impl Future<Output = T>) -> T {
         tokio::pin!(doing);
         loop {
             tokio::select! {
@@ -57,7 +57,7 @@ impl Person {
 /// Runs a future, and prints the messages that arrive meanwhile.
 pub(crate) async fn attended<T>(person: Option<Person>, ui: Ui, doing: impl Future<Output = T>) -> T {
     match person {
-        Some(person) => person.attend(ui, doing).await,
+        Some(person) => person.supervise(ui, doing).await,
         None => doing.await,
     }
 }

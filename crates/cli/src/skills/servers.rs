@@ -8,7 +8,7 @@ use ringfence_tools::skills::{Servers, Surroundings};
 
 use crate::config::Config;
 use crate::context::Context;
-use crate::{high, trust};
+use crate::{plan, trust};
 
 /// Returns the configured servers; those started by us run in `local`.
 ///
@@ -20,7 +20,7 @@ pub(super) fn servers(local: Local, context: &Context) -> anyhow::Result<Servers
     let writable: Vec<&Path> = writable.iter().map(PathBuf::as_path).collect();
     trust::note_directories(&writable, trust::Named::default(), context)?;
     let around = Surroundings {
-        hidden: high::hidden(context)?,
+        hidden: plan::hidden(context)?,
         trusted: trust::trusted(trust::Named::default(), &[], context)?,
         paths: context.named_paths(),
         network: parts.egress.network.clone(),

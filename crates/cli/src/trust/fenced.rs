@@ -6,11 +6,11 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::exposure::nearest;
+use ringfence_exec::mount_guard::nearest;
 use ringfence_exec::trust;
 use ringfence_policy::{Access, Imports, Mount, Trusted};
 
-use super::words::pieces;
+use super::tokens::pieces;
 use crate::config::schema::Server;
 
 /// Options whose value is a directory with code.

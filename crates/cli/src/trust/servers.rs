@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_exec::trust;
 use ringfence_policy::{HostServer, Trusted};
 
-use super::words::pieces;
+use super::tokens::pieces;
 use super::{fenced, is_broad};
 use crate::config::schema::Server;
 use crate::config::values::ServerFence;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringfence_exec::redact::Redactor;
-use ringfence_tools::audit::{Arguments, Decision, Entry, Limits, Link, Log, Outcome, Who};
+use ringfence_network::redact::Redactor;
+use ringfence_records::audit::{Arguments, Decision, Entry, Limits, Link, Log, Outcome, Who};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, Output, entries, finish};

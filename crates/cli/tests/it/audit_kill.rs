@@ -8,8 +8,8 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::redact::Redactor;
-use ringfence_tools::audit::{Arguments, Decision, Entry, Limits, Log, Outcome, Who};
+use ringfence_network::redact::Redactor;
+use ringfence_records::audit::{Arguments, Decision, Entry, Limits, Log, Outcome, Who};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, entries};

@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::bridge::Duct;
-use ringfence_exec::egress::outlet::{Outlet, address_variables, node_variable};
-use ringfence_exec::local::{Chunk, Connection, Stream, taken_back};
+use ringfence_exec::bridge::ByteChannel;
+use ringfence_exec::local::{Chunk, Connection, Stream, cancellation};
 use ringfence_exec::output::{Capture, Captured};
 use ringfence_jail::agent::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
+use ringfence_network::egress::outlet::{Outlet, address_variables, node_variable};
 use ringfence_policy::{Bytes, EnvName, Outcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::GuestStream;
-use super::line::{Arrived, Line, Slot, Turn};
-use super::{Agent, Parted};
+use super::mux::{Arrived, Mux, Slot, Turn};
+use super::{Agent, InitLost};
 
 /// Time past its deadline that a call may take to end, before the connection to its init is closed.
 const GRACE: Duration = Duration::from_secs(6);
@@ -65,7 +65,7 @@ pub enum NotRun {
     },
     /// The connection to the init is closed.
     #[error("the program was not started: {0}")]
-    Parted(Parted),
+    InitLost(InitLost),
 }
 
 impl NotRun {
@@ -85,7 +85,7 @@ impl NotRun {
             Self::NotStarted { .. } => {
                 "look whether the image has the program, and whether the directory exists there"
             }
-            Self::Parted(parted) => parted.hint(),
+            Self::InitLost(parted) => parted.hint(),
         }
     }
 }
@@ -141,15 +141,15 @@ impl Agent {
         let slot = tokio::select! {
             biased;
             slot = self.line.begin(turn, start, deadline) => slot?,
-            () = taken_back(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
+            () = cancellation(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
         };
         let mut listener = Listener::new(keep, connection.output, Arc::clone(&self.line));
         listener.outlet = outlet.cloned();
         listener.bridge = connection.bridge;
         let heard = {
             let feeding = feed(&slot, connection.stdin);
-            let taken_back = taken_back(connection.cancelled);
-            listener.attend(&slot, deadline, feeding, taken_back).await
+            let cancellation = cancellation(connection.cancelled);
+            listener.supervise(&slot, deadline, feeding, cancellation).await
         };
         listener.serving.shutdown().await;
         listener.last_words().await;
@@ -160,7 +160,7 @@ impl Agent {
                 ..
             }) => Err(NotRun::NotStarted { step, errno }),
             Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
-            Err(parted) if slot.was_never_sent() => Err(NotRun::Parted(parted)),
+            Err(parted) if slot.was_never_sent() => Err(NotRun::InitLost(parted)),
             Err(parted) => Ok(Finished::unknown(&parted, stdout, stderr)),
         }
     }
@@ -187,17 +187,17 @@ struct Listener {
     /// Set when the call must end: a slow reader of live output then no longer applies backpressure.
     ending: bool,
     /// The connection to the call's init.
-    line: Arc<Line>,
+    line: Arc<Mux>,
     /// The egress outlet of its connections, if the call has a network.
     outlet: Option<Outlet>,
     /// The host end of its bridge, until the guest's end is connected.
-    bridge: Option<Duct>,
+    bridge: Option<ByteChannel>,
     /// Tasks that serve its connections and its bridge.
     serving: JoinSet<()>,
 }
 
 impl Listener {
-    fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>, line: Arc<Line>) -> Self {
+    fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>, line: Arc<Mux>) -> Self {
         Self {
             stdout: Capture::new(keep),
             stderr: Capture::new(keep),
@@ -211,14 +211,14 @@ impl Listener {
         }
     }
 
-    async fn attend(
+    async fn supervise(
         &mut self,
         slot: &Slot<'_>,
         deadline: Instant,
         feeding: impl Future<Output = ()>,
-        taken_back: impl Future<Output = ()>,
-    ) -> Result<End, Parted> {
-        tokio::pin!(feeding, taken_back);
+        cancellation: impl Future<Output = ()>,
+    ) -> Result<End, InitLost> {
+        tokio::pin!(feeding, cancellation);
         let (mut fed, mut due) = (false, deadline);
         loop {
             tokio::select! {
@@ -226,7 +226,7 @@ impl Listener {
                 arrived = slot.arrived() => if let Some(ended) = self.take(slot, arrived) {
                     return ended;
                 },
-                () = &mut taken_back, if !self.ending => {
+                () = &mut cancellation, if !self.ending => {
                     slot.kill();
                     due = Instant::now();
                     self.stop_waiting(slot);
@@ -256,7 +256,7 @@ impl Listener {
         slot.credit(held_up);
     }
 
-    fn take(&mut self, slot: &Slot<'_>, arrived: Arrived) -> Option<Result<End, Parted>> {
+    fn take(&mut self, slot: &Slot<'_>, arrived: Arrived) -> Option<Result<End, InitLost>> {
         self.serve(&arrived.connected);
         if let (Some(id), Some(bridge)) = (arrived.bridged, self.bridge.take()) {
             let stream = GuestStream::new(Arc::clone(&self.line), id);
@@ -331,7 +331,7 @@ async fn feed(slot: &Slot<'_>, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
 
 impl Finished {
     fn told(end: &End, stdout: Captured, stderr: Captured) -> Self {
-        let (outcome, exit_code) = conclude(end);
+        let (outcome, exit_code) = classify_exit(end);
         let known = matches!(end.fate, Fate::Ended(_));
         let lost = "whoever watched the program in the container was killed, most likely by the program";
         Self {
@@ -363,7 +363,7 @@ impl Finished {
         }
     }
 
-    fn unknown(parted: &Parted, stdout: Captured, stderr: Captured) -> Self {
+    fn unknown(parted: &InitLost, stdout: Captured, stderr: Captured) -> Self {
         Self {
             outcome: Outcome::Unknown,
             exit_code: UNKNOWN_STATUS,
@@ -378,7 +378,7 @@ impl Finished {
     }
 }
 
-fn conclude(end: &End) -> (Outcome, i32) {
+fn classify_exit(end: &End) -> (Outcome, i32) {
     match (&end.fate, end.cut) {
         (Fate::Ended(-9) | Fate::Lost, Cut::Deadline) => (Outcome::TimedOut, -1),
         (Fate::Ended(-9) | Fate::Lost, Cut::Ordered) => (Outcome::Cancelled, -9),
@@ -406,7 +406,7 @@ mod tests {
                 max_rss: 0,
                 output: 0,
             };
-            assert_eq!(conclude(&end), expected, "{end:?}");
+            assert_eq!(classify_exit(&end), expected, "{end:?}");
         };
         check(Fate::Ended(0), Cut::No, false, (Outcome::Exited, 0));
         check(Fate::Ended(255), Cut::No, true, (Outcome::Exited, 255));

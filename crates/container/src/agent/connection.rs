@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_PIECE, MAX_STREAMS, Order};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Parted;
-use super::line::Line;
+use super::InitLost;
+use super::mux::Mux;
 
 /// Limit of known connections: open ones, and closed ones whose last bytes are not read yet.
 const MAX_KNOWN: usize = 2 * MAX_STREAMS;
@@ -47,17 +47,17 @@ pub(super) struct Flow {
 /// A connection of a guest. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct GuestStream {
-    line: Arc<Line>,
+    line: Arc<Mux>,
     id: u32,
 }
 
 impl Connections {
     /// Registers a connection or bridge of a guest. Returns `false` if too many are still in use on this
     /// side.
-    pub(super) fn connected(&mut self, id: u32, call: u32) -> Result<bool, Parted> {
+    pub(super) fn connected(&mut self, id: u32, call: u32) -> Result<bool, InitLost> {
         let open = self.known.values().filter(|flow| !flow.is_over());
         if id <= self.newest || open.count() >= MAX_STREAMS {
-            return Err(Parted::Senseless(
+            return Err(InitLost::Senseless(
                 "a connection that there is no room for".to_owned(),
             ));
         }
@@ -114,11 +114,11 @@ impl Flow {
     }
 
     /// Buffers bytes from the guest; none mean end of file.
-    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<(), Parted> {
+    pub(super) fn received(&mut self, bytes: &[u8]) -> Result<(), InitLost> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let credit = self.credit.checked_sub(length).filter(|_| !self.heard_all);
         let Some(credit) = credit else {
-            return Err(Parted::Senseless(
+            return Err(InitLost::Senseless(
                 "more of a connection than there was credit for".to_owned(),
             ));
         };
@@ -130,10 +130,10 @@ impl Flow {
     }
 
     /// Returns send window that the guest has consumed.
-    pub(super) fn delivered(&mut self, bytes: u32) -> Result<(), Parted> {
+    pub(super) fn delivered(&mut self, bytes: u32) -> Result<(), InitLost> {
         self.room = self.room.saturating_add(bytes);
         if self.room > CONNECTION_WINDOW {
-            return Err(Parted::Senseless("more delivered than there was".to_owned()));
+            return Err(InitLost::Senseless("more delivered than there was".to_owned()));
         }
         wake(&mut self.writer);
         Ok(())
@@ -174,7 +174,7 @@ fn wake(waker: &mut Option<Waker>) {
 
 impl GuestStream {
     /// Wraps the connection with this number, which must be registered.
-    pub(super) fn new(line: Arc<Line>, id: u32) -> Self {
+    pub(super) fn new(line: Arc<Mux>, id: u32) -> Self {
         Self { line, id }
     }
 }
@@ -245,8 +245,8 @@ impl Drop for GuestStream {
 mod tests {
     use super::*;
 
-    fn senseless<T: std::fmt::Debug>(result: Result<T, Parted>) {
-        assert!(matches!(result, Err(Parted::Senseless(_))), "{result:?}");
+    fn senseless<T: std::fmt::Debug>(result: Result<T, InitLost>) {
+        assert!(matches!(result, Err(InitLost::Senseless(_))), "{result:?}");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::*;
 struct Container {
     agent: Agent,
     process: Child,
-    carriers: JoinSet<Parted>,
+    carriers: JoinSet<InitLost>,
     _place: tempfile::TempDir,
 }
 
@@ -430,10 +430,10 @@ async fn when_the_container_dies_calls_end_as_unknown() {
     assert_eq!(finished.stdout.text, "up\n");
     assert_eq!(
         container.carriers.join_next().await.unwrap().unwrap(),
-        Parted::Gone
+        InitLost::Gone
     );
     let refused = agent.run(start, Bytes::kib(1), Connection::none()).await;
-    assert_eq!(refused.unwrap_err(), NotRun::Parted(Parted::Gone));
+    assert_eq!(refused.unwrap_err(), NotRun::InitLost(InitLost::Gone));
 }
 
 #[tokio::test]
@@ -442,17 +442,17 @@ async fn an_agent_that_is_let_go_ends() {
     container.agent.release();
     assert_eq!(
         container.carriers.join_next().await.unwrap().unwrap(),
-        Parted::Released
+        InitLost::Released
     );
     assert!(container.process.wait().unwrap().success());
 }
 
 /// The other end of a connection, for tests of a misbehaving init.
 struct Impostor {
-    agent: Result<Agent, Parted>,
+    agent: Result<Agent, InitLost>,
     stream: DuplexStream,
     secret: Secret,
-    carriers: JoinSet<Parted>,
+    carriers: JoinSet<InitLost>,
 }
 
 impl Impostor {
@@ -500,7 +500,7 @@ fn ready(version: u32) -> Report {
 #[tokio::test]
 async fn another_version_is_refused() {
     let impostor = Impostor::new(ready(VERSION + 1)).await;
-    assert_eq!(impostor.agent.unwrap_err(), Parted::Version(VERSION + 1));
+    assert_eq!(impostor.agent.unwrap_err(), InitLost::Version(VERSION + 1));
 }
 
 #[tokio::test]
@@ -539,7 +539,7 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
         let (finished, ()) = tokio::join!(agent.run(call, Bytes::kib(1), connection), lying);
         assert_eq!(finished.unwrap().outcome, Outcome::Unknown);
         let parted = impostor.carriers.join_next().await.unwrap().unwrap();
-        assert_eq!(parted, Parted::Senseless(why.to_owned()));
+        assert_eq!(parted, InitLost::Senseless(why.to_owned()));
     }
 }
 
@@ -551,7 +551,7 @@ async fn an_agent_that_does_not_end_a_call_in_time_is_given_up() {
     let finished = agent.run(call, Bytes::kib(1), Connection::none()).await.unwrap();
     assert_eq!(finished.outcome, Outcome::Unknown);
     let parted = impostor.carriers.join_next().await.unwrap().unwrap();
-    assert_eq!(parted, Parted::Silent);
+    assert_eq!(parted, InitLost::Silent);
     // Its input ends, which would end an honest init.
     let mut rest = Vec::new();
     impostor.stream.read_to_end(&mut rest).await.unwrap();
@@ -569,8 +569,11 @@ async fn a_call_that_no_byte_was_sent_of_was_not_run() {
         while impostor.carriers.join_next().await.is_some() {}
         agent.release();
     });
-    assert_eq!(never.unwrap_err(), NotRun::Parted(Parted::Released));
-    assert_eq!(run("never").await.unwrap_err(), NotRun::Parted(Parted::Released));
+    assert_eq!(never.unwrap_err(), NotRun::InitLost(InitLost::Released));
+    assert_eq!(
+        run("never").await.unwrap_err(),
+        NotRun::InitLost(InitLost::Released)
+    );
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@ use ringfence_policy::Outcome;
 
 use super::*;
 use crate::agent::{Finished, Interpreter, file};
-use crate::keeper::Order;
 use crate::manager::Manager;
 use crate::spec::Spec;
+use crate::task::Order;
 use crate::testing::{engines, owned, spec, volume};
 use crate::warm::{self, Warm};
 

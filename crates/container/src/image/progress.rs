@@ -67,33 +67,33 @@ mod tests {
     #[test]
     fn layers_are_told_of_when_there_is_news() {
         let mut progress = Progress::default();
-        let mut tell = |status, layer, amounts| progress.line(&pulled(status, layer, amounts));
+        let mut show = |status, layer, amounts| progress.line(&pulled(status, layer, amounts));
         assert_eq!(
-            tell("Pulling fs layer", "a", None).unwrap(),
+            show("Pulling fs layer", "a", None).unwrap(),
             "a: Pulling fs layer"
         );
         assert_eq!(
-            tell("Downloading", "a", Some((1, 100))).unwrap(),
+            show("Downloading", "a", Some((1, 100))).unwrap(),
             "a: Downloading"
         );
-        assert_eq!(tell("Downloading", "a", Some((20, 100))), None);
+        assert_eq!(show("Downloading", "a", Some((20, 100))), None);
         assert_eq!(
-            tell("Downloading", "a", Some((26, 100))).unwrap(),
+            show("Downloading", "a", Some((26, 100))).unwrap(),
             "a: Downloading 25 %"
         );
         assert_eq!(
-            tell("Downloading", "b", Some((26, 100))).unwrap(),
+            show("Downloading", "b", Some((26, 100))).unwrap(),
             "b: Downloading 25 %"
         );
         assert_eq!(
-            tell("Downloading", "a", Some((300, 100))).unwrap(),
+            show("Downloading", "a", Some((300, 100))).unwrap(),
             "a: Downloading 100 %"
         );
         assert_eq!(
-            tell("Pull complete", "a", Some((0, 0))).unwrap(),
+            show("Pull complete", "a", Some((0, 0))).unwrap(),
             "a: Pull complete"
         );
-        assert_eq!(tell("Pull complete", "a", None), None);
+        assert_eq!(show("Pull complete", "a", None), None);
     }
 
     #[test]

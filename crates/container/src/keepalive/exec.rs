@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringfence_exec::local::{Connection, taken_back};
+use ringfence_exec::local::{Connection, cancellation};
 use ringfence_exec::output::{Capture, Captured};
 use ringfence_policy::{Language, Outcome, Request};
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ pub(super) async fn run(
     let ran = tokio::select! {
         biased;
         ran = sandbox.run(&command, Instant::now() + timeout, keep) => ran?,
-        () = taken_back(connection.cancelled) => {
+        () = cancellation(connection.cancelled) => {
             sandbox.stop().await;
             let nothing = || Capture::new(keep).finish();
             return Ok(finished((Outcome::Cancelled, -9), (nothing(), nothing())));

@@ -3,21 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfence_exec::egress::NetworkSettings;
 use ringfence_exec::local::Workdir;
+use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{self as policy, Access, EnvName, Isolation};
 
 use super::Key;
 use crate::agent::{AT_ONCE, Interpreter};
 use crate::exchange::{Exchange, OUTPUT};
 use crate::info::Info;
-use crate::keeper::Order;
+use crate::layout::{Storage, WORKSPACE};
 use crate::manager::{Manager, Sandbox};
 use crate::outputs::OpenOutput;
-use crate::places::{Storage, WORKSPACE};
 use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
+use crate::task::Order;
 use crate::warm::{self, Warm};
-use crate::{Containers, Flavor, RunError, frame, oneshot, places};
+use crate::{Containers, Flavor, RunError, layout, oneshot, pool_key};
 
 /// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -92,11 +92,13 @@ pub(super) async fn make_with(
         output: outputs
             .open(&key.scope, key.wanted.session.as_ref())
             .map_err(RunError::Outputs)?,
-        environment: places::with(environment, &places::fixed(key.workspace.is_some())),
+        environment: layout::with(environment, &layout::fixed(key.workspace.is_some())),
         image,
     };
     match maker.with_agent(program).await {
-        Err(RunError::Parted(parted)) if key.reach != policy::Network::None => Err(RunError::NoAgent(parted)),
+        Err(RunError::InitLost(parted)) if key.reach != policy::Network::None => {
+            Err(RunError::NoAgent(parted))
+        }
         Err(error) if key.reach != policy::Network::None => Err(error),
         Err(error) if error.may_be_of_the_agent() => {
             let made = maker.without_agent(error.to_string()).await;
@@ -136,7 +138,7 @@ impl Maker<'_> {
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.containers.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
-        let closed = places::warning(self.key.workspace.as_deref(), &self.containers.settings);
+        let closed = layout::warning(self.key.workspace.as_deref(), &self.containers.settings);
         let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
         move |runs| Container {
             runs,
@@ -162,13 +164,13 @@ impl Maker<'_> {
             key,
             ..
         } = self;
-        let user = places::user(containers, manager);
+        let user = layout::user(containers, manager);
         let settings = &containers.settings;
         let own_filter = filter(key.wanted.network);
-        let (network, filter) = frame::reach(&key.reach, (key.wanted.network, own_filter));
+        let (network, filter) = pool_key::reach(&key.reach, (key.wanted.network, own_filter));
         let own = match (&key.workspace, storage) {
             (Some(_), _) | (None, Storage::Memory) => None,
-            (None, Storage::Host) => Some(places::workdir(settings, user).map_err(RunError::Directory)?),
+            (None, Storage::Host) => Some(layout::workdir(settings, user).map_err(RunError::Directory)?),
         };
         let resources = Resources {
             memory: key.limits.memory,
@@ -181,13 +183,13 @@ impl Maker<'_> {
         let output = vec![PathBuf::from(OUTPUT), self.output.path().to_path_buf()];
         let spec = Spec {
             volumes: match storage {
-                Storage::Memory => frame::volumes(&name, resources.volume(), (output, !has_workspace)),
+                Storage::Memory => pool_key::volumes(&name, resources.volume(), (output, !has_workspace)),
                 Storage::Host => Vec::new(),
             },
             name,
             image: self.image.clone(),
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
-            env: places::fixed(has_workspace),
+            env: layout::fixed(has_workspace),
             directory: WORKSPACE.to_owned(),
             user,
             resources,
@@ -214,7 +216,7 @@ impl Maker<'_> {
             binds.push(Bind::ours(&own, place, Access::ReadWrite, &settings.hidden)?);
         }
         if storage == Storage::Host {
-            binds.extend(places::kept(self.output.path())?);
+            binds.extend(layout::kept(self.output.path())?);
         }
         Ok(Binds::new(binds)?)
     }

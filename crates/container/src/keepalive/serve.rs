@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::egress::Outlet;
-use ringfence_exec::local::{Connection, Usage, overfull, soon, taken_back, told};
+use ringfence_exec::local::{Connection, Usage, cancellation, disk_limit_exceeded, soon, told};
 use ringfence_exec::output;
 use ringfence_jail::agent::frames::{Ready, Start};
+use ringfence_network::egress::Outlet;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, OutputFile, Request};
 use tokio::sync::watch;
 
 use super::exec;
 use super::place::{Container, Runs};
-use crate::agent::{self, Finished, NotRun, Parted};
-use crate::places::WORKSPACE;
-use crate::{Error, RunError, exchange, outputs, places, without_bridge};
+use crate::agent::{self, Finished, InitLost, NotRun};
+use crate::layout::WORKSPACE;
+use crate::{Error, RunError, exchange, layout, outputs, without_bridge};
 
 /// Lower bound for a call's remaining time, however late it is.
 const LEAST: Duration = Duration::from_millis(1);
@@ -39,7 +39,7 @@ pub(super) async fn serve(
     let mut warnings = container.give().await;
     let (finished, full) = match &container.runs {
         Runs::Agent(_) => (run(container, call, connection).await?, false),
-        Runs::Exec(..) => attend(container, call, connection).await?,
+        Runs::Exec(..) => supervise(container, call, connection).await?,
     };
     let limit = request.limits.disk.0;
     let (files, told_of_files) = container.take((finished.output, since), limit).await;
@@ -57,7 +57,7 @@ pub(super) async fn serve(
     if full {
         output::add(
             &mut result.stderr,
-            &outputs::overfilled(container.output.path(), request.limits.disk),
+            &outputs::disk_limit_message(container.output.path(), request.limits.disk),
         );
     }
     let meta = &mut result.meta;
@@ -84,7 +84,7 @@ pub(super) async fn serve(
 
 /// Runs a call to completion, and kills it if it exceeds its disk limit on the host. Returns `true` in that
 /// case.
-async fn attend(
+async fn supervise(
     container: &Container,
     (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
     connection: Connection,
@@ -103,23 +103,23 @@ async fn attend(
         bridge,
     };
     let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
-    let mut taken_back = std::pin::pin!(taken_back(caller));
+    let mut cancellation = std::pin::pin!(cancellation(caller));
     let output = bounded(Some(container.output.path()), request.limits.disk).await;
     let workspace = bounded(container.own.as_deref(), request.limits.disk).await;
-    let overfull = async {
+    let disk_limit_exceeded = async {
         tokio::select! {
             () = fill(output) => {}
             () = fill(workspace) => {}
         }
     };
-    let mut overfull = std::pin::pin!(overfull);
+    let mut disk_limit_exceeded = std::pin::pin!(disk_limit_exceeded);
     let (mut full, mut ending) = (false, false);
     loop {
         tokio::select! {
             biased;
             finished = &mut running => return Ok((finished?, full)),
-            () = &mut taken_back, if !ending => {}
-            () = &mut overfull, if !ending => full = true,
+            () = &mut cancellation, if !ending => {}
+            () = &mut disk_limit_exceeded, if !ending => full = true,
         }
         ending = true;
         cancel.send_replace(true);
@@ -129,7 +129,7 @@ async fn attend(
 /// Resolves when a host directory exceeds the call's disk limit.
 async fn fill(directory: Option<(PathBuf, Usage)>) {
     match directory {
-        Some((directory, most)) => overfull(directory, most, soon).await,
+        Some((directory, most)) => disk_limit_exceeded(directory, most, soon).await,
         None => std::future::pending().await,
     }
 }
@@ -185,7 +185,7 @@ async fn run(
             Ok(running.await?)
         }
         Runs::Exec(sandbox, _) => match exec::run(sandbox, request, timeout, connection).await {
-            Err(RunError::Engine(Error::Closing)) => Err(NotRun::Parted(Parted::Gone).into()),
+            Err(RunError::Engine(Error::Closing)) => Err(NotRun::InitLost(InitLost::Gone).into()),
             ran => ran,
         },
     }
@@ -201,7 +201,7 @@ fn start(
     }
     let start = agent::start(request, WORKSPACE, input);
     let start = start.map_err(|_| RunError::LocalOnly("a program in this language"))?;
-    let environment = places::with(container.environment.clone(), &request.env).into_iter();
+    let environment = layout::with(container.environment.clone(), &request.env).into_iter();
     Ok(Start {
         environment: environment
             .map(|(name, value)| (name.as_str().to_owned(), value))

@@ -1,15 +1,15 @@
 //! Tests reused containers of real engines.
 
-use ringfence_exec::egress::{NetworkSettings, Resolver};
-use ringfence_exec::exposure::Hidden;
 use ringfence_exec::local::NOBODY;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::Ledger;
+use ringfence_network::egress::{NetworkSettings, Resolver};
 use ringfence_policy::Language;
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
 use super::*;
-use crate::agent::Parted;
+use crate::agent::InitLost;
 use crate::backend::Settings;
 use crate::outputs::Outputs;
 use crate::runtime::Id;
@@ -32,7 +32,7 @@ fn containers() -> (tempfile::TempDir, Containers) {
         network: Network::None,
         oci_runtime: OciRuntime::Default,
         filter: "standard".to_owned(),
-        hidden: Hidden::default(),
+        hidden: DeniedPaths::default(),
         ledger: Ledger::default(),
         protected: Vec::new(),
         scratch: path.clone(),
@@ -125,7 +125,7 @@ async fn closing_ends_what_runs_as_unknown() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_taken_back_before_its_container_is_there_leaves_none() {
+async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
     for engine in engines().await {
         let (_place, containers) = containers();
         let wanted = wanted(&engine);
@@ -166,7 +166,7 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
             let never = serve::serve(&container, request, Duration::ZERO, Connection::none());
             let never = never.await.unwrap_err();
             assert!(
-                matches!(never, RunError::NotRun(NotRun::Parted(Parted::Gone))),
+                matches!(never, RunError::NotRun(NotRun::InitLost(InitLost::Gone))),
                 "{never:?}"
             );
             (result, alive)

@@ -2,15 +2,15 @@
 
 use std::time::SystemTime;
 
-use ringfence_exec::egress::Outlet;
 use ringfence_exec::local::{Connection, Destination, told};
 use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
 use super::Ready;
 use crate::agent::{Finished, NotRun, start};
+use crate::layout::with;
 use crate::manager::Manager;
-use crate::places::with;
 use crate::state::Failure;
 use crate::{Life, RunError, exchange, oneshot};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ringfence_exec::exposure::Hidden;
 use ringfence_exec::local::Stream as Side;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::{Access, Bytes};
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
@@ -298,7 +298,7 @@ async fn a_bind_is_seen_at_its_place_and_a_read_only_one_is_not_changed() {
                 dir.path(),
                 std::path::Path::new(guest),
                 access,
-                &Hidden::default(),
+                &DeniedPaths::default(),
             )
             .unwrap()
         };

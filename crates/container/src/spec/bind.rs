@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_exec::exposure::Hidden;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::{self, Ledger};
 use ringfence_jail::{FileIdentity, MountPoint, Mounted};
 use ringfence_policy::{Access, Mount};
@@ -115,7 +115,7 @@ impl Bind {
     ///
     /// # Errors
     /// If the path does not exist, has a link, or would expose a denied path.
-    pub fn new(mount: &Mount, hidden: &Hidden) -> Result<Self, BindError> {
+    pub fn new(mount: &Mount, hidden: &DeniedPaths) -> Result<Self, BindError> {
         let guest = mount.guest();
         Self::at(&mount.host, guest, mount.access, hidden)
     }
@@ -128,7 +128,7 @@ impl Bind {
         host: &Path,
         guest: &Path,
         access: Access,
-        hidden: &Hidden,
+        hidden: &DeniedPaths,
     ) -> Result<Self, BindError> {
         let resolved = host.canonicalize().map_err(|error| unusable(host, &error))?;
         Self::at(&resolved, guest, access, hidden)
@@ -138,7 +138,7 @@ impl Bind {
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn at(host: &Path, guest: &Path, access: Access, hidden: &Hidden) -> Result<Self, BindError> {
+    pub fn at(host: &Path, guest: &Path, access: Access, hidden: &DeniedPaths) -> Result<Self, BindError> {
         let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !host.is_absolute() || !host.components().all(plain) || host.to_str().is_none() {
             let why = io::Error::other("its path is not absolute, or not UTF-8");
@@ -350,7 +350,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn bind(host: &Path, guest: &str, access: Access) -> Result<Bind, BindError> {
-        Bind::at(host, Path::new(guest), access, &Hidden::default())
+        Bind::at(host, Path::new(guest), access, &DeniedPaths::default())
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         symlink("real", dir.path().join("good")).unwrap();
         let ours = |name: &str| {
             let (host, guest) = (dir.path().join(name), Path::new("/x"));
-            Bind::ours(&host, guest, Access::ReadOnly, &Hidden::default())
+            Bind::ours(&host, guest, Access::ReadOnly, &DeniedPaths::default())
         };
         let refused = ours("link").unwrap_err();
         assert!(matches!(refused, BindError::Exposing { .. }), "{refused}");

@@ -30,7 +30,7 @@ pub enum Message {
     /// The result of a call.
     Result(Id, Value),
     /// The error of a call; from its caller, the cancellation.
-    Error(Id, Fault),
+    Error(Id, CallError),
     /// From a program: the result of its execution.
     Complete(Id, Value),
 }
@@ -51,7 +51,7 @@ pub struct Call {
 
 /// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct CallError {
     /// Error code.
     pub kind: String,
     /// Error message.
@@ -114,7 +114,7 @@ impl Id {
     }
 }
 
-impl Fault {
+impl CallError {
     pub fn new(kind: &str, message: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),
@@ -141,7 +141,7 @@ impl Message {
             Kind::Execute => Self::Execute(id, data),
             Kind::Call => Self::Call(id, Call::deserialize(data).map_err(senseless)?),
             Kind::Result => Self::Result(id, Given::deserialize(data).map_err(senseless)?.value),
-            Kind::Error => Self::Error(id, Fault::deserialize(data).map_err(senseless)?),
+            Kind::Error => Self::Error(id, CallError::deserialize(data).map_err(senseless)?),
             Kind::Complete => Self::Complete(id, data),
         })
     }
@@ -165,7 +165,7 @@ impl Message {
                 "a result of {} bytes cannot go over the bridge; {MAX_LINE} is the limit",
                 line.len()
             );
-            return Self::Error(id.clone(), Fault::new("limit_exceeded", told)).line();
+            return Self::Error(id.clone(), CallError::new("limit_exceeded", told)).line();
         }
         line.push(b'\n');
         line
@@ -238,7 +238,7 @@ mod tests {
             Message::Execute(id.clone(), json!({"file": "notes.py"})),
             Message::Call(id.clone(), call),
             Message::Result(id.clone(), Value::Null),
-            Message::Error(id.clone(), Fault::new("failed", "why")),
+            Message::Error(id.clone(), CallError::new("failed", "why")),
             Message::Complete(id, json!({})),
         ] {
             let line = message.line();

@@ -141,7 +141,7 @@ pub(super) fn python(
         path: candidate.to_owned(),
         source,
     };
-    let tell = |path: &Path, view: &View| {
+    let ask_program = |path: &Path, view: &View| {
         let answer = answer(path, view, path_var, ask).map_err(failed)?;
         let malformed = |error| failed(ProbeError::Malformed(error));
         let version = serde_json::from_str::<VersionAnswer>(&answer)
@@ -158,7 +158,7 @@ pub(super) fn python(
     };
     let mut program = in_resolved_directory(candidate);
     let mut view = View::of(&program)?;
-    let (mut version, mut answer) = tell(&program, &view)?;
+    let (mut version, mut answer) = ask_program(&program, &view)?;
     // Not `candidate`: that may be a stand-in, be it a script or a program such as those of rye.
     let executable = in_resolved_directory(&answer.executable);
     if !view.shows(&executable) && executable != program {
@@ -172,12 +172,12 @@ pub(super) fn python(
         // would have them, too.
         program = executable;
         view = View::of(&program)?;
-        (version, answer) = tell(&program, &view)?;
+        (version, answer) = ask_program(&program, &view)?;
     }
     let added = view.added(&answer.sites, accepted).map_err(failed)?;
     if !added.is_empty() {
         view = view.with(added);
-        (version, answer) = tell(&program, &view)?;
+        (version, answer) = ask_program(&program, &view)?;
     }
     describe(program, &view, (version, answer))
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::served::WORKER;
+use super::launcher_state::WORKER;
 use super::{Settings, fenced};
 use crate::interpreter::{Python, Question};
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::lane::{Failure, OpenError};
+use super::launcher::{Failure, OpenError};
 use crate::interpreter;
 
 /// The reason why a request could not be run. [`Error::hint`] has advice.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Outcome, Request, Timeout};
 use tokio::sync::mpsc;
 
-use super::lanes::Lanes;
+use super::launchers::Launchers;
 use super::layout::Extra;
 use super::{Connection, Error, Settings, run};
 use crate::interpreter::{ProbeError, Question, Said};
@@ -60,7 +60,7 @@ async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, Pr
 
 async fn result(question: &Question<'_>, settings: &Settings) -> Result<ExecutionResult, Error> {
     let request = request(question);
-    let lanes = Lanes::default();
+    let lanes = Launchers::default();
     let served = lanes.open_unvouched(shown(question), settings).await?;
     let (mut guest, _) = match served.guest((&request, false), settings).await {
         Ok(found) => found,
@@ -78,7 +78,7 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
         ..Connection::none()
     };
     let since = Instant::now();
-    let finished = run::attend(
+    let finished = run::supervise(
         &mut guest,
         &request.limits,
         since,

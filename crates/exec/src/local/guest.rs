@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use super::Error;
-use super::lane::{Exit, Lane, Ticket};
+use super::launcher::{Exit, LauncherClient, Ticket};
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
 
@@ -53,7 +53,7 @@ pub(super) enum Held {
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) id: u64,
-    pub(super) lane: Arc<Lane>,
+    pub(super) lane: Arc<LauncherClient>,
     pub(super) stdin: Option<pipe::Sender>,
     pub(super) stdout: pipe::Receiver,
     pub(super) stderr: pipe::Receiver,
@@ -74,7 +74,7 @@ pub(super) struct Guest {
 #[derive(Debug)]
 pub(super) struct Attended<'a> {
     pub(super) id: u64,
-    pub(super) lane: &'a Lane,
+    pub(super) lane: &'a LauncherClient,
     pub(super) exited: &'a mut oneshot::Receiver<Exit>,
     pub(super) stdout: &'a mut pipe::Receiver,
     pub(super) stderr: &'a mut pipe::Receiver,
@@ -185,7 +185,7 @@ pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
 /// A guest that was requested from its launcher.
 #[derive(Debug)]
 pub(super) struct Begun {
-    lane: Arc<Lane>,
+    lane: Arc<LauncherClient>,
     ticket: Ticket,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
@@ -198,12 +198,20 @@ pub(super) struct Begun {
 }
 
 /// Starts a guest and waits until it runs.
-pub(super) async fn start(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Guest, Error> {
+pub(super) async fn start(
+    lane: &Arc<LauncherClient>,
+    groups: Option<&Groups>,
+    plan: Plan,
+) -> Result<Guest, Error> {
     begin(lane, groups, plan).await?.running().await
 }
 
 /// Requests a guest from the launcher.
-pub(super) async fn begin(lane: &Arc<Lane>, groups: Option<&Groups>, plan: Plan) -> Result<Begun, Error> {
+pub(super) async fn begin(
+    lane: &Arc<LauncherClient>,
+    groups: Option<&Groups>,
+    plan: Plan,
+) -> Result<Begun, Error> {
     let group = match (plan.group, groups) {
         (None, Some(groups)) => Some(groups.create(&plan.limits)?),
         (group, _) => group,

@@ -6,23 +6,23 @@
 
 mod bytecode;
 mod destination;
-mod ears;
 mod error;
 mod fenced;
 mod found;
 mod guest;
-pub mod harvest;
 mod job;
-mod lane;
-mod lanes;
+mod launcher;
+mod launcher_state;
+mod launchers;
 mod layout;
 mod log;
 mod network;
 mod notice;
+pub mod output_files;
+mod output_reader;
 mod pool;
 mod result;
 mod run;
-mod served;
 mod sessions;
 mod view;
 mod workdir;
@@ -49,17 +49,17 @@ pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, started_cold};
 pub use result::told;
 pub use ringfence_jail::{Launcher, init};
-pub use run::{Chunk, Connection, Stream, taken_back};
+pub use run::{Chunk, Connection, Stream, cancellation};
 pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
-pub use workdir::{PrivateDirectory, Usage, Workdir, overfull, remove_tree, soon};
+pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
-use crate::egress::NetworkSettings;
 use guest::{Grouping, Guest};
-use lanes::Lanes;
+use launcher_state::LauncherState;
+use launchers::Launchers;
 use network::Exit;
 use result::{assemble, collect};
-use served::Served;
+use ringfence_network::egress::NetworkSettings;
 use sessions::{Sessions, Work};
 
 /// The required strength of a fence.
@@ -160,7 +160,7 @@ const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Local {
     settings: Settings,
     groups: Grouping,
-    lanes: Lanes,
+    lanes: Launchers,
     gate: Arc<Semaphore>,
     sessions: Arc<Sessions>,
     queued: AtomicUsize,
@@ -182,7 +182,7 @@ impl Local {
         Self {
             settings,
             groups: Grouping::default(),
-            lanes: Lanes::default(),
+            lanes: Launchers::default(),
             gate,
             sessions,
             queued: AtomicUsize::new(0),
@@ -267,7 +267,7 @@ impl Local {
                 return Err(error);
             }
         };
-        let finished = run::attend(&mut guest, &request.limits, since, connection, over).await;
+        let finished = run::supervise(&mut guest, &request.limits, since, connection, over).await;
         let turn = finished.lives.then_some(turn);
         if Arc::strong_count(&served) == 1 {
             // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
@@ -339,7 +339,7 @@ impl Local {
         (scope, workspace): (&Scope, Option<&Path>),
         trusted: &Trusted,
     ) -> Result<bool, Error> {
-        let key = lanes::Key {
+        let key = launchers::Key {
             scope: scope.clone(),
             workspace: workspace.map(Path::to_path_buf),
             trusted: trusted.clone(),
@@ -379,7 +379,7 @@ impl Local {
     }
 
     /// Cleans up after a run in the background. The permit is released afterwards.
-    fn retire(&self, served: Arc<Served>, guest: Option<Guest>, turn: Option<OwnedSemaphorePermit>) {
+    fn retire(&self, served: Arc<LauncherState>, guest: Option<Guest>, turn: Option<OwnedSemaphorePermit>) {
         let mut cleaners = self.cleaners();
         while cleaners.try_join_next().is_some() {}
         cleaners.spawn(async move {
@@ -395,7 +395,7 @@ impl Local {
 
 /// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
 /// sweep of the next start.
-async fn clear_up(served: Arc<Served>, guest: Option<Guest>) {
+async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
     served.refill();
     match (Arc::try_unwrap(served), guest) {
         // The launcher served only this guest, and takes it down with it.

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::layout::{PROXY_PORT, Places};
 use super::{Error, Fence};
-use crate::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
+use ringfence_network::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
 /// The proxy listener of one cell. Dropping it closes it.
 #[derive(Debug)]

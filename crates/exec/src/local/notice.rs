@@ -6,7 +6,7 @@ use ringfence_jail::protocol::Applied;
 use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
 
 use super::guest::Held;
-use super::lane::FailedModule;
+use super::launcher::FailedModule;
 use super::layout;
 
 /// Returns the notice appended to standard error for this outcome; `None` if the program ended by itself.

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::guest::{self, Groups, Guest, Plan};
-use super::lane::{Lane, Zygote};
+use super::launcher::{LauncherClient, Zygote};
 
 /// An idle worker.
 #[derive(Debug)]
@@ -102,7 +102,12 @@ impl Pool {
     }
 
     /// Keeps the pool full of workers of the newest zygote. `plan` returns a worker's specification.
-    pub(super) async fn keep_full(&self, lane: &Arc<Lane>, groups: Option<&Groups>, plan: impl Fn() -> Plan) {
+    pub(super) async fn keep_full(
+        &self,
+        lane: &Arc<LauncherClient>,
+        groups: Option<&Groups>,
+        plan: impl Fn() -> Plan,
+    ) {
         let mut state = lane.zygote();
         let mut zygote = 0;
         loop {

@@ -9,19 +9,23 @@ use ringfence_policy::{
 
 use super::destination::Destination;
 use super::guest::{Guest, Held, Output};
-use super::harvest;
 use super::notice::{full, notice};
+use super::output_files;
 use super::run::Finished;
 use crate::filter::{FENCE, FENCE_NETWORK};
 use crate::output::{self, Captured};
 
 /// Collects a guest's output files, and delivers them if there is a destination.
-pub(super) fn collect(output: &Output, destination: Option<&Destination>, limit: u64) -> harvest::Harvest {
+pub(super) fn collect(
+    output: &Output,
+    destination: Option<&Destination>,
+    limit: u64,
+) -> output_files::Harvest {
     let source = match output {
         Output::Handle(handle) => handle.try_clone(),
-        Output::Directory(directory) => harvest::open_directory(&directory.path().join("output")),
+        Output::Directory(directory) => output_files::open_directory(&directory.path().join("output")),
     };
-    harvest::collect_from(source, destination, limit)
+    output_files::collect_from(source, destination, limit)
 }
 
 /// Assembles the result of a run from its guest.

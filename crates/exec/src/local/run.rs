@@ -8,11 +8,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 
-use super::ears::Ears;
 use super::guest::{Attended, Guest, Output};
-use super::lane::Exit;
+use super::launcher::Exit;
+use super::output_reader::OutputReader;
 use super::workdir;
-use crate::bridge::Duct;
+use crate::bridge::ByteChannel;
 use crate::output::Captured;
 
 /// An output stream of a guest.
@@ -39,7 +39,7 @@ pub struct Connection {
     /// Set, or closed, when the caller cancels. `None` if it cannot.
     pub cancelled: Option<watch::Receiver<bool>>,
     /// Bridge over which a Python program calls functions of the host.
-    pub bridge: Option<Duct>,
+    pub bridge: Option<ByteChannel>,
 }
 
 impl Connection {
@@ -85,7 +85,7 @@ pub(super) struct Bounds<T> {
     pub(super) deadline: Instant,
     pub(super) disk_bytes: u64,
     /// Resolves when the run is cancelled.
-    pub(super) taken_back: T,
+    pub(super) cancellation: T,
 }
 
 /// The result of supervising a guest.
@@ -105,14 +105,14 @@ pub(super) struct End {
 }
 
 /// Runs a guest to completion. Resolving `over` counts as cancellation.
-pub(super) async fn attend(
+pub(super) async fn supervise(
     guest: &mut Guest,
     limits: &Limits,
     since: Instant,
     connection: Connection,
     over: impl Future<Output = ()>,
 ) -> Finished {
-    let mut ears = Ears::new(limits, connection.output);
+    let mut reader = OutputReader::new(limits, connection.output);
     let job = std::mem::take(&mut guest.job);
     let pipe = guest.stdin.take();
     let (attended, control) = guest.attended();
@@ -121,22 +121,22 @@ pub(super) async fn attend(
     let bounds = Bounds {
         deadline: since + limits.timeout.as_duration(),
         disk_bytes: limits.disk.0,
-        taken_back: taken_back(connection.cancelled),
+        cancellation: cancellation(connection.cancelled),
     };
     let over = async {
         over.await;
         Some(())
     };
-    let ending = listen(attended, &mut ears, bounds, feeding, over).await;
+    let ending = listen(attended, &mut reader, bounds, feeding, over).await;
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
     match ending {
         Ending::Ended(end) => {
-            ears.drain(&guest.stdout, &guest.stderr).await;
-            conclude(end, usage(guest), ears)
+            reader.drain(&guest.stdout, &guest.stderr).await;
+            classify_exit(end, usage(guest), reader)
         }
         Ending::Answered(()) => Finished {
             lives: true,
-            ..Finished::new(Outcome::Cancelled, -9, usage(guest), ears)
+            ..Finished::new(Outcome::Cancelled, -9, usage(guest), reader)
         },
     }
 }
@@ -145,15 +145,15 @@ pub(super) async fn attend(
 /// `None`.
 pub(super) async fn listen<A>(
     guest: Attended<'_>,
-    ears: &mut Ears,
+    reader: &mut OutputReader,
     bounds: Bounds<impl Future<Output = ()>>,
     feeding: impl Future<Output = ()>,
     answer: impl Future<Output = Option<A>>,
 ) -> Ending<A> {
     let deadline = tokio::time::sleep_until(bounds.deadline.into());
-    let taken_back = bounds.taken_back;
-    let overfull = overfull(guest.output, bounds.disk_bytes, workdir::soon);
-    tokio::pin!(feeding, answer, deadline, taken_back, overfull);
+    let cancellation = bounds.cancellation;
+    let disk_limit_exceeded = disk_limit_exceeded(guest.output, bounds.disk_bytes, workdir::soon);
+    tokio::pin!(feeding, answer, deadline, cancellation, disk_limit_exceeded);
 
     let (mut fed, mut interruption) = (false, None);
     loop {
@@ -163,14 +163,14 @@ pub(super) async fn listen<A>(
                 return Ending::Ended(End { exit: exit.ok(), interruption });
             }
             () = &mut deadline, if interruption.is_none() => Interruption::TimedOut,
-            () = &mut taken_back, if interruption.is_none() => Interruption::Cancelled,
-            () = &mut overfull, if interruption.is_none() => Interruption::DiskFull,
+            () = &mut cancellation, if interruption.is_none() => Interruption::Cancelled,
+            () = &mut disk_limit_exceeded, if interruption.is_none() => Interruption::DiskFull,
             () = &mut feeding, if !fed => { fed = true; continue; }
             answer = &mut answer, if interruption.is_none() => match answer {
                 Some(answer) => return Ending::Answered(answer),
                 None => Interruption::Broken,
             },
-            () = ears.listen(guest.stdout, guest.stderr) => continue,
+            () = reader.listen(guest.stdout, guest.stderr) => continue,
         };
         interruption = Some(interrupted);
         guest.lane.kill(guest.id).await;
@@ -178,7 +178,7 @@ pub(super) async fn listen<A>(
 }
 
 /// Classifies the exit of a guest.
-pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
+pub(super) fn classify_exit(end: End, usage: Option<Usage>, reader: OutputReader) -> Finished {
     let End { exit, interruption } = end;
     let killed = exit.is_none_or(|exit| exit.status == -9);
     let out_of_memory = killed && usage.as_ref().is_some_and(|usage| usage.oom_kills > 0);
@@ -190,7 +190,7 @@ pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
         (Some(exit), _) if exit.status < 0 => (Outcome::Signalled, exit.status),
         (Some(exit), _) => (Outcome::Exited, exit.status),
     };
-    let mut finished = Finished::new(outcome, exit_code, usage, ears);
+    let mut finished = Finished::new(outcome, exit_code, usage, reader);
     if let Some(exit) = exit {
         // Only processor time: the largest process's memory is not the peak of the run, which nothing
         // measured.
@@ -201,8 +201,8 @@ pub(super) fn conclude(end: End, usage: Option<Usage>, ears: Ears) -> Finished {
 
 impl Finished {
     /// Combines an outcome with the captured output and the resource usage.
-    pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, ears: Ears) -> Self {
-        let (stdout, stderr) = ears.finish();
+    pub(super) fn new(outcome: Outcome, exit_code: i32, usage: Option<Usage>, reader: OutputReader) -> Self {
+        let (stdout, stderr) = reader.finish();
         Self {
             outcome,
             exit_code,
@@ -224,14 +224,14 @@ async fn feed(
     control: &mut tokio::net::UnixStream,
     job: Vec<u8>,
     stdin: Option<(pipe::Sender, mpsc::Receiver<Vec<u8>>)>,
-    bridge: Option<Duct>,
+    bridge: Option<ByteChannel>,
 ) {
     if control.write_all(&job).await.is_err() {
         return;
     }
     let pouring = async {
         if let Some((pipe, stdin)) = stdin {
-            pour(pipe, stdin).await;
+            forward(pipe, stdin).await;
         }
     };
     let carrying = async {
@@ -243,7 +243,7 @@ async fn feed(
 }
 
 /// Forwards standard input until end of file.
-pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u8>>) {
+pub(super) async fn forward(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = stdin.recv().await {
         if pipe.write_all(&bytes).await.is_err() {
             return;
@@ -251,7 +251,7 @@ pub(super) async fn pour(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Vec<u
     }
 }
 
-pub async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
+pub async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
     match cancelled {
         // An error means that the caller has gone, which also cancels the request.
         Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
@@ -260,11 +260,11 @@ pub async fn taken_back(cancelled: Option<watch::Receiver<bool>>) {
 }
 
 /// Resolves when the host directory exceeds the disk limit. Never resolves for a cell, whose tmpfs is sized.
-pub(super) async fn overfull(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
+pub(super) async fn disk_limit_exceeded(output: &Output, limit: u64, pause: impl Fn(Duration) -> Duration) {
     match output {
         Output::Directory(directory) => {
             let most = workdir::Usage::at_most(limit);
-            workdir::overfull(directory.path().to_path_buf(), most, pause).await;
+            workdir::disk_limit_exceeded(directory.path().to_path_buf(), most, pause).await;
         }
         Output::Handle(_) => std::future::pending().await,
     }

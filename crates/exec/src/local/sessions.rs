@@ -9,9 +9,9 @@ mod evaluation;
 mod forking;
 mod info;
 mod interpreter;
-mod keeper;
 mod live;
-mod words;
+mod messages;
+mod task;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,9 +28,9 @@ use super::{Fence, Local};
 use ending::{Endings, Reason};
 use interpreter::Interpreter;
 pub(super) use interpreter::Origin as SessionOrigin;
-use keeper::Keeper;
 pub(super) use live::Work;
 use live::{Called, Live, Unborn};
+use task::SessionTask;
 
 /// Limits of sessions.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,13 +50,13 @@ type Key = (Scope, SessionId);
 #[derive(Debug)]
 pub(super) struct Sessions {
     settings: SessionSettings,
-    book: Mutex<Book>,
+    book: Mutex<Registry>,
     keepers: Mutex<JoinSet<()>>,
 }
 
 /// The registry of sessions.
 #[derive(Debug, Default)]
-struct Book {
+struct Registry {
     live: HashMap<Key, Arc<Live>>,
     endings: Endings,
     closed: bool,
@@ -88,7 +88,12 @@ impl Sessions {
     }
 
     /// Registers a new session and starts its task.
-    fn make(self: &Arc<Self>, book: &mut Book, key: &Key, gate: &Arc<Semaphore>) -> Result<Unborn, Error> {
+    fn make(
+        self: &Arc<Self>,
+        book: &mut Registry,
+        key: &Key,
+        gate: &Arc<Semaphore>,
+    ) -> Result<Unborn, Error> {
         if book.closed {
             return Err(Error::Closing);
         }
@@ -102,7 +107,7 @@ impl Sessions {
         let live = Arc::new(live);
         book.live.insert(key.clone(), Arc::clone(&live));
         let (birth, born) = oneshot::channel();
-        let keeper = Keeper {
+        let keeper = SessionTask {
             key: key.clone(),
             live: Arc::clone(&live),
             calls,
@@ -134,7 +139,7 @@ impl Sessions {
         while keepers.join_next().await.is_some() {}
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, Registry> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,7 +148,7 @@ impl Sessions {
     }
 }
 
-impl Book {
+impl Registry {
     /// Evicts the longest-idle session of the scope with the most, if `scope` has fewer than its share of
     /// `max`. Returns `true` if it did.
     fn make_room(&mut self, scope: &Scope, max: usize) -> bool {
@@ -187,7 +192,7 @@ impl Local {
             match live.evaluate(work).await {
                 Called::Done(result) => return result,
                 Called::Back(back) => work = back,
-                Called::NotBegun(work) if work.is_taken_back() => return Err(Error::TakenBack(key.1).into()),
+                Called::NotBegun(work) if work.is_cancelled() => return Err(Error::Cancelled(key.1).into()),
                 Called::NotBegun(_) => return Err(Error::Busy(key.1).into()),
                 Called::Lost => return Err(Error::Closing.into()),
             }

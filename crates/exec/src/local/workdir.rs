@@ -189,7 +189,7 @@ impl Usage {
 /// Resolves when the directory at `path` exceeds `most`.
 ///
 /// `pause` maps the duration of a measurement to the pause after it.
-pub async fn overfull(path: PathBuf, most: Usage, pause: impl Fn(Duration) -> Duration) {
+pub async fn disk_limit_exceeded(path: PathBuf, most: Usage, pause: impl Fn(Duration) -> Duration) {
     loop {
         let since = Instant::now();
         if measured(path.clone(), most).await.is_none() {
@@ -470,7 +470,7 @@ mod tests {
         let most = Usage::growing(directory.path(), 1 << 20).await;
         assert_eq!(most, Usage::at_most(1 << 20));
         fs::write(&big, vec![0; 2 << 20]).unwrap();
-        overfull(directory.path().to_path_buf(), most, soon).await;
+        disk_limit_exceeded(directory.path().to_path_buf(), most, soon).await;
     }
 
     #[test]

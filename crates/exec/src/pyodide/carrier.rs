@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::message::{Amount, Order, Piece};
-use crate::bridge::Duct;
+use crate::bridge::ByteChannel;
 
 /// Flow control window for bytes from a program: two of the longest lines.
 pub(super) const WINDOW: usize = 2 * 1024 * 1024;
@@ -22,7 +22,7 @@ const WORTH_TELLING: usize = WINDOW / 4;
 #[derive(Debug)]
 pub(super) struct Carrier {
     /// `None` once the host has closed the bridge.
-    duct: Option<Duct>,
+    duct: Option<ByteChannel>,
     /// Bytes from the program that the host has not received yet.
     unheard: VecDeque<Vec<u8>>,
     waiting: usize,
@@ -34,7 +34,7 @@ pub(super) struct Carrier {
 pub(super) struct Overrun;
 
 impl Carrier {
-    pub(super) fn new(duct: Option<Duct>) -> Self {
+    pub(super) fn new(duct: Option<ByteChannel>) -> Self {
         Self {
             duct,
             unheard: VecDeque::new(),
@@ -44,7 +44,7 @@ impl Carrier {
     }
 
     /// Queues bytes from the program; drops them if the bridge is closed.
-    pub(super) fn hear(&mut self, piece: &Piece) -> Result<(), Overrun> {
+    pub(super) fn receive(&mut self, piece: &Piece) -> Result<(), Overrun> {
         // Invalid base64 counts as empty.
         let bytes = STANDARD.decode(&piece.base64).unwrap_or_default();
         if self.duct.is_none() || bytes.is_empty() {
@@ -61,7 +61,7 @@ impl Carrier {
     /// Passes on the program's bytes, until there is a message for the program. Cancel-safe.
     pub(super) async fn next<'a>(&mut self, id: &'a str) -> Order<'a> {
         loop {
-            let Some(Duct { out, back }) = &mut self.duct else {
+            let Some(ByteChannel { out, back }) = &mut self.duct else {
                 return future::pending().await;
             };
             let said = tokio::select! {
@@ -95,7 +95,7 @@ impl Carrier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bridge::{Line, Message, bridge};
+    use crate::bridge::{Message, MessageStream, bridge};
     use serde_json::json;
 
     fn piece(bytes: &[u8]) -> Piece {
@@ -108,7 +108,7 @@ mod tests {
         serde_json::to_value(carrier.next("1").await).unwrap()
     }
 
-    fn carried() -> (Line, Carrier) {
+    fn carried() -> (MessageStream, Carrier) {
         let (line, duct) = bridge();
         (line, Carrier::new(Some(duct)))
     }
@@ -116,8 +116,10 @@ mod tests {
     #[tokio::test]
     async fn bytes_go_both_ways_until_the_host_hangs_up() {
         let (mut line, mut carrier) = carried();
-        carrier.hear(&piece(br#"{"type":"call","id":"7","da"#)).unwrap();
-        carrier.hear(&piece(b"ta\":{\"path\":\"A.b\"}}\n")).unwrap();
+        carrier
+            .receive(&piece(br#"{"type":"call","id":"7","da"#))
+            .unwrap();
+        carrier.receive(&piece(b"ta\":{\"path\":\"A.b\"}}\n")).unwrap();
         let answering = async {
             let Ok(Some(Message::Call(id, _))) = line.next().await else {
                 panic!("no call");
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(told(&mut carrier).await["data"]["base64"], "");
         // The bridge is closed: whatever comes is dropped.
         for _ in 0..3 {
-            carrier.hear(&piece(&[b'x'; WINDOW])).unwrap();
+            carrier.receive(&piece(&[b'x'; WINDOW])).unwrap();
         }
     }
 
@@ -142,9 +144,9 @@ mod tests {
     async fn a_program_is_told_of_room_and_bounded_without() {
         let (line, mut carrier) = carried();
         for _ in 0..4 {
-            carrier.hear(&piece(&[b'x'; WORTH_TELLING])).unwrap();
+            carrier.receive(&piece(&[b'x'; WORTH_TELLING])).unwrap();
         }
-        assert_eq!(carrier.hear(&piece(b"x")), Err(Overrun));
+        assert_eq!(carrier.receive(&piece(b"x")), Err(Overrun));
         assert_eq!(
             told(&mut carrier).await,
             json!({"type": "taken", "id": "1", "data": {"bytes": WORTH_TELLING}})

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::kept::{self, Held};
+use super::cache::{self, CacheEntry};
 use super::packages::{self, Wheels};
 use super::{RunError, Settings, worker};
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
@@ -95,7 +95,7 @@ pub(super) struct Installed {
     pub(super) snapshot: PathBuf,
     pub(super) packages: Option<Packages>,
     /// Keeps the files above from being removed.
-    _held: Arc<Held>,
+    _held: Arc<CacheEntry>,
 }
 
 /// The concatenated files of all wheels.
@@ -104,7 +104,7 @@ pub(super) struct Packages {
     pub(super) path: PathBuf,
     pub(super) bytes: u64,
     /// Keeps the file from being removed.
-    _held: Arc<Held>,
+    _held: Arc<CacheEntry>,
 }
 
 /// The reason why an installation failed.
@@ -488,7 +488,7 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     let directory = &settings.directory;
     let [deno, pyodide] = found(settings)?;
     let key = key(&deno);
-    let held = Held::of(directory, &key);
+    let held = CacheEntry::of(directory, &key);
     let own = |name: &str| directory.join(format!("{key}-{name}"));
     let mut installed = Installed {
         packages: None,
@@ -508,7 +508,7 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
     if let Some(wheels) = &settings.packages {
         installed.packages = Some(unpacked(wheels, &installed, (directory, local)).await?);
     }
-    kept::tidy(directory);
+    cache::tidy(directory);
     Ok(installed)
 }
 
@@ -520,8 +520,13 @@ async fn unpacked(
     (directory, local): (&Path, &Arc<Local>),
 ) -> Result<Packages, RunError> {
     let found = Wheels::of(wheels, &installed.pyodide)?;
-    let name = format!("{}-{}{}", key(&installed.deno), kept::PACKAGES, found.mark());
-    let held = Held::of(directory, &name);
+    let name = format!(
+        "{}-{}{}",
+        key(&installed.deno),
+        cache::PACKAGES,
+        found.fingerprint()
+    );
+    let held = CacheEntry::of(directory, &name);
     let path = directory.join(name);
     if !path.exists() {
         let copies = PrivateDirectory::create(directory).map_err(|source| not_written(directory, source))?;
@@ -566,7 +571,7 @@ fn key(deno: &Path) -> String {
     if let Ok(found) = fs::metadata(deno) {
         hasher.update(found.len().to_le_bytes());
     }
-    hasher.finalize()[..kept::DIGITS / 2]
+    hasher.finalize()[..cache::DIGITS / 2]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()

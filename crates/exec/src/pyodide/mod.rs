@@ -6,11 +6,11 @@
 //! - `run`: one program from its request to its result; `carrier`: its bridge; `files`: its input and
 //!   output files.
 
+mod cache;
 mod carrier;
 mod error;
 mod files;
 pub mod install;
-mod kept;
 mod message;
 mod packages;
 mod run;
@@ -58,7 +58,7 @@ pub struct Pyodide {
 
 impl Settings {
     /// Returns a fingerprint of the settings that a server must share with its client.
-    fn mark(&self) -> String {
+    fn fingerprint(&self) -> String {
         format!("{:?}", (&self.directory, &self.deno, &self.packages))
     }
 }
@@ -76,8 +76,8 @@ impl Pyodide {
     }
 
     /// Returns a fingerprint: backends with equal ones run programs alike.
-    pub fn mark(&self) -> String {
-        self.settings.mark()
+    pub fn fingerprint(&self) -> String {
+        self.settings.fingerprint()
     }
 
     /// Runs a request in a worker of its own, which is ended afterwards.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::tag::{Target, WheelName};
-use super::{RunError, kept};
+use super::{RunError, cache};
 
 /// Maximum number of bytes of all wheels.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -99,12 +99,12 @@ impl Wheels {
     }
 
     /// Returns a fingerprint of exactly these wheels.
-    pub(super) fn mark(&self) -> String {
-        let mut mark = Sha256::new();
+    pub(super) fn fingerprint(&self) -> String {
+        let mut fingerprint = Sha256::new();
         for wheel in &self.0 {
-            mark.update(format!("{} {}\n", wheel.name, wheel.sha256));
+            fingerprint.update(format!("{} {}\n", wheel.name, wheel.sha256));
         }
-        hex(&mark.finalize())[..kept::DIGITS].to_owned()
+        hex(&fingerprint.finalize())[..cache::DIGITS].to_owned()
     }
 
     /// Writes them into a directory.

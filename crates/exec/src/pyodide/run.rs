@@ -13,7 +13,7 @@ use super::files::{self, Files};
 use super::message::{Completed, Order, Printed, Program, Which, Word, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Destination, Fence, Stream, Workdir, harvest, is_limits_gap, taken_back, told,
+    Chunk, Connection, Destination, Fence, Stream, Workdir, cancellation, is_limits_gap, output_files, told,
 };
 use crate::output::Capture;
 
@@ -35,7 +35,7 @@ enum Ending {
 }
 
 /// A reader of a program's output.
-struct Ears {
+struct OutputReader {
     stdout: Capture,
     stderr: Capture,
     watcher: Option<mpsc::Sender<Chunk>>,
@@ -66,24 +66,24 @@ pub(super) async fn run(
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let found = files::gathered(&request.mounts)?;
-    let mut ears = Ears::new(&request.limits, connection.output);
+    let mut reader = OutputReader::new(&request.limits, connection.output);
     let ending = {
         let running = async {
             let input = input(connection.stdin).await?;
             let program = program(request, (input, found), connection.bridge.is_some());
             let carrier = Carrier::new(connection.bridge);
             worker
-                .tell(&Order::Execute {
+                .send(&Order::Execute {
                     id: ID,
                     data: program,
                 })
                 .await;
-            Ok::<_, RunError>(attend(&mut worker, &mut ears, carrier).await)
+            Ok::<_, RunError>(supervise(&mut worker, &mut reader, carrier).await)
         };
         tokio::select! {
             ending = running => ending?,
             () = tokio::time::sleep(request.limits.timeout.as_duration()) => Ending::TimedOut,
-            () = taken_back(connection.cancelled) => Ending::Cancelled,
+            () = cancellation(connection.cancelled) => Ending::Cancelled,
         }
     };
     let end = match ending {
@@ -91,7 +91,7 @@ pub(super) async fn run(
         Ending::Completed(_) => worker.leave().await,
         Ending::TimedOut | Ending::Cancelled | Ending::Lost => worker.end().await,
     };
-    let mut result = conclude(request, ears, &ending, end)?;
+    let mut result = classify_exit(request, reader, &ending, end)?;
     if let Ending::Completed(completed) = &ending {
         deliver(&completed.files, destination, request.limits.disk, &mut result);
     }
@@ -127,14 +127,14 @@ fn program(request: &Request, (input, files): (Vec<u8>, Files), bridged: bool) -
 
 /// Supervises a program until it has exited. Sends it a message only when there is room: a program that
 /// prints does not read.
-async fn attend(worker: &mut Worker, ears: &mut Ears, mut carrier: Carrier) -> Ending {
+async fn supervise(worker: &mut Worker, reader: &mut OutputReader, mut carrier: Carrier) -> Ending {
     let mouth = worker.mouth();
     let mut untold = None;
     loop {
         tokio::select! {
             word = worker.next() => match word {
-                Some(Word::Output { data }) => ears.take(data).await,
-                Some(Word::Bridge { data }) if carrier.hear(&data).is_ok() => {}
+                Some(Word::Output { data }) => reader.take(data).await,
+                Some(Word::Bridge { data }) if carrier.receive(&data).is_ok() => {}
                 Some(Word::Complete { data }) => return Ending::Completed(data),
                 Some(Word::Ready {} | Word::Bridge { .. }) | None => return Ending::Lost,
             },
@@ -148,7 +148,7 @@ async fn attend(worker: &mut Worker, ears: &mut Ears, mut carrier: Carrier) -> E
     }
 }
 
-impl Ears {
+impl OutputReader {
     fn new(limits: &Limits, watcher: Option<mpsc::Sender<Chunk>>) -> Self {
         Self {
             stdout: Capture::new(limits.max_output),
@@ -178,7 +178,12 @@ impl Ears {
 }
 
 /// Assembles the result from the program's and its process's end.
-fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<ExecutionResult, RunError> {
+fn classify_exit(
+    request: &Request,
+    reader: OutputReader,
+    ending: &Ending,
+    end: End,
+) -> Result<ExecutionResult, RunError> {
     let process = end.result?;
     let killed = process.meta.outcome == Outcome::Cancelled;
     let (outcome, exit_code) = match ending {
@@ -188,7 +193,7 @@ fn conclude(request: &Request, ears: Ears, ending: &Ending, end: End) -> Result<
         _ if process.meta.outcome == Outcome::MemoryExceeded => (Outcome::MemoryExceeded, -9),
         _ => (Outcome::Unknown, UNKNOWN_STATUS),
     };
-    let printed = (ears.stdout.finish(), ears.stderr.finish());
+    let printed = (reader.stdout.finish(), reader.stderr.finish());
     let mut result = told((RuntimeKind::Pyodide, request), printed, (outcome, exit_code));
     let meta = &mut result.meta;
     // The fence around Deno; WebAssembly inside it is not counted as a layer.
@@ -241,8 +246,8 @@ fn deliver(files: &Files, destination: Option<&Destination>, limit: Bytes, resul
         }
     };
     let put_down = files::put_down(files, &directory);
-    let source = put_down.and_then(|()| harvest::open_directory(&directory.path().join("output")));
-    let taken = harvest::collect_from(source, destination, limit.0);
+    let source = put_down.and_then(|()| output_files::open_directory(&directory.path().join("output")));
+    let taken = output_files::collect_from(source, destination, limit.0);
     result.meta.output_files = taken.files;
     result.meta.output_incomplete = taken.incomplete;
     result.meta.warnings.extend(taken.warnings);

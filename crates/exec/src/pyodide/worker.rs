@@ -178,7 +178,7 @@ impl Worker {
     }
 
     /// Sends a message. If the worker has exited, the next message from it is `None`.
-    pub(super) async fn tell(&self, order: &Order<'_>) {
+    pub(super) async fn send(&self, order: &Order<'_>) {
         let _ = self.to.send(line(order)).await;
     }
 

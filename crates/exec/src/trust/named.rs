@@ -129,6 +129,11 @@ impl NamedPaths {
         }
     }
 
+    /// Returns a function that opens files by these rules.
+    pub fn opener(self) -> impl Fn(&Path) -> Option<File> {
+        move |path| self.open_file(path).ok().map(|(file, _)| file)
+    }
+
     /// Opens a directory, and returns its resolved path.
     ///
     /// # Errors

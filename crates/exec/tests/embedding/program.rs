@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_exec::egress::{NetworkSettings, Resolver};
-use ringfence_exec::fetch::Trust;
 use ringfence_exec::local::{self, Connection, Fence, Found, Local, Log, SessionSettings, Settings, Warmth};
+use ringfence_network::egress::{NetworkSettings, Resolver};
+use ringfence_network::fetch::Trust;
 use ringfence_policy::{Language, Limits, Request, Timeout};
 
 /// Limit of starts. A broken guard must fail a test, and not fork without end.

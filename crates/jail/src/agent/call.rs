@@ -204,7 +204,7 @@ impl Call {
     /// Processes messages of its supervisor.
     pub(super) fn listen(&mut self, now: Instant) {
         while !self.gone {
-            let heard = self.worker.as_mut().and_then(Worker::hear);
+            let heard = self.worker.as_mut().and_then(Worker::receive);
             match heard {
                 None => return,
                 Some(Heard::Started { .. }) => {}
@@ -231,7 +231,7 @@ impl Call {
 
     /// Writes the job and input to the guest, and reports the input consumed.
     pub(super) fn feed(&mut self, channel: &mut Channel) {
-        match self.pour() {
+        match self.forward() {
             0 => {}
             bytes => channel.say(&Report::Taken { call: self.id, bytes }),
         }
@@ -246,10 +246,10 @@ impl Call {
         given.map(OwnedFd::from)
     }
 
-    fn pour(&mut self) -> u32 {
+    fn forward(&mut self) -> u32 {
         let Some(worker) = &mut self.worker else { return 0 };
         if let Some(control) = &worker.control
-            && (self.job.pour(control).is_err() || self.job.is_empty() && !self.wants_bridge)
+            && (self.job.forward(control).is_err() || self.job.is_empty() && !self.wants_bridge)
         {
             worker.control = None;
             self.job = Pending::default();
@@ -257,7 +257,7 @@ impl Call {
         let Some(stdin) = &worker.stdin else {
             return self.input_ignored();
         };
-        match self.input.pour(stdin) {
+        match self.input.forward(stdin) {
             Ok(taken) => {
                 if self.input.is_empty() && self.input_ends {
                     worker.stdin = None;

@@ -255,7 +255,7 @@ impl Connection {
 
     /// Relays data from the server to the guest.
     fn pass_down(&mut self, connection: u32, channel: &mut Channel) -> Result<(), ()> {
-        self.taken += self.pending.pour(&self.stream)?;
+        self.taken += self.pending.forward(&self.stream)?;
         // Less is not worth a frame; a sender that waits for room has filled the whole window.
         if self.taken >= CONNECTION_WINDOW as usize / 2 && !self.dropped {
             let bytes = std::mem::take(&mut self.taken) as u32;

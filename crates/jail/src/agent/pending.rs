@@ -25,7 +25,7 @@ impl Pending {
     }
 
     /// Writes without blocking and returns the number of bytes; `Err` if the reader is gone.
-    pub(super) fn pour(&mut self, mut out: impl Write) -> Result<usize, ()> {
+    pub(super) fn forward(&mut self, mut out: impl Write) -> Result<usize, ()> {
         let before = self.taken;
         while !self.is_empty() {
             match out.write(&self.bytes[self.taken..]) {

@@ -97,7 +97,7 @@ impl Warm {
     /// another guest.
     pub(super) fn listen(&mut self) {
         self.spares.retain_mut(|spare| {
-            while let Some(heard) = spare.hear() {
+            while let Some(heard) = spare.receive() {
                 if !matches!(heard, Heard::Started { .. }) {
                     return false;
                 }
@@ -105,7 +105,7 @@ impl Warm {
             true
         });
         let Some(zygote) = &mut self.zygote else { return };
-        while let Some(state) = zygote.hear() {
+        while let Some(state) = zygote.receive() {
             zygote.state = state;
             if state == State::Warm {
                 self.failures = 0;
@@ -185,7 +185,7 @@ impl Zygote {
     }
 
     /// Receives a state change: `H` for hidden, `R` for warm.
-    fn hear(&self) -> Option<State> {
+    fn receive(&self) -> Option<State> {
         let mut buffer = [0; 16];
         match sys::receive_message(self.socket.as_fd(), &mut buffer) {
             Ok((1, _)) if buffer[0] == b'H' => Some(State::Hidden),

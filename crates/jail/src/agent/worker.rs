@@ -169,7 +169,7 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
         Ok(Some(guest)) => {
             // Only the guest may hold its pipe ends: their readers wait for the last close.
             (0..STATUS_FD).for_each(|number| drop(sys::inherited(number)));
-            attend(guest, &status)
+            watch(guest, &status)
         }
         Err(error) => {
             tell_failure(&status, &error);
@@ -199,7 +199,7 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
 }
 
 /// Reaps until nothing is left, and reports the guest's exit.
-fn attend(guest: libc::pid_t, status: &OwnedFd) -> ! {
+fn watch(guest: libc::pid_t, status: &OwnedFd) -> ! {
     let mut packet = vec![b'S'];
     packet.extend(sys::process_ids().0.to_le_bytes());
     packet.extend(guest.to_le_bytes());
@@ -233,7 +233,7 @@ fn tell_failure(status: &OwnedFd, error: &StepError) {
 
 impl Worker {
     /// Receives the supervisor's next message; `None` if there is none.
-    pub(super) fn hear(&mut self) -> Option<Heard> {
+    pub(super) fn receive(&mut self) -> Option<Heard> {
         let mut buffer = [0; MAX_PACKET];
         let heard = match sys::receive_message(self.reports.as_fd(), &mut buffer) {
             Ok((length, _)) => parse(&buffer[..length]),

@@ -8,13 +8,13 @@ use axum::extract::{Path, State as Given};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use ringfence_tools::approval::{Answer, Error, Id, Remember, State, Unanswerable, Verdict};
-use ringfence_tools::audit::Digest;
+use ringfence_records::approval::{Answer, Error, Id, Remember, State, Unanswerable, Verdict};
+use ringfence_records::audit::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::words::Question;
+use super::messages::Question;
 use crate::http::Refusal;
 
 /// Maximum number of past requests shown.

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use ringfence_tools::approval::{Error, Id, State};
-use ringfence_tools::audit::{self, Mark};
+use ringfence_records::approval::{Error, Id, State};
+use ringfence_records::audit::{self, Mark};
 use tokio::sync::watch;
 
 use super::Sources;
@@ -109,7 +109,7 @@ impl Hub {
             };
             match looked {
                 Ok(now) => {
-                    self.tell(seen.as_ref(), &now);
+                    self.send(seen.as_ref(), &now);
                     seen = Some(now);
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -131,7 +131,7 @@ impl Hub {
         })
     }
 
-    fn tell(&self, before: Option<&Seen>, now: &Seen) {
+    fn send(&self, before: Option<&Seen>, now: &Seen) {
         // A page that opened before the first poll may have seen an older state.
         let asked =
             before.is_none_or(|before| (&before.waiting, &before.newest) != (&now.waiting, &now.newest));

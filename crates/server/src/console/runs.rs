@@ -6,11 +6,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use ringfence_tools::audit;
+use ringfence_records::audit;
 use serde::Serialize;
 
 use super::Shared;
-use super::words::Run;
+use super::messages::Run;
 use crate::http::Refusal;
 
 /// Maximum number of runs shown.

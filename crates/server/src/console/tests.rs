@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_tools::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::words::Run;
+use super::messages::Run;
 use super::{Console, Sources};
 use crate::http::{Keys, Listener};
 

@@ -4,16 +4,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use ringfence_tools::approval::{
+use ringfence_records::approval::{
     Answer, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
 };
-use ringfence_tools::audit::Digest;
+use ringfence_records::audit::Digest;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::words::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
+use super::messages::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
 use super::{MAX_LINE, Patience};
 use crate::lines::{Lines, Next};
 
@@ -51,7 +51,7 @@ struct Connection {
 }
 
 /// Serves a gateway until it disconnects or violates the protocol.
-pub(super) async fn attend(stream: UnixStream, service: Service, patience: Patience) {
+pub(super) async fn supervise(stream: UnixStream, service: Service, patience: Patience) {
     // Before the greeting: a gateway that has read it can be asked.
     let Ok(listener) = service.listen(None, None).await else {
         return;
@@ -88,7 +88,7 @@ impl Connection {
                 line = lines.next() => line?,
             };
             match line {
-                Next::Line(line) => self.hear(&line).await?,
+                Next::Line(line) => self.receive(&line).await?,
                 Next::TooLong => {
                     let message = format!("a line is longer than {MAX_LINE} bytes");
                     self.say(&FromEngine::error(None, "malformed", &message)).await?;
@@ -159,7 +159,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn hear(&mut self, line: &[u8]) -> Result<(), Broken> {
+    async fn receive(&mut self, line: &[u8]) -> Result<(), Broken> {
         match parse_from_gateway(line) {
             Ok(FromGateway::Hello { version, chats, name }) => self.introduced(version, chats, name).await,
             Ok(FromGateway::ApprovalResponse {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfence_tools::approval::Service;
+use ringfence_records::approval::Service;
 
 use super::connection;
 use crate::socket::Socket;
@@ -45,7 +45,7 @@ impl Listener {
 
     /// Serves gateways until `stop` resolves. Requests and answers are in the store, and persist.
     pub async fn serve(&self, service: &Service, stop: impl Future<Output = ()>) {
-        let attend = |stream| connection::attend(stream, service.clone(), self.patience);
-        self.socket.serve(MAX_CONNECTIONS, attend, stop).await;
+        let supervise = |stream| connection::supervise(stream, service.clone(), self.patience);
+        self.socket.serve(MAX_CONNECTIONS, supervise, stop).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_tools::approval::Request;
+use ringfence_records::approval::Request;
 use serde::Serialize;
 
 /// Maximum number of listed non-ASCII characters.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_policy::Timeout;
-use ringfence_tools::approval::{Chat, Decision, Error, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, Decision, Error, Kind, Lasting, Place, Question, Service};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;

@@ -77,10 +77,10 @@ impl Listener {
     /// Serves `routes` until `stop` resolves; then drops all connections.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
         let places = Places::new(MAX_CONNECTIONS);
-        let attend = |stream: TcpStream, peer| {
+        let supervise = |stream: TcpStream, peer| {
             if is_ours(peer, self.address) {
                 let place = places.enter()?;
-                return Some(attend(stream, routes.clone(), place));
+                return Some(supervise(stream, routes.clone(), place));
             }
             // A foreign connection uses no slot, and is not awaited.
             let _ = stream.try_write(FOREIGN);
@@ -90,7 +90,7 @@ impl Listener {
             // Twice the limit, because evicted connections are still closing.
             2 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
-            attend,
+            supervise,
             stop,
         )
         .await;
@@ -102,7 +102,7 @@ fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
-async fn attend(stream: TcpStream, routes: Router, place: Arc<Place>) {
+async fn supervise(stream: TcpStream, routes: Router, place: Arc<Place>) {
     let routes = routes.layer(Extension(Arc::clone(&place)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_tools::approval::{Asked, BATCH, Remember, Request, Verdict};
+use ringfence_records::approval::{Asked, BATCH, Remember, Request, Verdict};
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,

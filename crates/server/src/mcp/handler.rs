@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_tools::approval::Asked;
+use ringfence_records::approval::Asked;
 use ringfence_tools::kernel::{Answer, Caller, Surface, ToolError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, Implementation,
@@ -170,7 +170,7 @@ impl Server {
             () = self.left() => return,
         };
         if let Some((level, what)) = adopted.told() {
-            self.log.tell(&context.peer, level, &what).await;
+            self.log.send(&context.peer, level, &what).await;
         }
     }
 
@@ -189,7 +189,7 @@ impl Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let turn = tokio::select! {
             biased;
-            () = self.taken_back(context) => None,
+            () = self.cancellation(context) => None,
             turn = seat.turn() => turn,
         };
         let Some(turn) = turn else {
@@ -211,7 +211,7 @@ impl Server {
             work.await;
             drop((turn, seat));
         });
-        self.attend(invocation, context).await
+        self.supervise(invocation, context).await
     }
 
     /// Spawns work that outlives the request.
@@ -237,11 +237,11 @@ impl Server {
         let answers = request.input_responses.unwrap_or_default();
         let answer = elicitation::read(answers.get(elicitation::QUESTION), asked.request());
         elicitation::settle(&asked, answer, &elicitation::client_name(context)).await;
-        self.attend(invocation, context).await
+        self.supervise(invocation, context).await
     }
 
     /// Serves the request that waits for an invocation, until it has ended or needs another request.
-    async fn attend(
+    async fn supervise(
         &self,
         invocation: Invocation,
         context: &RequestContext<RoleServer>,
@@ -253,7 +253,7 @@ impl Server {
         );
         let reporting = async {
             if let Some(token) = context.meta.get_progress_token() {
-                progress::tell(&context.peer, token, since, &recent).await;
+                progress::send(&context.peer, token, since, &recent).await;
             }
         };
         let taking_back = async {
@@ -352,7 +352,7 @@ impl Server {
     }
 
     /// Resolves when the client cancels the request or is gone.
-    async fn taken_back(&self, context: &RequestContext<RoleServer>) {
+    async fn cancellation(&self, context: &RequestContext<RoleServer>) {
         tokio::select! {
             () = context.ct.cancelled() => {}
             () = self.left() => {}

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_tools::approval::Asked;
-use ringfence_tools::audit::Digest;
+use ringfence_records::approval::Asked;
+use ringfence_records::audit::Digest;
 use ringfence_tools::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Questions, ToolError};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -126,7 +126,7 @@ impl Invocation {
             };
             // The invocation always runs to its end: it kills its processes, and is recorded.
             let beside = async {
-                tokio::join!(taking_back, recent.hear(chunks));
+                tokio::join!(taking_back, recent.receive(chunks));
                 std::future::pending().await
             };
             let answered = tokio::select! {

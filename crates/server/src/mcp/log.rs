@@ -24,7 +24,7 @@ impl Log {
     }
 
     /// Sends a log message outside any request.
-    pub(super) async fn tell(&self, peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
+    pub(super) async fn send(&self, peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
         if level as u8 >= self.0.load(Ordering::Relaxed) {
             send(peer, level, what).await;
         }
@@ -38,7 +38,7 @@ impl Log {
         what: &str,
     ) {
         if !is_stateless(context) {
-            return self.tell(&context.peer, level, what).await;
+            return self.send(&context.peer, level, what).await;
         }
         if context
             .meta

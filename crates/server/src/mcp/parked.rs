@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use ringfence_tools::approval::{Asked, Request};
+use ringfence_records::approval::{Asked, Request};
 
 use super::calls::RUNNING;
 use super::invocation::{Invocation, Named};

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_millis(500);
 const MAX_TOLD: usize = 2048;
 
 /// Sends the elapsed time or recent output to `peer` at intervals, until it disconnects.
-pub(super) async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, since: Instant, recent: &Recent) {
+pub(super) async fn send(peer: &Peer<RoleServer>, token: ProgressToken, since: Instant, recent: &Recent) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     // The first tick resolves immediately.
@@ -50,7 +50,7 @@ struct Printed {
 
 impl Recent {
     /// Collects output until the channel is closed.
-    pub(super) async fn hear(&self, mut output: mpsc::Receiver<Chunk>) {
+    pub(super) async fn receive(&self, mut output: mpsc::Receiver<Chunk>) {
         while let Some(chunk) = output.recv().await {
             self.push(&chunk.bytes);
         }

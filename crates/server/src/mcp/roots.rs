@@ -15,7 +15,7 @@ use rmcp::service::{Peer, RequestContext};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::Wish;
+use super::RootRequest;
 use super::log::is_stateless;
 use super::uri::path_of;
 
@@ -30,7 +30,7 @@ const UNNAMED: &str = "the client did not name its roots";
 /// The [`Kernel`] for the current workspace, and the state of the negotiation.
 #[derive(Debug)]
 pub(super) struct Roots {
-    wishes: Option<mpsc::Sender<Wish>>,
+    wishes: Option<mpsc::Sender<RootRequest>>,
     first: Arc<Kernel>,
     kernel: watch::Sender<Arc<Kernel>>,
     settled: watch::Sender<bool>,
@@ -52,7 +52,7 @@ pub(super) enum Adopted {
 
 impl Roots {
     /// Uses `kernel` until a client's directory is adopted.
-    pub(super) fn new(kernel: Arc<Kernel>, wishes: Option<mpsc::Sender<Wish>>) -> Self {
+    pub(super) fn new(kernel: Arc<Kernel>, wishes: Option<mpsc::Sender<RootRequest>>) -> Self {
         Self {
             settled: watch::Sender::new(wishes.is_none()),
             wishes,
@@ -133,7 +133,7 @@ impl Roots {
             return Adopted::None;
         };
         let (answer, answered) = oneshot::channel();
-        let asked = wishes.send(Wish::Adopt(path.clone(), answer)).await;
+        let asked = wishes.send(RootRequest::Adopt(path.clone(), answer)).await;
         match (asked, answered.await) {
             (Ok(()), Ok(Ok(kernel))) => {
                 self.kernel.send_replace(Arc::new(kernel));
@@ -150,7 +150,7 @@ impl Roots {
         if !matches!(adopted, Adopted::Yes(_)) {
             self.kernel.send_replace(Arc::clone(&self.first));
             if let Some(wishes) = &self.wishes {
-                let _ = wishes.send(Wish::Stay).await;
+                let _ = wishes.send(RootRequest::Stay).await;
             }
         }
         self.settled.send_replace(true);

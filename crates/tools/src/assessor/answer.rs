@@ -3,43 +3,43 @@
 use genai::chat::{ChatResponse, ContentPart, StopReason};
 use serde_json::Value;
 
-use super::NoScore;
+use super::ScoreError;
 
 /// Returns the score of a complete response that consists of one integer from 0 to 10 and nothing else.
-pub(super) fn score(answer: &ChatResponse) -> Result<u8, NoScore> {
+pub(super) fn score(answer: &ChatResponse) -> Result<u8, ScoreError> {
     let raw = answer.captured_raw_body.as_ref().unwrap_or(&Value::Null);
     match &answer.stop_reason {
         Some(StopReason::Completed(_)) => {}
-        Some(StopReason::ContentFilter(_)) => return Err(NoScore::Refused),
+        Some(StopReason::ContentFilter(_)) => return Err(ScoreError::Refused),
         Some(
             StopReason::MaxTokens(_)
             | StopReason::ToolCall(_)
             | StopReason::StopSequence(_)
             | StopReason::Other(_),
         )
-        | None => return Err(NoScore::Unfinished),
+        | None => return Err(ScoreError::Unfinished),
     }
     if let Some(choices) = raw.get("choices") {
         one_plain_choice(choices)?;
     }
     match answer.content.parts().as_slice() {
-        [ContentPart::Text(text)] => integer(text.trim_ascii()).ok_or(NoScore::NoInteger),
-        _ => Err(NoScore::NoInteger),
+        [ContentPart::Text(text)] => integer(text.trim_ascii()).ok_or(ScoreError::NoInteger),
+        _ => Err(ScoreError::NoInteger),
     }
 }
 
 /// Checks what the library ignores: in OpenAI's format, it reads the first choice only, joins the parts of a
 /// text, and skips refusals.
-fn one_plain_choice(choices: &Value) -> Result<(), NoScore> {
+fn one_plain_choice(choices: &Value) -> Result<(), ScoreError> {
     let [choice] = choices.as_array().map_or(&[][..], Vec::as_slice) else {
-        return Err(NoScore::NoInteger);
+        return Err(ScoreError::NoInteger);
     };
     let message = &choice["message"];
     if !message["refusal"].is_null() {
-        return Err(NoScore::Refused);
+        return Err(ScoreError::Refused);
     }
     if !message["content"].is_string() || !message["function_call"].is_null() {
-        return Err(NoScore::NoInteger);
+        return Err(ScoreError::NoInteger);
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use ringfence_exec::fetch::{ParseUrlError, Scheme, Url};
+use ringfence_network::fetch::{ParseUrlError, Scheme, Url};
 use ringfence_policy::{Cidr, Host, HostPattern};
 
 /// The base URL of a server's API, such as `https://models.example.com/v1/`.

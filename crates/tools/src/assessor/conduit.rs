@@ -12,7 +12,7 @@ use ringfence_exec::local::PrivateDirectory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpStream, UnixListener};
 
-use super::NoScore;
+use super::ScoreError;
 
 /// Size limit of the relayed bytes from the server, including certificates and headers. A score takes a few
 /// hundred bytes.
@@ -43,9 +43,9 @@ impl Conduit {
     }
 
     /// Relays in both directions. Resolves only if the server exceeds the limit, or the socket fails.
-    pub(super) async fn carry(&self, server: TcpStream) -> NoScore {
+    pub(super) async fn carry(&self, server: TcpStream) -> ScoreError {
         let Ok((library, _)) = self.listener.accept().await else {
-            return NoScore::Conduit;
+            return ScoreError::Conduit;
         };
         let (answers, mut questions) = server.into_split();
         let (mut asked, mut told) = library.into_split();
@@ -56,7 +56,7 @@ impl Conduit {
         let back = async {
             let carried = copy(&mut answers.take(MAX_ANSWER), &mut told).await;
             if carried.is_ok_and(|bytes| bytes == MAX_ANSWER) {
-                return NoScore::TooLong;
+                return ScoreError::TooLong;
             }
             // The library detects the end of the connection, and interprets it.
             let _ = told.shutdown().await;

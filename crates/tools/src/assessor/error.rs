@@ -5,8 +5,8 @@ use std::io;
 use std::iter::successors;
 
 use genai::webc;
-use ringfence_exec::egress::ConnectError;
-use ringfence_exec::fetch::{TlsFault, TrustError};
+use ringfence_network::egress::ConnectError;
+use ringfence_network::fetch::{TlsFault, TrustError};
 use ringfence_policy::Timeout;
 use tokio_rustls::rustls;
 
@@ -14,7 +14,7 @@ use super::{KeyError, conduit};
 
 /// The reason for a missing score. Omits everything sent by the server, which could address the reader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoScore {
+pub enum ScoreError {
     /// The key is not available.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -56,7 +56,7 @@ pub enum NoScore {
     NoInteger,
 }
 
-impl From<genai::Error> for NoScore {
+impl From<genai::Error> for ScoreError {
     fn from(error: genai::Error) -> Self {
         let genai::Error::WebModelCall { webc_error, .. } = error else {
             return Self::Format;

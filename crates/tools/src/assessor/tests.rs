@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use rcgen::CertificateParams;
-use ringfence_exec::fetch::TlsFault;
+use ringfence_network::fetch::TlsFault;
 use ringfence_policy::cascade::{Rules, decide};
 use ringfence_testing::authority::{Authority, leaf};
 use ringfence_testing::server::{Reply, Server};
@@ -23,7 +23,7 @@ fn settings(base: &str, trust: Trust) -> Settings {
     }
 }
 
-async fn scored(assessor: &Assessor) -> Result<u8, NoScore> {
+async fn scored(assessor: &Assessor) -> Result<u8, ScoreError> {
     let log = AttemptLog::default();
     let score = assessor
         .score("df -h", &decide("df -h", &Rules::default()), &log)
@@ -73,13 +73,13 @@ async fn a_server_with_a_certificate_is_asked_and_no_other() {
     ] {
         let bad = of(authority, &params).await;
         let refused = scored(&Assessor::new(settings(&base(&bad), trust()))).await;
-        assert_eq!(refused, Err(NoScore::Tls(fault)));
+        assert_eq!(refused, Err(ScoreError::Tls(fault)));
         let has_key = |request: &String| request.contains("sk-");
         assert!(!bad.requests().iter().any(has_key));
     }
 }
 
-async fn told(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Result<u8, NoScore> {
+async fn told(reply: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Result<u8, ScoreError> {
     let server = Server::start(reply).await;
     let base = format!("http://127.0.0.1:{}/v1", server.port);
     scored(&Assessor::new(settings(&base, Trust::default()))).await
@@ -101,7 +101,7 @@ async fn nothing_endless_is_read_to_its_end() {
     ] {
         assert_eq!(
             told(move |_| Reply::Endless(head, then)).await,
-            Err(NoScore::TooLong)
+            Err(ScoreError::TooLong)
         );
     }
     // The library limits heads, too, and may reject them first.
@@ -111,7 +111,7 @@ async fn nothing_endless_is_read_to_its_end() {
     ] {
         let refused = told(move |_| Reply::Endless(head, then)).await;
         assert!(
-            matches!(refused, Err(NoScore::TooLong | NoScore::Broken)),
+            matches!(refused, Err(ScoreError::TooLong | ScoreError::Broken)),
             "{refused:?}"
         );
     }
@@ -127,7 +127,7 @@ async fn what_is_packed_is_not_unpacked() {
         let head = "200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip";
         Reply::text(head, "\u{1f}\u{8b}")
     });
-    assert_eq!(packed.await, Err(NoScore::Format));
+    assert_eq!(packed.await, Err(ScoreError::Format));
 }
 
 #[tokio::test]
@@ -138,14 +138,14 @@ async fn what_is_no_answer_is_no_score() {
         "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut",
     ] {
         let refused = told(|_| Reply::Whole(bytes.as_bytes().to_vec())).await;
-        assert_eq!(refused, Err(NoScore::Broken), "{bytes:?}");
+        assert_eq!(refused, Err(ScoreError::Broken), "{bytes:?}");
     }
     for status in [301, 302, 307, 400, 401, 403, 404, 429, 500, 503] {
         let refused = told(move |_| {
             let head = format!("{status} X\r\nLocation: http://127.0.0.1:1/\r\nRetry-After: 0");
             Reply::text(&head, "answer 0")
         });
-        assert_eq!(refused.await, Err(NoScore::Status(status)));
+        assert_eq!(refused.await, Err(ScoreError::Status(status)));
     }
 }
 
@@ -177,6 +177,6 @@ async fn a_provider_of_the_world_is_not_looked_for_at_home() {
     };
     let home = Resolver::fixed(|_| vec![Ipv4Addr::LOCALHOST.into()]);
     assessor.guard = Guard::new(policy, home);
-    assert!(matches!(scored(&assessor).await, Err(NoScore::Connect(_))));
+    assert!(matches!(scored(&assessor).await, Err(ScoreError::Connect(_))));
     assert_eq!(server.requests(), [""; 0]);
 }

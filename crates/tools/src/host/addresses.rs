@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ringfence_exec::egress::Resolver;
+use ringfence_network::egress::Resolver;
 use ringfence_policy::cascade::{Decision, Forced};
 use ringfence_policy::{Host, is_public};
 

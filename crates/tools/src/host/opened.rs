@@ -6,7 +6,7 @@
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_exec::exposure::{nearest, whole};
+use ringfence_exec::mount_guard::{nearest, whole};
 use ringfence_policy::cascade::{Decision, Reach, is_broad_place, is_secret_path};
 use rustix::fs::{CWD, Mode, OFlags};
 

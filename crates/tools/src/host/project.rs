@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::named::is_broad;
-use super::obeyed::names;
+use super::path_identity::is_broad;
+use super::project_config::names;
 use super::{Place, pattern};
 
 /// Maximum number of files that a glob expands to.

@@ -2,7 +2,7 @@
 
 use ringfence_policy::cascade::Decision;
 
-use crate::assessor::{Model, NoScore};
+use crate::assessor::{Model, ScoreError};
 
 /// The risk of a line that no list allows.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Risk {
 #[derive(Debug)]
 struct Assessment {
     model: String,
-    score: Result<u8, NoScore>,
+    score: Result<u8, ScoreError>,
 }
 
 impl Risk {
@@ -30,7 +30,7 @@ impl Risk {
     }
 
     /// Records a model's score, or the reason for its absence.
-    pub(crate) fn assessed(&mut self, model: &Model, score: Result<u8, NoScore>) {
+    pub(crate) fn assessed(&mut self, model: &Model, score: Result<u8, ScoreError>) {
         let model = model.to_string();
         self.assessment = Some(Assessment { model, score });
     }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use ringfence_policy::cascade::{Rules, decide};
 
-    fn risk(line: &str, threshold: Option<u8>, score: Result<u8, NoScore>) -> Risk {
+    fn risk(line: &str, threshold: Option<u8>, score: Result<u8, ScoreError>) -> Risk {
         let rules = Rules {
             threshold,
             ..Rules::default()
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn without_a_score_or_a_threshold_nothing_is_let_run() {
-        assert!(!risk("ls", Some(5), Err(NoScore::NoInteger)).is_let_run());
+        assert!(!risk("ls", Some(5), Err(ScoreError::NoInteger)).is_let_run());
         assert!(!risk("ls", None, Ok(0)).is_let_run());
         let unasked = Risk::of(&decide("ls", &Rules::default()), Some(5));
         assert!(!unasked.is_let_run() && unasked.reason().is_none());

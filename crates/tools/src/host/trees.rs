@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::obeyed::names;
 use super::opened::{Place, real};
 use super::pattern;
+use super::project_config::names;
 
 /// Maximum number of directory entries examined; a larger tree is asked about.
 const MAX_ENTRIES: usize = 100_000;

@@ -6,7 +6,7 @@ use ringfence_exec::local::Connection;
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind};
 
 use super::{Call, ErrorKind, Questions, ToolError};
-use crate::skills::{Gatekeeper, Skills, Visitor, bridged};
+use crate::skills::{CallInfo, Gatekeeper, Skills, bridged};
 
 impl Call<'_> {
     /// Returns the gatekeeper of host functions for this caller.
@@ -26,7 +26,7 @@ impl Call<'_> {
     }
 
     fn gatekeeper_of<'g>(&'g self, skills: &'g Skills) -> Gatekeeper<'g> {
-        let visitor = Visitor {
+        let visitor = CallInfo {
             caller: self.caller,
             audit: self.kernel.audit.as_ref(),
             redactor: &self.kernel.rules.redactor,

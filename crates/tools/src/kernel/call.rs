@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use ringfence_container::Flavor;
 use ringfence_container::keepalive::Wanted;
 use ringfence_exec::backend;
-use ringfence_exec::egress::Attempt;
 use ringfence_exec::execute::{Order, execute};
-use ringfence_exec::fetch::Fetcher;
 use ringfence_exec::local::{Chunk, Connection, Fence, PrivateDirectory};
+use ringfence_network::egress::Attempt;
+use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
     Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId, Timeout,
     Trusted,
 };
 use tokio::sync::{mpsc, watch};
 
-use super::room::{Room, within};
+use super::disk_quota::{Room, within};
 use super::sandbox;
 use super::{
     Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Questions, Recording, ToolError,

@@ -1,12 +1,12 @@
 //! Errors of tool calls.
 
 use ringfence_exec::backend::{self, Reason};
-use ringfence_exec::fetch::{FetchError, FetchErrorKind, RequestError};
+use ringfence_network::fetch::{FetchError, FetchErrorKind, RequestError};
 use serde_json::{Value, json};
 
-use crate::approval::{self, Decision};
 use crate::files::{self, Kind};
 use crate::workspaces;
+use ringfence_records::approval::{self, Decision};
 
 /// A tool call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -221,5 +221,11 @@ mod tests {
         assert_eq!(told(Decision::Approved { by: by() }), Ok(by()));
         assert_eq!(told(Decision::Rejected { by: by() }), Err("rejected"));
         assert_eq!(told(Decision::Expired), Err("approval_timeout"));
+    }
+
+    #[test]
+    fn too_many_questions_are_busy() {
+        let error = ToolError::from(ringfence_records::approval::Error::TooMany(1));
+        assert_eq!(error.kind, ErrorKind::Busy);
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use ringfence_exec::egress::Attempt;
-use ringfence_exec::redact::Redactor;
+use ringfence_network::egress::Attempt;
+use ringfence_network::redact::Redactor;
 use ringfence_policy::EgressFacts;
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
-use crate::audit::{self, Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
+use ringfence_records::audit::{self, Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
 
 /// Facts collected during an invocation for its record.
 #[derive(Debug, Default)]

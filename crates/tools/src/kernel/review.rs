@@ -2,22 +2,22 @@
 
 use std::path::Path;
 
-use ringfence_exec::egress::AttemptLog;
+use ringfence_network::egress::AttemptLog;
 use ringfence_policy::cascade::{Decision, LetBy, Stage};
 
-use super::{Approvals, Call, ErrorKind, Questions, ToolError, taken_back};
-use crate::approval::{self, Kind, Lasting, Place, Question};
-use crate::host::{HostSettings, Named, PARTIAL, Risk, is_blind, is_computed, may_last};
+use super::{Approvals, Call, ErrorKind, Questions, ToolError, cancellation};
+use crate::host::{HostSettings, PARTIAL, PathIdentity, Risk, is_blind, is_computed, may_last};
+use ringfence_records::approval::{self, Kind, Lasting, Place, Question};
 
 /// A line of this risk or a higher one needs approval each time.
 const MAX_LASTING_RISK: u8 = 9;
 
 /// The circumstances of a command line.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Around<'a> {
+pub(crate) struct ReviewInfo<'a> {
     pub(crate) directory: &'a Path,
     /// Identities of the files that its words name.
-    pub(crate) named: &'a Named,
+    pub(crate) named: &'a PathIdentity,
     /// Set if its programs execute configuration in that directory that an agent could have written.
     pub(crate) obeys: bool,
 }
@@ -35,7 +35,7 @@ impl Call<'_> {
         &self,
         line: &str,
         decision: &Decision,
-        around: Around<'_>,
+        around: ReviewInfo<'_>,
     ) -> Result<LetBy, ToolError> {
         let host = self.host()?;
 
@@ -63,7 +63,7 @@ impl Call<'_> {
             let log = AttemptLog::default();
             let score = tokio::select! {
                 score = assessor.score(line, decision, &log) => score,
-                () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
+                () = cancellation(self.cancelled.clone()) => return Err(ToolError::cancelled()),
             };
             self.tried(&log.attempts());
             risk.assessed(assessor.model(), score);
@@ -74,7 +74,7 @@ impl Call<'_> {
     /// Asks a person to approve a line for the host, and waits for the decision.
     async fn ask_about(
         &self,
-        (line, around): (&str, Around<'_>),
+        (line, around): (&str, ReviewInfo<'_>),
         decision: &Decision,
         risk: &Risk,
     ) -> Result<approval::Decision, ToolError> {
@@ -120,7 +120,7 @@ impl Call<'_> {
         let questions = self.questions.as_ref().map(Questions::sender);
         let asked = tokio::select! {
             asked = service.ask_with(question, questions) => asked,
-            () = taken_back(self.cancelled.clone()) => return Err(ToolError::cancelled()),
+            () = cancellation(self.cancelled.clone()) => return Err(ToolError::cancelled()),
         };
         asked.map_err(|error| {
             let message = format!("nobody could be asked: {error}");

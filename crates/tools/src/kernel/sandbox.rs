@@ -13,10 +13,10 @@ use ringfence_policy::{Access, Bytes, ExecutionResult, Language, Limits, Mount, 
 
 use super::{Call, ErrorKind, ToolError};
 use crate::files::{self, Root};
-use crate::told;
+use crate::render;
 
 /// Capture limit of each stream: as many characters as the model gets, at up to 4 bytes each.
-const KEPT: Bytes = Bytes(told::MOST as u64 * 4);
+const KEPT: Bytes = Bytes(render::MOST as u64 * 4);
 /// Path of the output directory inside containers.
 const OUTPUT: &str = "/output";
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::exposure::Hidden;
 use ringfence_exec::local::{Fence, Local};
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust;
 use ringfence_policy::{Access, Bytes, Cidr, Mount, Timeout, Trusted};
 use serde_json::{Map, Value};
@@ -22,13 +22,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::journal::Journal;
-use super::{Asked, Fault, Function, Offer, Skill};
-use crate::audit::Digest;
+use super::{Asked, CallError, Function, Offer, Skill};
 use beside::Beside;
 pub use consent::Consent;
 use consent::Demand;
 use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
+use ringfence_records::audit::Digest;
 use stamp::Stamp;
 
 /// Maximum number of files in a directory.
@@ -67,7 +67,7 @@ pub struct HostLimits {
 #[derive(Debug)]
 pub struct SkillFiles {
     directory: PathBuf,
-    hidden: Hidden,
+    hidden: DeniedPaths,
     limits: HostLimits,
     /// `None` once closed.
     local: Mutex<Option<Arc<Local>>>,
@@ -119,7 +119,7 @@ impl SkillFiles {
     /// Creates a source of the files in `directory`, which must be absolute and without links. Their
     /// processes are started by `local`, which must not be shared, and see nothing that is `hidden`. Starts
     /// nothing yet.
-    pub fn new(directory: PathBuf, local: Local, limits: HostLimits, hidden: Hidden) -> Self {
+    pub fn new(directory: PathBuf, local: Local, limits: HostLimits, hidden: DeniedPaths) -> Self {
         Self {
             directory,
             hidden,
@@ -356,9 +356,9 @@ impl Skill for SkillFiles {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, Fault>> {
+    ) -> Asked<'a, Result<Value, CallError>> {
         Box::pin(async move {
-            let gone = || Fault::new("unavailable", "the process of its skill cannot be started");
+            let gone = || CallError::new("unavailable", "the process of its skill cannot be started");
             let mut arguments = arguments;
             for _ in 0..MAX_STARTS {
                 let host = self.host_of(function.path()).await.ok_or_else(gone)?;

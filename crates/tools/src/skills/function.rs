@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Policy;
-use crate::audit::Digest;
+use ringfence_records::audit::Digest;
 
 /// Maximum length of the name of a skill, function or parameter.
 const MAX_NAME: usize = 64;

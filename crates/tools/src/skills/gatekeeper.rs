@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ringfence_exec::bridge::{Call, Id, Line, Malformed, Message, Speaker};
-use ringfence_exec::redact::Redactor;
+use ringfence_exec::bridge::{Call, Id, Malformed, Message, MessageSink, MessageStream};
+use ringfence_network::redact::Redactor;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::fault::{read_of, sanitised};
 use super::table::Entry;
-use super::{Fault, Function, Skills, Table};
-use crate::approval::Asked;
-use crate::audit::{Decision, Log};
+use super::{CallError, Function, Skills, Table};
 use crate::kernel::{Approvals, Caller};
 use record::Record;
+use ringfence_records::approval::Asked;
+use ringfence_records::audit::{Decision, Log};
 
 /// Maximum number of concurrent calls of a run. At the limit, reading stops (backpressure).
 const AT_ONCE: usize = 16;
@@ -31,7 +31,7 @@ const AHEAD: Duration = Duration::from_secs(1);
 
 /// The caller and its channels.
 #[derive(Debug, Clone, Copy)]
-pub struct Visitor<'a> {
+pub struct CallInfo<'a> {
     pub caller: &'a Caller,
     /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<&'a Log>,
@@ -49,7 +49,7 @@ pub struct Visitor<'a> {
 #[derive(Debug)]
 pub struct Gatekeeper<'a> {
     skills: &'a Skills,
-    visitor: Visitor<'a>,
+    visitor: CallInfo<'a>,
     /// Initialized on first use: most programs call nothing.
     table: OnceCell<Table>,
     closed: OnceLock<String>,
@@ -64,7 +64,7 @@ struct Visit {
 
 impl<'a> Gatekeeper<'a> {
     /// Creates a gatekeeper for one run of a caller.
-    pub fn new(skills: &'a Skills, visitor: Visitor<'a>) -> Self {
+    pub fn new(skills: &'a Skills, visitor: CallInfo<'a>) -> Self {
         Self {
             skills,
             visitor,
@@ -74,10 +74,10 @@ impl<'a> Gatekeeper<'a> {
     }
 
     /// Serves a program until it closes its bridge or violates the protocol.
-    pub async fn serve(&self, mut line: Line) {
+    pub async fn serve(&self, mut line: MessageStream) {
         let speaker = line.speaker();
         if let Err(why) = self.converse(&mut line, &speaker).await {
-            let fault = Fault::new("closed", why.clone());
+            let fault = CallError::new("closed", why.clone());
             let _ = self.closed.set(why);
             speaker.say(&Message::Error(Id::whole(), fault)).await;
         }
@@ -100,7 +100,7 @@ impl<'a> Gatekeeper<'a> {
     }
 
     /// Dispatches calls. An error is the reason to close the bridge.
-    async fn converse(&self, line: &mut Line, speaker: &Speaker) -> Result<(), String> {
+    async fn converse(&self, line: &mut MessageStream, speaker: &MessageSink) -> Result<(), String> {
         let mut answering = FuturesUnordered::new();
         let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
         let mut visit = Visit {
@@ -124,11 +124,11 @@ impl<'a> Gatekeeper<'a> {
                 None => return Ok(()),
                 Some(Message::Call(id, call)) => {
                     self.admit(&mut visit, (&id, &call), speaker).await?;
-                    let (take_back, taken_back) = oneshot::channel();
+                    let (take_back, cancellation) = oneshot::channel();
                     if under_way.insert(id.clone(), take_back).is_some() {
                         return Err("two calls with the same id are under way".to_owned());
                     }
-                    answering.push(self.attend(id, call, taken_back, speaker.clone()));
+                    answering.push(self.supervise(id, call, cancellation, speaker.clone()));
                 }
                 // The caller cancels a call, which may have been answered meanwhile.
                 Some(Message::Error(id, _)) => {
@@ -146,7 +146,7 @@ impl<'a> Gatekeeper<'a> {
         &self,
         visit: &mut Visit,
         (id, call): (&Id, &Call),
-        speaker: &Speaker,
+        speaker: &MessageSink,
     ) -> Result<(), String> {
         let rules = self.skills.rules();
         let pace = Duration::from_secs(1) / rules.calls_per_second.get();
@@ -159,18 +159,24 @@ impl<'a> Gatekeeper<'a> {
             "a run may make {} calls, and this one has made them",
             rules.max_calls
         );
-        let fault = Fault::new("limit_exceeded", why.clone());
+        let fault = CallError::new("limit_exceeded", why.clone());
         let refused = self.record(call).finish(Err(fault));
         speaker.say(&answer(id.clone(), refused)).await;
         Err(why)
     }
 
     /// Answers a call, and returns its id.
-    async fn attend(&self, id: Id, call: Call, taken_back: oneshot::Receiver<()>, speaker: Speaker) -> Id {
+    async fn supervise(
+        &self,
+        id: Id,
+        call: Call,
+        cancellation: oneshot::Receiver<()>,
+        speaker: MessageSink,
+    ) -> Id {
         let called = tokio::select! {
             biased;
             called = self.call(call) => called,
-            Ok(()) = taken_back => Err(Fault::new("cancelled", "the call was cancelled")),
+            Ok(()) = cancellation => Err(CallError::new("cancelled", "the call was cancelled")),
         };
         speaker.say(&answer(id.clone(), called)).await;
         id
@@ -180,7 +186,7 @@ impl<'a> Gatekeeper<'a> {
     ///
     /// # Errors
     /// If it is not allowed or fails. The message reveals nothing of this machine.
-    pub async fn call(&self, call: Call) -> Result<Value, Fault> {
+    pub async fn call(&self, call: Call) -> Result<Value, CallError> {
         match call.path.as_str() {
             "device.catalogue" => return Ok(self.table().await.catalogue()),
             "device.search_skills" => return self.search(&call).await,
@@ -196,15 +202,15 @@ impl<'a> Gatekeeper<'a> {
         Record::begin(self.visitor, call)
     }
 
-    async fn attempt(&self, call: Call, record: &mut Record<'_>) -> Result<Value, Fault> {
+    async fn attempt(&self, call: Call, record: &mut Record<'_>) -> Result<Value, CallError> {
         let table = self.table().await;
         let entry = table.entry(&call.path);
-        let entry = entry.ok_or_else(|| Fault::new("not_found", table.not_found(&call.path)))?;
+        let entry = entry.ok_or_else(|| CallError::new("not_found", table.not_found(&call.path)))?;
         let function = &*entry.function;
         let arguments = function.bind(call.args, call.kwargs).map_err(|why| {
             let called = function.signature();
             let told = sanitised(&format!("{}: {why}; it is called as {called}", function.path()));
-            Fault::new("invalid_arguments", told)
+            CallError::new("invalid_arguments", told)
         })?;
         let arguments = Value::Object(arguments);
         let judgement = consent::obtain(self.visitor, entry, &arguments, self.skills.rules()).await;
@@ -214,7 +220,7 @@ impl<'a> Gatekeeper<'a> {
         self.perform(entry, arguments).await
     }
 
-    async fn perform(&self, entry: &Entry, arguments: Value) -> Result<Value, Fault> {
+    async fn perform(&self, entry: &Entry, arguments: Value) -> Result<Value, CallError> {
         let Entry { function, skill, .. } = entry;
         let limit = self.skills.rules().call_timeout;
         let arguments = match arguments {
@@ -225,46 +231,46 @@ impl<'a> Gatekeeper<'a> {
         let called = tokio::time::timeout(limit.as_duration(), calling).await;
         let called = called.map_err(|_| {
             let path = function.path();
-            Fault::new("timeout", format!("`{path}` gave no result within {limit}"))
+            CallError::new("timeout", format!("`{path}` gave no result within {limit}"))
         })?;
         let result = called.map_err(|fault| told(function, fault, self.visitor.redactor))?;
         function.check_result(&result).map_err(|why| {
             let path = function.path();
             let told = format!("`{path}` gave what it does not promise: {why}");
-            Fault::new("failed", sanitised(&told))
+            CallError::new("failed", sanitised(&told))
         })?;
         Ok(result)
     }
 
-    async fn search(&self, call: &Call) -> Result<Value, Fault> {
+    async fn search(&self, call: &Call) -> Result<Value, CallError> {
         let query = words(call, "query")?;
         Ok(json!(self.table().await.search(query.unwrap_or_default())))
     }
 
-    async fn describe(&self, call: &Call) -> Result<Value, Fault> {
+    async fn describe(&self, call: &Call) -> Result<Value, CallError> {
         let path = words(call, "path")?.unwrap_or_default();
         let table = self.table().await;
         let function = table.function(path);
-        let function = function.ok_or_else(|| Fault::new("not_found", table.not_found(path)))?;
+        let function = function.ok_or_else(|| CallError::new("not_found", table.not_found(path)))?;
         Ok(json!(function.description()))
     }
 }
 
 /// Returns the optional, only argument of a call: a string.
-fn words<'c>(call: &'c Call, name: &str) -> Result<Option<&'c str>, Fault> {
+fn words<'c>(call: &'c Call, name: &str) -> Result<Option<&'c str>, CallError> {
     let given = call.args.first().or_else(|| call.kwargs.get(name));
     let alone = call.args.len() + call.kwargs.len() <= 1;
     match given {
         None if call.kwargs.is_empty() => Ok(None),
         Some(Value::String(text)) if alone => Ok(Some(text)),
-        _ => Err(Fault::new(
+        _ => Err(CallError::new(
             "invalid_arguments",
             format!("{}: it takes `{name}`, a text", call.path),
         )),
     }
 }
 
-fn answer(id: Id, called: Result<Value, Fault>) -> Message {
+fn answer(id: Id, called: Result<Value, CallError>) -> Message {
     match called {
         Ok(value) => Message::Result(id, value),
         Err(fault) => Message::Error(id, fault),
@@ -273,14 +279,14 @@ fn answer(id: Id, called: Result<Value, Fault>) -> Message {
 
 /// Sanitizes and redacts a skill's own error for a program. A skill must not use the gatekeeper's error
 /// kinds.
-fn told(function: &Function, fault: Fault, redactor: &Redactor) -> Fault {
+fn told(function: &Function, fault: CallError, redactor: &Redactor) -> CallError {
     let kind = match fault.kind.as_str() {
         "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,
         _ => "failed",
     };
     let message = redactor.redact(read_of(&fault.message));
     let message = sanitised(&message);
-    Fault::new(kind, sanitised(&format!("{}: {message}", function.path())))
+    CallError::new(kind, sanitised(&format!("{}: {message}", function.path())))
 }
 
 #[cfg(test)]

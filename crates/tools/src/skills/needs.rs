@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use ringfence_exec::exposure::Hidden;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 
@@ -12,7 +12,7 @@ use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 pub(super) fn mounts(
     texts: &[String],
     (base, place): (&Path, &str),
-    (hidden, paths): (&Hidden, &NamedPaths),
+    (hidden, paths): (&DeniedPaths, &NamedPaths),
 ) -> Result<Vec<Mount>, String> {
     let mount = |text: &String| {
         let mut mount: Mount = text
@@ -67,7 +67,7 @@ mod tests {
         for name in ["data", "state"] {
             std::fs::create_dir(real.join(name)).unwrap();
         }
-        let hidden = Hidden::new([(real.join("state"), "state")]);
+        let hidden = DeniedPaths::new([(real.join("state"), "state")]);
         let mounts = |text: &str| {
             mounts(
                 &[text.to_owned()],
@@ -92,7 +92,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let check = |text: &str, expected: &str| {
-            let rules = (&Hidden::new([]), &NamedPaths::default());
+            let rules = (&DeniedPaths::new([]), &NamedPaths::default());
             let told = mounts(&[text.to_owned()], (dir.path(), "a.toml"), rules).unwrap_err();
             assert_eq!(told, expected);
         };

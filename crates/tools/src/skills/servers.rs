@@ -5,34 +5,34 @@ mod conversation;
 mod echo;
 mod events;
 mod http;
+mod names;
 mod process;
 mod schema;
 mod tools;
 mod wire;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_exec::egress::{Guard, NetworkSettings};
-use ringfence_exec::exposure::Hidden;
-use ringfence_exec::fetch::Url;
 use ringfence_exec::local::{Fence, Local};
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::NamedPaths;
+use ringfence_network::egress::{Guard, NetworkSettings};
+use ringfence_network::fetch::Url;
 use ringfence_policy::{Bytes, Cidr, EgressPolicy, EnvName, Host, HostPattern, Timeout, Trusted};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::{Asked, Fault, Function, Offer, Skill, needs};
-use crate::audit::Digest;
+use super::{Asked, CallError, Function, Offer, Skill, needs};
 use conversation::{Client, conversation};
 pub use events::Events;
 pub use http::Credential;
 use http::Site;
 use process::Start;
+use ringfence_records::audit::Digest;
 use tools::Tools;
 pub use wire::read as read_message;
 use wire::{Carried, wire};
@@ -86,7 +86,7 @@ pub struct ServerProcess {
 #[derive(Debug)]
 pub struct Surroundings {
     /// Paths that no process may see.
-    pub hidden: Hidden,
+    pub hidden: DeniedPaths,
     /// Paths that no process may change.
     pub trusted: Trusted,
     /// Rules by which its mounts are found.
@@ -103,7 +103,7 @@ pub struct Surroundings {
 
 /// Returns the skill name of a server: its name as a Python identifier. `None` if there is none.
 pub fn skill_name(server: &str) -> Option<String> {
-    words::identifier(server)
+    names::identifier(server)
 }
 
 /// MCP servers as a skill source. Each is started or contacted on first use, and again when it has died.
@@ -353,16 +353,16 @@ impl Skill for Servers {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, Fault>> {
+    ) -> Asked<'a, Result<Value, CallError>> {
         Box::pin(async move {
-            let gone = || Fault::new("unavailable", "its server is not there any more");
+            let gone = || CallError::new("unavailable", "its server is not there any more");
             let mut servers = self.servers.iter();
             let server = servers.find(|server| server.name == function.skill());
             let up = self.ensure(server.ok_or_else(gone)?).await;
-            let up = up.map_err(|why| Fault::new("unavailable", why))?;
+            let up = up.map_err(|why| CallError::new("unavailable", why))?;
             let tool = up.tools.tool(function.path());
             let tool =
-                tool.ok_or_else(|| Fault::new("not_found", "its server does not offer it any more"))?;
+                tool.ok_or_else(|| CallError::new("not_found", "its server does not offer it any more"))?;
             let asked = json!({"name": tool.name, "arguments": tool.named(arguments)});
             let result = up.client.request("tools/call", asked).await?;
             answer::value(&result, tool)

@@ -249,7 +249,7 @@ mod tests {
     use serde_json::Map;
 
     use super::super::function::tests::find;
-    use super::super::{Asked, Fault};
+    use super::super::{Asked, CallError};
     use super::*;
 
     /// A skill source with this number of functions per skill.
@@ -268,7 +268,7 @@ mod tests {
             }))
         }
 
-        fn call<'a>(&'a self, _: &'a Function, _: Map<String, Value>) -> Asked<'a, Result<Value, Fault>> {
+        fn call<'a>(&'a self, _: &'a Function, _: Map<String, Value>) -> Asked<'a, Result<Value, CallError>> {
             Box::pin(std::future::ready(Ok(Value::Null)))
         }
     }

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use ringfence_exec::egress::Resolver;
+use ringfence_network::egress::Resolver;
 use ringfence_policy::Language;
 use ringfence_policy::cascade::{Decision, Effect, LetBy, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::host::{HostSettings, Named, Place, TooMuch, heed, obeyed, pinned, program, runs_code, secret};
-use crate::kernel::{Answer, Around, Call, Clock, Effects, ErrorKind, Tool, ToolError};
-use crate::told::Told;
+use crate::host::{
+    HostSettings, PathIdentity, Place, TooMuch, apply_to, executable_config, pinned, program, runs_code,
+    secret,
+};
+use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, ReviewInfo, Tool, ToolError};
+use crate::render::ModelOutput;
 
 pub(super) struct HostExec;
 
@@ -44,7 +47,7 @@ impl Tool for HostExec {
         if decision.verdict == Verdict::Review {
             let place = place(&directory, host);
             let named = look(&line, &decision, &place).await?;
-            let around = Around {
+            let around = ReviewInfo {
                 directory: &directory,
                 named: &named,
                 obeys,
@@ -64,7 +67,7 @@ impl Tool for HostExec {
             call.notify(&notice(&line)).await;
         }
         let output = call.command(&host.runner(), request, command, None).await?;
-        Ok(Answer::text(Told::from(&output).text()))
+        Ok(Answer::text(ModelOutput::from(&output).text()))
     }
 }
 
@@ -95,9 +98,9 @@ async fn look_beside(
 ) -> Result<bool, ToolError> {
     let home = host.home().map(Path::to_path_buf);
     let (text, start) = (line.to_owned(), directory.to_path_buf());
-    let obeyed = on_a_thread(move || obeyed(&text, &start, home.as_deref())).await?;
-    if let Some(file) = &obeyed {
-        heed(decision, file);
+    let config = on_a_thread(move || executable_config(&text, &start, home.as_deref())).await?;
+    if let Some(file) = &config {
+        apply_to(decision, file);
     }
     if decision.verdict != Verdict::Review {
         let place = place(directory, host);
@@ -116,7 +119,7 @@ async fn look_beside(
             Err(name) => decision.ask(Effect::Network, &format!("{name} has no public address")),
         }
     }
-    Ok(obeyed.is_some())
+    Ok(config.is_some())
 }
 
 /// Runs blocking file access on a thread.
@@ -139,9 +142,9 @@ fn place(directory: &Path, host: &HostSettings) -> Place {
 }
 
 /// Fingerprints the files that a line names and could load, on a blocking thread.
-async fn look(line: &str, decision: &Decision, place: &Place) -> Result<Named, ToolError> {
+async fn look(line: &str, decision: &Decision, place: &Place) -> Result<PathIdentity, ToolError> {
     let (line, place, runs_code) = (line.to_owned(), place.clone(), runs_code(decision));
-    let looking = tokio::task::spawn_blocking(move || Named::by(&line, runs_code, &place));
+    let looking = tokio::task::spawn_blocking(move || PathIdentity::by(&line, runs_code, &place));
     looking.await.unwrap_or(Err(TooMuch)).map_err(|TooMuch| {
         ToolError::new(
             ErrorKind::InvalidArguments,

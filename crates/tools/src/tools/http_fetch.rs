@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_exec::fetch::{Body, FetchLimits, FetchRequest, FetchResponse};
+use ringfence_network::fetch::{Body, FetchLimits, FetchRequest, FetchResponse};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

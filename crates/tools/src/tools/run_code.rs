@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringfence_exec::hints::hint;
+use crate::hints::hint;
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     code: String,
     /// Language of the program: python, bash or javascript.
     #[serde(default)]
-    language: Tongue,
+    language: LanguageArg,
     /// Runtime that runs it; the configured one by default. `pyodide` imports only Python's standard library
     /// and the packages that the operator installed.
     runtime: Option<Runtime>,
@@ -40,7 +40,7 @@ pub(super) struct Arguments {
 /// Languages that a caller can choose.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Tongue {
+enum LanguageArg {
     #[default]
     Python,
     Bash,
@@ -71,9 +71,9 @@ impl Tool for RunCode {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let language = match arguments.language {
-            Tongue::Python => Language::Python,
-            Tongue::Bash => Language::Bash,
-            Tongue::Javascript => Language::Javascript,
+            LanguageArg::Python => Language::Python,
+            LanguageArg::Bash => Language::Bash,
+            LanguageArg::Javascript => Language::Javascript,
         };
         let runtime = arguments.runtime.map(|runtime| match runtime {
             Runtime::Local => RuntimeKind::Local,

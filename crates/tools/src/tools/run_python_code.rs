@@ -1,6 +1,6 @@
 //! `run_python_code`: runs Python and returns its output as text.
 
-use ringfence_exec::hints::hint;
+use crate::hints::hint;
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::{ExecutionResult, Language};

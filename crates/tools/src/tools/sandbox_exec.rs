@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
-use crate::told::{self, Told};
+use crate::render::{self, ModelOutput};
 
 pub(super) struct SandboxExec;
 
@@ -14,7 +14,7 @@ pub(super) struct SandboxExec;
 #[serde(deny_unknown_fields)]
 pub(super) struct Arguments {
     /// Language of the program: python or bash.
-    language: Tongue,
+    language: LanguageArg,
     /// Source code of the program.
     code: String,
     /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
@@ -25,7 +25,7 @@ pub(super) struct Arguments {
 /// Languages that the sandbox image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Tongue {
+enum LanguageArg {
     Python,
     Bash,
 }
@@ -44,14 +44,14 @@ impl Tool for SandboxExec {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let language = match arguments.language {
-            Tongue::Python => Language::Python,
-            Tongue::Bash => Language::Bash,
+            LanguageArg::Python => Language::Python,
+            LanguageArg::Bash => Language::Bash,
         };
         let mut result = call.in_sandbox(language, arguments.code).await?;
-        let text = Told::from(&result).text();
+        let text = ModelOutput::from(&result).text();
         // Clients may show a model both the text and the structured result.
         for stream in [&mut result.stdout, &mut result.stderr] {
-            stream.truncate(told::beginning(stream, told::MOST).len());
+            stream.truncate(render::beginning(stream, render::MOST).len());
         }
         Answer::both(text, &result)
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use ringfence_records::approval::{BATCH, Remember};
 use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, remaining};
-use ringfence_tools::approval::{BATCH, Remember};
 
 use crate::ui::{decidable, visible};
 
@@ -111,7 +111,7 @@ impl Board {
 
     /// Parses a line: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
     /// `deny` with an id.
-    pub(super) fn hear(&self, line: &str, now: Instant) -> Option<Said> {
+    pub(super) fn receive(&self, line: &str, now: Instant) -> Option<Said> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(match words[..] {
             [] => return None,
@@ -234,7 +234,7 @@ fn shown(number: u32, words: &RequestWords) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_tools::audit::Digest;
+    use ringfence_records::audit::Digest;
 
     fn words(id: &str, command: &str) -> RequestWords {
         RequestWords {
@@ -287,30 +287,30 @@ mod tests {
     fn a_word_means_one_question_or_none() {
         let (mut board, start) = (Board::default(), Instant::now());
         let later = start + Duration::from_secs(3);
-        assert!(matches!(board.hear("a", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", later), Some(Said::Nothing(_))));
         board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
         // Input typed as it appeared was not meant for it; a denial does no harm.
-        assert!(matches!(board.hear("a", start), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", start), Some(Said::Nothing(_))));
         assert_eq!(
-            id_of(board.hear("d", start)),
+            id_of(board.receive("d", start)),
             ("apr_1".to_owned(), false, Remember::Once)
         );
         assert_eq!(
-            id_of(board.hear("a 1", start)),
+            id_of(board.receive("a 1", start)),
             ("apr_1".to_owned(), true, Remember::Once)
         );
         assert_eq!(
-            id_of(board.hear("s", later)),
+            id_of(board.receive("s", later)),
             ("apr_1".to_owned(), true, Remember::Session)
         );
         board.take(FromEngine::ApprovalRequest(words("apr_2", "y")), start);
-        assert!(matches!(board.hear("a", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", later), Some(Said::Nothing(_))));
         assert_eq!(
-            id_of(board.hear("deny apr_2", later)),
+            id_of(board.receive("deny apr_2", later)),
             ("apr_2".to_owned(), false, Remember::Once)
         );
         assert_eq!(
-            id_of(board.hear("always 2", later)),
+            id_of(board.receive("always 2", later)),
             ("apr_2".to_owned(), true, Remember::Always)
         );
         let closed = FromEngine::ApprovalClosed {
@@ -320,16 +320,16 @@ mod tests {
         };
         assert_eq!(board.take(closed, later), "[1] rejected by ann\n");
         // A number is never reused.
-        assert!(matches!(board.hear("a 1", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a 1", later), Some(Said::Nothing(_))));
         let text = board.take(FromEngine::ApprovalRequest(words("apr_3", "z")), later);
         assert!(text.contains("[3]"), "{text}");
         for line in ["yes", "a 9", "a 2 3", "approve 1", "b 2"] {
             assert!(
-                matches!(board.hear(line, later), Some(Said::Nothing(_))),
+                matches!(board.receive(line, later), Some(Said::Nothing(_))),
                 "{line}"
             );
         }
-        assert_eq!(board.hear("  ", later), None);
+        assert_eq!(board.receive("  ", later), None);
     }
 
     #[test]

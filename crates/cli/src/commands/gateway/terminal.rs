@@ -7,8 +7,8 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ringfence_records::approval::Chat;
 use ringfence_server::gateway::{FromEngine, FromGateway, Link, News};
-use ringfence_tools::approval::Chat;
 use tokio::sync::mpsc;
 
 use super::board::{Board, Said};
@@ -60,7 +60,7 @@ pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode>
         .build()?;
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = terminal.attend() => ended,
+            ended = terminal.supervise() => ended,
             () = interrupted() => Ok(()),
         }
     });
@@ -89,7 +89,7 @@ fn stdin_lines() -> mpsc::Receiver<String> {
 impl Terminal {
     /// Serves the server, and its successors after a restart, until standard input has ended and every answer
     /// is confirmed.
-    async fn attend(&mut self) -> anyhow::Result<()> {
+    async fn supervise(&mut self) -> anyhow::Result<()> {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         loop {
             if self.silent && self.unsettled.is_empty() && self.connected.is_some() {
@@ -100,7 +100,7 @@ impl Terminal {
                 news = self.link.next() => match news {
                     // Nobody is left to answer further questions.
                     News::Unreachable(_) if self.silent => return Ok(()),
-                    news => self.hear(news)?,
+                    news => self.receive(news)?,
                 },
                 line = self.lines.recv(), if !self.silent && self.connected.is_some() => match line {
                     Some(line) => self.pass_on(&line).await?,
@@ -111,7 +111,7 @@ impl Terminal {
         }
     }
 
-    fn hear(&mut self, news: News) -> anyhow::Result<()> {
+    fn receive(&mut self, news: News) -> anyhow::Result<()> {
         match news {
             News::Connected => {
                 self.connected = Some(Instant::now());
@@ -170,7 +170,7 @@ impl Terminal {
 
     /// Sends a line to the server, if it is an answer. A lost connection is detected by the next read.
     async fn pass_on(&mut self, line: &str) -> anyhow::Result<()> {
-        match self.board.hear(line, Instant::now()) {
+        match self.board.receive(line, Instant::now()) {
             None => {}
             Some(Said::Nothing(why)) => self.say(&format!("{why}\n"))?,
             Some(Said::Answer(answer)) => {

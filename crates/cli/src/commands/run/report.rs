@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use ringfence_exec::hints;
 use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_tools::hints;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::exit;
-use crate::high::Report;
+use crate::plan::Report;
 use crate::ui::Ui;
 
 /// Prints a program's output as it arrives, to our own two streams.
@@ -112,7 +112,7 @@ pub(super) fn finish(
             ui.out(text)?;
         }
         Report::JsonLines => ui.out(event(&json!({"type": "result", "result": with_hints(result)})))?,
-        Report::Stream => tell(result, (delivered, claims_limits), ui)?,
+        Report::Stream => send(result, (delivered, claims_limits), ui)?,
     }
     Ok(ExitCode::from(exit::status_of(result)))
 }
@@ -136,7 +136,7 @@ fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
 }
 
 /// Prints notices and warnings that are not part of the streams.
-fn tell(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
+fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
     match notice(meta.outcome, &meta.resource_limits) {
         Some(notice) => ui.error(&notice),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::trust;
 
 use super::super::is_broad;
-use super::super::words::pieces;
+use super::super::tokens::pieces;
 use super::Found;
 
 /// Maximum number of directory entries examined for a server.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_tools::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, eventually};

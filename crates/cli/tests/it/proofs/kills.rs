@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_tools::approval::{Answer, Remember, Service, Verdict};
+use ringfence_records::approval::{Answer, Remember, Service, Verdict};
 use serde_json::{Value, json};
 
 use super::{ALL, Asker, ON, Through, answer, asked, requests, ringfence, state, world};

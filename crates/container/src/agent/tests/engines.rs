@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use ringfence_exec::exposure::Hidden;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::Access;
 
 use super::*;
@@ -17,7 +17,7 @@ struct Agented {
     agent: Agent,
     id: Id,
     name: Name,
-    carriers: JoinSet<Parted>,
+    carriers: JoinSet<InitLost>,
     _place: tempfile::TempDir,
 }
 
@@ -29,7 +29,13 @@ impl Agented {
     async fn made_by(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let program = file(&place.path().join("agent")).unwrap();
-        let bind = Bind::at(&program, Path::new(INSIDE), Access::ReadOnly, &Hidden::default()).unwrap();
+        let bind = Bind::at(
+            &program,
+            Path::new(INSIDE),
+            Access::ReadOnly,
+            &DeniedPaths::default(),
+        )
+        .unwrap();
         let mut spec = spec(&[INSIDE]);
         spec.filter = Filter::named(filter).unwrap();
         spec.oci_runtime = oci_runtime;
@@ -141,7 +147,7 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
     container.agent.release();
     assert_eq!(
         container.carriers.join_next().await.unwrap().unwrap(),
-        Parted::Released
+        InitLost::Released
     );
     assert_eq!(engine.wait(&container.id).await.unwrap(), 0);
     removed(engine, &container.name).await;
@@ -180,7 +186,7 @@ async fn a_container_that_is_removed_ends_its_calls_as_unknown() {
         assert_eq!(finished.unwrap().outcome, Outcome::Unknown);
         assert_eq!(
             container.carriers.join_next().await.unwrap().unwrap(),
-            Parted::Gone
+            InitLost::Gone
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Tests guests with a network: reachable hosts, and recorded attempts.
 
-use ringfence_exec::egress::{NetworkSettings, Outlet, Resolver};
-use ringfence_exec::fetch::Trust;
+use ringfence_network::egress::{NetworkSettings, Outlet, Resolver};
+use ringfence_network::fetch::Trust;
 use ringfence_policy::{EgressFacts, EgressPolicy};
 use ringfence_testing::server::{Reply, Server};
 

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ringfence_exec::egress::proxy::Injection;
-use ringfence_exec::egress::{NetworkSettings, Outlet, Resolver};
-use ringfence_exec::fetch::Trust;
 use ringfence_exec::filter::STANDARD_TCP;
-use ringfence_exec::secret::Secret;
+use ringfence_network::egress::proxy::Injection;
+use ringfence_network::egress::{NetworkSettings, Outlet, Resolver};
+use ringfence_network::fetch::Trust;
+use ringfence_network::secret::Secret;
 use ringfence_policy::{EgressFacts, EgressPolicy, Pids};
 use ringfence_testing::authority::{Authority, leaf};
 use ringfence_testing::server::{Reply, Server};

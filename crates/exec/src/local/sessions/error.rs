@@ -46,7 +46,7 @@ pub enum Error {
     Outdated { id: SessionId, path: PathBuf },
     /// The caller cancelled the request before it began.
     #[error("the request was cancelled while it waited for the session `{0}`")]
-    TakenBack(SessionId),
+    Cancelled(SessionId),
     /// The session was not created in a way that can be forked.
     #[error("the session `{id}` cannot be forked: {why}")]
     NotForkable {
@@ -88,7 +88,7 @@ impl Error {
             Self::Outdated { .. } => {
                 "end it with `ringfence session rm ID`, which loses its variables, and start a new one"
             }
-            Self::TakenBack(_) => "ask again",
+            Self::Cancelled(_) => "ask again",
             Self::NotForkable { .. } => {
                 "make it anew once the server is warm; forking needs namespaces (see `ringfence doctor`)"
             }

@@ -10,12 +10,12 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{WriteHalf, pipe};
 use tokio::sync::mpsc;
 
-use super::super::ears::Ears;
 use super::super::guest::Guest;
+use super::super::output_reader::OutputReader;
 use super::super::run::{self, Bounds, Connection, Ending, Finished, Interruption};
 use super::ending::Reason;
-use super::words::{self, Evaluation, NoAnswer, Value};
-use crate::bridge::Duct;
+use super::messages::{self, Evaluation, NoAnswer, Value};
+use crate::bridge::ByteChannel;
 
 /// Grace period for the exit of an interpreter after its channel was closed. One that lives on has closed the
 /// channel itself.
@@ -39,12 +39,12 @@ pub(super) async fn evaluate(
     abandoned: impl Future<Output = ()>,
 ) -> Evaluated {
     let limits = &request.limits;
-    let mut ears = Ears::new(limits, connection.output);
+    let mut reader = OutputReader::new(limits, connection.output);
     // Without a pipe the code reads nothing, which is better than not being run.
     let stdin = connection.stdin.and_then(Stdin::new);
     let evaluation = Evaluation {
         number,
-        wanted: words::wanted(limits.max_output),
+        wanted: messages::wanted(limits.max_output),
         stdin: stdin.is_some(),
         bridge: connection.bridge.is_some(),
         name: &request.name,
@@ -57,16 +57,16 @@ pub(super) async fn evaluate(
     let bounds = Bounds {
         deadline: since + limits.timeout.as_duration(),
         disk_bytes: limits.disk.0,
-        taken_back: async {
+        cancellation: async {
             tokio::select! {
-                () = run::taken_back(cancelled) => {}
+                () = run::cancellation(cancelled) => {}
                 () = abandoned => {}
             }
         },
     };
     let (attended, control) = guest.attended();
     let (hearing, saying) = control.split();
-    let feeding = tell(saying, evaluation.message(), (stdin, connection.bridge), &told);
+    let feeding = send(saying, evaluation.message(), (stdin, connection.bridge), &told);
     let answer = async {
         match evaluation.answer(hearing).await {
             // A reply sent before the whole message was received is invalid.
@@ -78,17 +78,17 @@ pub(super) async fn evaluate(
             Err(NoAnswer::Nonsense) => None,
         }
     };
-    let ending = run::listen(attended, &mut ears, bounds, feeding, answer).await;
-    ears.drain(&guest.stdout, &guest.stderr).await;
+    let ending = run::listen(attended, &mut reader, bounds, feeding, answer).await;
+    reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
     match ending {
         Ending::Answered(answer) => Evaluated {
-            finished: Finished::new(Outcome::Exited, i32::from(answer.status), usage, ears),
+            finished: Finished::new(Outcome::Exited, i32::from(answer.status), usage, reader),
             value: answer.value,
             ended: None,
         },
         Ending::Ended(end) => {
-            let finished = run::conclude(end, usage, ears);
+            let finished = run::classify_exit(end, usage, reader);
             let ended = match end.interruption {
                 Some(Interruption::Broken) => Reason::Broken,
                 Some(Interruption::DiskFull) => Reason::Disk,
@@ -122,16 +122,16 @@ impl Stdin {
         let Self { theirs, ours, bytes } = self;
         let hand_over = || ringfence_jail::hand_over(channel.as_fd(), theirs.as_fd());
         channel.async_io(Interest::WRITABLE, hand_over).await?;
-        Ok(run::pour(ours, bytes))
+        Ok(run::forward(ours, bytes))
     }
 }
 
 /// Sends the message and the file descriptors, then relays standard input and the bridge. A guest that does
 /// not read is no error of ours.
-async fn tell(
+async fn send(
     mut channel: WriteHalf<'_>,
     message: Vec<u8>,
-    (stdin, bridge): (Option<Stdin>, Option<Duct>),
+    (stdin, bridge): (Option<Stdin>, Option<ByteChannel>),
     told: &AtomicBool,
 ) {
     let telling = async {

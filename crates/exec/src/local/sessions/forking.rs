@@ -9,7 +9,7 @@ use super::super::Error as LocalError;
 use super::super::guest::Guest;
 use super::Error;
 use super::interpreter::{Interpreter, Origin};
-use super::words::{self, Answer};
+use super::messages::{self, Answer};
 
 /// Timeout for a session to let itself be forked. One that takes longer does something else.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
     let (lane, number) = (&guest.lane, guest.id);
     let (hearing, mut saying) = guest.control.split();
     // If the session has died, the launcher reports it.
-    let _ = saying.write_all(&words::fork(NUMBER)).await;
+    let _ = saying.write_all(&messages::fork(NUMBER)).await;
     let forking = begun.running();
     tokio::pin!(forking);
     let forked = match tokio::time::timeout(PATIENCE, &mut forking).await {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts, SessionId};
 
 use super::super::guest::{Guest, Held};
-use super::super::lane::Exit;
+use super::super::launcher::Exit;
+use super::super::launcher_state::LauncherState;
 use super::super::result::{assemble, collect};
-use super::super::served::Served;
 use super::super::{Fence, clear_up, notice};
 use super::Error;
 use super::ending::Reason;
@@ -28,7 +28,7 @@ pub(in super::super) enum Origin {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) guest: Guest,
-    pub(super) served: Arc<Served>,
+    pub(super) served: Arc<LauncherState>,
     pub(super) origin: Origin,
     /// Request that it was created for, without its code. Its timeout is the session's lifetime.
     pub(super) made_for: Request,

@@ -8,7 +8,7 @@ use ringfence_policy::{ExecutionResult, Request, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::destination::Destination;
-use super::super::run::taken_back;
+use super::super::run::cancellation;
 use super::super::{Connection, Error as LocalError, Fence};
 use super::deadline;
 use super::ending::Reason;
@@ -108,7 +108,7 @@ impl<T> Slot<T> {
 
 impl Work {
     /// Returns `true` if the caller has cancelled.
-    pub(super) fn is_taken_back(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         let cancelled = self.connection.cancelled.as_ref();
         cancelled.is_some_and(|cancelled| *cancelled.borrow() || cancelled.has_changed().is_err())
     }
@@ -140,7 +140,7 @@ impl Live {
         let given_up = async {
             tokio::select! {
                 () = tokio::time::sleep_until(deadline.into()) => {}
-                () = taken_back(cancelled) => {}
+                () = cancellation(cancelled) => {}
             }
         };
         self.call(work, given_up, Call::Evaluate).await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use ringfence_exec::bridge::{Call, Id, Line, MAX_LINE, Message, Speaker, bridge};
+use ringfence_exec::bridge::{Call, Id, MAX_LINE, Message, MessageSink, MessageStream, bridge};
 use ringfence_exec::local::{Chunk, Connection, Local};
 use ringfence_policy::{ExecutionResult, Language, Mount, Network, Outcome, Request, Timeout};
 use serde::Deserialize;
@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::super::journal::Journal;
-use super::super::{Declared, Fault, Function, process};
+use super::super::{CallError, Declared, Function, process};
 use super::HostLimits;
 use super::beside::Beside;
 use super::manifest::Manifest;
-use crate::audit::Digest;
+use ringfence_records::audit::Digest;
 
 /// Source of the program in the process.
 const PROGRAM: &str = include_str!("../../../python/skills.py");
@@ -85,7 +85,7 @@ struct Order {
 #[derive(Debug)]
 pub(super) enum Called {
     /// The process replied.
-    Answered(Result<Value, Fault>),
+    Answered(Result<Value, CallError>),
     /// The process ended before it received the call with these arguments.
     NotBegun(Map<String, Value>),
 }
@@ -279,7 +279,7 @@ impl Host {
         }
         replied.await.unwrap_or_else(|_| {
             let why = self.ended.get().copied().unwrap_or(ENDED);
-            Called::Answered(Err(Fault::new("unavailable", why)))
+            Called::Answered(Err(CallError::new("unavailable", why)))
         })
     }
 }
@@ -301,7 +301,7 @@ fn request(place: Place) -> (Message, Request) {
 /// Loads the file, then dispatches calls until the process is no longer needed or violates the protocol.
 /// Returns the unanswered calls if it was the process that closed the channel.
 async fn talk(
-    (mut line, begin): (Line, Message),
+    (mut line, begin): (MessageStream, Message),
     offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
     orders: mpsc::Receiver<Order>,
 ) -> Option<Calls> {
@@ -323,7 +323,7 @@ async fn talk(
     };
     let mut waiting = Waiting { orders, held: None };
     let open = match is_heard {
-        true => calls.attend(line, speaker, &mut waiting).await,
+        true => calls.supervise(line, speaker, &mut waiting).await,
         false => None,
     };
     waiting.give_back();
@@ -350,7 +350,7 @@ impl Waiting {
 }
 
 /// Receives the declaration of the process. `None` if it closes the channel.
-async fn loaded(line: &mut Line) -> Option<Result<Offered, String>> {
+async fn loaded(line: &mut MessageStream) -> Option<Result<Offered, String>> {
     Some(match line.next().await {
         Ok(Some(Message::Complete(_, offered))) => {
             serde_json::from_value(offered).map_err(|error| format!("what it offers makes no sense: {error}"))
@@ -383,12 +383,17 @@ struct Calls {
 struct Open {
     reply: oneshot::Sender<Called>,
     /// Time at which the process was sent the cancellation.
-    taken_back: Option<Instant>,
+    cancellation: Option<Instant>,
 }
 
 impl Calls {
     /// Dispatches calls. Returns the unanswered ones if it was the process that closed the channel.
-    async fn attend(mut self, mut line: Line, speaker: Speaker, waiting: &mut Waiting) -> Option<Self> {
+    async fn supervise(
+        mut self,
+        mut line: MessageStream,
+        speaker: MessageSink,
+        waiting: &mut Waiting,
+    ) -> Option<Self> {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -418,7 +423,7 @@ impl Calls {
         }
     }
 
-    async fn begin(&mut self, Order { call, reply }: Order, speaker: &Speaker) {
+    async fn begin(&mut self, Order { call, reply }: Order, speaker: &MessageSink) {
         if reply.is_closed() {
             return;
         }
@@ -429,12 +434,12 @@ impl Calls {
             id,
             Open {
                 reply,
-                taken_back: None,
+                cancellation: None,
             },
         );
     }
 
-    fn answered(&mut self, id: &Id, answer: Result<Value, Fault>) {
+    fn answered(&mut self, id: &Id, answer: Result<Value, CallError>) {
         // An answer with an unknown id is ignored.
         let id = self.open.keys().copied().find(|open| Id::of(*open) == *id);
         if let Some(open) = id.and_then(|id| self.open.remove(&id)) {
@@ -443,11 +448,11 @@ impl Calls {
     }
 
     /// Cancels calls whose callers are gone.
-    async fn take_back(&mut self, speaker: &Speaker) {
+    async fn take_back(&mut self, speaker: &MessageSink) {
         for (id, open) in &mut self.open {
-            if open.taken_back.is_none() && open.reply.is_closed() {
-                open.taken_back = Some(Instant::now());
-                let fault = Fault::new("cancelled", "cancelled");
+            if open.cancellation.is_none() && open.reply.is_closed() {
+                open.cancellation = Some(Instant::now());
+                let fault = CallError::new("cancelled", "cancelled");
                 speaker.say(&Message::Error(Id::of(*id), fault)).await;
             }
         }
@@ -467,7 +472,7 @@ impl Calls {
     /// Returns `true` if a cancelled call hangs. Calls that are not coroutines run in order: the oldest is
     /// the one being executed.
     fn is_stuck(&self) -> bool {
-        let oldest = self.open.values().next().and_then(|open| open.taken_back);
+        let oldest = self.open.values().next().and_then(|open| open.cancellation);
         oldest.is_some_and(|since| since.elapsed() > GRACE)
     }
 }

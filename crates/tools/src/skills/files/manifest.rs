@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::exposure::Hidden;
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::{Cidr, HostPattern, Mount, Network};
 use serde::Deserialize;
@@ -117,7 +117,7 @@ impl Manifest {
     pub(super) fn mounts(
         &self,
         (directory, file): (&Path, &str),
-        (hidden, paths): (&Hidden, &NamedPaths),
+        (hidden, paths): (&DeniedPaths, &NamedPaths),
     ) -> Result<Vec<Mount>, String> {
         let own = path(directory, file);
         let name = own.file_name().unwrap_or_default().to_string_lossy();

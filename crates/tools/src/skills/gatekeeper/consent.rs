@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::super::{Fault, Policy, Rules};
-use super::{Entry, Visitor};
-use crate::approval::{Decision, Kind, Question};
-use crate::audit::Arguments;
+use super::super::{CallError, Policy, Rules};
+use super::{CallInfo, Entry};
 use crate::kernel::{Approvals, ToolError};
+use ringfence_records::approval::{Decision, Kind, Question};
+use ringfence_records::audit::Arguments;
 
 /// Maximum length of arguments in a notice, in characters.
 const MAX_NOTICE: usize = 1000;
@@ -16,12 +16,12 @@ pub(super) struct Judgement {
     /// Text for the audit record.
     pub(super) said: String,
     /// `Ok` if the call may proceed.
-    pub(super) result: Result<(), Fault>,
+    pub(super) result: Result<(), CallError>,
 }
 
 /// Obtains the decision about a call.
 pub(super) async fn obtain(
-    visitor: Visitor<'_>,
+    visitor: CallInfo<'_>,
     entry: &Entry,
     arguments: &Value,
     rules: &Rules,
@@ -38,7 +38,7 @@ pub(super) async fn obtain(
 }
 
 /// Notifies the user. A failure to do so does not stop the call.
-async fn notify(visitor: Visitor<'_>, entry: &Entry, arguments: &Value) {
+async fn notify(visitor: CallInfo<'_>, entry: &Entry, arguments: &Value) {
     let arguments = Arguments::new(arguments, visitor.redactor).shown().to_string();
     let shown: String = arguments.chars().take(MAX_NOTICE).collect();
     let scope = visitor.caller.scope.as_str();
@@ -52,11 +52,11 @@ async fn notify(visitor: Visitor<'_>, entry: &Entry, arguments: &Value) {
     }
 }
 
-async fn ask(visitor: Visitor<'_>, entry: &Entry, arguments: &Value, rules: &Rules) -> Judgement {
+async fn ask(visitor: CallInfo<'_>, entry: &Entry, arguments: &Value, rules: &Rules) -> Judgement {
     let path = entry.function.path();
     let refused = |said: &str, kind: &str, message: String| Judgement {
         said: format!("ask; {said}"),
-        result: Err(Fault::new(kind, message)),
+        result: Err(CallError::new(kind, message)),
     };
     let Some(Approvals { service, chat }) = visitor.approvals else {
         let message = format!("`{path}` needs a person's approval, and there is nobody to ask");
@@ -96,7 +96,7 @@ async fn unless_changed(entry: &Entry, judgement: Judgement) -> Judgement {
         format!("`{path}` changed after a person was asked about it; run the program again to ask anew");
     Judgement {
         said: format!("{}; changed since", judgement.said),
-        result: Err(Fault::new("unavailable", message)),
+        result: Err(CallError::new("unavailable", message)),
     }
 }
 
@@ -109,6 +109,6 @@ fn judged(path: &str, decision: Decision) -> Judgement {
     };
     let result = ToolError::unless_approved(decision)
         .map(drop)
-        .map_err(|error| Fault::new(error.kind.as_str(), format!("`{path}`: {}", error.message)));
+        .map_err(|error| CallError::new(error.kind.as_str(), format!("`{path}`: {}", error.message)));
     Judgement { said, result }
 }

@@ -5,14 +5,14 @@ use std::time::{Instant, SystemTime};
 use ringfence_exec::bridge::Call;
 use serde_json::{Value, json};
 
-use super::super::Fault;
-use super::Visitor;
-use crate::audit::{Arguments, Decision, Digest, Entry, Outcome, Who};
+use super::super::CallError;
+use super::CallInfo;
+use ringfence_records::audit::{Arguments, Decision, Digest, Entry, Outcome, Who};
 
 /// The record of one call. Dropped before its end, it records a cancellation.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
-    visitor: Visitor<'a>,
+    visitor: CallInfo<'a>,
     tool: String,
     arguments: Option<Arguments>,
     since: (SystemTime, Instant),
@@ -23,7 +23,7 @@ pub(super) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn begin(visitor: Visitor<'a>, call: &Call) -> Self {
+    pub(super) fn begin(visitor: CallInfo<'a>, call: &Call) -> Self {
         let given = || json!({"args": call.args, "kwargs": call.kwargs});
         Self {
             visitor,
@@ -36,14 +36,14 @@ impl<'a> Record<'a> {
     }
 
     /// Appends the record. A result that cannot be recorded is not returned.
-    pub(super) fn finish(mut self, called: Result<Value, Fault>) -> Result<Value, Fault> {
+    pub(super) fn finish(mut self, called: Result<Value, CallError>) -> Result<Value, CallError> {
         let (outcome, error, digest) = match &called {
             Ok(value) => (Outcome::Answered, None, Some(Digest::of_value(value))),
             Err(fault) => (Outcome::Failed, Some(fault.kind.as_str()), None),
         };
         match self.append(outcome, error, digest) {
             true => called,
-            false => Err(Fault::new(
+            false => Err(CallError::new(
                 "failed",
                 "the call could not be recorded in the audit log",
             )),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence_exec::bridge::bridge;
-use ringfence_exec::redact::Redactor;
+use ringfence_network::redact::Redactor;
 use ringfence_policy::Scope;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -13,11 +13,11 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::super::function::tests::find;
-use super::super::{Asked, Fault, Function, Offer, Policy, Rules, Skill, Skills};
-use super::{Gatekeeper, Visitor};
-use crate::approval::{Answer, Remember, Service, Verdict};
-use crate::audit::{Limits, Log};
+use super::super::{Asked, CallError, Function, Offer, Policy, Rules, Skill, Skills};
+use super::{CallInfo, Gatekeeper};
 use crate::kernel::{Approvals, Caller, Surface};
+use ringfence_records::approval::{Answer, Remember, Service, Verdict};
+use ringfence_records::audit::{Limits, Log};
 
 /// A skill that returns its argument; some words are special.
 #[derive(Debug, Default)]
@@ -39,12 +39,16 @@ impl Skill for Notes {
         }))
     }
 
-    fn call<'a>(&'a self, _: &'a Function, arguments: Map<String, Value>) -> Asked<'a, Result<Value, Fault>> {
+    fn call<'a>(
+        &'a self,
+        _: &'a Function,
+        arguments: Map<String, Value>,
+    ) -> Asked<'a, Result<Value, CallError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match arguments["text"].as_str().unwrap() {
                 "for ever" => std::future::pending().await,
-                "fail" => Err(Fault::new("limit_exceeded", "cannot open /home/ann/notes")),
+                "fail" => Err(CallError::new("limit_exceeded", "cannot open /home/ann/notes")),
                 "lie" => Ok(json!(7)),
                 "much" => Ok(json!(["x".repeat(2 << 20)])),
                 text => Ok(json!([text])),
@@ -71,7 +75,7 @@ impl World {
         let log = log(&dir);
         let approvals = Approvals {
             service: service.clone(),
-            chat: crate::approval::Chat::local(),
+            chat: ringfence_records::approval::Chat::local(),
         };
         let (line, duct) = bridge();
         let (ours, program) = UnixStream::pair().unwrap();
@@ -83,7 +87,7 @@ impl World {
                 surface: Surface::Library,
                 client: None,
             };
-            let visitor = Visitor {
+            let visitor = CallInfo {
                 caller: &caller,
                 audit: Some(&log),
                 redactor: &Redactor::new([("TOKEN", "s3cr3t-t0ken")]),
@@ -276,11 +280,11 @@ async fn a_call_that_was_taken_back_is_answered_so() {
     world.call("1", "Notes.find", "for ever").await;
     world.call("2", "Notes.find", "x").await;
     assert_eq!(world.heard().await["id"], "2");
-    let taken_back = json!({"type": "error", "id": "1", "data": {"kind": "cancelled", "error": ""}});
+    let cancellation = json!({"type": "error", "id": "1", "data": {"kind": "cancelled", "error": ""}});
     // Cancelling an unknown or finished call has no effect.
     let unknown = json!({"type": "error", "id": "7", "data": {"kind": "cancelled", "error": ""}});
     world
-        .write(&format!("{unknown}\n{taken_back}\n{taken_back}\n"))
+        .write(&format!("{unknown}\n{cancellation}\n{cancellation}\n"))
         .await;
     assert_eq!(world.refused().await.0, "cancelled");
     let last = world.records().pop().unwrap();

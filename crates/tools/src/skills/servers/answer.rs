@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::Fault;
+use super::super::CallError;
 use super::tools::Tool;
 
 /// Members of content that are included.
@@ -23,19 +23,19 @@ const MEMBERS: &[&str] = &[
 ///
 /// # Errors
 /// If the tool reports an error, or violates its declared output schema.
-pub(super) fn value(result: &Value, tool: &Tool) -> Result<Value, Fault> {
+pub(super) fn value(result: &Value, tool: &Tool) -> Result<Value, CallError> {
     let content = result.get("content").and_then(Value::as_array);
     let content: &[Value] = content.map_or(&[], Vec::as_slice);
     if result.get("isError") == Some(&Value::Bool(true)) {
-        return Err(Fault::new("failed", failure(content)));
+        return Err(CallError::new("failed", failure(content)));
     }
     match result.get("structuredContent") {
         Some(Value::Object(members)) if tool.is_wrapped => {
             let wrapped = members.get("result").cloned();
-            wrapped.ok_or_else(|| Fault::new("failed", "it gave no `result`, as it promises"))
+            wrapped.ok_or_else(|| CallError::new("failed", "it gave no `result`, as it promises"))
         }
         Some(structured @ Value::Object(_)) => Ok(structured.clone()),
-        _ if tool.is_structured => Err(Fault::new(
+        _ if tool.is_structured => Err(CallError::new(
             "failed",
             "it gave no structured result, as it promises",
         )),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use super::super::Fault;
+use super::super::CallError;
 use super::wire::{Incoming, Outgoing, Wire, answer, written};
 
 /// Maximum number of requests in progress.
@@ -49,7 +49,7 @@ struct Order {
     method: &'static str,
     params: Value,
     /// Closed when the caller is gone.
-    reply: oneshot::Sender<Result<Value, Fault>>,
+    reply: oneshot::Sender<Result<Value, CallError>>,
 }
 
 /// A connection to a server; [`Conversation::hold`] runs it.
@@ -59,7 +59,7 @@ pub(super) struct Conversation {
     state: Arc<State>,
     wire: Wire,
     last: u64,
-    open: BTreeMap<u64, oneshot::Sender<Result<Value, Fault>>>,
+    open: BTreeMap<u64, oneshot::Sender<Result<Value, CallError>>>,
     unasked: usize,
 }
 
@@ -93,7 +93,7 @@ impl Client {
     }
 
     /// Sends a request and resolves to its response. Dropping the future cancels the request.
-    pub(super) async fn request(&self, method: &'static str, params: Value) -> Result<Value, Fault> {
+    pub(super) async fn request(&self, method: &'static str, params: Value) -> Result<Value, CallError> {
         let (reply, replied) = oneshot::channel();
         let order = Order {
             method,
@@ -115,9 +115,9 @@ impl Client {
         let _ = self.orders.send(order).await;
     }
 
-    fn ended(&self) -> Fault {
+    fn ended(&self) -> CallError {
         let why = self.state.ended.get().map_or("it was ended", String::as_str);
-        Fault::new("unavailable", format!("the server cannot be asked: {why}"))
+        CallError::new("unavailable", format!("the server cannot be asked: {why}"))
     }
 }
 
@@ -137,9 +137,9 @@ impl Conversation {
         loop {
             tokio::select! {
                 heard = self.wire.back.recv() => match heard {
-                    Some(Incoming::Said(message)) => self.hear(message)?,
+                    Some(Incoming::Said(message)) => self.receive(message)?,
                     Some(Incoming::Lost(id, why)) => {
-                        self.answered(id, Err(Fault::new("unavailable", why)));
+                        self.answered(id, Err(CallError::new("unavailable", why)));
                     }
                     Some(Incoming::Ended(why)) => return Err(why),
                     None => return Err("it has ended".to_owned()),
@@ -171,7 +171,7 @@ impl Conversation {
         self.say(Outgoing::Request(id, written(Some(id), method, &params)))
     }
 
-    fn hear(&mut self, message: Value) -> Result<(), String> {
+    fn receive(&mut self, message: Value) -> Result<(), String> {
         self.unasked += 1;
         if self.unasked > MAX_UNASKED {
             return Err("it goes on saying what nobody asked for".to_owned());
@@ -195,7 +195,7 @@ impl Conversation {
         Ok(())
     }
 
-    fn answered(&mut self, id: u64, answer: Result<Value, Fault>) {
+    fn answered(&mut self, id: u64, answer: Result<Value, CallError>) {
         // A response with an unknown id is ignored.
         if let Some(reply) = self.open.remove(&id) {
             self.unasked = 0;
@@ -231,7 +231,7 @@ impl Conversation {
 }
 
 /// Returns the result or the error of a response.
-fn outcome(message: &Value) -> Result<Value, Fault> {
+fn outcome(message: &Value) -> Result<Value, CallError> {
     let Some(error) = message.get("error") else {
         return Ok(message.get("result").cloned().unwrap_or_default());
     };
@@ -240,7 +240,7 @@ fn outcome(message: &Value) -> Result<Value, Fault> {
         Some(-32602) => "invalid_arguments",
         _ => "failed",
     };
-    Err(Fault::new(
+    Err(CallError::new(
         kind,
         said.unwrap_or("it failed, and does not say why"),
     ))
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_dropped_is_taken_back() {
+    async fn a_request_that_is_dropped_is_cancelled() {
         let (client, mut carried, _tasks) = begun();
         {
             let asking = client.request("tools/call", json!({"name": "a"}));

@@ -13,9 +13,9 @@ use hyper::client::conn::http1;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use ringfence_exec::egress::{AttemptLog, Guard};
-use ringfence_exec::fetch::{Scheme, Trust, Url, secure};
-use ringfence_exec::secret::Key;
+use ringfence_exec::key::Key;
+use ringfence_network::egress::{AttemptLog, Guard};
+use ringfence_network::fetch::{Scheme, Trust, Url, secure};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
@@ -151,19 +151,19 @@ pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
             Some(Outgoing::Forget(id)) => drop(open.remove(&id)),
             Some(Outgoing::Request(id, body)) => {
                 open.insert(id, forget);
-                under_way.push(post.attend(Job::post(Some(id), body), Some(forgotten)));
+                under_way.push(post.supervise(Job::post(Some(id), body), Some(forgotten)));
             }
             // No message may overtake the one that opens the session.
             Some(Outgoing::Notice(body)) if !is_open => {
                 is_open = true;
                 tokio::select! {
-                    _ = post.attend(Job::post(None, body), None) => {}
+                    _ = post.supervise(Job::post(None, body), None) => {}
                     () = post.back.closed() => break,
                 }
-                under_way.push(post.attend(Job::listen(), Some(forgotten)));
+                under_way.push(post.supervise(Job::listen(), Some(forgotten)));
                 open.insert(0, forget);
             }
-            Some(Outgoing::Notice(body)) => under_way.push(post.attend(Job::post(None, body), None)),
+            Some(Outgoing::Notice(body)) => under_way.push(post.supervise(Job::post(None, body), None)),
         }
     }
     drop(under_way);
@@ -226,7 +226,7 @@ struct Post<'a> {
 
 impl Post<'_> {
     /// Sends a message and receives its responses until it is cancelled; returns its id.
-    async fn attend(&self, job: Job, forgotten: Option<oneshot::Receiver<()>>) -> Option<u64> {
+    async fn supervise(&self, job: Job, forgotten: Option<oneshot::Receiver<()>>) -> Option<u64> {
         let until = async {
             match forgotten {
                 Some(forgotten) => drop(forgotten.await),
@@ -303,7 +303,7 @@ impl Post<'_> {
         let (mut sender, connection) = handshake.map_err(broken)?;
         let answer = async {
             let response = sender.send_request(message).await.map_err(broken)?;
-            self.hear(response, job, &secrets).await
+            self.receive(response, job, &secrets).await
         };
         tokio::pin!(answer);
         tokio::select! {
@@ -355,7 +355,7 @@ impl Post<'_> {
         Ok((message, secrets))
     }
 
-    async fn hear(
+    async fn receive(
         &self,
         response: Response<Body>,
         job: &Job,

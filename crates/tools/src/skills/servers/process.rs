@@ -55,10 +55,10 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
     let running = local.run(&request, fence, None, connection);
     let talking = async {
         tokio::select! {
-            () = tell(out, stdin) => None,
+            () = send(out, stdin) => None,
             // A server that does not read must not block a client that is done.
             () = back.closed() => None,
-            heard = hearing.hear(output) => heard.err(),
+            heard = hearing.receive(output) => heard.err(),
         }
     };
     tokio::pin!(running);
@@ -83,7 +83,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
 }
 
 /// Writes messages, one per line, until the channel is closed.
-async fn tell(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
+async fn send(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
     while let Some(message) = out.recv().await {
         let (Outgoing::Request(_, mut line) | Outgoing::Notice(mut line)) = message else {
             continue;
@@ -104,7 +104,7 @@ struct Hearing {
 }
 
 impl Hearing {
-    async fn hear(&mut self, mut output: mpsc::Receiver<Chunk>) -> Result<(), String> {
+    async fn receive(&mut self, mut output: mpsc::Receiver<Chunk>) -> Result<(), String> {
         while let Some(Chunk { stream, bytes }) = output.recv().await {
             match stream {
                 Stream::Stdout => self.lines(&bytes).await?,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::{Declared, Function, Parameter, ParameterKind, Policy};
+use super::names::{identifier, plain};
 use super::schema::{annotation, restricted};
-use super::words::{identifier, plain};
-use crate::audit::Digest;
+use ringfence_records::audit::Digest;
 
 /// Maximum number of tools of a server.
 const MAX_TOOLS: usize = 128;
@@ -52,7 +52,7 @@ impl Tools {
         };
         for tool in tools {
             if self.tools.len() >= MAX_TOOLS {
-                self.tell(format!(
+                self.send(format!(
                     "{skill}: it has more than {MAX_TOOLS} tools; the rest is left out"
                 ));
                 return Ok(None);
@@ -60,7 +60,7 @@ impl Tools {
             if let Err(why) = self.add_one(skill, tool) {
                 let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
                 let (name, _) = plain(name, MAX_SHOWN);
-                self.tell(format!(
+                self.send(format!(
                     "{skill}: its tool `{}` is left out: {why}",
                     name.escape_debug()
                 ));
@@ -85,7 +85,7 @@ impl Tools {
         let arguments = Arguments::of(input)?;
         let (doc, hidden) = doc(given, &arguments);
         if hidden {
-            self.tell(format!(
+            self.send(format!(
                 "`{path}`: characters that cannot be seen were taken out of what it says"
             ));
         }
@@ -114,12 +114,12 @@ impl Tools {
 
     /// Reports that further pages are left out.
     pub(super) fn cut(&mut self, skill: &str, pages: usize) {
-        self.tell(format!(
+        self.send(format!(
             "{skill}: its list of tools has more than {pages} pages; the rest is left out"
         ));
     }
 
-    fn tell(&mut self, problem: String) {
+    fn send(&mut self, problem: String) {
         match self.problems.len() < MAX_PROBLEMS {
             true => self.problems.push(problem),
             false => self.more += 1,

@@ -1,0 +1,189 @@
+//! Containers under measurement, and the same work by the container engine alone.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ringfence_container::agent;
+use ringfence_container::agent::Interpreter;
+use ringfence_container::endpoint::Address;
+use ringfence_container::runtime::Id;
+use ringfence_container::spec::{
+    Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User,
+};
+use ringfence_container::warm::{self, Warm};
+use ringfence_container::{ContainerRuntime, Containers, Flavor, Manager, Order};
+use ringfence_exec::local::Connection;
+use ringfence_policy::{Bytes, EnvName, Limits};
+
+use super::engine::request;
+use super::place::Place;
+use super::process::milliseconds;
+
+/// The command of the peers.
+pub(super) const PRINT: [&str; 5] = ["python3", "-I", "-S", "-c", "print(1)"];
+
+/// Upper bound of any measurement.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An available container engine.
+#[derive(Debug)]
+pub(super) struct Dock {
+    containers: Containers,
+    pub(super) flavor: Flavor,
+}
+
+impl Dock {
+    /// Connects to the container engine and checks for the image.
+    pub(super) async fn open(place: &Place, flavor: Flavor) -> anyhow::Result<Self> {
+        let mut settings = place.machine.containers.clone();
+        settings.agent = place.directory("agent");
+        let dock = Self {
+            containers: Containers::new(settings),
+            flavor,
+        };
+        let image = dock.containers.settings().image.clone();
+        dock.engine().await?.image(&image).await?;
+        Ok(dock)
+    }
+
+    pub(super) async fn manager(&self) -> anyhow::Result<&Manager> {
+        Ok(self.containers.manager(self.flavor).await?)
+    }
+
+    pub(super) async fn engine(&self) -> anyhow::Result<&ContainerRuntime> {
+        Ok(self.manager().await?.engine())
+    }
+
+    /// Returns the address of its API, in the form of `DOCKER_HOST`.
+    pub(super) async fn address(&self) -> anyhow::Result<String> {
+        Ok(match self.engine().await?.address() {
+            Address::Unix(path) => format!("unix://{}", path.display()),
+            Address::Loopback(address) => format!("tcp://{address}"),
+        })
+    }
+
+    pub(super) fn image(&self) -> String {
+        self.containers.settings().image.to_string()
+    }
+
+    /// Returns a container specification with the limits of a run and this command.
+    pub(super) async fn spec(&self, command: &[&str], oci_runtime: OciRuntime) -> anyhow::Result<Spec> {
+        let limits = Limits::DEFAULT;
+        // gVisor keeps its process state within the container's memory.
+        let memory = match oci_runtime {
+            OciRuntime::Runsc => Bytes::mib(512),
+            _ => limits.memory,
+        };
+        let environment = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp")];
+        let pair = |(name, value): (&str, &str)| anyhow::Ok((name.parse::<EnvName>()?, value.to_owned()));
+        Ok(Spec {
+            name: Name::unused(),
+            image: self.containers.settings().image.clone(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
+            env: environment.into_iter().map(pair).collect::<Result<_, _>>()?,
+            directory: "/tmp".to_owned(),
+            user: self.user().await?,
+            resources: Resources {
+                memory,
+                cpus: limits.cpus,
+                pids: limits.pids,
+                disk: limits.disk,
+            },
+            network: Network::None,
+            filter: Filter::named("standard")?,
+            binds: Binds::default(),
+            ledger: self.containers.settings().ledger.clone(),
+            volumes: Vec::new(),
+            oci_runtime,
+            init: Init::Program,
+            stdin: Stdin::Empty,
+            log: Log::None,
+            scope: "bench".to_owned(),
+            owner: self.manager().await?.owner().clone(),
+        })
+    }
+
+    async fn user(&self) -> anyhow::Result<User> {
+        let rootless = self.manager().await?.info().rootless;
+        let id = if rootless { 0 } else { 65_534 };
+        Ok(User { uid: id, gid: id })
+    }
+
+    /// Starts a container with our agent, ready for calls.
+    pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
+        let spec = self.spec(&[], oci_runtime).await?;
+        let order = Order {
+            spec: warm::agented(spec, &self.containers.agent_program()?, (1, Interpreter::Warm))?,
+            max_duration: Duration::from_secs(600),
+            attach: true,
+            belongings: None,
+        };
+        Ok(warm::start(self.manager().await?, order, Interpreter::Warm).await?)
+    }
+
+    /// Does the API calls of `docker run --rm`, until the container is removed; returns the milliseconds
+    /// until its output ended.
+    pub(super) async fn run_by_api(&self) -> anyhow::Result<f64> {
+        let engine = self.engine().await?;
+        let spec = self.spec(&PRINT, OciRuntime::Default).await?;
+        let since = Instant::now();
+        let id = engine.create(&spec).await?;
+        let ran = async {
+            let mut attached = engine.attach(&id).await?;
+            engine.start(&id).await?;
+            let mut printed = Vec::new();
+            while let Some(chunk) = attached.output.next().await? {
+                printed.extend(chunk.bytes);
+            }
+            anyhow::Ok((engine.wait(&id).await?, printed))
+        };
+        let ran = ran.await;
+        engine.remove(&id).await?;
+        let elapsed = milliseconds(since.elapsed());
+        match ran? {
+            (0, printed) if printed == b"1\n" => Ok(elapsed),
+            (status, _) => bail!("a container ended with {status}"),
+        }
+    }
+
+    /// Does the API calls of `docker exec`.
+    pub(super) async fn exec_by_api(&self, id: &Id) -> anyhow::Result<f64> {
+        let command = PRINT.map(str::to_owned);
+        let since = Instant::now();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let keep = Limits::DEFAULT.max_output;
+        let result = self.engine().await?.run(id, &command, deadline, keep).await?;
+        let elapsed = milliseconds(since.elapsed());
+        if result.status != Some(0) || result.stdout.text != "1\n" {
+            bail!("a command in a container ended with {:?}", result.status);
+        }
+        Ok(elapsed)
+    }
+
+    /// Closes all containers.
+    pub(super) async fn close(&self) {
+        self.containers.close().await;
+    }
+}
+
+/// Runs `print(1)` in a ready container of ours.
+pub(super) async fn call(warm: &Warm) -> anyhow::Result<f64> {
+    let request = request("print(1)")?
+        .request()
+        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let since = Instant::now();
+    let start = agent::start(&request, "/tmp", false)?;
+    let keep = request.limits.max_output;
+    let finished = warm.agent().run(start, keep, Connection::none()).await;
+    let elapsed = milliseconds(since.elapsed());
+    let finished = finished.context("running a call")?;
+    if finished.stdout.text != "1\n" {
+        bail!(
+            "a call gave {:?} instead of 1: {:?} {}",
+            finished.stdout.text,
+            finished.outcome,
+            finished.stderr.text.trim()
+        );
+    }
+    Ok(elapsed)
+}

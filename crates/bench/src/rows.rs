@@ -1,0 +1,160 @@
+//! All figures, in order of measurement.
+
+mod container_runs;
+mod containers;
+mod engine;
+mod kernel;
+mod mcp;
+mod memory;
+mod policy;
+mod pyodide;
+mod sessions;
+mod skills;
+mod whole;
+
+use super::figure::Figure;
+use super::place::Place;
+
+/// A figure, or several from one measurement.
+#[derive(Debug)]
+pub struct Row {
+    pub name: &'static str,
+    pub about: &'static str,
+    measure: fn(&mut Place) -> anyhow::Result<Vec<Figure>>,
+}
+
+impl Row {
+    /// Measures its figures. A failure is a figure with its reason: the other rows are still useful.
+    pub fn measure(&self, place: &mut Place) -> Vec<Figure> {
+        (self.measure)(place)
+            .unwrap_or_else(|error| vec![Figure::unmeasured(self.name, format!("{error:#}"))])
+    }
+}
+
+pub const ROWS: &[Row] = &[
+    Row {
+        name: "start",
+        about: "`ringfence --version`",
+        measure: whole::start,
+    },
+    Row {
+        name: "python",
+        about: "plain `python3 -I -S -c 'print(1)'`, the peer of most others",
+        measure: whole::python,
+    },
+    Row {
+        name: "run-cold",
+        about: "whole `ringfence run --no-engine` beside python3, and beside bwrap where there is one",
+        measure: whole::cold,
+    },
+    Row {
+        name: "run-engine",
+        about: "whole `ringfence run` with a server, beside python3",
+        measure: whole::warm,
+    },
+    Row {
+        name: "engine-request",
+        about: "request to result over the server's socket, with time to refill in between",
+        measure: engine::request,
+    },
+    Row {
+        name: "kernel",
+        about: "what the kernel adds to a tool that does nothing",
+        measure: kernel::overhead,
+    },
+    Row {
+        name: "policy",
+        about: "what the command policy takes to decide about a line",
+        measure: policy::decision,
+    },
+    Row {
+        name: "session-evaluation",
+        about: "a piece of code in a session, request to result over the server's socket",
+        measure: sessions::evaluation,
+    },
+    Row {
+        name: "session-fork",
+        about: "a copy of a session in a cell of its own, request to answer over the server's socket",
+        measure: sessions::fork,
+    },
+    Row {
+        name: "throughput",
+        about: "runs a second through the server, four clients at once",
+        measure: engine::throughput,
+    },
+    Row {
+        name: "mcp-call",
+        about: "`run_python_code` through `ringfence mcp`, call to answer, with time to refill in between",
+        measure: mcp::call,
+    },
+    Row {
+        name: "bridge-call",
+        about: "a call of a skill's function by a program, beside a line between two plain Pythons and back",
+        measure: skills::call,
+    },
+    Row {
+        name: "tool-loop",
+        about: "200 calls of a skill's function in one program, beside 200 uses of a tool that make one each",
+        measure: skills::tool_loop,
+    },
+    Row {
+        name: "fresh-bash",
+        about: "whole `ringfence run -l bash` beside plain bash",
+        measure: whole::bash,
+    },
+    Row {
+        name: "fresh-node",
+        about: "whole `ringfence run -l javascript` beside plain node",
+        measure: whole::node,
+    },
+    Row {
+        name: "idle-worker",
+        about: "memory that a waiting worker has for itself (PSS)",
+        measure: memory::worker,
+    },
+    Row {
+        name: "engine-idle",
+        about: "memory of a server with an empty pool (RSS)",
+        measure: memory::engine,
+    },
+    Row {
+        name: "pyodide-run",
+        about: "a run in Pyodide, from its snapshot and from an interpreter that waited, beside plain Deno and Pyodide",
+        measure: pyodide::runs,
+    },
+    Row {
+        name: "pyodide-worker",
+        about: "memory that an interpreter of Pyodide takes while it waits (PSS)",
+        measure: pyodide::worker,
+    },
+    Row {
+        name: "container-call",
+        about: "a call in a container with our agent, beside `exec`, both over the container engine's API and from rest",
+        measure: containers::calls,
+    },
+    Row {
+        name: "container-run",
+        about: "a run in a container that waited for it, beside `docker run --rm`, with time to refill in between",
+        measure: container_runs::runs,
+    },
+    Row {
+        name: "container-start",
+        about: "a container from nothing until its agent is ready for calls",
+        measure: containers::starts,
+    },
+    Row {
+        name: "container-idle",
+        about: "memory that a container takes while nothing runs in it (PSS)",
+        measure: containers::idle,
+    },
+    Row {
+        name: "timeout-overshoot",
+        about: "time past the limit until a busy loop's result is there, and processes that are left",
+        measure: engine::timeout,
+    },
+    Row {
+        name: "flood",
+        about: "growth of the server's memory while a program prints 1 GiB (--full: 10 GiB)",
+        measure: memory::flood,
+    },
+];

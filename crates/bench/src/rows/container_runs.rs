@@ -1,0 +1,177 @@
+//! Runs in pooled containers, compared with `docker run --rm`.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use ringfence_container::spec::OciRuntime;
+use ringfence_container::{ContainerRuntime, Containers};
+use ringfence_exec::local::{Connection, Fence};
+
+use super::super::containers::{Dock, PRINT};
+use super::super::engine::{Engine, request};
+use super::super::figure::{Figure, Sample, Target};
+use super::super::place::Place;
+use super::super::process::{milliseconds, time};
+use super::containers::{ENGINES, unmeasured};
+
+const NAME: &str = "container-run";
+/// The world of the server with a container pool.
+const WORLD: &str = "containers";
+const ROUNDS: usize = 8;
+/// Size of the container pool.
+const READY: usize = 2;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for flavor in ENGINES {
+        let opened = place.runtime.block_on(Dock::open(place, flavor));
+        let measured = match opened {
+            Ok(dock) => vec![
+                place.runtime.block_on(by_api(place, &dock)),
+                by_command(place, &dock),
+            ],
+            Err(error) => vec![Err(error)],
+        };
+        let told = measured
+            .into_iter()
+            .map(|measured| measured.unwrap_or_else(|error| unmeasured(NAME, flavor, &error)));
+        figures.extend(told);
+    }
+    Ok(figures)
+}
+
+/// Measures a request in this process, compared with the same container made by the API of its engine.
+async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
+    let mut settings = place.machine.containers.clone();
+    settings.agent = place.directory("agent");
+    let containers = Containers::keeping(READY, settings);
+    let request = request("print(1)")?
+        .request()
+        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let (mut ours, mut peers, mut made) = (Vec::new(), Vec::new(), 0);
+    let run = async || {
+        let since = Instant::now();
+        let order = (&request, Fence::Default);
+        let result = containers
+            .run(dock.flavor, order, None, Connection::none())
+            .await?;
+        if result.stdout != "1\n" {
+            bail!(
+                "a run gave {:?} instead of 1: {}",
+                result.stdout,
+                result.stderr.trim()
+            );
+        }
+        Ok((milliseconds(since.elapsed()), result.meta.warm))
+    };
+    let engine = dock.engine().await?;
+    // The pool learns its key from the first requests.
+    for _ in 0..READY {
+        run().await?;
+    }
+    for _ in 0..ROUNDS {
+        refilled(engine, std::process::id()).await?;
+        let (elapsed, warm) = run().await?;
+        ours.push(elapsed);
+        made += usize::from(!warm);
+        refilled(engine, std::process::id()).await?;
+        peers.push(dock.run_by_api().await?);
+    }
+    containers.close().await;
+    let what = format!("{}, against its API", dock.flavor.as_str());
+    let note = format!("{ROUNDS} runs with time to refill in between, {made} of them not from the pool");
+    let figure = Figure::ratio(NAME, what, Sample::of(ours), Sample::of(peers));
+    Ok(figure.against(Target::AtMost(0.15)).noting(note))
+}
+
+/// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.
+fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
+    let name = dock.flavor.as_str();
+    let program = place.find(name)?.context("its command is not on the PATH")?;
+    let address = place.runtime.block_on(dock.address())?;
+    let env = [
+        ("DOCKER_HOST", address.as_str()),
+        ("CONTAINER_HOST", address.as_str()),
+    ];
+    let engine = Engine::start(place, WORLD, &env)?;
+    let mut ours = place.ringfence(WORLD, &["run", "--runtime", name, "-c", "print(1)"]);
+    ours.envs(env);
+    let manager = place.runtime.block_on(dock.manager())?;
+    let oci_runtime = manager.oci_runtime(OciRuntime::Default)?.name();
+    let mut peer = peer(place, &program, (&dock.image(), oci_runtime));
+    for _ in 0..READY {
+        time(&mut ours)?;
+    }
+    let (mut times, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let wait = async { refilled(dock.engine().await?, engine.id()).await };
+        place.runtime.block_on(wait)?;
+        times.push(time(&mut ours)?);
+        let wait = async { refilled(dock.engine().await?, engine.id()).await };
+        place.runtime.block_on(wait)?;
+        peers.push(time(&mut peer)?);
+    }
+    let what = format!("whole command, against `{name} run --rm`");
+    let figure = Figure::ratio(NAME, what, Sample::of(times), Sample::of(peers));
+    Ok(figure.against(Target::AtMost(0.15)))
+}
+
+/// Returns the engine's own command for the same container.
+fn peer(place: &Place, program: &Path, (image, oci_runtime): (&str, Option<&str>)) -> Command {
+    let mut command = place.plain(program, &[]);
+    // Podman's command has another default than its service.
+    if let (Some(runtime), true) = (oci_runtime, program.ends_with("podman")) {
+        command.args(["--runtime", runtime]);
+    }
+    command.args([
+        "run",
+        "--rm",
+        "--network",
+        "none",
+        "--read-only",
+        "--tmpfs",
+        "/tmp",
+        "--cap-drop",
+        "ALL",
+        "--security-opt",
+        "no-new-privileges",
+        "--user",
+        "65534:65534",
+        "--memory",
+        "256m",
+        "--pids-limit",
+        "64",
+        "--cpus",
+        "0.5",
+        "--ulimit",
+        "nofile=1024:1024",
+        "--ulimit",
+        "nproc=1024:1024",
+    ]);
+    command.arg(image).args(PRINT);
+    command
+}
+
+/// Waits until the pool of this process is full and stable.
+async fn refilled(engine: &ContainerRuntime, pid: u32) -> anyhow::Result<()> {
+    let since = Instant::now();
+    let mut same = 0;
+    while same < 5 {
+        let all = engine.list().await?;
+        let own = format!(".{pid}.");
+        let waits = |labels: &str| labels.contains(&own);
+        let running = all.iter().filter(|container| container.state == "running");
+        let count = running
+            .filter(|container| container.labels.values().any(|label| waits(label)))
+            .count();
+        same = if count == READY { same + 1 } else { 0 };
+        if since.elapsed() > PATIENCE {
+            bail!("{count} containers wait, and not {READY}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}

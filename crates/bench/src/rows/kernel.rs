@@ -1,0 +1,132 @@
+//! Overhead of the toolbox: with a backend that does nothing, all the time is the toolbox's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_exec::artifact::{Keep, Store, StorePolicy};
+use ringfence_exec::backend::{Backend, Running};
+use ringfence_exec::execute::Rules;
+use ringfence_exec::local::{Connection, Fence};
+use ringfence_network::egress::{Guard, Resolver};
+use ringfence_network::fetch::{Fetcher, Trust};
+use ringfence_network::redact::Redactor;
+use ringfence_policy::{
+    Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
+    Timeout, Trusted,
+};
+use ringfence_records::audit::{self, Log};
+use ringfence_tools::files;
+use ringfence_tools::kernel::{
+    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
+};
+use ringfence_tools::shell::Runner;
+use ringfence_tools::workspaces::Workspaces;
+use serde_json::json;
+
+use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::place::Place;
+use super::super::process::milliseconds;
+
+const INVOCATIONS: usize = 3_000;
+
+pub(super) fn overhead(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+    let kernel = kernel(place)?;
+    let caller = Caller {
+        scope: Scope::local(),
+        session: None,
+        surface: Surface::Library,
+        client: None,
+    };
+    let mut times = Vec::with_capacity(INVOCATIONS);
+    for _ in 0..INVOCATIONS {
+        let arguments = json!({"code": "print(1)", "timeout": 5});
+        let since = Instant::now();
+        let invoking = kernel.invoke(&caller, "run_code", arguments, Attention::default());
+        place.runtime.block_on(invoking)?;
+        times.push(milliseconds(since.elapsed()));
+    }
+    let times = Sample::of(times);
+    let figure = Figure::new("kernel", "overhead, p50", (times.median, Unit::Milliseconds));
+    Ok(vec![figure.with(times).against(Target::AtMost(0.05)).noting(
+        "schema, permission, deadline, answer and the record in the audit log; the run itself does nothing",
+    )])
+}
+
+fn kernel(place: &Place) -> anyhow::Result<Kernel> {
+    let directory = place.directory("kernel");
+    let limits = audit::Limits {
+        max_file_bytes: 64 << 20,
+        max_files: 2,
+        keep_host: std::time::Duration::ZERO,
+    };
+    Ok(Kernel::new(Parts {
+        backend: Arc::new(Nothing),
+        containers: None,
+        pyodide: None,
+        rules: Rules {
+            blocked_imports: None,
+            blocked_in_pyodide: None,
+            store_policy: StorePolicy::Never,
+            store: Store::new(&directory, Keep::DEFAULT),
+            redactor: Redactor::from_environment([]),
+        },
+        code: CodeSettings {
+            trusted: Trusted::none(),
+            runtime: RuntimeKind::Local,
+            fallback: Fallback::None,
+            limits: CodeLimits {
+                local: Limits::DEFAULT,
+                container: Limits::DEFAULT,
+                pyodide: Limits::DEFAULT,
+            },
+            fence: Fence::Default,
+            variables: Vec::new(),
+            network: Network::None,
+        },
+        limits: ToolLimits {
+            default_timeout: Timeout::seconds(60),
+            timeouts: [].into(),
+            at_limit: AtLimit::Deny,
+            max_output: Bytes::mib(1),
+        },
+        denied: Vec::new(),
+        sandbox: None,
+        shell: Runner::Fenced,
+        host: None,
+        workspaces: Workspaces::none(files::Rules::standard()),
+        fetcher: Fetcher::new(
+            Arc::new(Guard::new(EgressPolicy::default(), Resolver::system())),
+            Trust::default(),
+        ),
+        scratch: directory.clone(),
+        approvals: None,
+        skills: None,
+        audit: Some(Log::open(&directory.join("audit"), limits)?),
+    })?)
+}
+
+/// A backend that returns at once.
+#[derive(Debug)]
+struct Nothing;
+
+impl Backend for Nothing {
+    fn run<'a>(&'a self, request: &'a Request, _: Fence, _: Option<PathBuf>, _: Connection) -> Running<'a> {
+        let result = ExecutionResult {
+            stdout: "1\n".to_owned(),
+            stderr: String::new(),
+            exit_code: 0,
+            duration: 0.0,
+            meta: Meta {
+                stdout_bytes: 2,
+                ..Meta::of(
+                    RuntimeKind::Local,
+                    request.language,
+                    request.limits,
+                    Outcome::Exited,
+                )
+            },
+        };
+        Box::pin(async { Ok(result) })
+    }
+}

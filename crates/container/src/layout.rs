@@ -1,0 +1,397 @@
+//! Maps a request to a container: its program, directories, mounts and environment.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ringfence_exec::local::{
+    Destination, NOBODY, Usage, Workdir, Workspace, disk_limit_exceeded, output_files, soon,
+};
+use ringfence_exec::mount_guard::DeniedPaths;
+use ringfence_exec::owner::Owner;
+use ringfence_exec::trust::{self, Kept};
+use ringfence_policy::{Access, Bytes, EnvName, Language, Mount, Request, Trusted};
+
+use super::backend::Settings;
+use super::exchange::{Exchange, OUTPUT};
+use super::manager::Manager;
+use super::pool_key::{Output, PoolKey};
+use super::spec::{Bind, BindError, Binds, Init, Log, Name, Spec, Stdin, User};
+use super::{Containers, RunError, outputs};
+
+/// Environment of every program.
+const FIXED: &[(&str, &str)] = &[
+    ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    ("LANG", "C.UTF-8"),
+    ("USER", "sandbox"),
+    ("LOGNAME", "sandbox"),
+    ("SHELL", "/bin/bash"),
+    ("TMPDIR", "/tmp"),
+    ("MPLCONFIGDIR", "/tmp"),
+    ("RINGFENCE_OUTPUT", "/output"),
+];
+
+/// Working directory of programs.
+pub(super) const WORKSPACE: &str = "/workspace";
+
+/// Storage of the writable directories of a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Storage {
+    /// Sized tmpfs. Our init copies files from there.
+    Memory,
+    /// Host directories, for a container without our init. Their size is monitored.
+    Host,
+}
+
+/// The host directories of one run.
+#[derive(Debug)]
+pub(super) struct Layout {
+    workdir: Workdir,
+    /// Directory in which output files stay, if they are not collected.
+    kept: Option<PathBuf>,
+}
+
+/// Disk limits of the directories of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Most {
+    own: Usage,
+    kept: Usage,
+}
+
+/// A program to start in a container.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) command: Vec<String>,
+    pub(super) environment: Vec<(EnvName, String)>,
+    pub(super) directory: String,
+    pub(super) stdin: Stdin,
+}
+
+impl Layout {
+    /// Creates the directories, owned by the program's user.
+    pub(super) fn make(settings: &Settings, frame: &PoolKey) -> Result<Self, RunError> {
+        let workdir = workdir(settings, frame.user).map_err(RunError::Directory)?;
+        let kept = match &frame.output {
+            Output::Taken(_) => None,
+            Output::Kept(path) => Some(path.clone()),
+        };
+        Ok(Self { workdir, kept })
+    }
+
+    /// Returns the disk limits of a run.
+    pub(super) async fn most(&self, limit: Bytes) -> Most {
+        let own = Usage::at_most(limit.0);
+        Most {
+            own,
+            kept: match &self.kept {
+                Some(kept) => Usage::growing(kept, limit.0).await,
+                None => own,
+            },
+        }
+    }
+
+    /// Resolves when a directory exceeds its limit.
+    pub(super) async fn disk_limit_exceeded(&self, most: Most) {
+        let kept = async {
+            match &self.kept {
+                Some(kept) => disk_limit_exceeded(kept.clone(), most.kept, soon).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = disk_limit_exceeded(self.workdir.path().to_path_buf(), most.own, soon) => {}
+            () = kept => {}
+        }
+    }
+
+    /// Formats the message for a program that exceeded its disk limit.
+    pub(super) fn disk_limit_message(&self, limit: Bytes) -> String {
+        match &self.kept {
+            Some(kept) => outputs::disk_limit_message(kept, limit),
+            None => format!("killed: the program wrote more than {limit} (`sandbox.disk`)\n"),
+        }
+    }
+
+    /// Writes the code to a file, and returns the program to start for a request.
+    pub(super) fn program(&self, request: &Request, stdin: bool) -> Result<Program, RunError> {
+        if let Some((name, _)) = script(request) {
+            self.workdir
+                .write_code(&name, &request.code)
+                .map_err(RunError::Directory)?;
+        }
+        Ok(Program {
+            command: command(request)?,
+            environment: with(fixed(request.workspace.is_some()), &request.env),
+            directory: self.directory(request)?,
+            stdin: if stdin { Stdin::Attached } else { Stdin::Empty },
+        })
+    }
+
+    /// Returns the specification of the container.
+    pub(super) fn spec(
+        &self,
+        (settings, frame): (&Settings, &PoolKey),
+        program: Program,
+        (owner, storage): (&Owner, Storage),
+    ) -> Result<Spec, BindError> {
+        let name = Name::unused();
+        Ok(Spec {
+            volumes: match storage {
+                Storage::Memory => frame.volumes(&name),
+                Storage::Host => Vec::new(),
+            },
+            name,
+            image: frame.image.clone(),
+            command: program.command,
+            env: program.environment,
+            directory: program.directory,
+            user: frame.user,
+            resources: frame.resources,
+            network: frame.network,
+            filter: frame.filter.clone(),
+            binds: self.binds(settings, frame, storage)?,
+            ledger: settings.ledger.clone(),
+            oci_runtime: frame.oci_runtime,
+            init: Init::Engine,
+            stdin: program.stdin,
+            log: Log::None,
+            scope: frame.scope.clone(),
+            owner: owner.clone(),
+        })
+    }
+
+    /// Returns the program's working directory. A missing one is rejected: an engine would create it, owned
+    /// by root.
+    pub(super) fn directory(&self, request: &Request) -> Result<String, RunError> {
+        let below = request.working_directory.clone().unwrap_or_default();
+        let workspace = request
+            .workspace
+            .clone()
+            .unwrap_or_else(|| self.workdir.path().join("workspace"));
+        if !workspace.join(&below).is_dir() {
+            return Err(RunError::WorkingDirectory(below));
+        }
+        Ok(Path::new(WORKSPACE).join(below).display().to_string())
+    }
+
+    /// Lists the output files written since, after collecting them to their destination if there is one.
+    pub(super) fn harvest(
+        &self,
+        since: SystemTime,
+        destination: Option<&Destination>,
+        limit: u64,
+    ) -> output_files::Harvest {
+        if let Some(kept) = &self.kept {
+            return outputs::left(kept, since, limit);
+        }
+        let source = output_files::open_directory(&self.workdir.path().join("output"));
+        output_files::collect_from(source, destination, limit)
+    }
+
+    /// Returns the synchronization of the container's `/output` with its host directory.
+    pub(super) fn exchange(&self, frame: &PoolKey) -> Exchange {
+        let directory = self.kept.clone();
+        let directory = directory.unwrap_or_else(|| self.workdir.path().join("output"));
+        Exchange::of_output(directory, frame.resources.volume())
+    }
+
+    /// Returns `true` if output files stay for other runs, some of which may have left files already.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    fn binds(&self, settings: &Settings, frame: &PoolKey, storage: Storage) -> Result<Binds, BindError> {
+        let hidden = &settings.hidden;
+        let own = |name: &str, guest: &str, access| {
+            Bind::ours(&self.workdir.path().join(name), Path::new(guest), access, hidden)
+        };
+        let mut binds = vec![own("code", "/code", Access::ReadOnly)?];
+        binds.extend(frame.shown.iter().cloned());
+        if storage == Storage::Memory {
+            return Binds::new(binds);
+        }
+        match &frame.output {
+            Output::Taken(path) => {
+                binds.push(own("output", OUTPUT, Access::ReadWrite)?);
+                if let Some(path) = path.as_deref().and_then(Path::to_str) {
+                    binds.push(own("output", path, Access::ReadWrite)?);
+                }
+            }
+            Output::Kept(path) => binds.extend(kept(path)?),
+        }
+        if !frame.has_workspace {
+            binds.push(own("workspace", WORKSPACE, Access::ReadWrite)?);
+        }
+        Binds::new(binds)
+    }
+}
+
+/// Binds an output directory, at `/output` and at its own path, so that paths printed by the program are
+/// valid on the host. Exempt from the denylist: it lies among our own directories, and is meant to be
+/// mounted.
+pub(super) fn kept(directory: &Path) -> Result<[Bind; 2], BindError> {
+    let seen = |guest| Bind::ours(directory, guest, Access::ReadWrite, &DeniedPaths::default());
+    Ok([seen(Path::new(OUTPUT))?, seen(directory)?])
+}
+
+/// Creates the working directories of a run as this user.
+pub(super) fn workdir(settings: &Settings, user: User) -> io::Result<Workdir> {
+    // A rootless engine maps uid 0 of the container to our own user.
+    let owner = (user != settings.user && user.uid != 0).then_some(user.uid);
+    Workdir::create(&settings.scratch, owner)
+}
+
+/// Binds the workspace and mounts; paths that the host would execute, and trusted paths, are read-only.
+pub(super) fn shown(
+    (workspace, mounts): (Option<&Path>, &[Mount]),
+    trusted: &Trusted,
+    settings: &Settings,
+) -> Result<Vec<Bind>, RunError> {
+    let hidden = &settings.hidden;
+    let mut binds = Vec::new();
+    if let Some(workspace) = workspace {
+        binds.extend(working_in(workspace, trusted, settings)?);
+    }
+    // Mounts with copy access are copied once the container runs.
+    for mount in mounts.iter().filter(|mount| mount.access != Access::Copy) {
+        binds.push(Bind::new(mount, hidden)?);
+        if mount.access == Access::ReadWrite {
+            let kept = trust::kept(&mount.host, trusted)?;
+            binds.extend(kept_in((&mount.host, mount.guest()), kept, hidden)?);
+        }
+    }
+    Ok(binds.into_iter().map(Bind::users).collect())
+}
+
+/// Binds the workspace, and its protected entries read-only. With a closed top directory, the workspace is
+/// read-only and its other entries are not.
+fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Result<Vec<Bind>, RunError> {
+    let (place, hidden) = (Path::new(WORKSPACE), &settings.hidden);
+    let guarded = workspace_of(workspace, settings).guarded(trusted)?;
+    let top = guarded.top.without_pins();
+    let (rest, entries, access) = match top.closed {
+        None => (Access::ReadWrite, top.protected, Access::ReadOnly),
+        Some(_) => (Access::ReadOnly, top.open, Access::ReadWrite),
+    };
+    let mut binds = vec![Bind::at(workspace, place, rest, hidden)?];
+    for path in entries
+        .iter()
+        .filter(|path| !is_kept(path, (workspace, &guarded.kept)))
+    {
+        let guest = place.join(path.file_name().unwrap_or_default());
+        let bind = Bind::at(path, &guest, access, hidden)?;
+        binds.push(if access == Access::ReadWrite {
+            bind.in_place()
+        } else {
+            bind
+        });
+    }
+    binds.extend(kept_in((workspace, place), guarded.kept, hidden)?);
+    Ok(binds)
+}
+
+/// Returns `true` if one of these mounts is at a path already.
+fn is_kept(path: &Path, (workspace, kept): (&Path, &[Kept])) -> bool {
+    kept.iter().any(|kept| workspace.join(&kept.below) == path)
+}
+
+/// Returns binds that protect paths in a directory, and pin the directories above them in place.
+fn kept_in(
+    (host, guest): (&Path, &Path),
+    kept: Vec<Kept>,
+    hidden: &DeniedPaths,
+) -> Result<Vec<Bind>, RunError> {
+    let mut binds = Vec::new();
+    for kept in kept {
+        let path = host.join(&kept.below);
+        let bind = Bind::at(&path, &guest.join(&kept.below), kept.access, hidden)?;
+        binds.push(bind.in_place());
+    }
+    Ok(binds)
+}
+
+/// Returns the warning for a workspace whose top directory is closed to programs.
+pub(super) fn warning(workspace: Option<&Path>, settings: &Settings) -> Option<String> {
+    let guarded = workspace_of(workspace?, settings).guarded(&Trusted::none());
+    guarded.ok()?.top.without_pins().warning()
+}
+
+fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
+    Workspace {
+        path: path.to_path_buf(),
+        protected: settings.protected.clone(),
+    }
+}
+
+/// Chooses the program's user: never the host's root, and never another person, whose files it could access.
+pub(super) fn user(containers: &Containers, manager: &Manager) -> User {
+    let ours = containers.settings.user;
+    if manager.info().rootless {
+        return User { uid: 0, gid: 0 };
+    }
+    match ours.uid {
+        0 => User {
+            uid: NOBODY,
+            gid: NOBODY,
+        },
+        _ => ours,
+    }
+}
+
+/// Returns the interpreter that an image must have for a language; `None` for a command, which names its
+/// program.
+pub(super) fn interpreter(language: Language) -> Option<&'static str> {
+    match language {
+        Language::Python => Some("python3"),
+        Language::Bash => Some("bash"),
+        Language::Javascript => Some("node"),
+        Language::Command => None,
+    }
+}
+
+/// Returns the file name of the code and its interpreter; `None` for a command.
+fn script(request: &Request) -> Option<(String, &'static str)> {
+    let program = interpreter(request.language)?;
+    let extension = match request.language {
+        Language::Python => "py",
+        Language::Bash | Language::Command => "sh",
+        Language::Javascript => "js",
+    };
+    let name = Path::new(&request.name)
+        .file_name()
+        .and_then(|name| name.to_str());
+    let plain = |name: &&str| !name.starts_with(['.', '-', '<']) && !name.contains('\0');
+    let name = name
+        .filter(plain)
+        .map_or_else(|| format!("main.{extension}"), str::to_owned);
+    Some((name, program))
+}
+
+fn command(request: &Request) -> Result<Vec<String>, RunError> {
+    let mut words = match script(request) {
+        Some((name, program)) => vec![program.to_owned(), format!("/code/{name}")],
+        None => Vec::new(),
+    };
+    words.extend(request.args.iter().cloned());
+    if words.is_empty() {
+        return Err(RunError::NoProgram);
+    }
+    Ok(words)
+}
+
+/// Returns the base environment of programs. With a mounted workspace, the home directory is elsewhere, so
+/// that caches do not end up in the workspace.
+pub(super) fn fixed(has_workspace: bool) -> Vec<(EnvName, String)> {
+    let home = ("HOME", if has_workspace { "/tmp" } else { "/workspace" });
+    let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, (*value).to_owned()));
+    FIXED.iter().chain([&home]).filter_map(pair).collect()
+}
+
+/// Adds these variables to an environment, replacing those of the same name.
+pub(super) fn with(mut all: Vec<(EnvName, String)>, more: &[(EnvName, String)]) -> Vec<(EnvName, String)> {
+    for (name, value) in more {
+        all.retain(|(known, _)| known != name);
+        all.push((name.clone(), value.clone()));
+    }
+    all
+}

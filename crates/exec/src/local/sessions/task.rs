@@ -1,0 +1,213 @@
+//! The task that owns a session: runs its evaluations one at a time, enforces its idle time, lifetime and
+//! disk limit.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringfence_policy::ExecutionResult;
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::super::{Error as LocalError, run};
+use super::ending::Reason;
+use super::evaluation::GRACE;
+use super::interpreter::Interpreter;
+use super::live::{Call, Live, Slot, State, Unborn, Work};
+use super::{Error, Key, Sessions, evaluation, forking};
+
+/// Minimum interval for measuring a host directory while no evaluation runs.
+const MEASURE_EVERY: Duration = Duration::from_secs(1);
+
+/// The state of a session's task.
+pub(super) struct SessionTask {
+    pub(super) key: Key,
+    pub(super) live: Arc<Live>,
+    pub(super) calls: mpsc::Receiver<Call>,
+    pub(super) sessions: Arc<Sessions>,
+    /// Limits the number of concurrent runs.
+    pub(super) gate: Arc<Semaphore>,
+}
+
+impl SessionTask {
+    /// Runs the session to its end, once it has its interpreter.
+    pub(super) async fn keep(mut self, born: oneshot::Receiver<Interpreter>) {
+        let Ok(mut interpreter) = born.await else {
+            return self.leave(Reason::Removed);
+        };
+        self.live.facts().memory = interpreter.guest.group.as_ref().map(|group| group.memory_gauge());
+        let reason = self.supervise(&mut interpreter).await;
+        self.leave(reason);
+        // Remaining callers retry with a new session, and need not wait for the end of this one.
+        while self.calls.try_recv().is_ok() {}
+        interpreter.guest.end().await;
+        // Callers of `gone` need not wait for the forks, which live in cells within this session's cell.
+        drop(self.calls);
+        interpreter.close().await;
+    }
+
+    async fn supervise(&mut self, interpreter: &mut Interpreter) -> Reason {
+        loop {
+            let (due, over) = self.due();
+            let (output, disk) = (&interpreter.guest.output, interpreter.made_for.limits.disk.0);
+            let call = tokio::select! {
+                biased;
+                () = run::cancellation(Some(self.live.stopped())) => return Reason::Removed,
+                exit = &mut interpreter.guest.exited => Err(exit.ok()),
+                () = run::disk_limit_exceeded(output, disk, |took| MEASURE_EVERY.max(took * 20)) => return Reason::Disk,
+                () = babble(&interpreter.guest.control) => return Reason::Broken,
+                () = tokio::time::sleep_until(due.into()) => return over,
+                call = self.calls.recv() => Ok(call),
+            };
+            let call = match call {
+                Ok(call) => call,
+                Err(exit) => return interpreter.ended(exit),
+            };
+            let ended = match call {
+                Some(Call::Evaluate(slot, reply)) => self.evaluate(interpreter, slot, reply).await,
+                Some(Call::Fork(slot, reply)) => match slot.take() {
+                    Some(unborn) => self.fork(interpreter, unborn, reply).await,
+                    None => None,
+                },
+                None => Some(Reason::Removed),
+            };
+            if let Some(reason) = ended {
+                return reason;
+            }
+        }
+    }
+
+    /// Returns the time at which the session's idle time or lifetime will be over.
+    fn due(&self) -> (Instant, Reason) {
+        let settings = self.sessions.settings;
+        let (idle, lifetime) = (settings.idle.as_duration(), settings.lifetime.as_duration());
+        let since = match self.live.facts().state {
+            State::Idle(since) => since,
+            State::Evaluating => Instant::now(),
+        };
+        let (unused, old) = (since + idle, self.live.created() + lifetime);
+        if unused < old {
+            (unused, Reason::Idle(idle))
+        } else {
+            (old, Reason::Old(lifetime))
+        }
+    }
+
+    /// Evaluates the work in the slot. Returns the reason if the session ended.
+    async fn evaluate(
+        &mut self,
+        interpreter: &mut Interpreter,
+        slot: Slot<Work>,
+        mut reply: oneshot::Sender<Result<ExecutionResult, LocalError>>,
+    ) -> Option<Reason> {
+        let gate = Arc::clone(&self.gate);
+        let _turn = tokio::select! {
+            biased;
+            turn = gate.acquire_owned() => turn.ok()?,
+            // The caller's deadline passed first.
+            () = reply.closed() => return None,
+        };
+        let mut work = slot.take()?;
+        if let Err(error) = self.admit(interpreter, &mut work) {
+            let _ = reply.send(Err(error));
+            return None;
+        }
+        let (number, former) = {
+            let mut facts = self.live.facts();
+            facts.state = State::Evaluating;
+            facts.evaluations += 1;
+            (facts.evaluations, facts.former.take())
+        };
+        let connection = std::mem::replace(&mut work.connection, run::Connection::none());
+        let stopped = self.live.stopped();
+        let evaluating = evaluation::evaluate(
+            &mut interpreter.guest,
+            (&work.request, number as u32),
+            work.since,
+            connection,
+            async {
+                tokio::select! {
+                    () = run::cancellation(Some(stopped)) => {}
+                    () = reply.closed() => {}
+                }
+            },
+        );
+        let evaluated = evaluating.await;
+        let ended = evaluated.ended;
+        let result = interpreter.result(&work, evaluated, (&self.key.1, number), former);
+        self.live.facts().state = State::Idle(Instant::now());
+        // Before the reply, so that the caller's next request finds a new session.
+        if let Some(reason) = ended {
+            self.leave(reason);
+        }
+        let _ = reply.send(Ok(result));
+        ended
+    }
+
+    /// Forks the session. Returns the reason if the session ended.
+    async fn fork(
+        &mut self,
+        interpreter: &mut Interpreter,
+        unborn: Unborn,
+        reply: oneshot::Sender<Result<(), LocalError>>,
+    ) -> Option<Reason> {
+        let id = self.key.1.clone();
+        let forking::Forked { guest, broken } = forking::fork(interpreter, &id).await;
+        let born = match guest {
+            Ok(guest) => {
+                {
+                    let evaluations = self.live.facts().evaluations;
+                    let mut facts = unborn.live.facts();
+                    facts.evaluations = evaluations;
+                    facts.forked_from = Some(id);
+                }
+                unborn.bear(interpreter.fork(guest)).await;
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.live.facts().state = State::Idle(Instant::now());
+        let ended = broken.then_some(Reason::Broken);
+        if let Some(reason) = ended {
+            self.leave(reason);
+        }
+        let _ = reply.send(born);
+        ended
+    }
+
+    fn admit(&self, interpreter: &Interpreter, work: &mut Work) -> Result<(), LocalError> {
+        let id = self.key.1.clone();
+        if work.is_cancelled() {
+            return Err(Error::Cancelled(id).into());
+        }
+        interpreter.fit(work)?;
+        match interpreter.served.unkept(&work.request.trusted)? {
+            Some(path) => Err(Error::Outdated { id, path }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the session from the registry, and records the reason.
+    fn leave(&self, reason: Reason) {
+        let mut book = self.sessions.book();
+        let own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
+        if book.live.get(&self.key).is_some_and(own) {
+            book.live.remove(&self.key);
+            book.endings.remember(&self.key, reason);
+        }
+    }
+}
+
+/// Resolves when the interpreter sends something without a request, or closes the channel.
+async fn babble(control: &UnixStream) {
+    loop {
+        if control.readable().await.is_err() {
+            return;
+        }
+        match control.try_read(&mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => return tokio::time::sleep(GRACE).await,
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Discord gateway: approval requests as messages with buttons in channels.
+
+mod bot;
+mod page;
+mod press;
+mod rest;
+mod socket;
+
+use std::collections::BTreeSet;
+
+use twilight_model::id::Id;
+use twilight_model::id::marker::{ChannelMarker, UserMarker};
+
+pub(crate) use bot::Bot;
+
+use ringfence_server::gateway::{Address, Secret};
+
+/// Configuration of the bot.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) token: Secret,
+    /// Channels to post to; all others are ignored.
+    pub(crate) channels: BTreeSet<Id<ChannelMarker>>,
+    /// Users whose presses count.
+    pub(crate) users: BTreeSet<Id<UserMarker>>,
+    /// URL of the REST API.
+    pub(crate) rest: Address,
+    /// URL of the gateway.
+    pub(crate) gateway: Address,
+}
+
+/// The gateway cannot run, or an operation failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("no channel is configured for discord")]
+    NoChannels,
+    #[error("no user is configured for discord")]
+    NoUsers,
+    /// The bot token is invalid.
+    #[error("discord does not take the token")]
+    Token,
+    /// Discord closed the connection permanently.
+    #[error("discord ends the connection for good ({reason}, code {code})")]
+    Closed {
+        /// Reason by Discord's list of close codes.
+        reason: String,
+        code: u16,
+    },
+    /// The bot cannot see a channel.
+    #[error("the bot does not see the channel {0}")]
+    Channel(Id<ChannelMarker>),
+    /// Discord refused the request.
+    #[error("discord refuses it: {message} (status {status}, code {code})")]
+    Refused {
+        status: u16,
+        /// Discord's error code.
+        code: u64,
+        /// Discord's error message.
+        message: String,
+    },
+    /// All retries failed.
+    #[error("discord cannot be reached: {0}")]
+    Unreachable(String),
+    /// The rate limit delays the request beyond its deadline.
+    #[error("discord lets us send no more for now")]
+    Limited,
+    /// The response is not understood; it may not be Discord's.
+    #[error("what discord answers cannot be understood: {0}")]
+    Odd(String),
+    /// No root certificates can be used.
+    #[error("the root certificates of this machine cannot be used: {0}")]
+    Roots(String),
+    /// The kernel returned no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(std::io::Error),
+}
+
+impl Error {
+    pub(crate) const fn hint(&self) -> &'static str {
+        match self {
+            Self::NoChannels => "set `gateway.discord.channels` to the ids of the channels that may be asked",
+            Self::NoUsers => {
+                "set `gateway.discord.users` to the ids of the people who may answer: in a channel, anybody could"
+            }
+            Self::Token => {
+                "copy the token anew from the page `Bot` of your application in Discord's developer portal"
+            }
+            Self::Closed { .. } => {
+                "look at the application in Discord's developer portal; it needs no intents"
+            }
+            Self::Channel(_) => {
+                "invite the bot to the server, with the rights to view the channel, send messages and attach files, or \
+                 correct `gateway.discord.channels`"
+            }
+            Self::Refused { .. } => "look at the bot's rights in the channel",
+            Self::Unreachable(_) | Self::Limited => "try again later",
+            Self::Odd(_) => "look at `gateway.discord.base_url` and `gateway.discord.gateway_url`",
+            Self::Roots(_) => "install the package with root certificates, usually `ca-certificates`",
+            Self::Random(_) => "look at the kernel's log",
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Renders messages for a channel, such that only our own text is markup.
+
+use serde::Serialize;
+use twilight_model::channel::message::component::{ActionRow, Button, ButtonStyle};
+use twilight_model::channel::message::{AllowedMentions, Component, MessageFlags};
+use twilight_model::http::interaction::{
+    InteractionResponse, InteractionResponseData, InteractionResponseType,
+};
+
+use crate::card::{Card, Choice};
+use ringfence_server::gateway::lines;
+
+/// Maximum length of a message, in UTF-16 units. Discord counts characters, which are never more.
+const MAX_MESSAGE: usize = 2000;
+/// Part of it reserved for the outcome.
+const FOR_ENDING: usize = 200;
+/// Maximum length of the notes.
+const MAX_NOTES: usize = 700;
+/// Maximum length of their tail.
+const MAX_TAIL: usize = 300;
+/// Maximum length of a notice.
+const MAX_NOTICE: usize = 1800;
+
+/// Name of the file with a text that is too long for a message.
+pub(super) const FILE: &str = "question.txt";
+
+#[derive(Debug, Serialize)]
+pub(super) struct Post {
+    pub(super) content: String,
+    components: Vec<Component>,
+    allowed_mentions: AllowedMentions,
+    flags: MessageFlags,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    attachments: Vec<Attached>,
+    /// Deduplicates a retried post.
+    pub(super) nonce: String,
+    enforce_nonce: bool,
+    /// Content of [`FILE`].
+    #[serde(skip)]
+    pub(super) file: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Attached {
+    id: u8,
+    filename: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Edit {
+    content: String,
+    components: Vec<Component>,
+    allowed_mentions: AllowedMentions,
+}
+
+/// Presentation of the requested text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// In the message.
+    Inline,
+    /// In a file attached to the message.
+    File,
+    /// Not shown, so it cannot be approved.
+    Withheld,
+}
+
+impl Form {
+    /// Returns the presentation that fits a request's text.
+    pub(super) fn of(card: &Card) -> Self {
+        if !card.is_whole() {
+            Self::Withheld
+        } else if units(&content(card, Self::Inline)) + FOR_ENDING <= MAX_MESSAGE {
+            Self::Inline
+        } else {
+            Self::File
+        }
+    }
+}
+
+impl Post {
+    /// Creates a request with its buttons; `until` is its expiry in seconds since 1970.
+    pub(super) fn question(card: &Card, until: u64, nonce: String) -> Self {
+        let form = Form::of(card);
+        let text = format!("{}\nExpires <t:{until}:R>.", content(card, form));
+        let choices = card.choices().into_iter();
+        let file = (form == Form::File).then(|| card.body());
+        Self {
+            attachments: file
+                .iter()
+                .map(|_| Attached {
+                    id: 0,
+                    filename: FILE,
+                })
+                .collect(),
+            components: vec![row(choices.map(|choice| button(choice, card.data(choice))))],
+            file,
+            ..Self::plain(text, nonce)
+        }
+    }
+
+    pub(super) fn notice(text: &str, nonce: String) -> Self {
+        Self::plain(block(&cut(&lines(text).join("\n"), MAX_NOTICE)), nonce)
+    }
+
+    fn plain(content: String, nonce: String) -> Self {
+        Self {
+            content,
+            components: Vec::new(),
+            allowed_mentions: AllowedMentions::default(),
+            flags: MessageFlags::SUPPRESS_EMBEDS,
+            attachments: Vec::new(),
+            nonce,
+            enforce_nonce: true,
+            file: None,
+        }
+    }
+}
+
+impl Edit {
+    /// Replaces a request's buttons by its outcome.
+    pub(super) fn settled(card: &Card, ending: &str) -> Self {
+        let ending = cut(&plain(ending), FOR_ENDING - 10);
+        Self {
+            content: format!("{}\n**{ending}**", content(card, Form::of(card))),
+            components: Vec::new(),
+            allowed_mentions: AllowedMentions::default(),
+        }
+    }
+}
+
+/// Creates a response to a press that only the presser sees.
+pub(super) fn whisper(text: &str) -> InteractionResponse {
+    InteractionResponse {
+        kind: InteractionResponseType::ChannelMessageWithSource,
+        data: Some(InteractionResponseData {
+            content: Some(plain(text)),
+            flags: Some(MessageFlags::EPHEMERAL),
+            allowed_mentions: Some(AllowedMentions::default()),
+            ..InteractionResponseData::default()
+        }),
+    }
+}
+
+/// Creates a response to a press that shows nothing.
+pub(super) fn taken() -> InteractionResponse {
+    InteractionResponse {
+        kind: InteractionResponseType::DeferredUpdateMessage,
+        data: None,
+    }
+}
+
+/// Renders a request's message without its expiry or outcome.
+fn content(card: &Card, form: Form) -> String {
+    let text = match form {
+        Form::Inline => block(&card.body()),
+        Form::File => format!(
+            "Its text is too long for a message. The file `{FILE}` below holds all of it, {} characters: read it \
+             before you answer.",
+            card.words().command.chars().count()
+        ),
+        Form::Withheld => "Its text is in none of the messages here.".to_owned(),
+    };
+    let notes = block(&without_middle(&card.notes().join("\n")));
+    format!("**{}**\n{text}\n{notes}", plain(&card.headline()))
+}
+
+fn row(buttons: impl Iterator<Item = Component>) -> Component {
+    Component::ActionRow(ActionRow {
+        components: buttons.collect(),
+        id: None,
+    })
+}
+
+fn button(choice: Choice, data: String) -> Component {
+    let style = match choice {
+        Choice::Approve => ButtonStyle::Success,
+        Choice::Session | Choice::More | Choice::Always => ButtonStyle::Secondary,
+        Choice::Deny => ButtonStyle::Danger,
+    };
+    Component::Button(Button {
+        custom_id: Some(data),
+        disabled: false,
+        emoji: None,
+        id: None,
+        label: Some(choice.label().to_owned()),
+        sku_id: None,
+        style,
+        url: None,
+    })
+}
+
+/// Renders a code block that its text cannot close, and keeps all its lines.
+fn block(text: &str) -> String {
+    // Discord drops empty lines at both ends, and takes a block without text for an opening fence.
+    let first = if text.starts_with('\n') || text.is_empty() {
+        "\\u{a}"
+    } else {
+        ""
+    };
+    let last = if text.ends_with('\n') { "\\u{a}" } else { "" };
+    format!(
+        "```\n{first}{}{last}\n```",
+        text.replace("```", "\\u{60}\\u{60}\\u{60}")
+    )
+}
+
+/// Escapes markup, mentions and links.
+fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Discord treats a backslash before anything but letters, digits and spaces as an escape.
+        if c.is_ascii_punctuation() && !matches!(c, '(' | ')' | ',' | ';') {
+            shown.push('\\');
+        }
+        shown.push(c);
+    }
+    shown
+}
+
+/// Truncates to a number of UTF-16 units, with an ellipsis.
+fn cut(text: &str, max: usize) -> String {
+    if units(text) <= max {
+        return text.to_owned();
+    }
+    let mut left = max.saturating_sub(1);
+    let fits = |c: &char| {
+        let rest = left.checked_sub(c.len_utf16());
+        left = rest.unwrap_or_default();
+        rest.is_some()
+    };
+    let mut shown: String = text.chars().take_while(fits).collect();
+    shown.push('\u{2026}');
+    shown
+}
+
+/// Truncates the middle of the notes: warnings about the text are at the start, scope and expiry at the end.
+fn without_middle(notes: &str) -> String {
+    let all = units(notes);
+    if all <= MAX_NOTES {
+        return notes.to_owned();
+    }
+    let mut left_out = all - MAX_TAIL;
+    let tail = notes.chars().skip_while(|c| {
+        let skips = left_out > 0;
+        left_out = left_out.saturating_sub(c.len_utf16());
+        skips
+    });
+    format!(
+        "{}\n\u{2026}{}",
+        cut(notes, MAX_NOTES - MAX_TAIL),
+        tail.collect::<String>()
+    )
+}
+
+fn units(text: &str) -> usize {
+    text.encode_utf16().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_ended_by_nothing_in_it() {
+        let check = |text: &str, expected: &str| {
+            let block = block(text);
+            assert_eq!(block, format!("```\n{expected}\n```"));
+            assert_eq!(block.matches("```").count(), 2, "{block}");
+        };
+        check("ls", "ls");
+        check("``` ````", "\\u{60}\\u{60}\\u{60} \\u{60}\\u{60}\\u{60}`");
+        check("a``\n`b", "a``\n`b");
+        check("", "\\u{a}");
+        check("\n\nx\n", "\\u{a}\n\nx\n\\u{a}");
+    }
+
+    #[test]
+    fn plain_text_has_no_markup_in_it() {
+        let check = |text: &str, expected: &str| assert_eq!(plain(text), expected);
+        check("Approved by ann on Discord", "Approved by ann on Discord");
+        check(
+            "**x** @everyone <@1> [a](http://b) `c` _d_ \\",
+            "\\*\\*x\\*\\* \\@everyone \\<\\@1\\> \\[a\\](http\\:\\/\\/b) \\`c\\` \\_d\\_ \\\\",
+        );
+    }
+
+    #[test]
+    fn what_is_cut_fits_and_says_so() {
+        assert_eq!(cut("abc", 3), "abc");
+        assert_eq!(cut("abcd", 3), "ab\u{2026}");
+        // A character of two units is not split.
+        assert_eq!(cut("a\u{1d11e}\u{1d11e}", 3), "a\u{2026}");
+        let notes = format!("first{}last", "\u{1d11e}".repeat(MAX_NOTES));
+        let shown = without_middle(&notes);
+        assert!(units(&shown) <= MAX_NOTES + 2, "{shown}");
+        assert!(shown.starts_with("first") && shown.ends_with("last"), "{shown}");
+    }
+}

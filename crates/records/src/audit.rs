@@ -1,0 +1,34 @@
+//! The audit log: one hash-chained record for each use of a tool.
+//!
+//! A log is a directory with the file `audit.jsonl`, to which records are appended, and older, closed files
+//! called `audit-<first sequence>.jsonl`. Each line is a record: a JSON object that begins with its sequence
+//! number and the hash of the preceding record, and ends with its own hash. Many processes may append
+//! concurrently.
+//!
+//! Its subdirectory `host` is a log of the same format: commands that ran on the host, and people's answers.
+
+mod arguments;
+mod chain;
+mod end;
+mod entry;
+mod error;
+mod files;
+mod follow;
+mod line;
+mod log;
+mod refusals;
+mod verify;
+
+pub use arguments::Arguments;
+pub use chain::Limits;
+pub use entry::MAX_ATTEMPTS;
+pub use entry::{Answered, Decision, Entry, Outcome, Removed, Who};
+pub use error::{Broken, Error};
+pub use files::host;
+pub use follow::{Follow, Mark, mark, tail};
+pub use line::{Digest, Link, ParseLinkError};
+pub use log::{AnswerLog, Log};
+pub use verify::{Verified, verify};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Converts approval requests and audit records to the JSON of the page.
+
+use ringfence_records::approval::{Kind, Request, State};
+use ringfence_records::audit::Digest;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::gateway::{Piece, foreign, pieces, visible};
+
+/// Maximum length of a record's arguments, in characters.
+const MAX_ARGUMENTS: usize = 2_000;
+
+/// An approval request, pending or past.
+#[derive(Debug, Serialize)]
+pub(super) struct Question {
+    id: String,
+    kind: &'static str,
+    /// The requested text, split into visible and invisible parts.
+    text: Vec<Piece>,
+    /// Warning about characters that resemble plain letters.
+    foreign: Option<String>,
+    risk: Option<u8>,
+    reasons: Vec<String>,
+    /// Ways to remember an approval.
+    remember: Vec<&'static str>,
+    digest: Digest,
+    scope: String,
+    session: Option<String>,
+    chat: String,
+    created: u64,
+    expires: u64,
+    state: &'static str,
+    by: Option<String>,
+    ended: Option<u64>,
+}
+
+impl From<&Request> for Question {
+    fn from(request: &Request) -> Self {
+        let (kind, risk) = match &request.kind {
+            Kind::Command { risk, .. } => ("command", *risk),
+            Kind::SoftTimeout { .. } => ("soft_timeout", None),
+            Kind::Skill { .. } => ("skill", None),
+        };
+        // A person does not care that the asker has consumed the approval.
+        let state = match request.state {
+            State::Consumed => State::Approved,
+            other => other,
+        };
+        Self {
+            id: request.id.to_string(),
+            kind,
+            text: pieces(&request.text),
+            foreign: foreign(&request.text),
+            risk,
+            reasons: request
+                .kind
+                .reasons()
+                .iter()
+                .map(|reason| visible(reason))
+                .collect(),
+            remember: request.kind.offers().map(|(_, name)| name).collect(),
+            digest: request.digest(),
+            scope: visible(&request.scope),
+            session: request.session.as_deref().map(visible),
+            chat: visible(request.chat.as_str()),
+            created: request.created,
+            expires: request.expires,
+            state: state.as_str(),
+            by: request.by.as_deref().map(visible),
+            ended: request.ended,
+        }
+    }
+}
+
+/// A tool call.
+#[derive(Debug, Serialize)]
+pub(super) struct Run {
+    sequence: Option<u64>,
+    time: Option<String>,
+    scope: Option<String>,
+    session: Option<String>,
+    surface: Option<String>,
+    client: Option<String>,
+    tool: Option<String>,
+    arguments: Vec<Piece>,
+    attempts: Vec<String>,
+    judgement: Option<String>,
+    decision: Option<String>,
+    outcome: Option<String>,
+    error: Option<String>,
+    duration_micros: Option<u64>,
+}
+
+impl Run {
+    /// Parses a line of the audit log. `None` if it is not about tool calls.
+    pub(super) fn read(line: &str) -> Option<Self> {
+        let record: Value = serde_json::from_str(line).ok()?;
+        if let Some(refused) = record.get("refused") {
+            return Some(Self::counted(&record, refused));
+        }
+        let who = record.get("who")?;
+        let text = |value: &Value| value.as_str().map(visible);
+        let attempts = record["attempts"].as_array().into_iter().flatten();
+        Some(Self {
+            sequence: record["sequence"].as_u64(),
+            time: text(&record["time"]),
+            scope: text(&who["scope"]),
+            session: text(&who["session"]),
+            surface: text(&who["surface"]),
+            client: text(&who["client"]),
+            tool: text(&record["tool"]),
+            arguments: pieces(&arguments(&record["arguments"])),
+            attempts: attempts.filter_map(text).collect(),
+            judgement: text(&record["judgement"]),
+            decision: text(&record["decision"]),
+            outcome: text(&record["outcome"]),
+            error: text(&record["error"]),
+            duration_micros: record["duration_micros"].as_u64(),
+        })
+    }
+
+    /// Converts a record that only counts refused calls.
+    fn counted(record: &Value, refused: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(visible);
+        let count = refused["count"].as_u64().unwrap_or_default();
+        let errors = refused["errors"].as_object().into_iter().flatten();
+        let errors: Vec<String> = errors.map(|(kind, count)| format!("{kind}: {count}")).collect();
+        Self {
+            sequence: record["sequence"].as_u64(),
+            time: text(&record["time"]),
+            scope: text(&refused["scope"]),
+            session: None,
+            surface: None,
+            client: None,
+            tool: Some(format!("{count} uses")),
+            arguments: Vec::new(),
+            attempts: Vec::new(),
+            judgement: None,
+            decision: Some("refused".to_owned()),
+            outcome: Some("failed".to_owned()),
+            error: Some(visible(&errors.join(", "))),
+            duration_micros: None,
+        }
+    }
+}
+
+/// Renders arguments for reading: a single one as its value, several with their names.
+fn arguments(arguments: &Value) -> String {
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = match arguments {
+        Value::Object(map) if map.len() == 1 => map.values().map(shown).collect(),
+        Value::Object(map) => {
+            let lines: Vec<String> = map
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", shown(value)))
+                .collect();
+            lines.join("\n")
+        }
+        Value::Null => String::new(),
+        other => shown(other),
+    };
+    match text.char_indices().nth(MAX_ARGUMENTS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
