@@ -1,6 +1,6 @@
 //! Recognizes credentials by their format.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::bytes::Regex;
 
@@ -9,67 +9,106 @@ use super::Span;
 /// A credential format. If the expression has a group, the group alone is the secret.
 struct Shape {
     label: &'static str,
+    /// Lower-case literals of which every match contains at least one, in any case.
+    hints: &'static [&'static str],
     expression: &'static str,
     /// Words consist of the same letters, so only a match that contains a digit counts as a key.
     needs_digit: bool,
 }
 
-const fn shape(label: &'static str, expression: &'static str) -> Shape {
+const fn shape(label: &'static str, hints: &'static [&'static str], expression: &'static str) -> Shape {
     Shape {
         label,
+        hints,
         expression,
         needs_digit: false,
     }
 }
 
-const fn key(label: &'static str, expression: &'static str) -> Shape {
+const fn key(label: &'static str, hints: &'static [&'static str], expression: &'static str) -> Shape {
     Shape {
         label,
+        hints,
         expression,
         needs_digit: true,
     }
 }
 
+/// Literals of which the name of a secret contains at least one.
+const NAMES: &[&str] = &["key", "token", "secret", "pass"];
+
+const DIGIT_AND_COLON: &[&str] = &["0:", "1:", "2:", "3:", "4:", "5:", "6:", "7:", "8:", "9:"];
+
 const SHAPES: &[Shape] = &[
-    shape("aws-access-key", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-    shape("github-token", r"\bgh[pousr]_[A-Za-z0-9]{36,}"),
-    shape("github-token", r"\bgithub_pat_[A-Za-z0-9_]{22,}"),
-    key("gitlab-token", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    key("anthropic-key", r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
-    key("openai-key", r"\bsk-[A-Za-z0-9_-]{20,}"),
-    key("slack-token", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    key("slack-token", r"\bxapp-[A-Za-z0-9-]{10,}"),
-    shape("google-api-key", r"\bAIza[A-Za-z0-9_-]{35}"),
+    shape(
+        "aws-access-key",
+        &["akia", "asia"],
+        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    ),
+    shape(
+        "github-token",
+        &["ghp_", "gho_", "ghu_", "ghs_", "ghr_"],
+        r"\bgh[pousr]_[A-Za-z0-9]{36,}",
+    ),
+    shape(
+        "github-token",
+        &["github_pat_"],
+        r"\bgithub_pat_[A-Za-z0-9_]{22,}",
+    ),
+    key("gitlab-token", &["glpat-"], r"\bglpat-[A-Za-z0-9_-]{20,}"),
+    key("anthropic-key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{20,}"),
+    key("openai-key", &["sk-"], r"\bsk-[A-Za-z0-9_-]{20,}"),
+    key("slack-token", &["xox"], r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    key("slack-token", &["xapp-"], r"\bxapp-[A-Za-z0-9-]{10,}"),
+    shape("google-api-key", &["aiza"], r"\bAIza[A-Za-z0-9_-]{35}"),
     shape(
         "jwt",
+        &["eyj"],
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
     ),
-    shape("telegram-token", r"\b[0-9]{8,10}:[A-Za-z0-9_-]{35}"),
-    shape("npm-token", r"\bnpm_[A-Za-z0-9]{36}"),
-    key("huggingface-token", r"\bhf_[A-Za-z0-9]{30,}"),
-    shape("pypi-token", r"\bpypi-AgEI[A-Za-z0-9_-]{40,}"),
-    shape("stripe-key", r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}"),
+    shape(
+        "telegram-token",
+        DIGIT_AND_COLON,
+        r"\b[0-9]{8,10}:[A-Za-z0-9_-]{35}",
+    ),
+    shape("npm-token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}"),
+    key("huggingface-token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}"),
+    shape("pypi-token", &["pypi-"], r"\bpypi-AgEI[A-Za-z0-9_-]{40,}"),
+    shape(
+        "stripe-key",
+        &["k_live_", "k_test_"],
+        r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{16,}",
+    ),
     shape(
         "authorization",
+        &["authorization"],
         r#"(?i)\bauthorization["']?\s{0,4}[:=]\s{0,4}["']?(?:bearer|basic|token)\s{1,4}([^\s"',]{8,})"#,
     ),
-    key("bearer-token", r"(?i)\bbearer\s{1,4}([A-Za-z0-9._~+/=-]{20,})"),
-    shape("url-password", URL_PASSWORD),
+    key(
+        "bearer-token",
+        &["bearer"],
+        r"(?i)\bbearer\s{1,4}([A-Za-z0-9._~+/=-]{20,})",
+    ),
+    shape("url-password", &["://"], URL_PASSWORD),
     shape(
         "url-parameter",
+        &["?", "&"],
         r#"(?i)[?&](?:[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|signature)|key|sig|auth)=([^\s&#"'<>\\]{4,})"#,
     ),
     shape(
         "json-member",
+        NAMES,
         r#"(?i)"[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d)"\s{0,4}:\s{0,4}"([^"\\\s]{4,})""#,
     ),
     // Also with a type in between, as a comparison, or after a name in brackets.
     shape(
         "literal",
+        NAMES,
         r#"(?i)\b[a-z0-9_.-]{0,32}(?:api_?key|token|secret|passw(?:or)?d|passphrase)[a-z0-9_]{0,16}["']?\]?\s{0,4}(?::\s{0,4}[a-z_][a-z0-9_.\[\]]{0,32}\s{0,4})?(?:={1,3}|:=?|=>)\s{0,4}[a-z]{0,2}(?:"([^"\n]{4,})"|'([^'\n]{4,})')"#,
     ),
     shape(
         "variable",
+        NAMES,
         r#"\b[A-Z0-9_]{0,32}(?:API_?KEY|TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE)[A-Z0-9_]{0,16}=([^\s"'`$;&|]{4,})"#,
     ),
 ];
@@ -105,8 +144,9 @@ const MAX_PRIVATE_KEY: usize = 14 * 1024;
 /// Label of an incomplete credential.
 const CUT: &str = "cut-credential";
 
-static COMPILED: LazyLock<Vec<Regex>> =
-    LazyLock::new(|| SHAPES.iter().map(|s| compile(s.expression)).collect());
+/// The compiled expressions of [`SHAPES`], each compiled when a text first contains one of its hints: compiling all
+/// takes longer than a whole run.
+static COMPILED: [OnceLock<Regex>; SHAPES.len()] = [const { OnceLock::new() }; SHAPES.len()];
 static CUT_OPEN: LazyLock<Regex> = LazyLock::new(|| compile(OPEN));
 static CUT_REST: LazyLock<Regex> = LazyLock::new(|| compile(REST));
 static CUT_REST_OF_HEADING: LazyLock<Regex> = LazyLock::new(|| compile(REST_OF_HEADING));
@@ -134,8 +174,17 @@ fn compile(expression: &str) -> Regex {
 
 /// Finds everything in `text` that has the format of a credential.
 pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
-    let mut spans = private_keys(text);
-    for (shape, regex) in SHAPES.iter().zip(COMPILED.iter()) {
+    let lower = text.to_ascii_lowercase();
+    let mut spans = match contains(&lower, "-----begin ") {
+        true => private_keys(text),
+        false => Vec::new(),
+    };
+    for (shape, compiled) in SHAPES.iter().zip(&COMPILED) {
+        let may_match = || shape.hints.iter().any(|hint| contains(&lower, hint));
+        if compiled.get().is_none() && !may_match() {
+            continue;
+        }
+        let regex = compiled.get_or_init(|| compile(shape.expression));
         for found in regex.captures_iter(text) {
             let Some(secret) = found.iter().flatten().last() else {
                 continue;
@@ -150,6 +199,10 @@ pub(super) fn scan(text: &[u8]) -> Vec<Span<'static>> {
         }
     }
     spans
+}
+
+fn contains(text: &[u8], literal: &str) -> bool {
+    memchr::memmem::find(text, literal.as_bytes()).is_some()
 }
 
 /// Returns the password of the first URL in `text` that has one.
@@ -239,7 +292,9 @@ mod tests {
 
     #[test]
     fn every_expression_compiles() {
-        assert_eq!(COMPILED.len(), SHAPES.len());
+        for shape in SHAPES {
+            assert!(!compile(shape.expression).is_match(b""));
+        }
         assert!(CUT_OPEN.is_match(b"Authorization: Bearer "));
         assert!(CUT_REST.is_match(b"x") && CUT_REST_OF_HEADING.is_match(b"er x"));
         assert!(CUT_REMNANT.is_match(b"x@"));
@@ -250,6 +305,57 @@ mod tests {
         );
         assert!(KEY_LINES.is_match(b"\nMIIEvQIBADANBgkqhkiG"));
         assert!(KEY_OPEN.is_match(b"\nMII") && KEY_REST.is_match(b"MII\n"));
+    }
+
+    /// An example of each shape, in their order.
+    const EXAMPLES: [&str; SHAPES.len()] = [
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghs_0123456789abcdefghijklmnopqrstuvwxyzAB",
+        "github_pat_0123456789abcdefghijklmnop",
+        "glpat-0123456789abcdefghijkl",
+        "sk-ant-0123456789abcdefghijkl",
+        "sk-0123456789abcdefghijkl",
+        "xoxb-0123456789abc",
+        "xapp-0123456789abc",
+        "AIza0123456789abcdefghijklmnopqrstuvwxyz",
+        "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeK",
+        "123456789:AAabcdefghijklmnopqrstuvwxyz0123456",
+        "npm_0123456789abcdefghijklmnopqrstuvwxyzAB",
+        "hf_0123456789abcdefghijklmnopqrstuv",
+        "pypi-AgEIcHlwaS5vcmc0123456789abcdefghijklmnopqrstuvwxyz",
+        "rk_live_0123456789abcdefgh",
+        "AUTHORIZATION: Basic dXNlcjpwYXNz",
+        "BEARER 0123456789abcdefghijkl",
+        "postgres://ann:pa55@host/",
+        "/?Api_Key=pa55word",
+        "\"PassWord\": \"pa55word\"",
+        "Client_Secret = 'pa55 word'",
+        "DB_PASSWD=pa55word",
+    ];
+
+    #[test]
+    fn every_match_contains_a_hint() {
+        for (shape, example) in SHAPES.iter().zip(EXAMPLES) {
+            assert!(
+                compile(shape.expression).is_match(example.as_bytes()),
+                "{example}"
+            );
+            let lower = example.to_ascii_lowercase();
+            assert!(shape.hints.iter().any(|hint| lower.contains(hint)), "{example}");
+            assert!(
+                scan(example.as_bytes())
+                    .iter()
+                    .any(|span| span.label == shape.label),
+                "{example}"
+            );
+        }
+    }
+
+    #[test]
+    fn hints_are_lower_case() {
+        for hint in SHAPES.iter().flat_map(|shape| shape.hints) {
+            assert_eq!(*hint, hint.to_ascii_lowercase());
+        }
     }
 
     #[track_caller]
