@@ -14,6 +14,8 @@ mod named;
 mod resolve;
 mod servers;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,13 +60,14 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// If a trusted path cannot be protected while the guest may write to the tree at all, or a server on the host
 /// has code there.
 pub fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
-    relied_on(tree, trusted).map(with_pins)
+    relied_on(&Place::of(tree, &Looks::default()), trusted).map(with_pins)
 }
 
 /// Returns the trusted paths that lie in these trees or around them, or would if they existed, with all
 /// servers and what they import. The others get there only if a directory above them is replaced, or a file system is mounted.
 pub(crate) fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Trusted {
-    let places: Vec<Place<'_>> = trees.map(Place::of).collect();
+    let looks = Looks::default();
+    let places: Vec<Place<'_>> = trees.map(|tree| Place::of(tree, &looks)).collect();
     let is_near = |path: &&PathBuf| {
         let mut places = places.iter();
         places.any(|place| path.starts_with(place.tree) || !matches!(place.below(path), Lies::Elsewhere))
@@ -83,9 +86,9 @@ pub(crate) fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted)
 ///
 /// # Errors
 /// If one cannot be protected, or a server on the host has code there.
-fn relied_on(tree: &Path, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+    let tree = place.tree;
     check_servers(tree, trusted)?;
-    let place = Place::of(tree);
     let mut found: Vec<PathBuf> = Vec::new();
     for path in &trusted.paths {
         found.extend(place.keep(path)?);
@@ -146,9 +149,10 @@ pub(crate) struct Held {
 /// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code
 /// there.
 pub(crate) fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Held, Conflict> {
-    let place = Place::of(tree);
+    let looks = Looks::default();
+    let place = Place::of(tree, &looks);
     let mut held = Held::default();
-    let mut found = relied_on(tree, trusted)?;
+    let mut found = relied_on(&place, trusted)?;
     let leads = |target: &Target| Conflict::Leads {
         tree: tree.to_owned(),
         entry: target.by.clone(),
@@ -249,7 +253,8 @@ impl ActedOn {
 /// # Errors
 /// If one is the workspace, or lies around it, by the word of an entry elsewhere.
 pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
-    let place = Place::of(tree);
+    let looks = Looks::default();
+    let place = Place::of(tree, &looks);
     let held = held(
         tree,
         &Trusted::none(),
@@ -324,9 +329,25 @@ fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<Kept> {
     kept
 }
 
+/// Metadata of paths, read once each: most trusted paths share the directories above them.
+#[derive(Default)]
+struct Looks(RefCell<HashMap<PathBuf, Option<Metadata>>>);
+
+impl Looks {
+    fn look(&self, path: &Path) -> Option<Metadata> {
+        if let Some(found) = self.0.borrow().get(path) {
+            return found.clone();
+        }
+        let found = look(path);
+        self.0.borrow_mut().insert(path.to_owned(), found.clone());
+        found
+    }
+}
+
 /// A directory by device and inode: a bind mount has another name.
 struct Place<'a> {
     tree: &'a Path,
+    looks: &'a Looks,
     identity: Option<(u64, u64)>,
 }
 
@@ -340,10 +361,11 @@ enum Lies {
 }
 
 impl<'a> Place<'a> {
-    fn of(tree: &'a Path) -> Self {
+    fn of(tree: &'a Path, looks: &'a Looks) -> Self {
         Self {
             tree,
-            identity: look(tree).as_ref().map(identity),
+            looks,
+            identity: looks.look(tree).as_ref().map(identity),
         }
     }
 
@@ -352,14 +374,14 @@ impl<'a> Place<'a> {
     }
 
     fn below(&self, path: &Path) -> Lies {
-        let Some(found) = look(path) else {
+        let Some(found) = self.looks.look(path) else {
             return Lies::Elsewhere;
         };
         if self.is(&found) {
             return Lies::Around;
         }
-        let above = path.ancestors().skip(1);
-        let above = above.filter(|above| look(above).is_some_and(|above| self.is(&above)));
+        let is_tree = |above: &&Path| self.looks.look(above).is_some_and(|above| self.is(&above));
+        let above = path.ancestors().skip(1).filter(is_tree);
         let below = above.filter_map(|above| path.strip_prefix(above).ok()).next();
         match below {
             Some(below) => Lies::Below(below.to_owned()),
@@ -369,24 +391,23 @@ impl<'a> Place<'a> {
     }
 
     fn lies_in(&self, directory: &Metadata) -> bool {
-        let above = self.tree.ancestors().filter_map(look);
-        above
-            .into_iter()
-            .any(|above| identity(&above) == identity(directory))
+        let mut above = self.tree.ancestors().filter_map(|above| self.looks.look(above));
+        above.any(|above| identity(&above) == identity(directory))
     }
 
     /// Returns the relative path to protect, if the path lies in the tree. Nothing can be mounted on a
     /// symbolic link, so its directory is protected instead.
     fn keep(&self, path: &Path) -> Result<Option<PathBuf>, Conflict> {
         let (tree, trusted) = (self.tree.to_owned(), path.to_owned());
-        let directory = path.parent().filter(|_| path.is_symlink());
+        let is_link = self.looks.look(path).is_some_and(|found| found.is_symlink());
+        let directory = path.parent().filter(|_| is_link);
         if matches!(self.below(path), Lies::Elsewhere) {
             return Ok(None);
         }
         match self.below(directory.unwrap_or(path)) {
             Lies::Elsewhere => Ok(None),
             Lies::Around => Err(Conflict::Around { tree, trusted }),
-            Lies::Below(_) if look(path).is_some_and(|found| has_other_names(&found)) => {
+            Lies::Below(_) if self.looks.look(path).is_some_and(|found| has_other_names(&found)) => {
                 Err(Conflict::Linked { tree, trusted })
             }
             Lies::Below(below) => Ok(Some(below)),

@@ -73,10 +73,13 @@ impl Acted {
     /// # Errors
     /// If the workspace is too large to be searched.
     pub(crate) fn add_aliases(&mut self, tree: &Path, protected: &[PathBuf]) -> Result<(), Conflict> {
-        let roots = protected
+        let others = self.paths.iter().map(|target| &target.path);
+        let others = others.filter(|path| !protected.contains(path));
+        let linked: Vec<(PathBuf, Metadata)> = protected
             .iter()
-            .chain(self.paths.iter().map(|target| &target.path));
-        let linked: Vec<(PathBuf, Metadata)> = roots.flat_map(|path| linked(path)).collect();
+            .chain(others)
+            .flat_map(|path| linked(path))
+            .collect();
         let Some((first, _)) = linked.first() else {
             return Ok(());
         };
