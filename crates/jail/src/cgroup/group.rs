@@ -96,6 +96,12 @@ impl Group {
         };
         let mut attempts = 0;
         loop {
+            match std::fs::create_dir(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && owner.is_some() && attempts < 10 => {
+                }
+                result => return result.map_err(failed(folder)),
+            }
+            attempts += 1;
             if let Some(owner) = owner {
                 match std::fs::create_dir(owner) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -106,12 +112,6 @@ impl Group {
                     }
                     _ => {}
                 }
-            }
-            attempts += 1;
-            match std::fs::create_dir(folder) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && owner.is_some() && attempts < 10 => {
-                }
-                result => return result.map_err(failed(folder)),
             }
         }
     }
