@@ -66,6 +66,15 @@ pub(crate) struct Run {
 
 const IMAGE: &str = "ringfence-test:latest";
 
+/// Makes a built program a file beside `binary`.
+fn place_beside(binary: &Path, name: &str) {
+    let built = Path::new(env!("CARGO_BIN_EXE_ringfence")).with_file_name(name);
+    let file = binary.with_file_name(name);
+    if fs::hard_link(&built, &file).is_err() {
+        fs::copy(&built, &file).unwrap();
+    }
+}
+
 impl World {
     /// Creates a world; `None`, after a message, if a prerequisite is missing, which in CI is a failure.
     pub(crate) fn new(mode: Mode, place: Place) -> Option<Self> {
@@ -88,9 +97,8 @@ impl World {
         let dir = Dir::new();
         let binary = dir.path("ringfence");
         // A unique file name identifies the processes of this world by their executable.
-        if fs::hard_link(env!("CARGO_BIN_EXE_ringfence"), &binary).is_err() {
-            fs::copy(env!("CARGO_BIN_EXE_ringfence"), &binary).unwrap();
-        }
+        place_beside(&binary, "ringfence");
+        place_beside(&binary, "ringfence-gateway");
         let uid = match place {
             Place::Here | Place::Container => own_uid(),
             Place::User | Place::ContainerUser => ordinary_uid(),
