@@ -1,5 +1,8 @@
 //! Backends that use the server if one is running for this user, and this process otherwise.
 
+use std::ffi::OsString;
+use std::mem;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,42 +23,85 @@ pub(crate) struct Nearby {
     pub(crate) socket: Option<PathBuf>,
     /// Settings of the local fence.
     pub(crate) settings: Settings,
-    /// The prestarted launcher of the first local fence, if any.
-    pub(crate) spare: PreforkedLauncher,
+    /// The preparation of the first run.
+    pub(crate) prepared: Prepared,
 }
 
-/// A prestarted launcher, until it is used.
+/// The preparation of a run, made before the process did anything else.
 #[derive(Debug, Default)]
-pub(crate) struct PreforkedLauncher(Mutex<Option<Launcher>>);
+pub(crate) struct Prepared(Mutex<Preparation>);
 
-impl PreforkedLauncher {
-    fn take(&self) -> Option<Launcher> {
-        self.lock().take()
+/// A connection to the server or, without a server, a launcher of the local fence: its fork would cost a run that
+/// the server serves a third of its time.
+#[derive(Debug, Default)]
+enum Preparation {
+    #[default]
+    None,
+    Connection(UnixStream),
+    Launcher(Launcher),
+}
+
+impl Prepared {
+    /// Connects to the server at `socket`, or forks a launcher that has these arguments.
+    ///
+    /// Only for a process that has done nothing yet ([`Launcher::fork`]).
+    pub(crate) fn new(socket: Option<&Path>, arguments: &mut [OsString]) -> Self {
+        let connection = socket.and_then(|socket| client::connect_now(socket).ok());
+        let preparation = match connection {
+            Some(connection) => Preparation::Connection(connection),
+            // If the fork fails, the local backend tries again later and reports the error.
+            None => Launcher::fork(arguments).map_or(Preparation::None, Preparation::Launcher),
+        };
+        Self(Mutex::new(preparation))
     }
 
-    /// Ends the launcher, which will not be used.
+    /// Takes the connection, or makes one to a server that has started since.
+    async fn connect(&self, socket: Option<&Path>) -> Option<Client> {
+        let is_connection = |preparation: &Preparation| matches!(preparation, Preparation::Connection(_));
+        let early = match self.take_if(is_connection) {
+            Preparation::Connection(connection) => socket.and(Client::of(connection).ok()),
+            Preparation::None | Preparation::Launcher(_) => None,
+        };
+        match early {
+            Some(client) => Some(client),
+            None => connect(socket).await,
+        }
+    }
+
+    /// Takes the launcher.
+    fn launcher(&self) -> Option<Launcher> {
+        let is_launcher = |preparation: &Preparation| matches!(preparation, Preparation::Launcher(_));
+        match self.take_if(is_launcher) {
+            Preparation::Launcher(launcher) => Some(launcher),
+            Preparation::None | Preparation::Connection(_) => None,
+        }
+    }
+
+    /// Ends a launcher that will not be used.
     fn dismiss(&self) {
-        if let Some(launcher) = &*self.lock() {
+        if let Preparation::Launcher(launcher) = &*self.lock() {
             launcher.end();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Launcher>> {
+    fn take_if(&self, fits: impl FnOnce(&Preparation) -> bool) -> Preparation {
+        let mut preparation = self.lock();
+        match fits(&preparation) {
+            true => mem::take(&mut preparation),
+            false => Preparation::None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Preparation> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for PreforkedLauncher {
+impl Drop for Prepared {
     fn drop(&mut self) {
-        if let Some(launcher) = self.take() {
+        if let Some(launcher) = self.launcher() {
             let _ = launcher.close();
         }
-    }
-}
-
-impl From<Option<Launcher>> for PreforkedLauncher {
-    fn from(launcher: Option<Launcher>) -> Self {
-        Self(Mutex::new(launcher))
     }
 }
 
@@ -71,16 +117,17 @@ impl Backend for Nearby {
             let mut connection = connection;
             let session = request.session.is_some();
             let mut cold = None;
-            if let (Some(mut client), Some(mut run)) =
-                (connect(self.socket.as_deref()).await, self.wire(request, fence))
-            {
-                self.spare.dismiss();
+            if let (Some(mut client), Some(mut run)) = (
+                self.prepared.connect(self.socket.as_deref()).await,
+                self.wire(request, fence),
+            ) {
+                self.prepared.dismiss();
                 run.output_directory.clone_from(&output_directory);
                 let interpreter = run.interpreter.clone();
                 match client.run(run, connection).await {
                     Err(client::Error::Declined(back)) if !session => {
                         cold = interpreter.filter(|_| self.takes_first_python(request));
-                        drop(self.spare.take());
+                        drop(self.prepared.launcher());
                         connection = back;
                     }
                     result => return result.map_err(told),
@@ -89,7 +136,7 @@ impl Backend for Nearby {
             if session {
                 return Err(no_engine());
             }
-            let local = Local::new(self.settings.clone()).beginning_with(self.spare.take());
+            let local = Local::new(self.settings.clone()).beginning_with(self.prepared.launcher());
             let result = local.run(request, fence, output_directory, connection).await;
             let closed = local.close().await;
             let result = result.and_then(|result| closed.map(|()| result));

@@ -20,6 +20,7 @@ pub(crate) struct Context {
     pub(crate) paths: Paths,
     pub(crate) ui: Ui,
     explicit_config: Option<PathBuf>,
+    here: OnceCell<Option<PathBuf>>,
     loaded: OnceCell<(Loaded, Parts)>,
 }
 
@@ -31,6 +32,7 @@ impl Context {
             ui: Ui::new(global.color, &environment),
             explicit_config: global.config,
             environment,
+            here: OnceCell::new(),
             loaded: OnceCell::new(),
         }
     }
@@ -77,7 +79,10 @@ impl Context {
 
     /// Returns the rules by which paths that a person or a trusted file names are resolved and opened.
     pub(crate) fn named_paths(&self) -> NamedPaths {
-        trust::named_paths(&self.environment, &self.paths)
+        let here = self
+            .here
+            .get_or_init(|| trust::working_directory(&self.environment));
+        trust::named_paths(here.clone(), &self.paths)
     }
 
     /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
@@ -93,16 +98,17 @@ impl Context {
         if let Some(validated) = self.loaded.get() {
             return Ok(validated);
         }
+        let named = self.named_paths();
         let loaded = config::load(&Sources {
             system_dir: PathBuf::from("/etc/ringfence"),
             user_dir: self.paths.config.clone(),
             project_dir: PathBuf::from("."),
             explicit: self.explicit_config.clone(),
             environment: &self.environment,
-            named: self.named_paths(),
+            named: named.clone(),
         })?;
         self.check_accepted(&loaded)?;
-        let parts = parts::validate(&loaded, (&self.environment, &self.paths))?;
+        let parts = parts::validate(&loaded, (&self.environment, &self.paths), named)?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
             self.ui.warn(sentence);
         }

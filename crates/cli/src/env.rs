@@ -14,6 +14,14 @@ impl Environment {
         Self(std::env::vars_os().collect())
     }
 
+    /// Reads only the variables of this process with these names.
+    pub(crate) fn only(names: &[&str]) -> Self {
+        let pairs = names
+            .iter()
+            .filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        Self(pairs.collect())
+    }
+
     /// Returns the names that are valid UTF-8.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|name| name.to_str())

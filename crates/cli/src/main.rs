@@ -23,24 +23,28 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ringfence_exec::local::{self as fence, Launcher};
+use ringfence_exec::local as fence;
 
 use crate::args::{Cli, Command};
-use crate::backend::PreforkedLauncher;
+use crate::backend::Prepared;
 use crate::commands as command;
 use crate::context::Context;
 use crate::env::Environment;
 use crate::exit::Form;
+use crate::paths::Paths;
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have
-    // read nothing.
+    // read no secret.
     fence::init();
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    let spare = match arguments.get(1).and_then(|command| command.to_str()) {
-        // If the fork fails, the local backend tries again later and reports the error.
-        Some("run") => PreforkedLauncher::from(Launcher::fork(&mut arguments).ok()),
-        _ => PreforkedLauncher::default(),
+    let prepared = match arguments.get(1).and_then(|command| command.to_str()) {
+        Some("run") => {
+            let local = arguments.iter().any(|argument| argument == "--no-engine");
+            let socket = (!local).then(Paths::socket_early).flatten();
+            Prepared::new(socket.as_deref(), &mut arguments)
+        }
+        _ => Prepared::default(),
     };
     let form = Form::of(&arguments);
     let cli = match Cli::try_parse_from(arguments) {
@@ -49,12 +53,12 @@ fn main() -> ExitCode {
     };
     let Cli { global, command } = cli;
     let context = Context::new(Environment::of_process(), global);
-    dispatch(&command, spare, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
+    dispatch(&command, prepared, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
 }
 
-fn dispatch(command: &Command, spare: PreforkedLauncher, context: &Context) -> anyhow::Result<ExitCode> {
+fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Run(args) => command::run::run(args, spare, context),
+        Command::Run(args) => command::run::run(args, prepared, context),
         Command::Tool(args) => command::tool::run(args, context),
         Command::Mcp(args) => command::mcp::run(args, context),
         Command::Accept(args) => command::accept::run(args, context),

@@ -45,6 +45,11 @@ impl Paths {
         self.runtime.join("engine.sock")
     }
 
+    /// Returns what [`Self::socket_if_ours`] does, for a process that must not read its whole environment yet.
+    pub(crate) fn socket_early() -> Option<PathBuf> {
+        Self::new(&Environment::only(&["XDG_RUNTIME_DIR"])).socket_if_ours()
+    }
+
     /// Returns the parent of private workspaces, for connections without a directory.
     pub(crate) fn workspaces(&self) -> PathBuf {
         self.state.join("workspaces")

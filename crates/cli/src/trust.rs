@@ -75,12 +75,15 @@ pub(crate) fn failure(path: &Path, error: NamedPathError) -> Failure {
     }
 }
 
+/// Returns the working directory, if a program may have made links in it.
+pub(crate) fn working_directory(environment: &Environment) -> Option<PathBuf> {
+    let here = std::env::current_dir().ok();
+    here.filter(|here| !is_broad(here, environment))
+}
+
 /// Returns the rules by which named paths are resolved: programs may have made links in the working
 /// directory, and in each directory that was ever writable for one.
-pub(crate) fn named_paths(environment: &Environment, paths: &Paths) -> NamedPaths {
-    let here = std::env::current_dir()
-        .ok()
-        .filter(|here| !is_broad(here, environment));
+pub(crate) fn named_paths(here: Option<PathBuf>, paths: &Paths) -> NamedPaths {
     // Without a state directory no program was ever noted.
     let ledger = paths.state_if_ours().map_or_else(Ledger::default, Ledger::at);
     NamedPaths::new(ledger, here)
@@ -227,8 +230,7 @@ pub(crate) fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> a
 /// If the configuration cannot be used.
 pub(crate) fn server_conflicts(context: &Context) -> anyhow::Result<Vec<Conflict>> {
     let config = context.config()?;
-    let mut trees: Vec<PathBuf> = std::env::current_dir().into_iter().collect();
-    trees.retain(|here| !is_broad(here, &context.environment));
+    let mut trees: Vec<PathBuf> = working_directory(&context.environment).into_iter().collect();
     let root = context.parts()?.tools.root.as_ref();
     let sample = root.and_then(|root| {
         root.resolve(&Scope::local(), "session".parse().ok().as_ref())

@@ -1,10 +1,15 @@
 //! Client of the server's socket.
 
 use std::io;
+use std::os::unix::net;
 use std::path::Path;
 
 use ringfence_exec::local::{Chunk, Connection, SessionInfo, Stream};
 use ringfence_policy::ExecutionResult;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -37,17 +42,45 @@ pub enum Error {
     Answer(#[source] serde_json::Error),
 }
 
+/// Connects to a server's socket, without a runtime and without waiting.
+///
+/// # Errors
+/// If no server listens there, or too many clients wait.
+pub fn connect_now(socket: &Path) -> io::Result<net::UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connection = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&connection, &SocketAddrUnix::new(socket)?)?;
+    Ok(connection.into())
+}
+
 impl Client {
     /// Connects to a server's socket.
     ///
     /// # Errors
     /// If no server listens there.
     pub async fn connect(socket: &Path) -> io::Result<Self> {
-        let (reader, sender) = UnixStream::connect(socket).await?.into_split();
-        Ok(Self {
+        Ok(Self::over(UnixStream::connect(socket).await?))
+    }
+
+    /// Takes over a connection from [`connect_now`].
+    ///
+    /// # Errors
+    /// If the server has closed it since.
+    pub fn of(connection: net::UnixStream) -> io::Result<Self> {
+        // A server sends nothing before a request.
+        match recv(&connection, &mut [0], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => UnixStream::from_std(connection).map(Self::over),
+            Err(error) => Err(error.into()),
+            Ok(_) => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    fn over(connection: UnixStream) -> Self {
+        let (reader, sender) = connection.into_split();
+        Self {
             receiver: Receiver::new(reader),
             sender,
-        })
+        }
     }
 
     /// Runs a request.

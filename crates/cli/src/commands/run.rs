@@ -18,7 +18,7 @@ use ringfence_tools::skills::{Gatekeeper, Skills, bridged};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, PreforkedLauncher};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
 use crate::container;
 use crate::context::Context;
 use crate::exit::Failure;
@@ -29,7 +29,7 @@ use crate::{local, pyodide};
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
 
-pub(crate) fn run(args: &RunArgs, spare: PreforkedLauncher, context: &Context) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args, context)?;
     announce(&plan, context)?;
     let rules = local::rules(&plan.settings, context);
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &RunArgs, spare: PreforkedLauncher, context: &Context) -
     let backend = Arc::new(Nearby {
         socket,
         settings: local::settings(&plan.settings, Warmth::Cold, context)?,
-        spare,
+        prepared,
     });
     let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

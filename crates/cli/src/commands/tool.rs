@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, PreforkedLauncher};
+use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit::{self, Failure};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let backend = Arc::new(Nearby {
         socket,
         settings,
-        spare: PreforkedLauncher::default(),
+        prepared: Prepared::default(),
     });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let skills = skills::all(None, context)?.map(Arc::new);

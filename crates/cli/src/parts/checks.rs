@@ -9,7 +9,6 @@ use crate::config::{Config, Loaded, Problem, Problems};
 use crate::env::Environment;
 use crate::exit::Failure;
 use crate::paths::Paths;
-use crate::trust;
 
 /// The hint of messages that state the correct form.
 pub(super) const CORRECT: &str = "correct it; `ringfence config schema` describes it";
@@ -52,12 +51,16 @@ pub(super) struct Checks<'a> {
 }
 
 impl<'a> Checks<'a> {
-    pub(super) fn new(loaded: &'a Loaded, environment: &'a Environment, paths: &'a Paths) -> Self {
+    pub(super) fn new(
+        loaded: &'a Loaded,
+        (environment, paths): (&'a Environment, &'a Paths),
+        named: NamedPaths,
+    ) -> Self {
         Self {
             loaded,
             environment,
             paths,
-            named: trust::named_paths(environment, paths),
+            named,
             problems: Vec::new(),
             warnings: Vec::new(),
         }

@@ -24,6 +24,8 @@ pub(crate) use programs::{Interpreters, interpreter, is_bare};
 pub(crate) use skills::Skills;
 pub(crate) use tools::Tools;
 
+use ringfence_exec::trust::NamedPaths;
+
 use crate::config::{Loaded, Problem, Problems};
 use crate::env::Environment;
 use crate::paths::Paths;
@@ -49,8 +51,9 @@ pub(crate) struct Parts {
 pub(crate) fn validate(
     loaded: &Loaded,
     (environment, paths): (&Environment, &Paths),
+    named: NamedPaths,
 ) -> Result<Parts, Problems> {
-    let mut checks = Checks::new(loaded, environment, paths);
+    let mut checks = Checks::new(loaded, (environment, paths), named);
     amounts::check(&mut checks);
     let interpreters = programs::interpreters(&mut checks);
     files::check(&mut checks);

@@ -36,7 +36,8 @@ fn parts_of(text: &str) -> Result<Parts, Vec<Problem>> {
         environment: &environment,
         named: NamedPaths::default(),
     });
-    let parts = loaded.and_then(|loaded| validate(&loaded, (&environment, &Paths::new(&environment))));
+    let named = NamedPaths::default();
+    let parts = loaded.and_then(|loaded| validate(&loaded, (&environment, &Paths::new(&environment)), named));
     parts.map_err(|Problems(problems)| {
         let cut = |text: &str| text.replace(&format!("{place}/"), "");
         let cut = |problem: Problem| Problem::new(cut(&problem.message), problem.hint);
