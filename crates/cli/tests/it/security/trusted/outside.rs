@@ -52,7 +52,10 @@ fn set_up_starts_nothing_that_a_program_wrote() {
 #[test]
 fn a_gateway_that_a_program_wrote_is_not_started() {
     let world = World::here();
-    let (canary, beside) = (world.dir.path("canary"), world.dir.path("work/bin/ringfence-gateway"));
+    let (canary, beside) = (
+        world.dir.path("canary"),
+        world.dir.path("work/bin/ringfence-gateway"),
+    );
     fs::create_dir(world.dir.path("work/bin")).unwrap();
     let own = world.dir.path("work/bin/ringfence");
     fs::hard_link(world.dir.path("ringfence"), &own).unwrap();
@@ -62,10 +65,18 @@ fn a_gateway_that_a_program_wrote_is_not_started() {
     );
     let gateway = || {
         let mut command = world.dir.program(&own);
-        finish(command.args(["gateway", "telegram"]).env("TELEGRAM_BOT_TOKEN", "1:x"), b"")
+        finish(
+            command
+                .args(["gateway", "telegram"])
+                .env("TELEGRAM_BOT_TOKEN", "1:x"),
+            b"",
+        )
     };
     // A program of the user's own is started.
-    world.dir.write("work/bin/ringfence-gateway", format!("#!/bin/sh\necho ran > {}\n", canary.display()));
+    world.dir.write(
+        "work/bin/ringfence-gateway",
+        format!("#!/bin/sh\necho ran > {}\n", canary.display()),
+    );
     fs::set_permissions(&beside, PermissionsExt::from_mode(0o755)).unwrap();
     assert_eq!(gateway().status, 0);
     assert!(canary.exists());
