@@ -97,20 +97,28 @@ fn host(context: &Context) -> anyhow::Result<Option<HostSettings>> {
     if !config.host_execution.enabled {
         return Ok(None);
     }
-    let parts = context.parts()?;
-    let assessor = parts.host.assessor.clone();
-    if let Some(sentence) = assessor.as_deref().and_then(missing_key) {
+    let assessor = context.parts()?.host.assessor.as_deref();
+    if let Some(sentence) = assessor.and_then(missing_key) {
         context.ui.warn(&sentence);
     }
-    Ok(Some(HostSettings {
+    host_settings(context).map(Some)
+}
+
+/// Returns the settings of commands on the host, even if they are disabled.
+///
+/// # Errors
+/// If the configuration, or the working directory, cannot be used.
+pub(crate) fn host_settings(context: &Context) -> anyhow::Result<HostSettings> {
+    let parts = context.parts()?;
+    Ok(HostSettings {
         rules: parts.host.rules(),
-        assessor,
+        assessor: parts.host.assessor.clone(),
         variables: host_variables(context),
         directory: std::env::current_dir()?,
         timeout: parts.tools.host_timeout,
-        patience: config.host_execution.ask_timeout_min.0,
+        patience: context.config()?.host_execution.ask_timeout_min.0,
         own: own_files(context)?,
-    }))
+    })
 }
 
 /// Returns our own directories and configuration files, which commands on the host do not show without

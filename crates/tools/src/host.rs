@@ -11,6 +11,7 @@ mod pattern;
 mod project;
 mod project_config;
 mod risk;
+mod standing;
 mod trees;
 mod variables;
 
@@ -26,6 +27,7 @@ pub(crate) use opened::{Place, secret};
 pub(crate) use path_identity::{PARTIAL, PathIdentity, TooMuch};
 pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
+pub use standing::{Standing, standing};
 
 use crate::assessor::Assessor;
 use crate::shell::{Host, Runner};

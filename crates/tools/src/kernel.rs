@@ -38,7 +38,7 @@ pub use caller::{Caller, Surface};
 pub use deadline_extension::Approvals;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
-pub(crate) use review::ReviewInfo;
+pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
 pub use sandbox::{Fallback, SandboxSettings, place};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 

@@ -4,12 +4,15 @@ use std::io::{BufRead, Read};
 use std::process::ExitCode;
 
 use ringfence_policy::cascade::{Decision, LetBy, Part, Rules, Stage, Verdict, decide};
-use ringfence_policy::shell;
-use serde_json::json;
+use ringfence_policy::{Scope, shell};
+use ringfence_records::approval::{Approved, Service};
+use ringfence_tools::host::{HostSettings, Standing, standing};
+use serde_json::{Value, json};
 
 use crate::args::{PolicyCheckArgs, PolicyCommand};
 use crate::config::Config;
 use crate::context::Context;
+use crate::kernel;
 use crate::ui::visible;
 
 /// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
@@ -17,20 +20,94 @@ const MAX_LINE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
     context.tell_passed_over()?;
-    let rules = context.parts()?.host.rules();
+    let policy = Policy::of(context)?;
     match command {
-        PolicyCommand::Check(args) if args.stdin => check_lines(args, &rules, context)?,
-        PolicyCommand::Check(args) => context.ui.out(report(&line(&args.command), &rules, args.json))?,
+        PolicyCommand::Check(args) if args.stdin => check_lines(args, &policy, context)?,
+        PolicyCommand::Check(args) => {
+            let line = line(&args.command);
+            context.ui.out(report(&line, &policy.decide(&line), args.json))?;
+        }
         PolicyCommand::Explain { command } => {
             let line = line(command);
-            let decision = decide(&line, &rules);
-            let review = review(&decision, &rules, context.config()?);
+            let judged = policy.decide(&line);
+            let review = review(&judged, &policy.host.rules, context.config()?);
             context
                 .ui
-                .out(explanation(&line, &decision) + &review.unwrap_or_default())?;
+                .out(explanation(&line, &judged) + &review.unwrap_or_default())?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The rules of commands on the host, with the standing approvals of this user.
+struct Policy {
+    host: HostSettings,
+    approved: Approved,
+}
+
+/// The decision about a command, with its standing approval.
+struct Judged {
+    decision: Decision,
+    standing: Option<Standing>,
+}
+
+impl Policy {
+    fn of(context: &Context) -> anyhow::Result<Self> {
+        Ok(Self {
+            host: kernel::host_settings(context)?,
+            approved: Service::at(&context.paths.state).approved(),
+        })
+    }
+
+    /// Decides about a command that starts in the working directory.
+    fn decide(&self, line: &str) -> Judged {
+        let decision = decide(line, &self.host.rules);
+        let place = (&Scope::local(), &*self.host.directory);
+        // An unusable file approves nothing, and calls ask as without it.
+        let standing = standing((line, &decision), place, &self.host, &self.approved);
+        Judged {
+            decision,
+            standing: standing.unwrap_or_default(),
+        }
+    }
+}
+
+impl Judged {
+    /// Returns the decision's name: `allow` for a command with a standing approval.
+    fn verdict(&self) -> &'static str {
+        match self.standing {
+            Some(Standing::Holds(_)) => Verdict::Allow.name(),
+            Some(Standing::Ended(..)) | None => self.decision.verdict.name(),
+        }
+    }
+
+    /// Describes the standing approval.
+    fn standing(&self) -> Option<String> {
+        let named = |entry: &ringfence_records::approval::Entry| {
+            let date = entry.since.split('T').next().unwrap_or_default();
+            visible(&format!(
+                "approved always on {date} for {}, in {}; approved.toml",
+                entry.scope, entry.directory
+            ))
+        };
+        Some(match self.standing.as_ref()? {
+            Standing::Holds(entry) => named(entry),
+            Standing::Ended(entry, reason) => format!("{}, but {reason}", named(entry)),
+        })
+    }
+
+    /// Returns the standing approval that holds, as JSON.
+    fn approved(&self) -> Option<Value> {
+        let Some(Standing::Holds(entry)) = &self.standing else {
+            return None;
+        };
+        Some(json!({
+            "since": entry.since,
+            "by": entry.by,
+            "scope": entry.scope,
+            "directory": entry.directory,
+        }))
+    }
 }
 
 /// Converts one argument as a shell command line, several as a program with its arguments.
@@ -41,7 +118,7 @@ fn line(command: &[String]) -> String {
     }
 }
 
-fn check_lines(args: &PolicyCheckArgs, rules: &Rules, context: &Context) -> anyhow::Result<()> {
+fn check_lines(args: &PolicyCheckArgs, policy: &Policy, context: &Context) -> anyhow::Result<()> {
     let mut input = std::io::stdin().lock();
     loop {
         let mut bytes = Vec::new();
@@ -56,16 +133,18 @@ fn check_lines(args: &PolicyCheckArgs, rules: &Rules, context: &Context) -> anyh
         let text = String::from_utf8_lossy(&bytes);
         // A text in quotes that is one JSON string would be an unusual command.
         let line = serde_json::from_str::<String>(&text).unwrap_or_else(|_| text.into_owned());
-        context.ui.out(report(&line, rules, args.json))?;
+        context
+            .ui
+            .out(report(&line, &policy.decide(&line), args.json))?;
     }
 }
 
-fn report(line: &str, rules: &Rules, json: bool) -> String {
-    let decision = decide(line, rules);
+fn report(line: &str, judged: &Judged, json: bool) -> String {
+    let decision = &judged.decision;
     if json {
         let mut object = json!({
             "command": line,
-            "decision": decision.verdict.name(),
+            "decision": judged.verdict(),
             "stage": decision.stage.name(),
             "matched": decision.matched,
             "floor": decision.floor,
@@ -78,20 +157,32 @@ fn report(line: &str, rules: &Rules, json: bool) -> String {
         {
             object["runs"] = json!(runs);
         }
+        if let Some(approved) = judged.approved() {
+            object["approved"] = approved;
+        }
         return format!("{object}\n");
     }
     format!(
         "{}: {}\n{}",
-        verdict(&decision),
+        verdict(judged),
         visible(line),
-        reasons(&decision)
+        reasons(decision)
     )
 }
 
 /// Renders a decision as `review (ask), risk at least 9`.
-fn verdict(decision: &Decision) -> String {
-    let (verdict, stage) = (decision.verdict.name(), decision.stage.name());
-    format!("{verdict} ({stage}), risk at least {}", decision.floor)
+fn verdict(judged: &Judged) -> String {
+    let decision = &judged.decision;
+    let grounds = match (&judged.standing, judged.standing()) {
+        (Some(Standing::Holds(_)), Some(approved)) => approved,
+        (_, Some(ended)) => format!("{}; {ended}", decision.stage.name()),
+        (_, None) => decision.stage.name().to_owned(),
+    };
+    format!(
+        "{} ({grounds}), risk at least {}",
+        judged.verdict(),
+        decision.floor
+    )
 }
 
 fn reasons(decision: &Decision) -> String {
@@ -100,7 +191,8 @@ fn reasons(decision: &Decision) -> String {
 }
 
 /// Renders the parsed line: each part with its verdict and its reason.
-fn explanation(line: &str, decision: &Decision) -> String {
+fn explanation(line: &str, judged: &Judged) -> String {
+    let decision = &judged.decision;
     let mut text = format!("{}\n\n", shell::visible(line));
     for part in &decision.parts {
         text.push_str(&drawn(part));
@@ -114,7 +206,7 @@ fn explanation(line: &str, decision: &Decision) -> String {
             visible(&format!("{argv:?}"))
         ));
     }
-    text + &format!("\n{}\n", verdict(decision))
+    text + &format!("\n{}\n", verdict(judged))
 }
 
 /// Returns the authority that would let it run.
@@ -126,7 +218,11 @@ fn let_by(decision: &Decision) -> LetBy {
 }
 
 /// Describes the decision of the stages behind the lists.
-fn review(decision: &Decision, rules: &Rules, config: &Config) -> Option<String> {
+fn review(judged: &Judged, rules: &Rules, config: &Config) -> Option<String> {
+    let decision = &judged.decision;
+    if matches!(judged.standing, Some(Standing::Holds(_))) {
+        return Some("you would not be asked again while the standing approval holds\n".to_owned());
+    }
     let model = config
         .host_execution
         .pre_validation

@@ -167,3 +167,32 @@ fn bad_usage_and_bad_patterns_are_told() {
         .refused(2, "is no pattern of commands");
     dir.run(["config", "check"]).refused(2, "hostExecution.allowList");
 }
+
+#[test]
+fn a_standing_approval_is_part_of_the_decision() {
+    let dir = listed();
+    let work = dir.path("work").canonicalize().unwrap();
+    let before = dir.run(["policy", "check", "--", "touch made"]);
+    assert!(before.ok().starts_with("review (ask)"), "{before:?}");
+    std::fs::create_dir_all(dir.path("state/ringfence")).unwrap();
+    let entry = format!(
+        "[[command]]\ntext = 'touch made'\nscope = 'local'\ndirectory = '{}'\nsince = '2026-11-02T03:04:05Z'\nby = 'terminal'\n",
+        work.display()
+    );
+    dir.write("state/ringfence/approved.toml", entry);
+    let approved = format!(
+        "allow (approved always on 2026-11-02 for local, in {}; approved.toml), risk at least 6",
+        work.display()
+    );
+    for command in ["check", "explain"] {
+        let finished = dir.run(["policy", command, "--", "touch made"]);
+        assert!(finished.ok().contains(&approved), "{finished:?}");
+        let other = dir.run(["policy", command, "--", "touch other"]);
+        assert!(other.ok().contains("review (ask)"), "{other:?}");
+    }
+    let object = checked(&dir, &["touch made"]);
+    assert_eq!(
+        (&object["decision"], &object["approved"]["since"]),
+        (&json!("allow"), &json!("2026-11-02T03:04:05Z"))
+    );
+}

@@ -10,7 +10,7 @@ use crate::host::{HostSettings, PARTIAL, PathIdentity, Risk, is_blind, is_comput
 use ringfence_records::approval::{self, Kind, Lasting, Place, Question};
 
 /// A line of this risk or a higher one needs approval each time.
-const MAX_LASTING_RISK: u8 = 9;
+pub(crate) const MAX_LASTING_RISK: u8 = 9;
 
 /// The circumstances of a command line.
 #[derive(Debug, Clone, Copy)]
