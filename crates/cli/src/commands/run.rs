@@ -104,10 +104,7 @@ fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
             .ui
             .warn("running unfenced: the program can do everything that you can do");
     }
-    if Flavor::of(plan.runtime).is_some() || plan.runtime == RuntimeKind::Pyodide {
-        context.tell_passed_over()?;
-    }
-    Ok(())
+    Ok(context.tell_passed_over()?)
 }
 
 /// The skills bridge of a run.
