@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use crate::args::ConfigCommand;
-use crate::config::reference;
+use crate::config::values::{ShellFallback, ShellRunner};
+use crate::config::{Config, reference};
 use crate::context::Context;
 use crate::parts::missing_key;
 use crate::trust;
@@ -67,6 +68,9 @@ fn check(context: &Context) -> anyhow::Result<String> {
         context.ui.warn(&sentence);
     }
     context.tell_passed_over()?;
+    if let Some(sentence) = unfenced_shell(context.config()?) {
+        context.ui.warn(sentence);
+    }
     for conflict in trust::server_conflicts(context)? {
         context.ui.warn(&format!("{conflict}; {}", conflict.hint()));
     }
@@ -81,6 +85,22 @@ fn check(context: &Context) -> anyhow::Result<String> {
     } else {
         format!("ok: {}\n", files.join(", "))
     })
+}
+
+/// Returns a warning about commands that the tool `shell` runs outside of the fence.
+fn unfenced_shell(config: &Config) -> Option<&'static str> {
+    let shell = &config.permissions.shell;
+    match (shell.runner, shell.container_fallback) {
+        (ShellRunner::Host, _) => Some(
+            "`permissions.shell.runner`: with `host` every command of the tool `shell` runs on this machine at once, with your \
+             rights; no list, no risk score and no approval applies; use `host_exec` to be asked",
+        ),
+        (ShellRunner::Container, ShellFallback::Host) => Some(
+            "`permissions.shell.container_fallback`: without a container engine every command of the tool `shell` runs on this \
+             machine at once, with your rights; no list, no risk score and no approval applies",
+        ),
+        (ShellRunner::Fenced | ShellRunner::Container, _) => None,
+    }
 }
 
 fn pretty(value: &Value) -> anyhow::Result<String> {

@@ -239,7 +239,7 @@ impl Default for ToolLimits {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Shell {
     /// Runner of commands: `fenced`, `container`, or `host`: on this machine itself, with your rights and
-    /// without a fence.
+    /// without a fence; every command of the agent runs at once, without list, risk score or approval.
     pub(crate) runner: values::ShellRunner,
     /// Container engine: `docker` or `podman`.
     pub(crate) container_runtime: values::ContainerRuntime,

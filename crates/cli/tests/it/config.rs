@@ -330,3 +330,29 @@ fn variables_that_were_likely_meant_are_told() {
     );
     assert!(output.stderr.contains("did you mean `256m`?"), "{output:?}");
 }
+
+#[test]
+fn an_unfenced_shell_is_a_warning_of_the_check() {
+    let dir = Dir::new();
+    for (keys, expected) in [
+        ("runner = 'host'", true),
+        ("runner = 'container'\ncontainer_fallback = 'host'", true),
+        ("runner = 'container'", false),
+        ("runner = 'fenced'\ncontainer_fallback = 'host'", false),
+    ] {
+        dir.write("config/ringfence/ringfence.toml", format!("[permissions.shell]\n{keys}\n"));
+        let checked = dir.run(["config", "check"]);
+        checked.ok();
+        let warned = checked.stderr.contains("no list, no risk score and no approval applies");
+        assert_eq!(warned, expected, "{keys}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_run_tells_which_settings_of_the_project_do_not_count() {
+    let dir = Dir::new();
+    dir.write("work/ringfence.toml", "[egress]\nallowed_hosts = ['a.test']\n");
+    let run = dir.run(["run", "-c", "print(1)"]);
+    assert_eq!(run.ok(), "1\n");
+    assert!(run.stderr.contains("`egress.allowed_hosts` does not count"), "{run:?}");
+}
