@@ -1,22 +1,30 @@
-//! Suggests remedies for a program that hit a limit or lacked a module or the network.
+//! Suggests remedies for a program that hit a limit or lacked a module, a host or the network.
 //!
 //! The cause is guessed from the last output, which a program can forge: a hint is advice and decides
 //! nothing.
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Outcome, RuntimeKind};
+mod refused;
+
+use ringfence_policy::{Bytes, ExecutionResult, Language, Outcome, RuntimeKind, Timeout};
 
 /// A remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hint {
     /// Text for the user, who can choose limits and interpreters.
     pub person: String,
-    /// Text for a model, which can write another program.
-    pub model: String,
+    /// Text for a model, which can write another program; `None` if the result says all that helps it.
+    pub model: Option<String>,
 }
 
-/// Returns a hint for a failed program if its standard error, or the count of its processes, names a known
-/// cause.
-pub fn hint(result: &ExecutionResult) -> Option<Hint> {
+/// Returns the hint for a failed program, then one for each host that it was refused.
+pub fn hints(result: &ExecutionResult) -> Vec<Hint> {
+    let refused = result.meta.egress.iter().flat_map(refused::hints);
+    hint(result).into_iter().chain(refused).collect()
+}
+
+/// Returns a hint for a failed program if its end, its standard error, or the count of its processes, names a
+/// known cause.
+fn hint(result: &ExecutionResult) -> Option<Hint> {
     match result.meta.outcome {
         Outcome::Exited | Outcome::Signalled if result.exit_code == 0 => None,
         Outcome::Exited | Outcome::Signalled => by_errors(result),
@@ -24,11 +32,9 @@ pub fn hint(result: &ExecutionResult) -> Option<Hint> {
         Outcome::TimedOut if result.meta.failed_forks > 0 || has_no_room_for_node(result) => {
             Some(no_process(result))
         }
-        Outcome::TimedOut
-        | Outcome::MemoryExceeded
-        | Outcome::Blocked
-        | Outcome::Cancelled
-        | Outcome::Unknown => None,
+        Outcome::TimedOut => more_time(result),
+        Outcome::MemoryExceeded => more_memory(result),
+        Outcome::Blocked | Outcome::Cancelled | Outcome::Unknown => None,
     }
 }
 
@@ -52,6 +58,10 @@ fn by_errors(result: &ExecutionResult) -> Option<Hint> {
         Some(no_process(result))
     } else if has(NO_NAME) {
         Some(no_name(result.meta.egress.is_some()))
+    } else if has(NO_CONNECTION) || (has(DENIED) && has(SOCKETS)) {
+        Some(no_connection(result.meta.egress.is_some()))
+    } else if has(NO_MEMORY) {
+        more_memory(result)
     } else {
         None
     }
@@ -66,7 +76,20 @@ const NO_NAME: &[&str] = &[
     "Name or service not known",
     "Could not resolve host",
     "EAI_AGAIN",
+    "ENOTFOUND",
 ];
+const NO_CONNECTION: &[&str] = &[
+    "connect EACCES",
+    "connect EPERM",
+    "connect ENETUNREACH",
+    "connect: Permission denied",
+    "socket: Permission denied",
+    "Network is unreachable",
+];
+const DENIED: &[&str] = &["PermissionError: [Errno 13]", "PermissionError: [Errno 1]"];
+/// What only a traceback of a connection holds: a file may be denied with the same error.
+const SOCKETS: &[&str] = &["/socket.py\"", "socket.socket(", ".connect(", "create_connection("];
+const NO_MEMORY: &[&str] = &["\nMemoryError", "Cannot allocate memory", "JavaScript heap out of memory"];
 
 /// Maximum length of a module name that a hint repeats.
 const MAX_MODULE: usize = 64;
@@ -94,15 +117,40 @@ fn no_module(module: &str, runtime: &str) -> Hint {
         ),
     };
     let model = format!("the module `{module}` is not installed and cannot be; write the program without it");
-    Hint { person, model }
+    Hint {
+        person,
+        model: Some(model),
+    }
 }
 
 fn full(result: &ExecutionResult) -> Hint {
     let limit = Bytes(result.meta.resource_limits.disk_bytes);
     Hint {
         person: format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
-        model: format!("the program may write {limit}; write less, or delete files first"),
+        model: Some(format!(
+            "the program may write {limit}; write less, or delete files first"
+        )),
     }
+}
+
+/// Returns the way to a longer time limit; `None` if there is none.
+fn more_time(result: &ExecutionResult) -> Option<Hint> {
+    let more = Timeout::try_from(result.meta.resource_limits.timeout * 2.0).ok()?;
+    Some(Hint {
+        person: format!("allow more with `--timeout {more}` (`sandbox.timeout`)"),
+        model: None,
+    })
+}
+
+/// Returns the way to a larger memory limit; `None` in a session, which keeps the limit that it was created
+/// with.
+fn more_memory(result: &ExecutionResult) -> Option<Hint> {
+    let limit = result.meta.resource_limits.memory_bytes?;
+    let more = Bytes(limit.saturating_mul(2));
+    result.meta.session.is_none().then(|| Hint {
+        person: format!("allow more with `--memory {more}` (`sandbox.memory`)"),
+        model: None,
+    })
 }
 
 fn no_process(result: &ExecutionResult) -> Hint {
@@ -124,23 +172,36 @@ fn no_process(result: &ExecutionResult) -> Hint {
     };
     Hint {
         person: format!("{limit} (`--pids`, `sandbox.pids`)"),
-        model: format!("{limit}; start fewer"),
+        model: Some(format!("{limit}; start fewer")),
     }
 }
 
 fn no_name(has_network: bool) -> Hint {
-    if has_network {
-        let text =
-            "names are resolved by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY".to_owned();
-        return Hint {
-            person: text.clone(),
-            model: text,
-        };
+    match has_network {
+        true => by_proxy("names are resolved by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
+        false => no_network(),
     }
+}
+
+fn no_connection(has_network: bool) -> Hint {
+    match has_network {
+        true => by_proxy("hosts are reached by the proxy alone: connect through HTTP_PROXY or HTTPS_PROXY"),
+        false => no_network(),
+    }
+}
+
+fn by_proxy(text: &str) -> Hint {
+    Hint {
+        person: text.to_owned(),
+        model: Some(text.to_owned()),
+    }
+}
+
+fn no_network() -> Hint {
     Hint {
         person: "the program has no network; name the hosts that it may reach with `--allow-host HOST`"
             .to_owned(),
-        model: "the program has no network; work with what is there".to_owned(),
+        model: Some("the program has no network; work with what is there".to_owned()),
     }
 }
 
@@ -168,7 +229,8 @@ mod tests {
     fn check(stderr: &str, expected: Option<&str>) {
         let found = hint(&failed(stderr, 1));
         assert_eq!(found.is_some(), expected.is_some(), "{stderr}: {found:?}");
-        for text in found.iter().flat_map(|hint| [&hint.person, &hint.model]) {
+        let texts = found.iter().flat_map(|hint| [Some(&hint.person), hint.model.as_ref()]);
+        for text in texts.flatten() {
             assert!(text.contains(expected.unwrap_or_default()), "{stderr}: {text}");
         }
     }
@@ -189,12 +251,42 @@ mod tests {
             Some("no network"),
         );
         check("curl: (6) Could not resolve host: a.test", Some("no network"));
+        let traceback = "  File \"/usr/lib/python3.11/socket.py\", line 232, in __init__\nPermissionError: [Errno 13] \
+                         Permission denied";
+        check(traceback, Some("no network"));
+        check("Error: connect EACCES 192.0.2.1:80", Some("no network"));
+        check("Error: getaddrinfo ENOTFOUND a.test", Some("no network"));
+        check("bash: connect: Permission denied", Some("no network"));
+        check("x\nMemoryError", Some("--memory 512MiB"));
+    }
+
+    #[test]
+    fn an_exceeded_limit_has_a_hint() {
+        let check = |outcome, seconds: u64, expected: Option<&str>| {
+            let limits = Limits {
+                timeout: Timeout::seconds(seconds),
+                ..Limits::DEFAULT
+            };
+            let mut result = failed("", -1);
+            result.meta = Meta::of(RuntimeKind::Local, Language::Python, limits, outcome);
+            let found = hint(&result).map(|hint| hint.person);
+            assert_eq!(found.as_deref(), expected);
+        };
+        let memory = "allow more with `--memory 512MiB` (`sandbox.memory`)";
+        check(Outcome::MemoryExceeded, 1, Some(memory));
+        let time = "allow more with `--timeout 1m` (`sandbox.timeout`)";
+        check(Outcome::TimedOut, 30, Some(time));
+        check(Outcome::TimedOut, 24 * 60 * 60, None);
     }
 
     #[test]
     fn others_have_none() {
         check("ZeroDivisionError: division by zero", None);
         check("Resource temporarily unavailable", None);
+        check(
+            "    open('/etc/shadow')\nPermissionError: [Errno 13] Permission denied: '/etc/shadow'",
+            None,
+        );
         check("ModuleNotFoundError: No module named '\u{1b}[31m'", None);
         check(
             &format!("ModuleNotFoundError: No module named '{}'", "a".repeat(100)),
@@ -226,8 +318,9 @@ mod tests {
         check(Language::Python, 20, 3, Outcome::TimedOut, Some(often));
         let node = "the program may have 4 processes and threads at once, and Node.js alone starts 11 (`--pids`, `sandbox.pids`)";
         check(Language::Javascript, 4, 0, Outcome::TimedOut, Some(node));
-        check(Language::Javascript, 64, 0, Outcome::TimedOut, None);
-        check(Language::Python, 4, 0, Outcome::TimedOut, None);
+        let time = "allow more with `--timeout 1m` (`sandbox.timeout`)";
+        check(Language::Javascript, 64, 0, Outcome::TimedOut, Some(time));
+        check(Language::Python, 4, 0, Outcome::TimedOut, Some(time));
         check(Language::Python, 4, 9, Outcome::Cancelled, None);
     }
 
@@ -240,7 +333,7 @@ mod tests {
         ] {
             let found = no_module("numpy", runtime);
             assert!(found.person.contains(expected), "{found:?}");
-            assert!(!found.model.contains("--"), "{found:?}");
+            assert!(!found.model.unwrap().contains("--"));
         }
     }
 }

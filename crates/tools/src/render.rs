@@ -20,7 +20,7 @@ pub(crate) struct ModelOutput<'a> {
     timed_out: bool,
     truncated: bool,
     warnings: &'a [String],
-    hint: Option<String>,
+    hints: Vec<String>,
 }
 
 impl<'a> From<&'a ShellOutput> for ModelOutput<'a> {
@@ -32,7 +32,7 @@ impl<'a> From<&'a ShellOutput> for ModelOutput<'a> {
             timed_out: output.timed_out,
             truncated: output.truncated,
             warnings: &[],
-            hint: None,
+            hints: Vec::new(),
         }
     }
 }
@@ -51,7 +51,10 @@ impl<'a> From<&'a ExecutionResult> for ModelOutput<'a> {
             timed_out: meta.timed_out,
             truncated: meta.truncated,
             warnings: &meta.warnings,
-            hint: hints::hint(result).map(|hint| hint.model),
+            hints: hints::hints(result)
+                .into_iter()
+                .filter_map(|hint| hint.model)
+                .collect(),
         }
     }
 }
@@ -79,7 +82,7 @@ impl ModelOutput<'_> {
         for warning in self.warnings.iter().filter(|warning| !is_for_operators(warning)) {
             add(&format!("[warning: {warning}]"));
         }
-        if let Some(hint) = &self.hint {
+        for hint in &self.hints {
             add(&format!("[hint: {hint}]"));
         }
         if cut {
@@ -117,7 +120,7 @@ mod tests {
             timed_out: exit_code.is_none(),
             truncated: false,
             warnings: &[],
-            hint: None,
+            hints: Vec::new(),
         };
         told.text()
     }
@@ -159,7 +162,7 @@ mod tests {
             timed_out: false,
             truncated: true,
             warnings: &["b".to_owned()],
-            hint: Some("c".to_owned()),
+            hints: vec!["c".to_owned()],
         };
         assert_eq!(told.text(), "a\n[warning: b]\n[hint: c]\n[output truncated]");
     }

@@ -28,6 +28,16 @@ fn a_host_implies_a_network(world: &World) {
     assert_eq!(run.stdout(), "True\n", "{run:?}");
     assert_eq!(run.get("meta.egress.attempts"), &json!([]));
     assert!(world.json(["-c", code]).stdout().starts_with("False"));
+    let ask = "import os, urllib.request as r\nr.urlopen('http://other.invalid/')";
+    let hint = "hint: refused: other.invalid:80 (no pattern of the allowed hosts names it); allow it with `--allow-host \
+                other.invalid` or `egress.allowed_hosts`";
+    let refused = world.run(["--allow-host", "nowhere.invalid", "-c", ask]);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.lines().any(|line| line == hint), "{refused:?}");
+    let refused = world.json(["--allow-host", "nowhere.invalid", "-c", ask]);
+    assert_eq!(refused.get("meta.hints"), &json!([hint.strip_prefix("hint: ")]));
+    let warned = world.run(["--network", "allowlist", "-c", "1"]);
+    assert!(warned.stderr.starts_with("warning: no host is allowed"), "{warned:?}");
     for (more, hint) in [
         (
             ["--network", "none"],
@@ -83,11 +93,34 @@ fn causes_of_failures_have_hints(world: &World) {
             &["-c", "import socket; socket.getaddrinfo('nowhere.invalid', 80)"],
             "no network; name the hosts that it may reach with `--allow-host HOST`",
         ),
+        (
+            &["-c", "import socket; socket.create_connection(('192.0.2.1', 80), 1)"],
+            "no network; name the hosts that it may reach with `--allow-host HOST`",
+        ),
+        (
+            &["-l", "javascript", "-c", "require('net').connect(80, '192.0.2.1')"],
+            "no network; name the hosts that it may reach with `--allow-host HOST`",
+        ),
+        (
+            &["--timeout", "300ms", "-c", "while True: pass"],
+            "allow more with `--timeout 600ms` (`sandbox.timeout`)",
+        ),
+        (
+            &["--memory", "64MiB", "-c", "x = bytearray(1 << 30)"],
+            "allow more with `--memory 128MiB` (`sandbox.memory`)",
+        ),
+        (
+            &["-l", "bash", "-c", "kill -SEGV $$"],
+            "",
+        ),
     ] {
         let run = world.run(args);
         assert_ne!(run.status, 0, "{run:?}");
         let last = run.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("hint: ") && last.contains(hint), "{run:?}");
+        match hint {
+            "" => assert_eq!(last, "error: killed by signal 11 (SIGSEGV)", "{run:?}"),
+            hint => assert!(last.starts_with("hint: ") && last.contains(hint), "{run:?}"),
+        }
     }
     // A model gets hints about what it can do itself.
     let told = world.tool(&[], "run_python_code", &json!({"code": "import nowhere"}));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::hints::hint;
+use crate::hints::hints;
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -99,8 +99,8 @@ impl Tool for RunCode {
         let stdin = arguments.stdin.map(String::into_bytes);
         let mut result = call.execute(request, runtime, stdin).await?;
         drop(supplied);
-        let hint = hint(&result);
-        result.meta.hints.extend(hint.map(|hint| hint.model));
+        let hints = hints(&result).into_iter().filter_map(|hint| hint.model);
+        result.meta.hints.extend(hints);
         Answer::value(&result)
     }
 }

@@ -1,6 +1,6 @@
 //! `run_python_code`: runs Python and returns its output as text.
 
-use crate::hints::hint;
+use crate::hints::hints;
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::{ExecutionResult, Language};
@@ -62,8 +62,8 @@ fn told(result: &ExecutionResult) -> String {
     for warning in warnings.filter(|warning| !is_for_operators(warning)) {
         add(&format!("[warning: {warning}]"));
     }
-    if let Some(hint) = hint(result) {
-        add(&format!("[hint: {}]", hint.model));
+    for hint in hints(result).into_iter().filter_map(|hint| hint.model) {
+        add(&format!("[hint: {hint}]"));
     }
     text
 }

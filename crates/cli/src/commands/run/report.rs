@@ -119,8 +119,8 @@ pub(super) fn finish(
 
 fn with_hints(result: &ExecutionResult) -> ExecutionResult {
     let mut result = result.clone();
-    let hint = hints::hint(&result);
-    result.meta.hints.extend(hint.map(|hint| hint.person));
+    let hints = hints::hints(&result).into_iter().map(|hint| hint.person);
+    result.meta.hints.extend(hints);
     result
 }
 
@@ -135,12 +135,44 @@ fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Signals that end a program by itself, with their names.
+const SIGNALS: &[(i32, &str)] = &[
+    (1, "SIGHUP"),
+    (2, "SIGINT"),
+    (3, "SIGQUIT"),
+    (4, "SIGILL"),
+    (5, "SIGTRAP"),
+    (6, "SIGABRT"),
+    (7, "SIGBUS"),
+    (8, "SIGFPE"),
+    (9, "SIGKILL"),
+    (10, "SIGUSR1"),
+    (11, "SIGSEGV"),
+    (12, "SIGUSR2"),
+    (13, "SIGPIPE"),
+    (14, "SIGALRM"),
+    (15, "SIGTERM"),
+    (24, "SIGXCPU"),
+    (25, "SIGXFSZ"),
+    (31, "SIGSYS"),
+];
+
+/// Returns the error for a program that a signal killed.
+fn killed(exit_code: i32) -> String {
+    let signal = -exit_code;
+    match SIGNALS.iter().find(|(number, _)| *number == signal) {
+        Some((_, name)) => format!("killed by signal {signal} ({name})"),
+        None => format!("killed by signal {signal}"),
+    }
+}
+
 /// Prints notices and warnings that are not part of the streams.
 fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
     match notice(meta.outcome, &meta.resource_limits) {
         Some(notice) => ui.error(&notice),
         None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
+        None if meta.outcome == Outcome::Signalled => ui.error(&killed(result.exit_code)),
         None => {}
     }
     if let Some(session) = &meta.session {
@@ -154,7 +186,7 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
     if meta.output_incomplete {
         ui.hint("make room in the output directory, or name another one");
     }
-    if let Some(hint) = hints::hint(result) {
+    for hint in hints::hints(result) {
         ui.hint(&hint.person);
     }
     if !delivered && !result.meta.output_files.is_empty() {
@@ -175,6 +207,12 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_has_its_name() {
+        assert_eq!(killed(-11), "killed by signal 11 (SIGSEGV)");
+        assert_eq!(killed(-40), "killed by signal 40");
+    }
 
     #[test]
     fn characters_are_not_torn() {

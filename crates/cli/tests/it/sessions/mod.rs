@@ -304,7 +304,8 @@ fn a_timeout_ends_the_session_and_says_so() {
         assert_eq!(shown.status, 124);
         assert_eq!(
             shown.stderr,
-            "error: execution timed out after 300ms\nerror: the session `a` was ended and its variables are lost\n"
+            "error: execution timed out after 300ms\nerror: the session `a` was ended and its variables are lost\n\
+             hint: allow more with `--timeout 600ms` (`sandbox.timeout`)\n"
         );
     });
 }

@@ -1,0 +1,148 @@
+//! Hints about hosts that the egress policy refused.
+
+use core::net::IpAddr;
+
+use ringfence_policy::{Cidr, EgressAttempt, EgressFacts};
+
+use super::Hint;
+
+/// Maximum number of refused hosts with a hint of their own.
+const MAX_HINTS: usize = 3;
+
+/// Returns a hint for each of the first refused hosts.
+pub(super) fn hints(facts: &EgressFacts) -> Vec<Hint> {
+    let mut refused: Vec<(&str, &str)> = Vec::new();
+    for attempt in &facts.attempts {
+        let Some(found) = refusal(attempt) else { continue };
+        if !refused.contains(&found) {
+            refused.push(found);
+        }
+    }
+    refused.into_iter().take(MAX_HINTS).map(hint).collect()
+}
+
+fn refusal(attempt: &EgressAttempt) -> Option<(&str, &str)> {
+    let reason = attempt.reason.as_deref()?;
+    (attempt.verdict == "refused").then_some((attempt.target.as_str(), reason))
+}
+
+fn hint((target, reason): (&str, &str)) -> Hint {
+    let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
+    // The target is named already.
+    let cause = match reason.strip_suffix(host) {
+        Some(rest) if !rest.contains(host) => format!("{rest}it"),
+        _ => reason.to_owned(),
+    };
+    let remedy = match is_unlisted(reason) {
+        true => {
+            let pattern = if matches!(port, "80" | "443") { host } else { target };
+            format!("allow it with `--allow-host {pattern}` or `egress.allowed_hosts`")
+        }
+        false => open(host),
+    };
+    Hint {
+        person: format!("refused: {target} ({cause}); {remedy}"),
+        model: Some(format!(
+            "refused: {target} ({cause}); only the allowed hosts can be reached"
+        )),
+    }
+}
+
+/// Returns `true` if a pattern would allow the target.
+fn is_unlisted(reason: &str) -> bool {
+    ["no pattern of the allowed hosts", "no host is allowed"]
+        .iter()
+        .any(|begin| reason.starts_with(begin))
+        || reason.contains(", but not at port ")
+}
+
+/// Returns the setting that opens an address that is not public.
+fn open(host: &str) -> String {
+    let address: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let range = match address {
+        Some(address) => format!("`{}`", Cidr::single(address)),
+        None => "its range".to_owned(),
+    };
+    format!(
+        "add {range} to `egress.private_networks` in your own configuration, ~/.config/ringfence/ringfence.toml"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::{EgressPolicy, Host, HostPattern};
+
+    use super::*;
+
+    fn refused(allowed: &[&str], host: &str, port: u16) -> EgressAttempt {
+        let allowed: Vec<HostPattern> = allowed.iter().map(|text| text.parse().unwrap()).collect();
+        let policy = EgressPolicy {
+            allowed,
+            private_networks: Vec::new(),
+        };
+        let name: Host = host.parse().unwrap();
+        let address = "127.0.0.1".parse().unwrap();
+        let refusal = match policy.check_host(&name, port) {
+            Err(refusal) => refusal,
+            Ok(_) => policy.check_address(&name, address).unwrap_err(),
+        };
+        EgressAttempt {
+            target: format!("{name}:{port}"),
+            verdict: "refused".to_owned(),
+            reason: Some(refusal.to_string()),
+        }
+    }
+
+    #[track_caller]
+    fn check(allowed: &[&str], (host, port): (&str, u16), expected: &str) {
+        let attempt = refused(allowed, host, port);
+        let facts = EgressFacts {
+            attempts: vec![attempt.clone(), attempt],
+            left_off: 0,
+        };
+        let found: Vec<String> = hints(&facts).into_iter().map(|hint| hint.person).collect();
+        assert_eq!(found, [expected]);
+    }
+
+    #[test]
+    fn each_reason_has_its_remedy() {
+        check(
+            &["a.test"],
+            ("example.invalid", 443),
+            "refused: example.invalid:443 (no pattern of the allowed hosts names it); allow it with `--allow-host example.invalid` or \
+             `egress.allowed_hosts`",
+        );
+        check(
+            &[],
+            ("a.test", 8443),
+            "refused: a.test:8443 (no host is allowed, so a.test is not); allow it with `--allow-host a.test:8443` or \
+             `egress.allowed_hosts`",
+        );
+        check(
+            &["a.test"],
+            ("a.test", 8080),
+            "refused: a.test:8080 (`a.test` allows a.test, but not at port 8080); allow it with `--allow-host a.test:8080` or \
+             `egress.allowed_hosts`",
+        );
+        check(
+            &["127.0.0.1:8123"],
+            ("127.0.0.1", 8123),
+            "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
+             in your own configuration, ~/.config/ringfence/ringfence.toml",
+        );
+    }
+
+    #[test]
+    fn other_verdicts_have_none() {
+        let attempt = EgressAttempt {
+            target: "a.test:443".to_owned(),
+            verdict: "closed".to_owned(),
+            reason: Some("no pattern of the allowed hosts names b.test".to_owned()),
+        };
+        let facts = EgressFacts {
+            attempts: vec![attempt],
+            left_off: 0,
+        };
+        assert_eq!(hints(&facts), []);
+    }
+}
