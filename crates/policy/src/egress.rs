@@ -77,7 +77,7 @@ impl Refusal {
                 "this address hands out a machine's credentials; only a private network of this one address opens it"
             }
             Self::Address { .. } => {
-                "only public addresses are reached; open others by range in your own configuration"
+                "only public addresses are reached; open others by range with `egress.private_networks` in your own configuration"
             }
         }
     }

@@ -61,10 +61,16 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
         )),
         Network::Allowlist(mut policy) => {
             policy.allowed.extend(more);
+            if policy.allowed.is_empty() {
+                context.ui.warn(NO_HOSTS);
+            }
             Ok(Network::Allowlist(policy))
         }
     }
 }
+
+const NO_HOSTS: &str =
+    "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";
 
 fn parsed<T: FromStr<Err: Display>>(what: &str, texts: &[String], hint: &str) -> Result<Vec<T>, Failure> {
     let parse = |text: &String| {

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Host, HostName, ParseHostError};
+use super::{Cidr, Host, HostName, ParseHostError};
 
 /// Ports that a pattern without a port allows: HTTP and HTTPS.
 const USUAL_PORTS: [u16; 2] = [80, 443];
@@ -37,6 +37,9 @@ pub enum ParsePatternError {
     /// Invalid port number.
     #[error("`{0}` is not a port; write it like `example.com:8443`")]
     Port(String),
+    /// A range of addresses.
+    #[error("`{0}` is a range of addresses; write one host, and open ranges with `egress.private_networks`")]
+    Range(String),
     /// A full URL.
     #[error("`{0}` is an address of a page; write only its host, like `example.com`")]
     Url(String),
@@ -82,6 +85,9 @@ impl HostPattern {
 impl FromStr for HostPattern {
     type Err = ParsePatternError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.contains('/') && text.parse::<Cidr>().is_ok() {
+            return Err(ParsePatternError::Range(text.to_owned()));
+        }
         if text.contains('/') {
             return Err(ParsePatternError::Url(text.escape_debug().to_string()));
         }
@@ -153,6 +159,13 @@ mod tests {
             expected,
             "{pattern} {host} {port}"
         );
+    }
+
+    #[test]
+    fn a_range_is_told_from_a_page() {
+        let told = |text: &str| text.parse::<HostPattern>().unwrap_err().to_string();
+        assert!(told("127.0.0.0/8").contains("is a range of addresses"));
+        assert!(told("a.test/8").contains("is an address of a page"));
     }
 
     #[test]
