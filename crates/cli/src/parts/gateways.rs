@@ -7,6 +7,7 @@ use std::path::Path;
 use ringfence_server::gateway::{Address, BadAddress};
 
 use super::checks::{Checks, Wrong};
+use crate::config::nearest;
 
 pub(super) fn check(checks: &mut Checks<'_>) {
     let gateway = &checks.config().gateway;
@@ -51,6 +52,33 @@ pub(super) fn check(checks: &mut Checks<'_>) {
         Address::websocket(&gateway.discord.gateway_url).map_err(|error| misplaced("gateway_url", error));
     checks.keep(rest);
     checks.keep(events);
+    check_chats(checks);
+}
+
+/// Prefixes of chats that only a gateway of ours serves.
+const OURS: [&str; 2] = ["telegram", "discord"];
+
+/// Warns of the first chat, which is asked, if no configured gateway serves it. A gateway of somebody else may
+/// serve any name that does not resemble ours.
+fn check_chats(checks: &mut Checks<'_>) {
+    let gateway = &checks.config().gateway;
+    let telegram = gateway.telegram.chats.iter().map(|id| format!("telegram_{id}"));
+    let discord = gateway.discord.channels.iter().map(|id| format!("discord_{}", id.0));
+    let served: Vec<String> = telegram
+        .chain(discord)
+        .chain(["local".to_owned()])
+        .collect();
+    for chat in &gateway.chats {
+        let resembles = |name: &str| nearest(name, OURS).is_some() || OURS.contains(&name);
+        let prefix = chat.split('_').next().unwrap_or_default();
+        let near = nearest(chat, served.iter().map(String::as_str));
+        if served.contains(chat) || !(resembles(prefix) || near.is_some()) {
+            continue;
+        }
+        let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let message = format!("no gateway serves `{}`{meant}", chat.escape_debug());
+        checks.warn("gateway.chats", message);
+    }
 }
 
 /// Rejects a missing file, and one that others could change. It need not be readable: its gateway may run as

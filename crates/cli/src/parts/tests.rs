@@ -248,6 +248,27 @@ fn what_may_come_later_is_a_warning() {
 }
 
 #[test]
+fn a_chat_that_no_gateway_serves_is_a_warning() {
+    let check = |chats: &str, rest: &str, expected: Option<&str>| {
+        let text = format!("[gateway]\nchats = [{chats}]\n{rest}");
+        let warnings = parts_of(&text).unwrap().warnings;
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
+        for words in expected {
+            assert!(warnings[0].contains(words), "{warnings:?}");
+        }
+    };
+    let telegram = "[gateway.telegram]\nchats = [1]\n";
+    let meant = "ringfence.toml:2: `gateway.chats`: no gateway serves `telegrm_1`; did you mean `telegram_1`?";
+    check("'telegrm_1'", telegram, Some(meant));
+    check("'telegram_7777777'", telegram, Some("no gateway serves `telegram_7777777`"));
+    check("'discord_5'", "", Some("no gateway serves `discord_5`"));
+    check("'locl'", "", Some("did you mean `local`?"));
+    check("'telegram_1'", telegram, None);
+    check("'discord_5'", "[gateway.discord]\nchannels = [5]\n", None);
+    check("'local', 'matrix_room'", "", None);
+}
+
+#[test]
 fn a_pattern_that_matches_nothing_is_told() {
     let of = |list: &str| parts_of(&format!("[hostExecution]\n{list}\n"));
     let empty = mistake("[hostExecution]\nallowList = [\"'' x\"]\n");
