@@ -11,7 +11,7 @@ use ringfence_network::redact::Redactor;
 use ringfence_policy::shell::quote;
 use ringfence_records::audit::Log;
 use ringfence_tools::kernel::{Approvals, Caller};
-use ringfence_tools::skills::{CallInfo, HostLimits, Skill, SkillFiles, Skills};
+use ringfence_tools::skills::{CallInfo, HostLimits, Skill, SkillFiles, Skills, manifest_problems};
 
 use crate::context::Context;
 use crate::exit::Failure;
@@ -98,6 +98,28 @@ pub(crate) fn all(named: Option<&Path>, context: &Context) -> anyhow::Result<Opt
     // Unresolved, so that the links on the way to it are checked again.
     let configured = context.config()?.skills.path.as_deref();
     skills(named.or(configured), true, context)
+}
+
+/// Rejects a directory of skills with a manifest that cannot be used: its file of skills would be left out.
+///
+/// # Errors
+/// If a manifest cannot be used, or the directory does not exist.
+pub(crate) fn check_manifests(named: Option<&Path>, context: &Context) -> anyhow::Result<()> {
+    let configured = context.config()?.skills.path.as_deref();
+    let Some(directory) = named.or(configured) else {
+        return Ok(());
+    };
+    let resolved = plan::workspace(directory, context)?;
+    let problems = manifest_problems(&resolved, &context.named_paths());
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let problems: Vec<String> = problems
+        .iter()
+        .map(|problem| format!("{}/{problem}", directory.display()))
+        .collect();
+    let hint = "correct it, or remove it; until then no function of its file can be called";
+    Err(Failure::refused(problems.join("; "), hint).into())
 }
 
 /// Records the user's consent to the manifests of a directory of skills, and returns what they ask for.

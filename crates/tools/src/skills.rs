@@ -25,7 +25,7 @@ use ringfence_policy::Scope;
 use serde_json::{Map, Value};
 
 pub use bridged::bridged;
-pub use files::{Consent, HostLimits, SkillFiles};
+pub use files::{Consent, HostLimits, SkillFiles, manifest_problems};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
 pub use gatekeeper::{CallInfo, Gatekeeper};
 pub use ringfence_exec::bridge::CallError;

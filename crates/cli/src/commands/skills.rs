@@ -22,6 +22,9 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
         SkillsCommand::Accept(args) => return accept(args, context),
     };
     context.tell_passed_over()?;
+    if matches!(command, SkillsCommand::Ls { .. }) {
+        skills::check_manifests(options.skills.as_deref(), context)?;
+    }
     let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
     let (keeper, person) = SkillCalls::new(context)?;
     let caller = Caller {
@@ -62,6 +65,7 @@ async fn perform(
             if functions.is_empty() {
                 context.ui.note(match table.functions().next() {
                     Some(_) => "no function fits",
+                    None if !table.problems.is_empty() => "there are no functions: see the warnings",
                     None => "there are no functions: a skill is a public class with public methods",
                 });
             }

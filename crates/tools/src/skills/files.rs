@@ -28,6 +28,7 @@ pub use consent::Consent;
 use consent::Demand;
 use host::{Called, Coming, Host, Place};
 use manifest::Manifest;
+pub use manifest::manifest_problems;
 use ringfence_records::audit::Digest;
 use stamp::Stamp;
 

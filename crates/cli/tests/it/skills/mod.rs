@@ -290,10 +290,15 @@ fn problems_name_the_configured_directory() {
     dir.write("config/ringfence/ringfence.toml", config);
     let listed = dir.run(["skills", "ls"]);
     let told = format!(
-        "warning: {}/one.py: its manifest cannot be used: unknown field `frob`",
+        "{}/one.py: its manifest cannot be used: one.toml:1: unknown field `frob`, expected one of",
         path.display()
     );
+    listed.refused(125, &told);
+    dir.write("work/skills/one.toml", "hosts = ['a b']\n");
+    let listed = dir.run(["skills", "ls"]);
+    let told = format!("warning: {}/one.py: ", path.display());
     assert!(listed.stderr.starts_with(&told), "{listed:?}");
+    assert!(listed.stderr.contains("note: there are no functions: see the warnings"), "{listed:?}");
 }
 
 #[test]

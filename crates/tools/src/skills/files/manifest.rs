@@ -39,6 +39,26 @@ pub(super) struct Asked {
     pub(super) gives: bool,
 }
 
+/// Returns the line of a byte offset.
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+}
+
+/// Returns a problem for each manifest in a directory that cannot be used.
+pub fn manifest_problems(directory: &Path, paths: &NamedPaths) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return Vec::new();
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| super::is_skill_file(name)).collect();
+    names.sort();
+    let read = |name: String| {
+        let problem = Manifest::read(directory, &name, paths).err()?;
+        Some(format!("{name}: {problem}"))
+    };
+    names.into_iter().filter_map(read).collect()
+}
+
 pub(super) fn path(directory: &Path, file: &str) -> PathBuf {
     directory.join(file).with_extension("toml")
 }
@@ -53,11 +73,17 @@ impl Manifest {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(error) => return Err(told(error.to_string())),
         };
-        let manifest: Self = toml::from_str(&text).map_err(|error| told(error.message().to_owned()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let at = |offset: usize| format!("{name}:{}", line_of(&text, offset));
+        let manifest: Self = toml::from_str(&text).map_err(|error| {
+            let start = error.span().map_or(0, |span| span.start);
+            told(format!("{}: {}", at(start), error.message()))
+        })?;
         for pattern in manifest.policy.keys() {
-            pattern
-                .parse::<PathPattern>()
-                .map_err(|error| told(error.to_string()))?;
+            pattern.parse::<PathPattern>().map_err(|error| {
+                let start = text.find(pattern.as_str()).unwrap_or_default();
+                told(format!("{}: {error}", at(start)))
+            })?;
         }
         Ok(Self {
             source: Some(source),
@@ -160,6 +186,31 @@ mod tests {
         assert_eq!(policy.private_networks, ["127.0.0.1".parse().unwrap()]);
         let wrong = manifest("hosts = ['https://a.test/']").unwrap().network(&[]);
         assert!(wrong.unwrap_err().contains("`hosts`"));
+    }
+
+    #[test]
+    fn a_mistake_has_its_line_and_what_was_expected() {
+        let check = |text: &str, expected: &[&str]| {
+            let problem = manifest(text).unwrap_err();
+            for words in expected {
+                assert!(problem.contains(words), "{problem}");
+            }
+        };
+        let unknown = "hosts = []\n[policy]\n\"Notes.add\" = \"sometimes\"\n";
+        check(unknown, &["notes.toml:3: ", "`sometimes`", "`allow`", "`notify`", "`ask`"]);
+        check("hosts = []\nfrob = 1\n", &["notes.toml:2: ", "`frob`", "`mounts`"]);
+        check("[policy]\n\"Notes\" = \"ask\"\n", &["notes.toml:2: "]);
+    }
+
+    #[test]
+    fn manifests_that_cannot_be_used_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("a.py", ""), ("a.toml", "frob = 1"), ("b.py", ""), ("c.toml", "frob = 1")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let problems = manifest_problems(dir.path(), &NamedPaths::default());
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("a.py: its manifest cannot be used: a.toml:1: "));
     }
 
     #[test]
