@@ -3,7 +3,10 @@
 use std::io;
 
 use rmcp::RoleServer;
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage, RequestId};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetExtensions, GetMeta, JsonRpcMessage,
+    ProtocolVersion, RequestId,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use serde_json::Value;
@@ -29,6 +32,8 @@ pub(super) struct Lines<R> {
     max_line: usize,
     /// Set after the first request: before it, notifications and responses have no addressee.
     opened: bool,
+    /// Set after `initialize`, or after a request with the metadata of a stateless one.
+    begun: bool,
     out: mpsc::Sender<Vec<u8>>,
     gone: watch::Sender<bool>,
 }
@@ -59,6 +64,7 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
             lines: lines::Lines::new(reader, max_line),
             max_line,
             opened: false,
+            begun: false,
             out,
             gone,
         };
@@ -95,11 +101,70 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
             return Ok(None);
         };
         if let JsonRpcMessage::Request(request) = &mut message {
+            if !self.begun {
+                self.begun = begins(&request.request).map_err(|what| Refusal {
+                    code: ErrorCode::INVALID_PARAMS,
+                    what,
+                    id: Some(request.id.clone()),
+                })?;
+            }
             self.opened = true;
             request.request.extensions_mut().insert(Length(line.len()));
         }
         Ok(Some(message).filter(|_| self.opened))
     }
+}
+
+/// Returns `true` if a request begins the conversation, and `false` if it may precede the beginning.
+///
+/// # Errors
+/// If neither; the library's own message names the metadata of stateless requests only.
+fn begins(request: &ClientRequest) -> Result<bool, String> {
+    match request {
+        ClientRequest::InitializeRequest(_) => Ok(true),
+        ClientRequest::PingRequest(_) | ClientRequest::DiscoverRequest(_) => Ok(false),
+        ClientRequest::CustomRequest(custom) if custom.method == "initialize" => {
+            Err(incomplete(custom.params.as_ref()))
+        }
+        other => match is_stateless(other) {
+            true => Ok(true),
+            false => Err(format!(
+                "expected `initialize` as the first request, found `{}`",
+                other.method().escape_debug().take(MAX_METHOD).collect::<String>()
+            )),
+        },
+    }
+}
+
+/// Maximum length of a method's name in an error.
+const MAX_METHOD: usize = 80;
+
+/// Returns `true` if the request has any metadata of stateless requests; the library checks the rest.
+fn is_stateless(request: &ClientRequest) -> bool {
+    let version = ProtocolVersion::V_2026_07_28;
+    let none = Default::default();
+    let missing = request.get_meta().missing_required_keys(&version);
+    let all: Vec<_> = rmcp::model::RequestMetaObject::missing_required_keys(&none, &version);
+    missing.len() < all.len()
+}
+
+/// Returns the error for an `initialize` without a required parameter, or with one of another type.
+fn incomplete(params: Option<&Value>) -> String {
+    const NEEDED: [&str; 3] = ["protocolVersion", "capabilities", "clientInfo"];
+    let has = |name: &&&str| params.is_some_and(|params| params.get(**name).is_some());
+    let missing: Vec<String> = NEEDED
+        .iter()
+        .filter(|name| !has(name))
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let found = match missing.is_empty() {
+        true => "one of another type".to_owned(),
+        false => format!("no {}", missing.join(", ")),
+    };
+    format!(
+        "`initialize` needs `protocolVersion` (a string), `capabilities` (an object) and `clientInfo` (an object with `name` and \
+         `version`), found {found}"
+    )
 }
 
 impl<R: AsyncRead + Unpin + Send + 'static> Transport<RoleServer> for Lines<R> {
@@ -265,6 +330,33 @@ mod tests {
         .await;
         refused(&[b'x'; 1001], -32600, Value::Null).await;
         refused(&[b'x'; 100_000], -32600, Value::Null).await;
+    }
+
+    #[tokio::test]
+    async fn the_first_request_is_initialize_with_its_parameters() {
+        let wrong = |method: &str, params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+        };
+        for (line, expected) in [
+            (
+                wrong("initialize", r#"{"protocolVersion":"2025-06-18"}"#),
+                "found no `capabilities`, `clientInfo`",
+            ),
+            (
+                wrong("tools/list", "{}"),
+                "expected `initialize` as the first request, found `tools/list`",
+            ),
+        ] {
+            let input = format!("{line}\n{PING}\n");
+            let (understood, answers) = check(input.as_bytes(), 1000).await;
+            assert_eq!(understood, ["ping"]);
+            let message = answers[0]["error"]["message"].as_str().unwrap_or_default();
+            assert!(message.contains(expected), "{answers:?}");
+            assert_eq!(answers[0]["id"], 1);
+        }
+        let about = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}"#;
+        let input = format!("{}\n{}\n", wrong("initialize", about), wrong("tools/list", "{}"));
+        assert_eq!(check(input.as_bytes(), 1000).await.0, ["initialize", "tools/list"]);
     }
 
     #[tokio::test]
