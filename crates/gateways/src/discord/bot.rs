@@ -28,6 +28,8 @@ const CHAT: &str = "discord_";
 const ROOM: usize = 128 * 1024;
 /// Deadline of one post or edit, before others get a turn.
 const TURN: Duration = Duration::from_secs(60);
+/// Initial and maximum delay between attempts to reach Discord at startup.
+const BACKOFF: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Delay after a failed turn.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Discord's deadline for the response to a press.
@@ -139,9 +141,10 @@ impl Bot {
 
     /// Verifies the token and the channels, once Discord can be reached.
     async fn introduce(&self, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        let me = patiently(log, || self.rest.me(soon())).await?;
+        let address = self.setup.rest.as_str();
+        let me = patiently((address, log), || self.rest.me(soon())).await?;
         for channel in &self.setup.channels {
-            patiently(log, || self.rest.channel(*channel, soon()))
+            patiently((address, log), || self.rest.channel(*channel, soon()))
                 .await
                 .map_err(|error| match error {
                     Error::Refused { .. } => Error::Channel(*channel),
@@ -301,19 +304,21 @@ impl Bot {
     }
 }
 
-/// Retries until Discord can be reached; logs the outage once.
+/// Retries with growing delays until Discord can be reached; logs the outage once.
 async fn patiently<T, F: Future<Output = Result<T, Error>>>(
-    log: &mut dyn FnMut(&str),
+    (address, log): (&str, &mut dyn FnMut(&str)),
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, Error> {
+    let [mut pause, longest] = BACKOFF;
     let mut told = false;
     loop {
         match attempt().await {
             Err(error @ (Error::Unreachable(_) | Error::Limited)) => {
                 if !std::mem::replace(&mut told, true) {
-                    log(&format!("{error}; trying again"));
+                    log(&format!("{error} ({address}); trying again"));
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(longest);
             }
             other => return other,
         }

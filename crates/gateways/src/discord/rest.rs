@@ -59,6 +59,8 @@ struct Call {
     /// Rate limit bucket. `None` for responses to interactions, which are not limited.
     route: Option<String>,
     until: Instant,
+    /// Set if a failed attempt is repeated until then. Otherwise the caller sees the first failure.
+    repeats: bool,
 }
 
 enum Body {
@@ -141,6 +143,7 @@ impl Rest {
             },
             route: Some(format!("post {channel}")),
             until,
+            repeats: true,
         };
         let created: Created = self.read(self.send(&call).await?)?;
         Ok(created.id)
@@ -159,6 +162,7 @@ impl Rest {
             body: Body::Json(words(edit)?),
             route: Some(format!("edit {channel}")),
             until,
+            repeats: true,
         };
         self.send(&call).await.map(drop)
     }
@@ -177,6 +181,7 @@ impl Rest {
             body: Body::Json(words(response)?),
             route: None,
             until,
+            repeats: true,
         };
         match self.send(&call).await {
             Err(Error::Refused {
@@ -238,7 +243,7 @@ impl Rest {
                 Err(Failed::Limited) => {}
                 Err(Failed::Now(why)) => {
                     let again = Instant::now() + pause;
-                    if again > call.until {
+                    if again > call.until || !call.repeats {
                         return Err(Error::Unreachable(why));
                     }
                     sleep_until(again).await;
@@ -341,6 +346,7 @@ impl Call {
             path,
             body: Body::None,
             until,
+            repeats: false,
         }
     }
 }

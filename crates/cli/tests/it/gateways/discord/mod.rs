@@ -43,8 +43,12 @@ impl Setting {
     }
 
     fn bot(&self) -> Bot {
+        self.bot_with(&[])
+    }
+
+    fn bot_with(&self, options: &[&str]) -> Bot {
         let env = [("DISCORD_BOT_TOKEN", TOKEN)];
-        Bot::start(&self.world, &["discord"], &env, TOKEN)
+        Bot::start(&self.world, &[&["discord"], options].concat(), &env, TOKEN)
     }
 
     fn ask(&self, command: &str) -> Asking {

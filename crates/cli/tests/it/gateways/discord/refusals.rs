@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use super::fake::{Fake, TOKEN};
 use super::{ANN, CHANNEL, Setting};
@@ -90,4 +91,22 @@ fn a_bot_that_may_not_listen_ends() {
         setting.bot().ended(125, words);
         assert_eq!(setting.fake.state().hellos.len(), 1, "{code}");
     }
+}
+
+#[test]
+fn a_discord_that_cannot_be_reached_is_told_at_once() {
+    let setting = Setting::new("");
+    setting.world.start_engine();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap();
+    drop(closed);
+    let config = format!(
+        "[gateway.discord]\nchannels = [{CHANNEL}]\nusers = [{ANN}]\nbase_url = 'http://{address}'\n"
+    );
+    let file = setting.world.dir.write("home/other.toml", config);
+    let started = Instant::now();
+    let bot = setting.bot_with(&["--config", file.to_str().unwrap()]);
+    bot.until(&format!("(http://{address}); trying again"));
+    assert!(started.elapsed() < Duration::from_secs(10), "{}", bot.said());
+    setting.close(bot);
 }
