@@ -139,6 +139,9 @@ pub enum RunError {
         "{0} is kept for calls of `sandbox_exec`: it can be listed, measured and removed, and nothing else"
     )]
     KeptForCalls(String),
+    /// The sandbox is paused, so it runs no command.
+    #[error("the sandbox `{0}` is paused")]
+    Paused(String),
     /// The limit of sandboxes is reached.
     #[error("there are {0} sandboxes already")]
     TooMany(usize),
@@ -206,6 +209,7 @@ impl RunError {
             Self::KeptForCalls(_) => {
                 "what runs there prints to its caller; `ringfence sandbox rm` ends it, and the next call gets another one"
             }
+            Self::Paused(_) => "resume it with `ringfence sandbox resume NAME`",
             Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
             Self::NoOwner => "mount /proc",
             Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
@@ -270,6 +274,7 @@ impl RunError {
             | Self::Image(_)
             | Self::Reach(_)
             | Self::KeptForCalls(_)
+            | Self::Paused(_)
             | Self::ReachUnder(_) => R::Invalid,
             Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
             Self::NotRun(NotRun::TooLong) => R::Invalid,
@@ -526,13 +531,14 @@ impl Containers {
         self.sweepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a warning about an unpinned image, once per image.
+    /// Returns a warning about an unpinned image, once per image and state directory.
     fn unpinned(&self, flavor: Flavor, image: &Image) -> Option<String> {
         let pins = Pins::read(&self.settings.pins).ok()?;
         let mut told = self.unpinned.lock().unwrap_or_else(PoisonError::into_inner);
         let engine = flavor.as_str();
         let is_news = !pins.hold(flavor, image)
-            && (told.len() >= MAX_UNPINNED || told.insert(format!("{engine} {image}")));
+            && (told.len() >= MAX_UNPINNED || told.insert(format!("{engine} {image}")))
+            && pins::is_new(&self.settings.pins, (flavor, image));
         is_news.then(|| {
             format!(
                 "the image {image} is not pinned: whoever may use {engine} can give its name to another image; \

@@ -89,7 +89,7 @@ pub enum Error {
         said: String,
     },
     /// The container name is in use.
-    #[error("the name {name} is taken")]
+    #[error("the name {} is taken", chosen(name))]
     NameTaken {
         /// Name of the container or volume.
         name: String,
@@ -155,6 +155,11 @@ pub enum Error {
         /// The engine's message.
         said: String,
     },
+}
+
+/// Returns a container's name as a user chose it.
+fn chosen(name: &str) -> &str {
+    name.strip_prefix(check::PREFIX).unwrap_or(name)
 }
 
 fn daemon(flavor: Flavor) -> &'static str {
@@ -397,6 +402,12 @@ mod tests {
         ] {
             assert_eq!(answered(status, message).to_string(), expected, "{message}");
         }
+    }
+
+    #[test]
+    fn a_taken_name_is_the_users() {
+        let name = "fw-sandbox-build".to_owned();
+        assert_eq!(Error::NameTaken { name }.to_string(), "the name build is taken");
     }
 
     #[test]

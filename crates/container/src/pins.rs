@@ -105,6 +105,25 @@ impl Pins {
     }
 }
 
+/// Maximum size of the file of images that were warned about, in bytes.
+const MAX_WARNED: usize = 64 * 1024;
+
+/// Records that the user is warned about an unpinned image. Returns `false` if the image was recorded before.
+/// Beside `path`, the file of pins; without that file, each use is new.
+pub(super) fn is_new(path: &Path, (flavor, image): (Flavor, &Image)) -> bool {
+    let path = path.with_file_name("unpinned.txt");
+    let key = key(flavor, image);
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    if known.lines().any(|line| line == key) {
+        return false;
+    }
+    if known.len() < MAX_WARNED {
+        // Without it the warning is repeated.
+        let _ = fs::write(&path, format!("{known}{key}\n"));
+    }
+    true
+}
+
 fn failed(path: &Path, error: io::Error) -> Error {
     Error::File {
         path: path.to_path_buf(),
@@ -136,6 +155,18 @@ mod tests {
             assert!(pins.hold(Flavor::Podman, &image.parse().unwrap()), "{image}");
         }
         assert_eq!(pins.get(Flavor::Docker, &"x:2".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn an_unpinned_image_is_new_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("images.json");
+        let image: Image = "x:1".parse().unwrap();
+        assert!(is_new(&path, (Flavor::Docker, &image)));
+        assert!(!is_new(&path, (Flavor::Docker, &image)));
+        assert!(is_new(&path, (Flavor::Podman, &image)));
+        let missing = dir.path().join("none/images.json");
+        assert!(is_new(&missing, (Flavor::Docker, &image)) && is_new(&missing, (Flavor::Docker, &image)));
     }
 
     #[test]

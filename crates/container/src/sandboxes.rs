@@ -17,12 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::{InitLost, Interpreter};
 use super::backend::{Containers, RunError};
+use super::check::PREFIX;
 use super::exchange::OUTPUT;
 use super::layout;
 use super::manager::{Manager, Sandbox};
 use super::spec::{
     Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, Volume,
 };
+use super::state::State;
 use super::streams::RunResult;
 use super::task::Order;
 use super::warm::{self, Warm};
@@ -272,6 +274,9 @@ impl Sandboxes {
         keep: Bytes,
     ) -> Result<RunResult, RunError> {
         let found = self.find(scope, name)?;
+        if matches!(found.sandbox.life().state, State::Paused) {
+            return Err(RunError::Paused(chosen(name).to_owned()));
+        }
         let ran = match found.reach {
             Some(reach) => {
                 let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
@@ -462,9 +467,14 @@ fn key(scope: &Scope, name: &str) -> Result<(Scope, Name), RunError> {
     Ok((scope.clone(), name.parse().map_err(RunError::Name)?))
 }
 
+/// Returns a sandbox's name as a user chose it.
+fn chosen(name: &str) -> &str {
+    name.strip_prefix(PREFIX).unwrap_or(name)
+}
+
 fn unknown(name: &str) -> RunError {
     RunError::Engine(Error::NotFound {
         doing: "find the sandbox",
-        what: format!("sandbox `{name}` in the server"),
+        what: format!("sandbox `{}` in the server", chosen(name)),
     })
 }

@@ -216,14 +216,15 @@ async fn find(
     options: &ScopedOptions,
     context: &Context,
 ) -> anyhow::Result<(ContainerRuntime, Id)> {
-    let name: Name = name.parse().map_err(|error: engines::spec::ParseNameError| {
+    let given = name;
+    let name: Name = given.parse().map_err(|error: engines::spec::ParseNameError| {
         Failure::usage(error.to_string(), "`ringfence sandbox ls` shows which there are")
     })?;
     let all = sandboxes(SandboxAction::List, options, context).await?;
     let found = all.iter().find(|sandbox| sandbox.name == name.as_str());
     let found = found.ok_or_else(|| {
         Failure::refused(
-            format!("there is no sandbox `{name}` in the server"),
+            format!("there is no sandbox `{given}` in the server"),
             "`ringfence sandbox ls` shows which there are",
         )
     })?;
@@ -269,13 +270,22 @@ async fn ask(
         scope: options.scope(),
         action,
     };
+    let name = name_of(&request.action).unwrap_or("NAME");
     client.sandboxes(&request).await.map_err(|error| match error {
-        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint),
+        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint.replace("NAME", name)),
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server; `ringfence sandbox ls` shows which sandboxes there are",
         ),
     })
+}
+
+/// Returns the sandbox's name in an action, as the user wrote it.
+fn name_of(action: &SandboxAction) -> Option<&str> {
+    let SandboxAction::Run { name, .. } = action else {
+        return None;
+    };
+    Some(name)
 }
 
 /// Returns the error for a missing server. A sandbox outlives the command that created it, so the server must

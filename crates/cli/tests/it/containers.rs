@@ -421,7 +421,9 @@ fn what_is_missing_is_told_with_the_fix() {
 fn an_image_that_is_not_pinned_is_told() {
     for engine in engines() {
         let told = |engine: &Engine| engine.python("print(1)").stderr.contains("is not pinned");
+        fs::create_dir_all(engine.dir.path("state/ringfence")).unwrap();
         assert!(told(&engine));
+        assert!(!told(&engine));
         let format = ["image", "inspect", "--format", "{{.Id}}", IMAGE];
         let id = finish(engine.dir.program(engine.name).args(format), b"");
         let id = id.ok().trim().trim_start_matches("sha256:");

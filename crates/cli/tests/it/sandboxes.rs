@@ -154,6 +154,11 @@ fn a_sandbox_is_made_used_watched_and_removed() {
         place.sandbox(&["pause", &name]).ok();
         assert_eq!(place.state(&name), "paused");
         place.sandbox(&["pause", &name]).refused(125, "cannot be paused");
+        let short = name.strip_prefix("fw-sandbox-").unwrap();
+        let paused = place.sandbox(&["run", short, "--", "true"]);
+        paused.refused(125, &format!("the sandbox `{short}` is paused"));
+        let hint = format!("hint: resume it with `ringfence sandbox resume {short}`\n");
+        assert!(paused.stderr.ends_with(&hint), "{paused:?}");
         place.sandbox(&["resume", &name]).ok();
         assert_eq!(place.state(&name), "running");
         assert_eq!(place.there(&name).len(), 2);

@@ -12,7 +12,7 @@ pub struct Name(String);
 
 /// Rejection of a text that is no such name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot name a sandbox; use 1 to 40 of `a-z`, `0-9` and `-`, as in `fw-sandbox-build-1`")]
+#[error("`{0}` cannot name a sandbox; use 1 to 40 of `a-z`, `0-9` and `-`, as in `build-1`")]
 pub struct ParseNameError(String);
 
 impl Name {
