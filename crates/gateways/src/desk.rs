@@ -158,7 +158,7 @@ impl Desk {
                 self.close(&id, Ending::Told { outcome, by });
                 None
             }
-            FromEngine::Message { chat_id, text } => {
+            FromEngine::Message { chat_id, text, .. } => {
                 if self.chats.contains(&chat_id) {
                     self.notices.push_back(Notice { chat: chat_id, text });
                 }

@@ -242,6 +242,7 @@ fn only_the_chats_that_are_served_are_told_anything() {
     let message = |chat: &str, text: String| FromEngine::Message {
         chat_id: chat.to_owned(),
         text,
+        time: None,
     };
     chats.says(message("chat_3", "x".to_owned()), 0);
     assert!(chats.desk.due().is_none());

@@ -32,6 +32,8 @@ pub struct Notice {
     pub number: u64,
     pub chat: Chat,
     pub text: String,
+    /// Time of the event, in milliseconds since 1970.
+    pub created: u64,
 }
 
 impl Listener {
@@ -118,17 +120,22 @@ impl Store {
     /// Returns the notices after `after`; without it, the undelivered ones.
     pub(super) fn notices(&self, after: Option<u64>) -> Result<Vec<Notice>, Error> {
         let sql = match after {
-            Some(_) => "SELECT number, chat, text FROM notices WHERE number > ? ORDER BY number",
-            None => "SELECT number, chat, text FROM notices WHERE delivered = ? ORDER BY number",
+            Some(_) => "SELECT number, chat, text, created FROM notices WHERE number > ? ORDER BY number",
+            None => "SELECT number, chat, text, created FROM notices WHERE delivered = ? ORDER BY number",
         };
         let mut statement = self.connection.prepare(sql)?;
         let rows = statement.query_map([after.unwrap_or(0)], |row| {
-            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?))
+            Ok((row.get(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?))
         })?;
         rows.map(|row| {
-            let (number, chat, text) = row?;
+            let (number, chat, text, created) = row?;
             let chat = parsed(&chat)?;
-            Ok(Notice { number, chat, text })
+            Ok(Notice {
+                number,
+                chat,
+                text,
+                created,
+            })
         })
         .collect()
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ringfence_exec::clock::rfc3339;
 use ringfence_records::approval::{
     Answer, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
 };
@@ -145,9 +146,11 @@ impl Connection {
             if self.serves(&notice.chat) {
                 passed = true;
                 let chat_id = notice.chat.as_str().to_owned();
+                let time = UNIX_EPOCH + Duration::from_millis(notice.created);
                 self.say(&FromEngine::Message {
                     chat_id,
                     text: notice.text,
+                    time: Some(rfc3339(time)),
                 })
                 .await?;
             }

@@ -36,6 +36,9 @@ pub enum FromEngine {
         /// Chat to post to.
         chat_id: String,
         text: String,
+        /// Time of the event, as RFC 3339 in UTC.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        time: Option<String>,
     },
     /// A message of the gateway had no effect.
     Error {

@@ -47,8 +47,10 @@ impl Board {
         match message {
             FromEngine::ApprovalRequest(words) => self.open(words, now),
             FromEngine::ApprovalClosed { id, outcome, by } => self.close(&id, &outcome, by.as_deref()),
-            FromEngine::Message { chat_id, text } => {
-                format!("[{}] {}\n", visible(&chat_id), decidable(&text).join("\n    "))
+            FromEngine::Message { chat_id, text, time } => {
+                let time = time.map_or_else(String::new, |time| format!("{}  ", visible(&time)));
+                let text = decidable(&text).join("\n    ");
+                format!("{time}[{}] {text}\n", visible(&chat_id))
             }
             FromEngine::Error { id, message, .. } => {
                 let id = id.map(|id| format!("{}: ", visible(&id))).unwrap_or_default();
@@ -169,7 +171,8 @@ impl Board {
 /// Above the timeout of any question.
 const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 
-const USAGE: &str = "write a, s or d and the question's number; `ringfence gateway --help` tells more";
+const USAGE: &str =
+    "write a, s or d and the question's number; `ringfence gateway terminal --help` lists the answers";
 
 /// Parses the word of a command.
 fn meaning(word: &str) -> Option<(bool, Remember)> {
@@ -329,7 +332,24 @@ mod tests {
                 "{line}"
             );
         }
+        let Some(Said::Nothing(usage)) = board.receive("yes", later) else {
+            panic!("`yes` is an answer");
+        };
+        assert!(usage.contains("`ringfence gateway terminal --help`"), "{usage}");
         assert_eq!(board.receive("  ", later), None);
+    }
+
+    #[test]
+    fn a_notification_has_its_time() {
+        let message = FromEngine::Message {
+            chat_id: "local".to_owned(),
+            text: "runs on the host: git pull".to_owned(),
+            time: Some("2026-11-24T00:06:10.000Z".to_owned()),
+        };
+        assert_eq!(
+            Board::default().take(message, Instant::now()),
+            "2026-11-24T00:06:10.000Z  [local] runs on the host: git pull\n"
+        );
     }
 
     #[test]
