@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringfence_records::approval::Request;
+use ringfence_records::approval::{Kind, Request};
 use serde::Serialize;
 
 /// Maximum number of listed non-ASCII characters.
@@ -17,7 +17,8 @@ pub fn visible(text: &str) -> String {
 /// Maximum length of a question in a single line, in characters.
 const MAX_LINE: usize = 300;
 
-/// Renders a question in one line, for a person who must answer it elsewhere.
+/// Renders a question in one line, for a person who must answer it elsewhere. The text that an agent wrote
+/// comes last, behind a bar: nothing of ours follows that it could imitate.
 pub fn waiting(request: &Request) -> String {
     let words: Vec<&str> = request.text.split_whitespace().collect();
     let words = words.join(" ");
@@ -28,8 +29,25 @@ pub fn waiting(request: &Request) -> String {
     }
     let id = &request.id;
     format!(
-        "{text} waits for your answer: `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`"
+        "{} waits for your answer (`ringfence approvals approve {id}`, or `ringfence approvals deny {id}`): | {text}",
+        what(&request.kind)
     )
+}
+
+/// Names a question's kind, with the risk and the directory of a command.
+fn what(kind: &Kind) -> String {
+    match kind {
+        Kind::Command { risk, place, .. } => {
+            let risk = risk.map_or_else(String::new, |risk| format!(" of risk {risk}"));
+            let directory = match place.directory.as_str() {
+                "" => String::new(),
+                directory => format!(" in {}", visible(directory)),
+            };
+            format!("a command{risk}{directory}")
+        }
+        Kind::SoftTimeout { .. } => "a tool at its time limit".to_owned(),
+        Kind::Skill { .. } => "a call of a skill".to_owned(),
+    }
 }
 
 /// Renders a text that needs a decision: its lines, and a warning about characters that resemble plain
@@ -195,6 +213,8 @@ fn unseen(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_records::approval::{Lasting, Place};
+
     use super::*;
 
     #[test]
@@ -216,6 +236,20 @@ mod tests {
                 "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
             ],
         );
+    }
+
+    #[test]
+    fn a_command_is_named_with_its_risk_and_directory() {
+        let command = Kind::Command {
+            reasons: Vec::new(),
+            risk: Some(6),
+            lasting: Lasting::Never,
+            place: Place {
+                directory: "/work\u{1b}".to_owned(),
+                ..Place::default()
+            },
+        };
+        assert_eq!(what(&command), "a command of risk 6 in /work\\u{1b}");
     }
 
     #[test]

@@ -21,11 +21,11 @@ fn is_log(message: &Value) -> bool {
 #[track_caller]
 fn id_in(notice: &str) -> String {
     let (what, how) = notice
-        .split_once(" waits for your answer: `ringfence approvals approve ")
+        .split_once(" waits for your answer (`ringfence approvals approve ")
         .unwrap();
-    assert_eq!(what, "rm old", "{notice}");
+    assert!(what.starts_with("a command of risk 9 in /"), "{notice}");
     let (id, rest) = how.split_once('`').unwrap();
-    assert_eq!(rest, format!(", or `ringfence approvals deny {id}`"));
+    assert_eq!(rest, format!(", or `ringfence approvals deny {id}`): | rm old"));
     id.to_owned()
 }
 

@@ -411,8 +411,8 @@ fn decided(command: &[&str], expected: &str) {
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(stdout.starts_with(expected), "{output:?}");
     let told = format!(
-        "note: local calls Probe.count: {{}}\nnote: Probe.add {{ \"a\": 41 }} waits for your answer: \
-         `ringfence approvals approve {id}`, or `ringfence approvals deny {id}`\n"
+        "note: local calls Probe.count: {{}}\nnote: a call of a skill waits for your answer (`ringfence approvals approve {id}`, or \
+         `ringfence approvals deny {id}`): | Probe.add {{ \"a\": 41 }}\n"
     );
     // Beside warnings of functions that are not offered.
     let stderr = String::from_utf8_lossy(&output.stderr);
