@@ -67,10 +67,32 @@ impl Source {
         let code = text(&name, code)?;
         let language = language
             .or_else(|| extension.as_deref().and_then(Language::from_extension))
-            .or_else(|| shebang(&code))
-            .unwrap_or(Language::Python);
+            .or_else(|| shebang(&code));
+        let language = match language {
+            Some(language) => language,
+            None if extension.as_deref().is_some_and(is_of_another) => return Err(unsupported(&name)),
+            None => Language::Python,
+        };
         Ok(Program { code, name, language })
     }
+}
+
+/// Endings of programs in languages that no runtime has. Any other unknown ending is taken for Python.
+const OTHERS: &[&str] = &[
+    "awk", "bat", "c", "cc", "clj", "cpp", "cs", "dart", "erl", "ex", "exs", "fish", "go", "hs", "ipynb", "java",
+    "jl", "jsx", "ksh", "kt", "lua", "php", "pl", "ps1", "r", "rb", "rs", "scala", "sql", "swift", "tcl", "ts",
+    "tsx", "vb", "zig", "zsh",
+];
+
+fn is_of_another(extension: &str) -> bool {
+    OTHERS.contains(&extension.to_ascii_lowercase().as_str())
+}
+
+fn unsupported(name: &str) -> Failure {
+    Failure::usage(
+        format!("expected a program in python, bash or javascript, found {name}"),
+        "if it is one of them, pass `-l python`, `-l bash` or `-l javascript`",
+    )
 }
 
 /// Opens the file at `path` for reading.
@@ -213,6 +235,24 @@ mod tests {
                 .to_string()
                 .contains("cannot read")
         );
+    }
+
+    #[test]
+    fn a_file_of_another_language_is_refused_unless_one_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let named = NamedPaths::default();
+        let check = |name: &str, text: &str, asked, expected: Option<Language>| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            let read = Source::File(path).read(asked, &named);
+            assert_eq!(read.ok().map(|program| program.language), expected, "{name}");
+        };
+        check("y.rb", "puts 1", None, None);
+        check("y.TS", "1", None, None);
+        check("y.rb", "puts 1", Some(Language::Bash), Some(Language::Bash));
+        check("y.rb", "#!/usr/bin/env python3\n", None, Some(Language::Python));
+        check("y.txt", "1", None, Some(Language::Python));
+        check("y", "1", None, Some(Language::Python));
     }
 
     #[test]
