@@ -33,7 +33,7 @@ pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
 };
 pub use request::{
-    EnvName, Language, ParseEnvNameError, Request, RuntimeKind, Scope, SessionId, UnknownName,
+    EnvName, Language, ParseEnvNameError, ParseIdError, Request, RuntimeKind, Scope, SessionId, UnknownName,
 };
 pub use trusted::{HostServer, Imports, Trusted};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

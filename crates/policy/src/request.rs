@@ -131,6 +131,14 @@ impl fmt::Display for RuntimeKind {
     }
 }
 
+/// The error of a text that cannot be a user's or a session's id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{id}` cannot be a {what}; use 1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`")]
+pub struct ParseIdError {
+    what: &'static str,
+    id: String,
+}
+
 /// The owner of a request: runs of different scopes share no warm process.
 ///
 /// 1–64 characters of `A-Z a-z 0-9 . _ -`, not starting with a dot, so that it can be a file name.
@@ -150,20 +158,19 @@ impl Scope {
 }
 
 impl FromStr for Scope {
-    type Err = UnknownName;
+    type Err = ParseIdError;
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         file_name("user id", name).map(Self)
     }
 }
 
 /// Accepts names that are valid file names: no path separators, not hidden.
-fn file_name(what: &'static str, name: &str) -> Result<String, UnknownName> {
+fn file_name(what: &'static str, name: &str) -> Result<String, ParseIdError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(UnknownName {
+        return Err(ParseIdError {
             what,
-            name: name.chars().take(80).collect(),
-            known: "1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`",
+            id: name.chars().take(80).collect(),
         });
     }
     Ok(name.to_owned())
@@ -190,7 +197,7 @@ impl SessionId {
 }
 
 impl FromStr for SessionId {
-    type Err = UnknownName;
+    type Err = ParseIdError;
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         file_name("session id", name).map(Self)
     }

@@ -94,10 +94,17 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
         return Ok(request);
     }
     let waiting = service.waiting().await.map_err(failure)?;
-    let long_enough = beginning.trim_start_matches("apr_").len() >= MIN_BEGINNING;
+    if beginning.trim_start_matches("apr_").len() < MIN_BEGINNING {
+        return Err(Failure::refused(
+            format!("`{}` is too short for the id of a question that waits", visible(beginning)),
+            format!("write at least {MIN_BEGINNING} of its digits; `ringfence approvals ls` lists them"),
+        )
+        .of(ErrorKind::NotFound)
+        .into());
+    }
     let fits = |request: &&Request| {
         let digits = request.id.as_str().trim_start_matches("apr_");
-        long_enough && digits.starts_with(beginning.trim_start_matches("apr_"))
+        digits.starts_with(beginning.trim_start_matches("apr_"))
     };
     let found: Vec<&Request> = waiting.iter().filter(fits).collect();
     match found[..] {

@@ -105,6 +105,13 @@ impl Keys {
             let name = siblings.keys().find(|name| snake(name) == near)?;
             return Some(dotted(&[section, std::slice::from_ref(name)].concat()));
         }
+        // `token` for `token_file`; a file before a variable.
+        let longer = |name: &&String| snake(name).starts_with(&format!("{wanted}_"));
+        let mut longer: Vec<&String> = siblings.keys().filter(longer).collect();
+        longer.sort_by_key(|name| !snake(name).ends_with("_file"));
+        if let Some(name) = longer.first() {
+            return Some(dotted(&[section, std::slice::from_ref(*name)].concat()));
+        }
         let mut elsewhere: Vec<Path> = self.leaves().into_iter().map(|(path, _)| path).collect();
         // Prefer the section whose keys are set most often.
         elsewhere.sort_by_key(|path| (path[0] != "sandbox", path.len()));
@@ -212,7 +219,26 @@ fn plain(message: &str, value: &Value) -> String {
     if message.contains("did not match any variant") {
         return format!("{value} is neither a number nor a text with a unit");
     }
-    message.to_owned()
+    match message.rsplit_once(", expected ") {
+        Some((found, expected)) => match found.strip_prefix("invalid type: ") {
+            Some(found) => format!("expected {}, found {found}", named(expected)),
+            None => message.to_owned(),
+        },
+        None => message.to_owned(),
+    }
+}
+
+/// Names a type of the deserializer for people.
+fn named(expected: &str) -> &str {
+    match expected {
+        "a sequence" => "a list",
+        "a map" => "a section",
+        "a string" => "a text",
+        "a boolean" => "`true` or `false`",
+        "i8" | "i16" | "i32" | "i64" | "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
+        "f32" | "f64" => "a number",
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -257,7 +283,29 @@ mod tests {
             child("hostExecution", "allowLst"),
             suggested("hostExecution.allowList")
         );
+        assert_eq!(
+            child("gateway.telegram", "token"),
+            suggested("gateway.telegram.token_file")
+        );
         assert_eq!(child("sandbox", "frobnicate"), Child::Unknown(None));
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_named_for_people() {
+        let check = |key: &str, value: Value, expected: &str| {
+            let path: Path = key.split('.').map(str::to_owned).collect();
+            assert_eq!(normalise(&path, &value).unwrap_err(), expected);
+        };
+        check(
+            "egress.allowed_hosts",
+            "a.test".into(),
+            "expected a list, found string \"a.test\"",
+        );
+        check(
+            "gateway.telegram.users",
+            vec!["x"].into(),
+            "expected a whole number, found string \"x\"",
+        );
     }
 
     #[test]

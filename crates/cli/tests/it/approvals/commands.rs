@@ -117,9 +117,10 @@ fn what_is_no_question_cannot_be_answered() {
     let asking = ask(&dir, "x");
     let id = only(&dir);
     dir.run(["approvals", "approve", &id[..6]])
-        .refused(125, "no question that waits");
-    dir.run(["approvals", "approve", "apr_"])
-        .refused(125, "no question that waits");
+        .refused(125, "too short for the id of a question that waits");
+    let short = dir.run(["approvals", "approve", "apr_"]);
+    short.refused(125, "too short");
+    assert!(short.stderr.contains("at least 4 of its digits"), "{short:?}");
     dir.run(["approvals", "deny", &id]).ok();
     asking.join().unwrap();
 }
