@@ -69,6 +69,19 @@ A client starts this command itself. Examples of telling it to:
   claude mcp add ringfence -- ringfence mcp
   {\"mcpServers\": {\"ringfence\": {\"command\": \"ringfence\", \"args\": [\"mcp\"]}}}";
 
+const SERVE_HELP: &str = "\
+It listens at $XDG_RUNTIME_DIR/ringfence/engine.sock, and at gateway.sock beside it for gateways; without that variable in
+/run/user/UID, else in /tmp/ringfence-UID. The console listens at a port of 127.0.0.1, which it prints (`engine.listen`).
+
+Start it in the background with `ringfence serve &`. Stop it with Ctrl-C, or with SIGTERM: `kill %1`. Running programs are
+killed, and sandboxes removed. `ringfence run`, `tool` and `gateway` find it by themselves.";
+
+const COMPLETIONS_HELP: &str = "\
+Install them, then open a new shell:
+  ringfence completions bash > ~/.local/share/bash-completion/completions/ringfence
+  ringfence completions zsh > ~/.zfunc/_ringfence       with ~/.zfunc in fpath: fpath+=~/.zfunc before compinit in ~/.zshrc
+  ringfence completions fish > ~/.config/fish/completions/ringfence.fish";
+
 /// Run untrusted code, typically written by a language model, in the strongest fence this machine supports.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, after_help = EXAMPLES)]
@@ -169,6 +182,16 @@ pub(crate) enum Command {
     HelpMarkdown,
 }
 
+impl Cli {
+    /// Returns the file that replaces the configuration's layers: of `--config`, or of `config check FILE`.
+    pub(crate) fn with_checked_file(mut self) -> Self {
+        if let Command::Config(ConfigCommand::Check { file: Some(file) }) = &self.command {
+            self.global.config = Some(file.clone());
+        }
+        self
+    }
+}
+
 /// `ringfence run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
@@ -182,13 +205,14 @@ pub(crate) struct RunArgs {
     /// The language: python, bash or javascript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME")]
     pub(crate) language: Option<Language>,
-    /// Runtime: local, docker, podman, pyodide or e2b (default: local).
+    /// Runtime: local, docker, podman or pyodide (default: local).
     #[arg(short, long, value_name = "NAME")]
     pub(crate) runtime: Option<RuntimeKind>,
     /// Wall time until the program is killed, such as 500ms, 5s or 2m (default: 30s).
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
     pub(crate) timeout: Option<Timeout>,
-    /// Bytes kept of stdout, and of stderr (default: 10KiB).
+    /// Bytes of stdout, and of stderr, that are kept in the result: `--json`, stored runs (default: 10KiB).
+    /// Output that is printed as it arrives is not cut.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
     pub(crate) max_output: Option<Bytes>,
     /// Memory limit of all processes of the run together (default: 256MiB).
@@ -346,6 +370,7 @@ pub(crate) struct McpArgs {
 
 /// `ringfence serve`.
 #[derive(Debug, Args)]
+#[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {}
 
 /// `ringfence console`.
@@ -384,8 +409,12 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Read every layer and report all mistakes.
-    Check,
+    /// Read every layer, or one file, and report all mistakes.
+    Check {
+        /// Check this file, as `--config FILE` would use it (default: every layer).
+        #[arg(value_name = "FILE", conflicts_with = "config")]
+        file: Option<PathBuf>,
+    },
     /// Print the JSON Schema of the configuration file.
     Schema {
         /// Print the reference page instead.
@@ -446,17 +475,20 @@ pub(crate) enum Arch {
 
 /// `ringfence completions`.
 #[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_HELP)]
 pub(crate) struct CompletionsArgs {
     /// The shell.
     pub(crate) shell: clap_complete::Shell,
 }
 
-fn parse_env(text: &str) -> Result<(EnvName, String), ringfence_policy::ParseEnvNameError> {
-    match text.split_once('=') {
-        Some((name, value)) => Ok((name.parse()?, value.to_owned())),
-        // A name cannot contain `=`, so the name parser rejects this with its own message.
-        None => format!("{text}=").parse().map(|name| (name, String::new())),
-    }
+fn parse_env(text: &str) -> Result<(EnvName, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| {
+        format!("expected `NAME=value`, found no `=`; to pass on your own variable, write `{text}=\"${text}\"`")
+    })?;
+    let name = name
+        .parse()
+        .map_err(|error: ringfence_policy::ParseEnvNameError| error.to_string())?;
+    Ok((name, value.to_owned()))
 }
 
 #[cfg(test)]
@@ -531,7 +563,8 @@ mod tests {
             (&["--timeout", "0"][..], "between 1ms and 24h"),
             (&["--timeout", "1000000000"], "between 1ms and 24h"),
             (&["--memory", "lots"], "write it like"),
-            (&["--env", "NAME"], "NAME=value"),
+            (&["--env", "NAME"], "expected `NAME=value`, found no `=`"),
+            (&["--env", "=x"], "NAME=value"),
             (&["--mount", "nowhere"], "is not a mount"),
             (&["-l", "cobol"], "known are python"),
             (&["-c", "1", "x.py"], "cannot be used with"),

@@ -185,13 +185,30 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
         let text = error.render().to_string();
         let message = text.lines().next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(message);
-        let hint = "`ringfence --help` and `ringfence COMMAND --help` list what there is";
+        let behind = takes_more(error.kind(), &text);
+        if behind {
+            Ui::plain().hint(BEHIND);
+        }
+        let hint = match behind {
+            true => BEHIND,
+            false => "`ringfence --help` and `ringfence COMMAND --help` list what there is",
+        };
         form.print(
             Ui::plain(),
             &ToolError::new(ErrorKind::InvalidArguments, message, hint),
         );
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE))
+}
+
+const BEHIND: &str = "write a command, or the arguments of a program, after `--`";
+
+/// Returns `true` if an argument is unexpected only where it stands: the command takes some after `--`.
+fn takes_more(kind: clap::error::ErrorKind, rendered: &str) -> bool {
+    let usage = rendered.lines().find(|line| line.starts_with("Usage: "));
+    kind == clap::error::ErrorKind::UnknownArgument
+        && !rendered.contains("unexpected argument '-")
+        && usage.is_some_and(|usage| usage.contains("-- <"))
 }
 
 /// Prints an error with its hint, and returns the exit status.
@@ -282,6 +299,19 @@ mod tests {
             let arguments: Vec<OsString> = words.map(OsString::from).collect();
             assert_eq!(Form::of(&arguments), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn an_argument_before_the_dashes_has_a_hint() {
+        use clap::Parser;
+        let takes = |line: &str| {
+            let error = crate::args::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            takes_more(error.kind(), &error.render().to_string())
+        };
+        assert!(takes("ringfence policy check touch x"));
+        assert!(takes("ringfence run x.py first"));
+        assert!(!takes("ringfence run --frob x.py"));
+        assert!(!takes("ringfence doctor now"));
     }
 
     #[test]

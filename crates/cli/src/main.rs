@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     };
     let form = Form::of(&arguments);
     let cli = match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli,
+        Ok(cli) => cli.with_checked_file(),
         Err(error) => return exit::unparsed(&error, form),
     };
     let Cli { global, command } = cli;

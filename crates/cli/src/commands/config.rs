@@ -18,7 +18,7 @@ pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<
         } else {
             show(context)?
         })?,
-        ConfigCommand::Check => context.ui.out(check(context)?)?,
+        ConfigCommand::Check { .. } => context.ui.out(check(context)?)?,
         ConfigCommand::Schema { markdown: true } => context.ui.out(reference::markdown())?,
         ConfigCommand::Schema { markdown: false } => context.ui.out(pretty(&reference::json_schema())?)?,
     }

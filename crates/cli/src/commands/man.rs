@@ -12,7 +12,14 @@ pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {
     let mut page = Vec::new();
     let mut command = Cli::command();
     command.build();
-    clap_mangen::Man::new(command.clone()).render(&mut page)?;
+    let top = clap_mangen::Man::new(command.clone());
+    // Without its list of subcommands, which names a page for each: there is this one.
+    top.render_title(&mut page)?;
+    top.render_name_section(&mut page)?;
+    top.render_synopsis_section(&mut page)?;
+    top.render_description_section(&mut page)?;
+    top.render_options_section(&mut page)?;
+    top.render_extra_section(&mut page)?;
     for (_, command) in leaves(&command) {
         let man = clap_mangen::Man::new(command);
         man.render_name_section(&mut page)?;

@@ -2,6 +2,7 @@
 
 mod private;
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,6 +34,10 @@ const MAX_NOTES: usize = 16;
 
 /// Maximum number of yields while waiting for other tasks to release the backend.
 const MAX_YIELDS: usize = 1000;
+
+/// Note for a person who starts it by hand.
+const ON_TERMINAL: &str = "this server speaks MCP on standard input and output, one JSON message a line; a client starts it itself, as \
+                           with `claude mcp add ringfence -- ringfence mcp`; Ctrl-D ends it";
 
 /// The server of one client.
 struct Server<'a> {
@@ -124,6 +129,9 @@ impl Server<'_> {
             },
             notes,
         };
+        if std::io::stdin().is_terminal() {
+            self.context.ui.note(ON_TERMINAL);
+        }
         let (reader, writer) = mcp::stdio_pipes();
         tokio::select! {
             () = mcp::serve(settings, reader, writer, interrupted()) => {}

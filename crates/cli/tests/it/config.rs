@@ -356,3 +356,15 @@ fn a_run_tells_which_settings_of_the_project_do_not_count() {
     assert_eq!(run.ok(), "1\n");
     assert!(run.stderr.contains("`egress.allowed_hosts` does not count"), "{run:?}");
 }
+
+#[test]
+fn the_check_takes_a_file() {
+    let dir = Dir::new();
+    dir.write("work/other.toml", "[sandbox]\nmemry = '1g'\n");
+    dir.run(["config", "check"]).ok();
+    dir.run(["config", "check", "other.toml"])
+        .refused(2, "other.toml:2: unknown key `sandbox.memry`");
+    dir.write("work/other.toml", "[sandbox]\nmemory = '1g'\n");
+    assert_eq!(dir.run(["config", "check", "other.toml"]).ok(), "ok: other.toml\n");
+    assert_eq!(dir.run(["--config", "a.toml", "config", "check", "b.toml"]).status, 2);
+}
