@@ -483,7 +483,9 @@ pub(crate) struct CompletionsArgs {
 
 fn parse_env(text: &str) -> Result<(EnvName, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| {
-        format!("expected `NAME=value`, found no `=`; to pass on your own variable, write `{text}=\"${text}\"`")
+        format!(
+            "expected `NAME=value`, found no `=`; to pass on your own variable, write `{text}=\"${text}\"`"
+        )
     })?;
     let name = name
         .parse()

@@ -88,8 +88,17 @@ const NO_CONNECTION: &[&str] = &[
 ];
 const DENIED: &[&str] = &["PermissionError: [Errno 13]", "PermissionError: [Errno 1]"];
 /// What only a traceback of a connection holds: a file may be denied with the same error.
-const SOCKETS: &[&str] = &["/socket.py\"", "socket.socket(", ".connect(", "create_connection("];
-const NO_MEMORY: &[&str] = &["\nMemoryError", "Cannot allocate memory", "JavaScript heap out of memory"];
+const SOCKETS: &[&str] = &[
+    "/socket.py\"",
+    "socket.socket(",
+    ".connect(",
+    "create_connection(",
+];
+const NO_MEMORY: &[&str] = &[
+    "\nMemoryError",
+    "Cannot allocate memory",
+    "JavaScript heap out of memory",
+];
 
 /// Maximum length of a module name that a hint repeats.
 const MAX_MODULE: usize = 64;
@@ -229,7 +238,9 @@ mod tests {
     fn check(stderr: &str, expected: Option<&str>) {
         let found = hint(&failed(stderr, 1));
         assert_eq!(found.is_some(), expected.is_some(), "{stderr}: {found:?}");
-        let texts = found.iter().flat_map(|hint| [Some(&hint.person), hint.model.as_ref()]);
+        let texts = found
+            .iter()
+            .flat_map(|hint| [Some(&hint.person), hint.model.as_ref()]);
         for text in texts.flatten() {
             assert!(text.contains(expected.unwrap_or_default()), "{stderr}: {text}");
         }

@@ -20,6 +20,9 @@ pub(crate) enum ApprovalsCommand {
         /// Include answered and expired questions.
         #[arg(long)]
         all: bool,
+        /// List the commands that are approved always instead, from `approved.toml`.
+        #[arg(long, conflicts_with = "all")]
+        standing: bool,
         /// Print a JSON array.
         #[arg(long)]
         json: bool,
@@ -28,6 +31,11 @@ pub(crate) enum ApprovalsCommand {
     Approve(ApproveArgs),
     /// Deny a question.
     Deny(DenyArgs),
+    /// End a standing approval: the command asks again.
+    Revoke {
+        /// Its id in `ringfence approvals ls --standing`, or an unambiguous prefix of it.
+        id: String,
+    },
 }
 
 /// `ringfence approvals approve`.

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_records::approval::{Answer, Error, Kind, Remember, Request, Service, State, Verdict};
+use ringfence_records::approval::{Answer, Entry, Error, Kind, Remember, Request, Service, State, Verdict};
 use ringfence_server::gateway::{decidable, framed, remaining};
 use ringfence_tools::kernel::ErrorKind;
+use serde_json::Value;
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
@@ -23,7 +24,11 @@ pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Resu
         .build()?;
     let text = runtime.block_on(async {
         match command {
-            ApprovalsCommand::Ls { all, json } => list(&service, *all, *json).await,
+            ApprovalsCommand::Ls {
+                standing: true, json, ..
+            } => list_standing(&service, *json),
+            ApprovalsCommand::Ls { all, json, .. } => list(&service, *all, *json).await,
+            ApprovalsCommand::Revoke { id } => revoke(&service, id),
             ApprovalsCommand::Approve(args) => {
                 let remember = match args.uses {
                     Some(uses) => Remember::Uses(uses),
@@ -67,6 +72,66 @@ async fn list(service: &Service, all: bool, json: bool) -> anyhow::Result<String
     Ok(requests.iter().map(shown).collect())
 }
 
+fn list_standing(service: &Service, json: bool) -> anyhow::Result<String> {
+    let entries = service.approved().entries().map_err(failure)?;
+    if json {
+        let object = |entry: &Entry| {
+            let mut object = serde_json::to_value(entry)?;
+            object["id"] = entry.id().into();
+            Ok(object)
+        };
+        let objects: Vec<Value> = entries.iter().map(object).collect::<serde_json::Result<_>>()?;
+        return Ok(serde_json::to_string_pretty(&objects)? + "\n");
+    }
+    if entries.is_empty() {
+        return Ok("no command is approved always\n".to_owned());
+    }
+    Ok(entries.iter().map(standing).collect())
+}
+
+/// Renders a standing approval.
+fn standing(entry: &Entry) -> String {
+    let Entry {
+        scope,
+        directory,
+        since,
+        by,
+        ..
+    } = entry;
+    let files = match entry.files {
+        Some(_) => ", while the files that it names are unchanged",
+        None => "",
+    };
+    format!(
+        "{}  approved by {} at {}  for {} in {}{files}\n{}",
+        entry.id(),
+        visible(by),
+        visible(since),
+        visible(scope),
+        visible(directory),
+        framed(&entry.text)
+    )
+}
+
+/// Removes the one standing approval whose id begins so.
+fn revoke(service: &Service, beginning: &str) -> anyhow::Result<String> {
+    let approved = service.approved();
+    let entries = approved.entries().map_err(failure)?;
+    let fits = |entry: &&Entry| beginning.len() >= MIN_BEGINNING && entry.id().starts_with(beginning);
+    let found: Vec<&Entry> = entries.iter().filter(fits).collect();
+    let [only] = found[..] else {
+        let hint = "write more of the id; `ringfence approvals ls --standing` lists them";
+        let message = format!(
+            "expected the id of one standing approval, found {} for `{}`",
+            found.len(),
+            visible(beginning)
+        );
+        return Err(Failure::refused(message, hint).of(ErrorKind::NotFound).into());
+    };
+    approved.revoke(only).map_err(failure)?;
+    Ok(format!("revoked  {}\n{}", only.id(), framed(&only.text)))
+}
+
 async fn answer(service: &Service, id: &str, verdict: Verdict, remember: Remember) -> anyhow::Result<String> {
     let request = find(service, id).await?;
     // The person at this machine may answer for every chat.
@@ -96,7 +161,10 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     let waiting = service.waiting().await.map_err(failure)?;
     if beginning.trim_start_matches("apr_").len() < MIN_BEGINNING {
         return Err(Failure::refused(
-            format!("`{}` is too short for the id of a question that waits", visible(beginning)),
+            format!(
+                "`{}` is too short for the id of a question that waits",
+                visible(beginning)
+            ),
             format!("write at least {MIN_BEGINNING} of its digits; `ringfence approvals ls` lists them"),
         )
         .of(ErrorKind::NotFound)

@@ -133,9 +133,7 @@ fn check_lines(args: &PolicyCheckArgs, policy: &Policy, context: &Context) -> an
         let text = String::from_utf8_lossy(&bytes);
         // A text in quotes that is one JSON string would be an unusual command.
         let line = serde_json::from_str::<String>(&text).unwrap_or_else(|_| text.into_owned());
-        context
-            .ui
-            .out(report(&line, &policy.decide(&line), args.json))?;
+        context.ui.out(report(&line, &policy.decide(&line), args.json))?;
     }
 }
 
@@ -162,12 +160,7 @@ fn report(line: &str, judged: &Judged, json: bool) -> String {
         }
         return format!("{object}\n");
     }
-    format!(
-        "{}: {}\n{}",
-        verdict(judged),
-        visible(line),
-        reasons(decision)
-    )
+    format!("{}: {}\n{}", verdict(judged), visible(line), reasons(decision))
 }
 
 /// Renders a decision as `review (ask), risk at least 9`.

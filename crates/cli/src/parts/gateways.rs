@@ -63,11 +63,12 @@ const OURS: [&str; 2] = ["telegram", "discord"];
 fn check_chats(checks: &mut Checks<'_>) {
     let gateway = &checks.config().gateway;
     let telegram = gateway.telegram.chats.iter().map(|id| format!("telegram_{id}"));
-    let discord = gateway.discord.channels.iter().map(|id| format!("discord_{}", id.0));
-    let served: Vec<String> = telegram
-        .chain(discord)
-        .chain(["local".to_owned()])
-        .collect();
+    let discord = gateway
+        .discord
+        .channels
+        .iter()
+        .map(|id| format!("discord_{}", id.0));
+    let served: Vec<String> = telegram.chain(discord).chain(["local".to_owned()]).collect();
     for chat in &gateway.chats {
         let resembles = |name: &str| nearest(name, OURS).is_some() || OURS.contains(&name);
         let prefix = chat.split('_').next().unwrap_or_default();

@@ -258,9 +258,14 @@ fn a_chat_that_no_gateway_serves_is_a_warning() {
         }
     };
     let telegram = "[gateway.telegram]\nchats = [1]\n";
-    let meant = "ringfence.toml:2: `gateway.chats`: no gateway serves `telegrm_1`; did you mean `telegram_1`?";
+    let meant =
+        "ringfence.toml:2: `gateway.chats`: no gateway serves `telegrm_1`; did you mean `telegram_1`?";
     check("'telegrm_1'", telegram, Some(meant));
-    check("'telegram_7777777'", telegram, Some("no gateway serves `telegram_7777777`"));
+    check(
+        "'telegram_7777777'",
+        telegram,
+        Some("no gateway serves `telegram_7777777`"),
+    );
     check("'discord_5'", "", Some("no gateway serves `discord_5`"));
     check("'locl'", "", Some("did you mean `local`?"));
     check("'telegram_1'", telegram, None);

@@ -69,8 +69,7 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
     }
 }
 
-const NO_HOSTS: &str =
-    "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";
+const NO_HOSTS: &str = "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";
 
 fn parsed<T: FromStr<Err: Display>>(what: &str, texts: &[String], hint: &str) -> Result<Vec<T>, Failure> {
     let parse = |text: &String| {

@@ -79,9 +79,9 @@ impl Source {
 
 /// Endings of programs in languages that no runtime has. Any other unknown ending is taken for Python.
 const OTHERS: &[&str] = &[
-    "awk", "bat", "c", "cc", "clj", "cpp", "cs", "dart", "erl", "ex", "exs", "fish", "go", "hs", "ipynb", "java",
-    "jl", "jsx", "ksh", "kt", "lua", "php", "pl", "ps1", "r", "rb", "rs", "scala", "sql", "swift", "tcl", "ts",
-    "tsx", "vb", "zig", "zsh",
+    "awk", "bat", "c", "cc", "clj", "cpp", "cs", "dart", "erl", "ex", "exs", "fish", "go", "hs", "ipynb",
+    "java", "jl", "jsx", "ksh", "kt", "lua", "php", "pl", "ps1", "r", "rb", "rs", "scala", "sql", "swift",
+    "tcl", "ts", "tsx", "vb", "zig", "zsh",
 ];
 
 fn is_of_another(extension: &str) -> bool {

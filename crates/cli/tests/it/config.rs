@@ -340,10 +340,15 @@ fn an_unfenced_shell_is_a_warning_of_the_check() {
         ("runner = 'container'", false),
         ("runner = 'fenced'\ncontainer_fallback = 'host'", false),
     ] {
-        dir.write("config/ringfence/ringfence.toml", format!("[permissions.shell]\n{keys}\n"));
+        dir.write(
+            "config/ringfence/ringfence.toml",
+            format!("[permissions.shell]\n{keys}\n"),
+        );
         let checked = dir.run(["config", "check"]);
         checked.ok();
-        let warned = checked.stderr.contains("no list, no risk score and no approval applies");
+        let warned = checked
+            .stderr
+            .contains("no list, no risk score and no approval applies");
         assert_eq!(warned, expected, "{keys}: {checked:?}");
     }
 }
@@ -354,7 +359,10 @@ fn a_run_tells_which_settings_of_the_project_do_not_count() {
     dir.write("work/ringfence.toml", "[egress]\nallowed_hosts = ['a.test']\n");
     let run = dir.run(["run", "-c", "print(1)"]);
     assert_eq!(run.ok(), "1\n");
-    assert!(run.stderr.contains("`egress.allowed_hosts` does not count"), "{run:?}");
+    assert!(
+        run.stderr.contains("`egress.allowed_hosts` does not count"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -365,6 +373,13 @@ fn the_check_takes_a_file() {
     dir.run(["config", "check", "other.toml"])
         .refused(2, "other.toml:2: unknown key `sandbox.memry`");
     dir.write("work/other.toml", "[sandbox]\nmemory = '1g'\n");
-    assert_eq!(dir.run(["config", "check", "other.toml"]).ok(), "ok: other.toml\n");
-    assert_eq!(dir.run(["--config", "a.toml", "config", "check", "b.toml"]).status, 2);
+    assert_eq!(
+        dir.run(["config", "check", "other.toml"]).ok(),
+        "ok: other.toml\n"
+    );
+    assert_eq!(
+        dir.run(["--config", "a.toml", "config", "check", "b.toml"])
+            .status,
+        2
+    );
 }

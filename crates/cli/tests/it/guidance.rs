@@ -37,7 +37,10 @@ fn a_host_implies_a_network(world: &World) {
     let refused = world.json(["--allow-host", "nowhere.invalid", "-c", ask]);
     assert_eq!(refused.get("meta.hints"), &json!([hint.strip_prefix("hint: ")]));
     let warned = world.run(["--network", "allowlist", "-c", "1"]);
-    assert!(warned.stderr.starts_with("warning: no host is allowed"), "{warned:?}");
+    assert!(
+        warned.stderr.starts_with("warning: no host is allowed"),
+        "{warned:?}"
+    );
     for (more, hint) in [
         (
             ["--network", "none"],
@@ -94,11 +97,19 @@ fn causes_of_failures_have_hints(world: &World) {
             "no network; name the hosts that it may reach with `--allow-host HOST`",
         ),
         (
-            &["-c", "import socket; socket.create_connection(('192.0.2.1', 80), 1)"],
+            &[
+                "-c",
+                "import socket; socket.create_connection(('192.0.2.1', 80), 1)",
+            ],
             "no network; name the hosts that it may reach with `--allow-host HOST`",
         ),
         (
-            &["-l", "javascript", "-c", "require('net').connect(80, '192.0.2.1')"],
+            &[
+                "-l",
+                "javascript",
+                "-c",
+                "require('net').connect(80, '192.0.2.1')",
+            ],
             "no network; name the hosts that it may reach with `--allow-host HOST`",
         ),
         (
@@ -109,10 +120,7 @@ fn causes_of_failures_have_hints(world: &World) {
             &["--memory", "64MiB", "-c", "x = bytearray(1 << 30)"],
             "allow more with `--memory 128MiB` (`sandbox.memory`)",
         ),
-        (
-            &["-l", "bash", "-c", "kill -SEGV $$"],
-            "",
-        ),
+        (&["-l", "bash", "-c", "kill -SEGV $$"], ""),
     ] {
         let run = world.run(args);
         assert_ne!(run.status, 0, "{run:?}");

@@ -1,7 +1,7 @@
 //! Persistent command approvals, in a TOML file that a person can read, edit and revoke.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,11 +11,15 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Kind, MAX_TEXT};
+use crate::audit::Digest;
 
 /// Maximum file size, in bytes.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 /// Maximum number of entries.
 const MAX_ENTRIES: usize = 1_000;
+
+/// Length of an entry's id.
+const ID_LENGTH: usize = 12;
 
 const HEADER: &str = "# Commands that run without a question: the exact text, for this scope, in this directory, with these files.\n\
                       # Remove a block to be asked again.\n";
@@ -49,6 +53,16 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Returns the id by which a person names it: the start of a digest of what it approves.
+    pub fn id(&self) -> String {
+        let exact = format!("{:?}", (&self.text, &self.scope, &self.directory, &self.files));
+        Digest::of(exact.as_bytes())
+            .to_string()
+            .chars()
+            .take(ID_LENGTH)
+            .collect()
+    }
+
     fn is(&self, scope: &str, text: &str, kind: &Kind) -> bool {
         let files = kind.contents().map(|files| files.to_string());
         let same = self.directory == kind.directory() && self.files == files;
@@ -132,6 +146,34 @@ impl Approved {
         file.write_all(block.as_bytes()).map_err(|error| self.file(error))
     }
 
+    /// Removes an entry, and keeps everything else in the file. Returns `false` if there is no such entry.
+    ///
+    /// # Errors
+    /// As for [`Approved::entries`], or if the entry is not a block of its own, as a person may write it.
+    pub fn revoke(&self, entry: &Entry) -> Result<bool, Error> {
+        let opened = OpenOptions::new().read(true).write(true).open(&self.path);
+        let mut file = opened.map_err(|error| self.file(error))?;
+        file.lock().map_err(|error| self.file(error))?;
+        let entries = self.read(file.try_clone().map_err(|error| self.file(error))?)?;
+        let Some(at) = entries.iter().position(|other| other == entry) else {
+            return Ok(false);
+        };
+        let text = std::fs::read_to_string(&self.path).map_err(|error| self.file(error))?;
+        let rest = without_block(&text, at);
+        let parsed = toml::from_str(&rest).map(|document: Document| document.command);
+        let mut expected = entries;
+        expected.remove(at);
+        // An agent's text can look like the start of a block.
+        if parsed.ok().as_ref() != Some(&expected) {
+            return Err(self.wrong("its entries are not blocks of their own; edit it by hand".to_owned()));
+        }
+        file.rewind()
+            .and_then(|()| file.set_len(0))
+            .and_then(|()| file.write_all(rest.as_bytes()))
+            .map_err(|error| self.file(error))?;
+        Ok(true)
+    }
+
     fn read(&self, file: File) -> Result<Vec<Entry>, Error> {
         let meta = file.metadata().map_err(|error| self.file(error))?;
         if !meta.is_file() {
@@ -167,5 +209,67 @@ impl Approved {
     fn wrong(&self, what: String) -> Error {
         let path = self.path.clone();
         Error::Approved { path, what }
+    }
+}
+
+/// Returns a document without its block number `at`.
+fn without_block(text: &str, at: usize) -> String {
+    let mut number = 0;
+    let keeps = |line: &&str| {
+        number += usize::from(line.trim() == "[[command]]");
+        number != at + 1
+    };
+    text.split_inclusive('\n').filter(keeps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn entry(text: &str) -> Entry {
+        Entry {
+            text: text.to_owned(),
+            scope: "local".to_owned(),
+            directory: "/work".to_owned(),
+            files: None,
+            since: String::new(),
+            by: String::new(),
+        }
+    }
+
+    fn file(entries: &[Entry]) -> (tempfile::TempDir, Approved) {
+        let dir = tempfile::tempdir().unwrap();
+        let approved = Approved::at(dir.path());
+        let command = entries.to_vec();
+        let text = format!("# mine\n{}", toml::to_string(&Document { command }).unwrap());
+        fs::write(approved.path(), text).unwrap();
+        fs::set_permissions(approved.path(), fs::Permissions::from_mode(0o600)).unwrap();
+        (dir, approved)
+    }
+
+    #[test]
+    fn one_entry_is_revoked_and_the_rest_stays() {
+        let all = ["ls -l", "touch a", "docker restart web"].map(entry);
+        let (_dir, approved) = file(&all);
+        assert!(approved.revoke(&all[1]).unwrap());
+        assert!(!approved.revoke(&all[1]).unwrap());
+        assert_eq!(approved.entries().unwrap(), [all[0].clone(), all[2].clone()]);
+        assert!(
+            fs::read_to_string(approved.path())
+                .unwrap()
+                .starts_with("# mine\n")
+        );
+        assert_ne!(all[0].id(), all[2].id());
+    }
+
+    #[test]
+    fn a_text_that_looks_like_a_block_removes_no_other() {
+        let all = ["a\n[[command]]\nb", "touch a"].map(entry);
+        let (_dir, approved) = file(&all);
+        assert!(approved.revoke(&all[1]).is_err());
+        assert_eq!(approved.entries().unwrap(), all);
     }
 }

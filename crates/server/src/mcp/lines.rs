@@ -354,9 +354,13 @@ mod tests {
             assert!(message.contains(expected), "{answers:?}");
             assert_eq!(answers[0]["id"], 1);
         }
-        let about = r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}"#;
+        let about =
+            r#"{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}"#;
         let input = format!("{}\n{}\n", wrong("initialize", about), wrong("tools/list", "{}"));
-        assert_eq!(check(input.as_bytes(), 1000).await.0, ["initialize", "tools/list"]);
+        assert_eq!(
+            check(input.as_bytes(), 1000).await.0,
+            ["initialize", "tools/list"]
+        );
     }
 
     #[tokio::test]

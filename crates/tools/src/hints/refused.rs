@@ -35,7 +35,11 @@ fn hint((target, reason): (&str, &str)) -> Hint {
     };
     let remedy = match is_unlisted(reason) {
         true => {
-            let pattern = if matches!(port, "80" | "443") { host } else { target };
+            let pattern = if matches!(port, "80" | "443") {
+                host
+            } else {
+                target
+            };
             format!("allow it with `--allow-host {pattern}` or `egress.allowed_hosts`")
         }
         false => open(host),

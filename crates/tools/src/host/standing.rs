@@ -138,7 +138,10 @@ mod tests {
         let (state, work) = (state.path(), work.path());
         assert_eq!(found(state, work, "touch made"), None);
         write(state, &[("touch made", work, None)]);
-        assert!(matches!(found(state, work, "touch made"), Some(Standing::Holds(_))));
+        assert!(matches!(
+            found(state, work, "touch made"),
+            Some(Standing::Holds(_))
+        ));
         assert_eq!(found(state, work, "touch other"), None);
         assert_eq!(found(state, state, "touch made"), None);
 
@@ -148,7 +151,9 @@ mod tests {
         write(state, &[(line, work, digest)]);
         assert!(matches!(found(state, work, line), Some(Standing::Holds(_))));
         fs::write(work.join("a"), "2").unwrap();
-        assert!(matches!(found(state, work, line), Some(Standing::Ended(_, reason)) if reason.contains("changed")));
+        assert!(
+            matches!(found(state, work, line), Some(Standing::Ended(_, reason)) if reason.contains("changed"))
+        );
     }
 
     #[test]

@@ -94,6 +94,19 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
     );
     let file = std::fs::read_to_string(dir.path("state/ringfence/approved.toml")).unwrap();
     assert!(file.contains("text = \"ls -l\""), "{file}");
+    let standing = dir.run(["approvals", "ls", "--standing"]);
+    assert!(standing.ok().contains("    | ls -l\n"), "{standing:?}");
+    let standing = listed(&dir, &["--standing"]);
+    let id = standing[0]["id"].as_str().unwrap();
+    dir.run(["approvals", "revoke", "none"])
+        .refused(125, "expected the id of one standing approval, found 0");
+    assert!(
+        dir.run(["approvals", "revoke", &id[..6]])
+            .ok()
+            .starts_with("revoked")
+    );
+    let standing = dir.run(["approvals", "ls", "--standing"]);
+    assert_eq!(standing.ok(), "no command is approved always\n");
 
     let states: Vec<Value> = listed(&dir, &["--all"])
         .into_iter()

@@ -298,7 +298,12 @@ fn problems_name_the_configured_directory() {
     let listed = dir.run(["skills", "ls"]);
     let told = format!("warning: {}/one.py: ", path.display());
     assert!(listed.stderr.starts_with(&told), "{listed:?}");
-    assert!(listed.stderr.contains("note: there are no functions: see the warnings"), "{listed:?}");
+    assert!(
+        listed
+            .stderr
+            .contains("note: there are no functions: see the warnings"),
+        "{listed:?}"
+    );
 }
 
 #[test]

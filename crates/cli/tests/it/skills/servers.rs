@@ -369,7 +369,8 @@ fn rules_hold_for_servers_and_commands_show_them() {
     let told: Vec<&str> = unanswered.stderr.lines().collect();
     assert_eq!(unanswered.status, 125, "{unanswered:?}");
     assert!(
-        told[0].starts_with("note: a call of a skill waits for your answer (") && told[0].ends_with("): | s.fail {}"),
+        told[0].starts_with("note: a call of a skill waits for your answer (")
+            && told[0].ends_with("): | s.fail {}"),
         "{told:?}"
     );
     assert!(told[1].starts_with("error: approval_timeout"), "{told:?}");

@@ -197,15 +197,26 @@ mod tests {
             }
         };
         let unknown = "hosts = []\n[policy]\n\"Notes.add\" = \"sometimes\"\n";
-        check(unknown, &["notes.toml:3: ", "`sometimes`", "`allow`", "`notify`", "`ask`"]);
-        check("hosts = []\nfrob = 1\n", &["notes.toml:2: ", "`frob`", "`mounts`"]);
+        check(
+            unknown,
+            &["notes.toml:3: ", "`sometimes`", "`allow`", "`notify`", "`ask`"],
+        );
+        check(
+            "hosts = []\nfrob = 1\n",
+            &["notes.toml:2: ", "`frob`", "`mounts`"],
+        );
         check("[policy]\n\"Notes\" = \"ask\"\n", &["notes.toml:2: "]);
     }
 
     #[test]
     fn manifests_that_cannot_be_used_are_listed() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, text) in [("a.py", ""), ("a.toml", "frob = 1"), ("b.py", ""), ("c.toml", "frob = 1")] {
+        for (name, text) in [
+            ("a.py", ""),
+            ("a.toml", "frob = 1"),
+            ("b.py", ""),
+            ("c.toml", "frob = 1"),
+        ] {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let problems = manifest_problems(dir.path(), &NamedPaths::default());
