@@ -87,7 +87,7 @@ const NO_CONNECTION: &[&str] = &[
     "Network is unreachable",
 ];
 const DENIED: &[&str] = &["PermissionError: [Errno 13]", "PermissionError: [Errno 1]"];
-/// What only a traceback of a connection holds: a file may be denied with the same error.
+/// Parts of tracebacks that only connections have: a file may be denied with the same error.
 const SOCKETS: &[&str] = &[
     "/socket.py\"",
     "socket.socket(",
@@ -145,8 +145,9 @@ fn full(result: &ExecutionResult) -> Hint {
 /// Returns the way to a longer time limit; `None` if there is none.
 fn more_time(result: &ExecutionResult) -> Option<Hint> {
     let more = Timeout::try_from(result.meta.resource_limits.timeout * 2.0).ok()?;
+    let (key, _) = keys(&result.meta.runtime);
     Some(Hint {
-        person: format!("allow more with `--timeout {more}` (`sandbox.timeout`)"),
+        person: format!("allow more with `--timeout {more}` (`{key}`)"),
         model: None,
     })
 }
@@ -156,10 +157,20 @@ fn more_time(result: &ExecutionResult) -> Option<Hint> {
 fn more_memory(result: &ExecutionResult) -> Option<Hint> {
     let limit = result.meta.resource_limits.memory_bytes?;
     let more = Bytes(limit.saturating_mul(2));
+    let (_, key) = keys(&result.meta.runtime);
     result.meta.session.is_none().then(|| Hint {
-        person: format!("allow more with `--memory {more}` (`sandbox.memory`)"),
+        person: format!("allow more with `--memory {more}` (`{key}`)"),
         model: None,
     })
+}
+
+/// Returns the configuration keys of a runtime's limits of time and memory.
+fn keys(runtime: &str) -> (&'static str, &'static str) {
+    match runtime.parse::<RuntimeKind>() {
+        Ok(RuntimeKind::Docker | RuntimeKind::Podman) => ("sandbox.timeout", "sandbox.docker.memory_limit"),
+        Ok(RuntimeKind::Pyodide) => ("skills.sandbox.timeout_seconds", "skills.sandbox.memory_limit_mb"),
+        Ok(RuntimeKind::Local | RuntimeKind::E2b) | Err(_) => ("sandbox.timeout", "sandbox.memory"),
+    }
 }
 
 fn no_process(result: &ExecutionResult) -> Hint {
@@ -333,6 +344,24 @@ mod tests {
         check(Language::Javascript, 64, 0, Outcome::TimedOut, Some(time));
         check(Language::Python, 4, 0, Outcome::TimedOut, Some(time));
         check(Language::Python, 4, 9, Outcome::Cancelled, None);
+    }
+
+    #[test]
+    fn each_runtime_has_its_own_limits() {
+        for (runtime, key) in [
+            (RuntimeKind::Docker, "(`sandbox.docker.memory_limit`)"),
+            (RuntimeKind::Pyodide, "(`skills.sandbox.memory_limit_mb`)"),
+        ] {
+            let mut result = failed("", -9);
+            result.meta = Meta::of(
+                runtime,
+                Language::Python,
+                Limits::DEFAULT,
+                Outcome::MemoryExceeded,
+            );
+            let found = hint(&result).unwrap().person;
+            assert!(found.ends_with(key), "{found}");
+        }
     }
 
     #[test]

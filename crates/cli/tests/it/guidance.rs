@@ -117,7 +117,7 @@ fn causes_of_failures_have_hints(world: &World) {
             "allow more with `--timeout 600ms` (`sandbox.timeout`)",
         ),
         (
-            &["--memory", "64MiB", "-c", "x = bytearray(1 << 30)"],
+            &["--memory", "64MiB", "-c", "x = b'x' * (1 << 30)"],
             "allow more with `--memory 128MiB` (`sandbox.memory`)",
         ),
         (&["-l", "bash", "-c", "kill -SEGV $$"], ""),

@@ -5,7 +5,7 @@ use std::io;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetExtensions, GetMeta, JsonRpcMessage,
-    ProtocolVersion, RequestId,
+    ProtocolVersion, RequestId, RequestMetaObject,
 };
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -142,9 +142,8 @@ const MAX_METHOD: usize = 80;
 /// Returns `true` if the request has any metadata of stateless requests; the library checks the rest.
 fn is_stateless(request: &ClientRequest) -> bool {
     let version = ProtocolVersion::V_2026_07_28;
-    let none = Default::default();
     let missing = request.get_meta().missing_required_keys(&version);
-    let all: Vec<_> = rmcp::model::RequestMetaObject::missing_required_keys(&none, &version);
+    let all = RequestMetaObject::default().missing_required_keys(&version);
     missing.len() < all.len()
 }
 

@@ -1,4 +1,4 @@
-//! Standing approvals ("always"), as `ringfence policy` reports them.
+//! Standing approvals ("always"), for a preview of a decision.
 
 use std::path::Path;
 
