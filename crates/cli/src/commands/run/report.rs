@@ -135,10 +135,9 @@ fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signals that end a program by itself, with their names.
-const SIGNALS: &[(i32, &str)] = &[
-    (1, "SIGHUP"),
-    (2, "SIGINT"),
+/// Signals of a crash, or of somebody's `kill -9`, with their names. Others end programs on purpose, as SIGPIPE
+/// does at the end of `| head`.
+const CRASHES: &[(i32, &str)] = &[
     (3, "SIGQUIT"),
     (4, "SIGILL"),
     (5, "SIGTRAP"),
@@ -146,24 +145,17 @@ const SIGNALS: &[(i32, &str)] = &[
     (7, "SIGBUS"),
     (8, "SIGFPE"),
     (9, "SIGKILL"),
-    (10, "SIGUSR1"),
     (11, "SIGSEGV"),
-    (12, "SIGUSR2"),
-    (13, "SIGPIPE"),
-    (14, "SIGALRM"),
-    (15, "SIGTERM"),
     (24, "SIGXCPU"),
     (25, "SIGXFSZ"),
     (31, "SIGSYS"),
 ];
 
-/// Returns the error for a program that a signal killed.
-fn killed(exit_code: i32) -> String {
-    let signal = -exit_code;
-    match SIGNALS.iter().find(|(number, _)| *number == signal) {
-        Some((_, name)) => format!("killed by signal {signal} ({name})"),
-        None => format!("killed by signal {signal}"),
-    }
+/// Returns the error for a program that crashed.
+fn crash(result: &ExecutionResult) -> Option<String> {
+    let signal = -result.exit_code;
+    let (_, name) = CRASHES.iter().find(|(number, _)| *number == signal)?;
+    (result.meta.outcome == Outcome::Signalled).then(|| format!("killed by signal {signal} ({name})"))
 }
 
 /// Prints notices and warnings that are not part of the streams.
@@ -172,8 +164,7 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
     match notice(meta.outcome, &meta.resource_limits) {
         Some(notice) => ui.error(&notice),
         None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
-        None if meta.outcome == Outcome::Signalled => ui.error(&killed(result.exit_code)),
-        None => {}
+        None => crash(result).iter().for_each(|crash| ui.error(crash)),
     }
     if let Some(session) = &meta.session {
         tell_of_session(session, ui)?;
@@ -207,11 +198,25 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_policy::{Language, Limits, Meta, RuntimeKind};
 
     #[test]
-    fn a_signal_has_its_name() {
-        assert_eq!(killed(-11), "killed by signal 11 (SIGSEGV)");
-        assert_eq!(killed(-40), "killed by signal 40");
+    fn a_crash_has_its_signals_name() {
+        let check = |outcome, exit_code, expected: Option<&str>| {
+            let meta = Meta::of(RuntimeKind::Local, Language::Bash, Limits::DEFAULT, outcome);
+            let result = ExecutionResult {
+                stdout: String::new(),
+                stderr: String::new(),
+                exit_code,
+                duration: 0.0,
+                meta,
+            };
+            assert_eq!(crash(&result).as_deref(), expected, "{exit_code}");
+        };
+        check(Outcome::Signalled, -11, Some("killed by signal 11 (SIGSEGV)"));
+        check(Outcome::Signalled, -13, None);
+        check(Outcome::Exited, -11, None);
+        check(Outcome::Exited, 139, None);
     }
 
     #[test]

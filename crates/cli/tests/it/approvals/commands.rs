@@ -121,7 +121,7 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
 #[test]
 fn what_is_no_question_cannot_be_answered() {
     let dir = Dir::new();
-    dir.run(["approvals", "approve", "apr_001"])
+    dir.run(["approvals", "approve", "apr_0001"])
         .refused(125, "no question that waits");
     let guessed = format!("apr_{}", "0".repeat(32));
     dir.run(["approvals", "deny", &guessed])
