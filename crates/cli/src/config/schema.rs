@@ -51,7 +51,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Sandbox {
-    /// Runtime: `local`, `docker`, `podman`, `pyodide`.
+    /// Runtime: `local`, `docker`, `podman` or `pyodide`.
     #[serde(rename = "type")]
     #[schemars(with = "values::RuntimeName")]
     pub(crate) runtime: RuntimeKind,

@@ -79,6 +79,7 @@ fn files(dir: &Dir) {
                 "workspaces",
                 "audit",
                 "interpreters.json",
+                "unpinned.txt",
                 "accepted.json",
                 "opened.json",
                 "skills.json",
