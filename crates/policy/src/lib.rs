@@ -9,6 +9,7 @@ pub mod cascade;
 mod command;
 mod egress;
 mod files;
+pub mod hints;
 mod isolation;
 mod limits;
 mod mount;

@@ -12,7 +12,6 @@
 
 pub mod assessor;
 pub mod files;
-pub mod hints;
 pub mod host;
 pub mod kernel;
 pub mod shell;

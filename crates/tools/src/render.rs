@@ -1,8 +1,8 @@
 //! Renders the result of a program for a model: in sections, of bounded length.
 
-use crate::hints;
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
+use ringfence_policy::hints;
 use ringfence_policy::{ExecutionResult, Outcome};
 
 use crate::shell::ShellOutput;

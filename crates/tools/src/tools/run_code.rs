@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::hints::hints;
+use ringfence_policy::hints::hints;
 use ringfence_policy::{ExecutionResult, Language, RuntimeKind, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;

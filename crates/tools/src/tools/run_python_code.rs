@@ -1,8 +1,8 @@
 //! `run_python_code`: runs Python and returns its output as text.
 
-use crate::hints::hints;
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
+use ringfence_policy::hints::hints;
 use ringfence_policy::{ExecutionResult, Language};
 use schemars::JsonSchema;
 use serde::Deserialize;

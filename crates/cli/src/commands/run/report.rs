@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
+use ringfence_policy::hints;
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
-use ringfence_tools::hints;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use ringfence_policy::{Cidr, EgressAttempt, EgressFacts};
+use crate::{Cidr, EgressAttempt, EgressFacts};
 
 use super::Hint;
 
@@ -74,7 +74,7 @@ fn open(host: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_policy::{EgressPolicy, Host, HostPattern};
+    use crate::{EgressPolicy, Host, HostPattern};
 
     use super::*;
 

@@ -5,7 +5,7 @@
 
 mod refused;
 
-use ringfence_policy::{Bytes, ExecutionResult, Language, Outcome, RuntimeKind, Timeout};
+use crate::{Bytes, ExecutionResult, Language, Outcome, RuntimeKind, Timeout};
 
 /// A remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -227,7 +227,7 @@ fn no_network() -> Hint {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_policy::{Limits, Meta, Pids};
+    use crate::{Limits, Meta, Pids};
 
     use super::*;
 
