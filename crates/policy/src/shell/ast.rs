@@ -135,7 +135,7 @@ pub enum Piece {
     Literal(String),
     /// `*`, `?` or `[`: expands to file names.
     Glob(char),
-    /// `~` or `~name`.
+    /// `~`.
     Home(String),
     /// A variable or an arithmetic expansion.
     Variable(Variable),

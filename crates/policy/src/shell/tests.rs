@@ -34,7 +34,7 @@ fn quotes_are_taken_off_as_bash_does() {
 #[test]
 fn what_the_shell_decides_is_no_literal() {
     for word in [
-        "$x", "\"$x\"", "${x%y}", "$(ls)", "`ls`", "{a,b}", "{1..3}", "*.txt", "a?", "[ab]", "~", "~root/x",
+        "$x", "\"$x\"", "${x%y}", "$(ls)", "`ls`", "{a,b}", "{1..3}", "*.txt", "a?", "[ab]", "~", "~/x",
         "$((1+1))", "<(ls)",
     ] {
         let script = parse(&format!("echo {word}")).expect(word);
@@ -43,6 +43,16 @@ fn what_the_shell_decides_is_no_literal() {
         };
         assert_eq!(simple.words.len(), 2, "{word}");
         assert_eq!(simple.words[1].literal(), None, "{word}");
+    }
+}
+
+#[test]
+fn directories_that_the_shell_remembers_are_not_known() {
+    for word in ["~+", "~-/x", "~1", "~-2/x", "~root/x", "--x=~+", "a:~root"] {
+        assert!(parse(&format!("cat {word}")).is_err(), "{word}");
+    }
+    for word in ["HEAD~1", "'~+'", "x~", "~", "~/x", "\\~+"] {
+        assert!(parse(&format!("cat {word}")).is_ok(), "{word}");
     }
 }
 

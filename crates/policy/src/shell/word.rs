@@ -85,7 +85,9 @@ fn piece(cursor: &mut Cursor, pieces: &mut Pieces, start: usize) -> Result<(), U
         Some('"') => double(cursor, pieces)?,
         Some('$') => dollar(cursor, pieces, false)?,
         Some('`') => backquotes(cursor, pieces)?,
-        Some('~') if cursor.at == start || matches!(cursor.before(), Some('=' | ':')) => home(cursor, pieces),
+        Some('~') if cursor.at == start || matches!(cursor.before(), Some('=' | ':')) => {
+            home(cursor, pieces)?
+        }
         Some('{') if expands(cursor) => {
             let words = alternatives(cursor).unwrap_or_default();
             if words.is_empty() {
@@ -151,17 +153,15 @@ fn double(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     }
 }
 
-/// Parses `~name`. Where bash does not expand it, it still counts as an unknown place.
-fn home(cursor: &mut Cursor, pieces: &mut Pieces) {
-    let start = cursor.at;
-    cursor.at += 1;
-    while cursor
-        .peek()
-        .is_some_and(|character| in_name(character) || matches!(character, '.' | '+' | '-'))
-    {
-        cursor.at += 1;
+/// Parses `~`. `~name` is another user's home, `~+`, `~-` and `~1` are directories that the shell remembers.
+fn home(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
+    let next = cursor.look(1);
+    if next.is_some_and(|character| in_name(character) || matches!(character, '.' | '+' | '-')) {
+        return Err(cursor.unsupported("a tilde that is not the home directory"));
     }
-    pieces.0.push(Piece::Home(cursor.since(start)));
+    cursor.at += 1;
+    pieces.0.push(Piece::Home("~".to_owned()));
+    Ok(())
 }
 
 /// Parses `{a,b}` of plain characters, to its end. Quotes and nested braces are not supported.
