@@ -288,28 +288,34 @@ fn becomes_secret(pattern: &str) -> bool {
     })
 }
 
-/// Matches a glob against a name of fewer than 64 characters. A bracket set counts as any character.
+/// Matches a glob against a name of fewer than 64 characters.
+///
+/// A bracket may be itself, or begin a set of any characters that any later bracket closes: `[]e]`, `[[:alpha:]]`.
+/// One that none closes, here or in a part of the word, counts as a star.
 fn could_be(pattern: &[u8], name: &[u8]) -> bool {
-    // One bit for each reachable position in the name.
-    let mut reached: u64 = 1;
-    let mut at = 0;
-    while let Some(sign) = pattern.get(at).filter(|_| reached != 0) {
+    // One bit for each reachable position in the name, and for each behind a character of an open set.
+    let (mut reached, mut set): (u64, u64) = (1, 0);
+    let last = pattern.iter().rposition(|sign| *sign == b']').unwrap_or(0);
+    for (at, sign) in pattern.iter().enumerate() {
+        if reached | set == 0 {
+            return false;
+        }
+        let here = |index: &usize| name[*index] == *sign;
+        let fits = (0..name.len())
+            .filter(here)
+            .fold(0, |bits, index| bits | 1 << index);
+        let plain = (reached & fits) << 1;
         reached = match sign {
-            b'*' => u64::MAX << reached.trailing_zeros(),
+            b'*' if reached != 0 => u64::MAX << reached.trailing_zeros(),
             b'?' => reached << 1,
+            b'[' if at >= last && reached & ((2 << name.len()) - 1) != 0 => return true,
             b'[' => {
-                at += pattern[at..].iter().position(|sign| *sign == b']').unwrap_or(0);
-                reached << 1
+                set |= reached << 1;
+                plain
             }
-            plain => {
-                let here = |index: &usize| name[*index] == *plain;
-                let fits = (0..name.len())
-                    .filter(here)
-                    .fold(0, |bits, index| bits | 1 << index);
-                (reached & fits) << 1
-            }
+            b']' => plain | set,
+            _ => plain,
         };
-        at += 1;
     }
     reached & (1 << name.len()) != 0
 }
