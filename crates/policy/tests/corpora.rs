@@ -51,8 +51,8 @@ fn nothing_forbidden_is_allowed_and_most_that_is_harmless_is() {
     eprintln!("harmless and allowed: {share} % of {harmless}");
     assert_eq!(allowed, Vec::<String>::new());
     // Some commands that their projects call read-only show environments and tokens, or ask a bucket that
-    // may be anybody's.
-    assert!(share >= 77, "{share} %");
+    // may be anybody's. `cdk version` loads plug-ins that the project names.
+    assert!(share >= 76, "{share} %");
 }
 
 #[test]

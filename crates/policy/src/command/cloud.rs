@@ -313,6 +313,24 @@ const AWS_SECRET: &[&str] = &[
     "describe-processing-job",
     "describe-model",
     "*lifecycle-config",
+    "*unlock-code",
+    // Passwords of those who feed a channel.
+    "describe-channel*",
+    "mediapackage* list-channels",
+    "get-container-service*",
+    // Whole configurations of resources, environments too.
+    "*resource-config",
+    "*resource-config-history",
+    "get-pipeline-definition",
+    // Secrets of identity providers.
+    "describe-identity-provider",
+    "get-identity-provider*",
+    "*embed-url*",
+    "get-*-access-keys",
+    "glue get-job*",
+    "describe-step",
+    "list-steps",
+    "get-stage*",
 ];
 
 /// Judges `aws service operation` by the name of the operation.
@@ -338,16 +356,15 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     let operation = title.rsplit(' ').next().unwrap_or_default();
-    let writes = |pattern: &&str| match pattern.split_once(' ') {
-        Some(_) => title.ends_with(*pattern),
+    let service = title.split(' ').nth(1).unwrap_or_default();
+    let is = |pattern: &&str| match pattern.split_once(' ') {
+        Some((of, pattern)) => within_word(of, service) && within_word(pattern, operation),
         None => within_word(pattern, operation),
     };
-    if TO_FILE.iter().any(writes) {
+    if TO_FILE.iter().any(is) {
         found.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
-    if AWS_SECRET.iter().any(|pattern| within_word(pattern, operation))
-        && operation != "list-service-specific-credentials"
-    {
+    if AWS_SECRET.iter().any(is) && operation != "list-service-specific-credentials" {
         found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
     }
 }

@@ -7,7 +7,8 @@ use super::effect::{Effect, Found};
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Words that open files or show more than the input; `load` covers all words with that prefix.
+/// Words that open files or show more than the input; words that begin or end with `load` are others
+/// (`strload`, `load_str`).
 const REFUSED: &[&str] = &[
     "import",
     "include",
@@ -24,6 +25,9 @@ const REFUSED: &[&str] = &[
     "system",
     "filename",
 ];
+
+/// Words that people use for fields, and that load nothing.
+const LOADED: &[&str] = &["payload", "workload", "upload", "download", "overload", "unload"];
 
 /// Judges `jq`: the first operand is the filter.
 pub(super) fn jq(args: &[Word], scanned: &Scanned, found: &mut Found) {
@@ -63,21 +67,24 @@ fn filter(word: &Word, title: &str, found: &mut Found) {
 /// Returns `true` if the filter has none of the words, except as a field name: `.env`.
 fn is_harmless(filter: &str) -> bool {
     let in_word = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
-    let mut before = ' ';
+    // A single dot before a word makes it a field.
+    let (mut before, mut is_field) = (' ', false);
     let mut rest = filter;
     while let Some(first) = rest.chars().next() {
         if !in_word(first) {
+            is_field = first == '.' && before != '.';
             before = first;
             rest = &rest[first.len_utf8()..];
             continue;
         }
         let end = rest.find(|sign| !in_word(sign)).unwrap_or(rest.len());
         let (word, behind) = rest.split_at(end);
-        let refused = REFUSED.contains(&word) || word.starts_with("load");
-        if refused && before != '.' {
+        let loads = word.starts_with("load") || word.ends_with("load") || word.contains("load_");
+        let refused = REFUSED.contains(&word) || loads && !LOADED.contains(&word);
+        if refused && !is_field {
             return false;
         }
-        (before, rest) = (' ', behind);
+        (before, is_field, rest) = (' ', false, behind);
     }
     true
 }
@@ -96,6 +103,8 @@ mod tests {
             "\"\\(.name)\\t\\(.size)\"",
             "[.[] | {name, size}] | sort_by(.size)",
             ".environment, .important",
+            "{id, payload}",
+            "..|.load?",
         ] {
             assert!(is_harmless(filter), "{filter}");
         }
@@ -110,6 +119,12 @@ mod tests {
             "{a: $ENV}",
             "load(\"/x\")",
             "load_str(\"/x\")",
+            "strload(\"/x\")",
+            ".a = xml_load(\"/x\")",
+            "propsload(\"/x\")",
+            "base64load(\"/x\")",
+            "..load(\"/x\")",
+            "..env",
             "eval(\"lo\" + \"ad\")",
             "\"\\(env)\"",
             ".a = strenv(A)",

@@ -132,12 +132,31 @@ pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
         let starts = word
             .shape()
             .is_none_or(|text| text.starts_with(['@', '*', '?', '[']));
+        // `7z -i@list` takes names from a file within an option.
+        let starts = starts || word.text.starts_with('-') && word.text.contains('@');
         if starts || word.text.contains("{}") {
             found.add(
                 Effect::Unknown,
                 format!("{title}: `{}` may name a file of options", word.text),
             );
         }
+    }
+}
+
+/// Scripts around `grep` and `diff`, some of which split their options at blanks again.
+pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    let splits =
+        |text: &str| text.contains(|sign: char| sign.is_whitespace() || "'\"\\`$;&|<>()".contains(sign));
+    let options = args
+        .iter()
+        .filter_map(Word::shape)
+        .filter(|text| text.starts_with('-'));
+    let values = scanned.values.iter().filter_map(|(_, value)| value.clone());
+    if options.chain(values).any(|text| splits(&text)) {
+        found.add(
+            Effect::Unknown,
+            format!("{title}: a script that may take an option with blanks for several"),
+        );
     }
 }
 

@@ -277,10 +277,11 @@ const PUBLIC: &[&str] = &[
     ".hostconfig.nanocpus",
 ];
 
-/// Returns `true` if a template names at least one field or variable, and public fields alone.
+/// Returns `true` if a template names at least one field, and public fields alone.
 fn are_public(path: &str, public: &[&[&str]]) -> bool {
     let names = path.split(|sign: char| !sign.is_ascii_alphanumeric() && !"._$".contains(sign));
     let fields: Vec<&str> = names
+        .clone()
         .filter_map(|name| name.find('.').and_then(|at| name.get(at..)))
         .collect();
     let is_public = |field: &&str| {
@@ -291,7 +292,26 @@ fn are_public(path: &str, public: &[&[&str]]) -> bool {
         };
         public.iter().copied().flatten().any(|public| below(&public))
     };
-    path.contains(['.', '$']) && fields.iter().all(is_public)
+    // `$` alone is the whole object, and a variable may be.
+    let mut variables = names.filter(|name| name.contains('$'));
+    let names_whole = variables.any(|name| !name.contains('.'));
+    path.contains('.') && !names_whole && fields.iter().all(is_public)
+}
+
+/// `docker compose -f`: a file of this machine, which is examined there. Other names are fetched (`github.com/x`), or
+/// read from standard input.
+pub(super) fn compose_files(scanned: &Scanned, title: &str, found: &mut Found) {
+    let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./~".contains(sign);
+    let is_local = |text: &str| {
+        let is_yaml = [".yml", ".yaml"].iter().any(|ending| text.ends_with(ending));
+        is_yaml && text.chars().all(plain) && !text.starts_with("github.com/")
+    };
+    for (name, value) in &scanned.values {
+        if matches!(*name, "-f" | "--file") && !value.as_deref().is_some_and(is_local) {
+            let value = value.as_deref().unwrap_or_default();
+            found.add(Effect::Network, format!("{title}: `{value}` may lead elsewhere"));
+        }
+    }
 }
 
 /// `docker compose config` prints all environments, unless asked for names only.
@@ -313,6 +333,19 @@ pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) 
             Effect::Secret,
             format!("{title}: shows what programs are given; ask for names, such as --services"),
         );
+    }
+}
+
+/// `journalctl -o json`: all fields of an entry contain environments (`COREDUMP_ENVIRON`) and command lines.
+pub(super) fn journal(scanned: &Scanned, title: &str, found: &mut Found) {
+    let plain = |format: &str| format.starts_with("short") || matches!(format, "cat" | "with-unit");
+    for (name, value) in &scanned.values {
+        if matches!(*name, "-o" | "--output") && !value.as_deref().is_some_and(plain) {
+            found.add(
+                Effect::Secret,
+                format!("{title}: shows all fields, environments too; use -o short or cat"),
+            );
+        }
     }
 }
 

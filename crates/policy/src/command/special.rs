@@ -80,6 +80,8 @@ pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanne
         "containers" => processes::containers(scanned, title, found),
         "inspect" => processes::inspect(scanned, title, found),
         "compose-config" => processes::compose_config(scanned, title, found),
+        "journal" => processes::journal(scanned, title, found),
+        "script" => operands::script(args, title, scanned, found),
         "crontab" => processes::crontab(scanned, found),
         "command" => command(args, scanned, found),
         _ => unlisted(title, found),
@@ -242,6 +244,9 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
             found.add(Effect::Secret, format!("{title} {name}: may name a secret"));
         }
     }
+    if title.starts_with(['z', 'x']) {
+        operands::script(args, title, scanned, found);
+    }
     if deep || matches!(title, "rg" | "ag") {
         broad(args, title, scanned, found);
     }
@@ -378,6 +383,9 @@ fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
 
 /// Accepts files only: programs open `tcp:host` and `http://host` without an option that says so.
 fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+    if title.ends_with("compose") {
+        processes::compose_files(scanned, title, found);
+    }
     let texts = ["--xpath", "-show_entries", "-of", "-print_format"];
     let inputs = scanned.values.iter().filter(|(name, _)| !texts.contains(name));
     let operands = scanned.operands.iter().map(|index| args[*index].shape());
