@@ -34,6 +34,34 @@ struct Opened {
     /// Set if the directory stands for some of those below it: no program could write all of it.
     #[serde(default = "in_parts")]
     parts: bool,
+    /// The `.git` at its top, if that was there before any program could write here and no program could since.
+    #[serde(default)]
+    git: Option<GitEntry>,
+}
+
+/// A `.git` by device, inode and birth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct GitEntry(u64, u64, u64);
+
+impl GitEntry {
+    /// Returns the `.git` of a directory. `None` for a link, for a file with another name, and where the file
+    /// system does not say when it was made: another one could have its inode.
+    fn of(directory: &Path) -> Option<Self> {
+        let found = fs::symlink_metadata(directory.join(".git")).ok()?;
+        let is_own = found.is_dir() || (found.is_file() && found.nlink() == 1);
+        Some(Self(found.dev(), found.ino(), born(&found)?)).filter(|_| is_own)
+    }
+}
+
+/// The protection of a recorded directory from its programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Protected names at its top are read-only for them.
+    Workspace,
+    /// All of it is theirs.
+    Writable,
+    /// It stands for directories below it.
+    Shared,
 }
 
 /// Returns the value of an entry that does not say.
@@ -49,6 +77,7 @@ impl Opened {
             identity: found.as_ref().map(|found| (found.dev(), found.ino())),
             born: found.as_ref().and_then(born),
             parts,
+            git: None,
         }
     }
 
@@ -104,7 +133,15 @@ impl Ledger {
     /// # Errors
     /// If one cannot be resolved, or the ledger cannot be read or written.
     pub fn add(&self, directories: &[&Path]) -> io::Result<()> {
-        self.note(directories, false)
+        self.note(directories, Kind::Writable)
+    }
+
+    /// Adds a workspace, whose `.git` is read-only for its programs if it exists by now.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    pub fn add_workspace(&self, directory: &Path) -> io::Result<()> {
+        self.note(&[directory], Kind::Workspace)
     }
 
     /// Adds directories that stand for those below them, of which a program is given one.
@@ -112,23 +149,39 @@ impl Ledger {
     /// # Errors
     /// As [`Self::add`].
     pub fn add_shared(&self, directories: &[&Path]) -> io::Result<()> {
-        self.note(directories, true)
+        self.note(directories, Kind::Shared)
     }
 
-    fn note(&self, directories: &[&Path], parts: bool) -> io::Result<()> {
+    fn note(&self, directories: &[&Path], kind: Kind) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let mut new = Vec::with_capacity(directories.len());
         for directory in directories {
-            new.push(Opened::of(&super::resolve(directory)?.path, parts));
+            let path = super::resolve(directory)?.path;
+            let git = GitEntry::of(&path).filter(|_| kind == Kind::Workspace);
+            new.push(Opened {
+                git,
+                ..Opened::of(&path, kind == Kind::Shared)
+            });
         }
         let known: Vec<Opened> = read(file)?;
-        new.retain(|opened| !known.iter().any(|known| known.supersedes(opened)));
+        let claims =
+            |known: &Opened, new: &Opened| known.is(new) && known.git.is_some() && known.git != new.git;
+        new.retain(|new| {
+            !known.iter().any(|known| known.supersedes(new)) || known.iter().any(|known| claims(known, new))
+        });
         if new.is_empty() {
             return Ok(());
         }
         change(file, |all: &mut Vec<Opened>| {
             for new in &mut new {
                 new.parts |= all.iter().any(|known| known.parts && known.path == new.path);
+                // What was not protected from the first program on is anybody's.
+                let mut same = all.iter().filter(|known| known.is(new));
+                if same.any(|known| known.git != new.git) {
+                    new.git = None;
+                }
+                let same = all.iter_mut().filter(|known| known.is(new));
+                same.for_each(|known| known.git = new.git);
             }
             all.retain(|known| !new.iter().any(|new| new.supersedes(known)));
             all.extend(new);
@@ -142,6 +195,24 @@ impl Ledger {
     /// If the ledger cannot be read.
     pub fn around(&self, path: &Path) -> io::Result<Option<PathBuf>> {
         Ok(self.nearest(path)?.map(|found| found.path))
+    }
+
+    /// Returns the recorded directory in which a program may have made a git repository, of which this is the
+    /// `.git`, or a path in it. None if each directory around it protected that `.git` from the first program on.
+    ///
+    /// # Errors
+    /// If the ledger cannot be read.
+    pub fn around_git(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let all: Vec<Opened> = read(file)?;
+        let made = |above: &&Path| {
+            let here = Opened::of(above, false);
+            let own = GitEntry::of(above).filter(|_| path.starts_with(above.join(".git")));
+            let is_protected = |known: &Opened| own.is_some() && known.git == own && !known.parts;
+            let mut known = all.iter().filter(|known| known.is(&here));
+            known.any(|known| !is_protected(known))
+        };
+        Ok(path.ancestors().skip(1).find(made).map(Path::to_path_buf))
     }
 
     /// Returns the recorded directory that a path lies in, if each program that could write the path could
@@ -259,6 +330,59 @@ mod tests {
             store(born);
             assert_eq!(ledger.around(&path("other/x")).unwrap(), expected, "{born:?}");
         }
+    }
+
+    #[test]
+    fn a_repository_that_a_program_could_have_made_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for name in [
+            "state",
+            "own/.git/sub",
+            "own/src",
+            "none",
+            "mounted/.git",
+            "outer/in/.git",
+            "far/.git",
+        ] {
+            fs::create_dir_all(path(name)).unwrap();
+        }
+        let ledger = Ledger::at(&path("state"));
+        let made = |name: &str| ledger.around_git(&path(name)).unwrap().is_some();
+        for name in ["own", "none", "outer/in"] {
+            ledger.add_workspace(&path(name)).unwrap();
+            ledger.add_workspace(&path(name)).unwrap();
+        }
+        assert!(!made("own/.git"));
+        assert!(!made("own/.git/sub"));
+        assert!(!made("outer/in/.git"));
+        assert!(!made("far/.git"));
+        // Below its top directory, and where none was, a workspace protects no repository.
+        assert!(made("own/src/.git"));
+        fs::create_dir(path("none/.git")).unwrap();
+        ledger.add_workspace(&path("none")).unwrap();
+        assert!(made("none/.git"));
+        // A mount protects none, nor does a workspace around.
+        ledger.add(&[&path("mounted")]).unwrap();
+        ledger.add_workspace(&path("mounted")).unwrap();
+        assert!(made("mounted/.git"));
+        ledger.add_workspace(&path("outer")).unwrap();
+        assert!(made("outer/in/.git"));
+        // Another one than was there.
+        fs::rename(path("own/.git"), path("own/old")).unwrap();
+        fs::create_dir(path("own/.git")).unwrap();
+        assert!(made("own/.git"));
+        ledger.add_workspace(&path("own")).unwrap();
+        assert!(made("own/.git"));
+        fs::remove_dir(path("own/.git")).unwrap();
+        fs::rename(path("own/old"), path("own/.git")).unwrap();
+        assert!(made("own/.git"));
+        // Writable as a mount since.
+        ledger.add_workspace(&path("far")).unwrap();
+        assert!(!made("far/.git"));
+        ledger.add(&[&path("far")]).unwrap();
+        assert!(made("far/.git"));
+        assert_eq!(Ledger::default().around_git(&path("none/.git")).unwrap(), None);
     }
 
     #[test]
