@@ -55,7 +55,7 @@ pub(crate) fn build(
         .chain(sandbox.opened())
         .collect();
     let trusted = trust::trusted(trust::Named::default(), &opened, context)?;
-    trust::note_directories(&opened, trust::Named::default(), context)?;
+    trust::note_directories((&opened, directory.as_deref()), trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
     let parts = Parts {
         backend,
@@ -118,6 +118,7 @@ pub(crate) fn host_settings(context: &Context) -> anyhow::Result<HostSettings> {
         timeout: parts.tools.host_timeout,
         patience: context.config()?.host_execution.ask_timeout_min.0,
         own: own_files(context)?,
+        ledger: trust::ledger(context),
     })
 }
 

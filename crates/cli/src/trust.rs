@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::interpreter;
+use ringfence_exec::protected::Protected;
 use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
 use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
 use ringfence_server::gateway;
@@ -160,11 +161,15 @@ fn believed(named: Named<'_>, context: &Context) -> anyhow::Result<Vec<PathBuf>>
 }
 
 /// Records the consent to what lies in directories that become writable for programs, then these
-/// directories.
+/// directories. Protected names at the top of `workspace`, one of them, stay read-only.
 ///
 /// # Errors
 /// If the record cannot be stored.
-pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Context) -> anyhow::Result<()> {
+pub(crate) fn note_directories(
+    (trees, workspace): (&[&Path], Option<&Path>),
+    named: Named<'_>,
+    context: &Context,
+) -> anyhow::Result<()> {
     if trees.is_empty() {
         return Ok(());
     }
@@ -178,6 +183,16 @@ pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Cont
         .copied()
         .partition(|tree| tree.starts_with(&private) || given.as_deref() == Some(*tree));
     let is_private = |tree: &Path| tree.starts_with(&private);
+    // Without the name among the protected ones, a program may write to the `.git` that is there.
+    let config = context.config()?;
+    let protected = Protected::new(&config.permissions.filesystem.protected);
+    let keeps_git = protected.names(OsStr::new(".git"));
+    let workspace = workspace.filter(|workspace| keeps_git && own.contains(workspace));
+    // It may be a mount, too.
+    let mut own = own;
+    if let Some(at) = own.iter().position(|tree| Some(*tree) == workspace) {
+        own.remove(at);
+    }
     let shared: Vec<&Path> = shared
         .into_iter()
         .map(|tree| if is_private(tree) { &*private } else { tree })
@@ -193,6 +208,7 @@ pub(crate) fn note_directories(trees: &[&Path], named: Named<'_>, context: &Cont
         .try_for_each(|found| consent.give_before(trees, &found.path))
         .and_then(|()| accepted(context).give_before(trees, &files))
         .and_then(|()| ledger(context).add(&own))
+        .and_then(|()| workspace.map_or(Ok(()), |workspace| ledger(context).add_workspace(workspace)))
         .and_then(|()| ledger(context).add_shared(&shared));
     stored.map_err(|error| {
         let failure = Failure::refused(
@@ -470,7 +486,7 @@ pub(crate) fn keep(
                 Failure::refused(conflict.to_string(), conflict.hint()).of(ErrorKind::InvalidArguments)
             })?;
         }
-        note_directories(&opened, named, context)?;
+        note_directories((&opened, request.workspace.as_deref()), named, context)?;
     }
     Ok(())
 }

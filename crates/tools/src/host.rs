@@ -18,6 +18,7 @@ mod variables;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Decision, Effect, LetBy, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
@@ -35,14 +36,18 @@ use crate::shell::{Host, Runner};
 /// Search path of programs: no directory into which a workspace could put something.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Git settings from the environment, which override those of any repository: no fsmonitor program is run,
-/// and submodules, whose settings an agent could have written, are not entered.
+/// Git settings from the environment, which override those of any repository and of the user: no fsmonitor
+/// program is run, and submodules, whose settings an agent could have written, are not entered.
 const GIT_SETTINGS: &[(&str, &str)] = &[
-    ("GIT_CONFIG_COUNT", "2"),
+    ("GIT_CONFIG_COUNT", "4"),
     ("GIT_CONFIG_KEY_0", "core.fsmonitor"),
     ("GIT_CONFIG_VALUE_0", "false"),
     ("GIT_CONFIG_KEY_1", "diff.ignoreSubmodules"),
     ("GIT_CONFIG_VALUE_1", "dirty"),
+    ("GIT_CONFIG_KEY_2", "diff.submodule"),
+    ("GIT_CONFIG_VALUE_2", "short"),
+    ("GIT_CONFIG_KEY_3", "status.submoduleSummary"),
+    ("GIT_CONFIG_VALUE_3", "false"),
 ];
 
 /// Keeps Python from writing compiled modules, which it would load instead of the source: files below the
@@ -66,6 +71,8 @@ pub struct HostSettings {
     pub patience: Timeout,
     /// Ringfence's own directories and files, which no command shows without approval.
     pub own: Vec<PathBuf>,
+    /// Directories that programs could write: git repositories there may be theirs.
+    pub ledger: Ledger,
 }
 
 impl HostSettings {

@@ -168,7 +168,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     if let Some(dir) = &plan.output_dir {
         make_output_dir(dir, &plan.request, config)?;
         // What is delivered is the program's, too.
-        trust::note_directories(&[dir], named, context)?;
+        trust::note_directories((&[dir], None), named, context)?;
     }
     Ok(plan)
 }

@@ -35,7 +35,7 @@ pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<P
 
 fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     let opens = decision.parts.iter().flat_map(|part| &part.opens);
-    let named = opens.filter_map(|opened| place.absolute(&opened.path));
+    let named = opens.flat_map(|opened| place.absolute(&opened.path));
     let above = named.flat_map(|path| [path.parent().map(Path::to_path_buf), Some(path)]);
     let mut directories: Vec<PathBuf> = above.flatten().filter(|path| path.is_dir()).collect();
     directories.push(place.directory.clone());
@@ -47,13 +47,18 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     if let Some(beyond) = directories.get(MAX_DIRECTORIES) {
         return Some(beyond.clone());
     }
-    let files = directories
-        .iter()
-        .flat_map(|directory| project::files(line, directory));
-    let mut links = files
-        .filter(|path| path.is_symlink())
-        .filter_map(|path| real(&path));
-    links.find(|real| place.is_secret(real))
+    for directory in &directories {
+        let files = project::files(line, directory);
+        if files.truncated {
+            return Some(directory.clone());
+        }
+        let mut links = files.paths.iter().filter(|path| path.is_symlink());
+        let secret = |path: &PathBuf| real(path).filter(|real| place.is_secret(real));
+        if let Some(found) = links.find_map(secret) {
+            return Some(found);
+        }
+    }
+    None
 }
 
 /// Maximum number of directories in which project files are examined. Beyond it a person is asked.
@@ -63,11 +68,18 @@ fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     let mut left = MAX_PATHS;
     let mut trees = Trees::new(line, place);
     for opened in decision.parts.iter().flat_map(|part| &part.opens) {
-        for text in readings(&opened.path) {
-            let Some(path) = place.absolute(text) else {
-                continue;
-            };
-            for path in pattern::expand(&path, left) {
+        if is_elsewhere(&opened.path) {
+            return Some(PathBuf::from(&opened.path));
+        }
+        for path in readings(&opened.path)
+            .into_iter()
+            .flat_map(|text| place.absolute(text))
+        {
+            let expanded = pattern::expand(&path, left);
+            if expanded.truncated {
+                return Some(path);
+            }
+            for path in expanded.paths {
                 left = left.saturating_sub(1);
                 if left == 0 {
                     return Some(path);
@@ -89,6 +101,12 @@ fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
     None
 }
 
+/// Returns `true` for `~name`, `~+`, `~-` and `~1`: only the shell knows the directory.
+fn is_elsewhere(text: &str) -> bool {
+    let behind = text.strip_prefix('~');
+    behind.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}
+
 /// Returns a word, and the value within it if it is an option: `--file=x`, `-fx`.
 fn readings(text: &str) -> Vec<&str> {
     let value = text.split_once('=').map(|(_, value)| value);
@@ -99,14 +117,14 @@ fn readings(text: &str) -> Vec<&str> {
 }
 
 impl Place {
-    fn absolute(&self, text: &str) -> Option<PathBuf> {
-        match text.strip_prefix('~') {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-                Some(self.home.as_ref()?.join(rest.trim_start_matches('/')))
-            }
-            _ if text.is_empty() => None,
-            _ => Some(self.directory.join(text)),
-        }
+    /// Returns the paths that a word can mean. In quotes, and within options, `~` is an ordinary name.
+    fn absolute(&self, text: &str) -> Vec<PathBuf> {
+        let behind = text.strip_prefix('~');
+        let behind = behind.filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let home = behind.zip(self.home.as_ref());
+        let in_home = home.map(|(rest, home)| home.join(rest.trim_start_matches('/')));
+        let here = (!text.is_empty()).then(|| self.directory.join(text));
+        in_home.into_iter().chain(here).collect()
     }
 
     fn home(&self) -> Option<&str> {
@@ -238,6 +256,10 @@ mod tests {
         symlink("/etc/shadow", at("work/z.md")).unwrap();
         symlink(at("home"), at("work/up")).unwrap();
         fs::write(at("work/own.toml"), "x").unwrap();
+        fs::create_dir(at("work/~")).unwrap();
+        for name in ["qa.txt", "q[a.txt", "q[a].txt", "~/x.txt"] {
+            symlink(at("home/.newtool/config"), at("work").join(name)).unwrap();
+        }
         let state = at("state/things.jsonl");
         let up = format!("cat sub/../../state/{}", "things.jsonl");
         for line in [
@@ -259,6 +281,14 @@ mod tests {
             "for f in *.txt; do cat $f; done",
             "cat own.toml",
             "cat o*.toml",
+            "cat q[[:alpha:]].txt",
+            "cat q[]a].txt",
+            "cat q[[=a=]].txt",
+            "cat q[a.txt",
+            "cat 'q[a].txt'",
+            "cat '~/x.txt'",
+            "head --lines=1 --quiet \"~/x.txt\"",
+            "cat ~\"/x.txt\"",
             &up,
             &format!("cat {}", state.display()),
             &format!("grep -r x {}", world.dir.path().display()),
@@ -277,6 +307,18 @@ mod tests {
         ] {
             assert!(!world.is_secret(line), "{line}");
         }
+    }
+
+    /// A secret may lie behind the place where the list is cut.
+    #[test]
+    fn more_files_than_are_examined_are_asked_about() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        for number in 0..=MAX_PATHS {
+            fs::create_dir_all(at(&format!("work/many/d{number}"))).unwrap();
+        }
+        assert!(world.is_secret("cat many/d*/q*.md"));
+        assert!(!world.is_secret("cat many/d1*/q*.md"));
     }
 
     #[test]
@@ -337,6 +379,48 @@ mod tests {
             fs::remove_file(&member).unwrap();
             fs::remove_file(at("work").join(file)).unwrap();
         }
+    }
+
+    #[test]
+    fn a_manifest_of_an_installed_package_that_leads_to_a_secret_is_one() {
+        let world = World::new();
+        let at = |name: &str| world.dir.path().join(name);
+        fs::write(at("work/package.json"), "{}").unwrap();
+        let lines = ["npm query '*'", "npm ls --json --long", "npm ls --all"];
+        for package in [
+            "node_modules/x",
+            "node_modules/@scope/x",
+            "node_modules/x/node_modules/y",
+            "node_modules/.pnpm/x@1/node_modules/x",
+            "node_modules/@scope/x/node_modules/@other/y",
+        ] {
+            fs::create_dir_all(at("work").join(package)).unwrap();
+            fs::create_dir_all(at("work").join(package).join("lib/deep")).unwrap();
+            let manifest = at("work").join(package).join("package.json");
+            fs::write(&manifest, "{}").unwrap();
+            for line in lines {
+                assert!(!world.is_secret(line), "{line}: {package}");
+            }
+            fs::remove_file(&manifest).unwrap();
+            symlink(at("home/.newtool/config"), &manifest).unwrap();
+            for line in lines {
+                assert!(world.is_secret(line), "{line}: {package}");
+            }
+            fs::remove_file(&manifest).unwrap();
+        }
+        // A package that is a link itself, and the list of all that are installed.
+        fs::create_dir_all(at("elsewhere")).unwrap();
+        symlink(at("elsewhere"), at("work/node_modules/linked")).unwrap();
+        assert!(!world.is_secret("npm ls"));
+        symlink(at("home/.newtool/config"), at("elsewhere/package.json")).unwrap();
+        assert!(world.is_secret("npm ls"));
+        fs::remove_file(at("elsewhere/package.json")).unwrap();
+        symlink(
+            at("home/.newtool/config"),
+            at("work/node_modules/.package-lock.json"),
+        )
+        .unwrap();
+        assert!(world.is_secret("npm ls"));
     }
 
     #[test]

@@ -59,6 +59,8 @@ impl PathIdentity {
         let (directory, home) = (&place.directory, place.home.as_deref());
         let words = tokens::of(line, home);
         let mut look = Look::default();
+        // More than are examined: what is not examined cannot be bound to an answer that lasts.
+        let mut truncated = false;
         look.at(directory.clone())?;
         let mut directories = BTreeSet::from([directory.clone()]);
         for word in &words {
@@ -74,14 +76,18 @@ impl PathIdentity {
             for directory in &directories {
                 look.at(directory.join(word))?;
                 for pattern in &patterns {
-                    look.all(pattern::expand(&directory.join(pattern), MAX_EXPANDED))?;
+                    let found = pattern::expand(&directory.join(pattern), MAX_EXPANDED);
+                    truncated |= found.truncated;
+                    look.all(found.paths)?;
                 }
             }
         }
         let beside = look.files().filter_map(Path::parent).map(Path::to_path_buf);
         let mut roots: BTreeSet<PathBuf> = beside.chain(directories.iter().cloned()).collect();
         for directory in &directories {
-            look.all(project::files(line, directory))?;
+            let files = project::files(line, directory);
+            truncated |= files.truncated;
+            look.all(files.paths)?;
         }
         let loads = runs_code || project::loads(line, place);
         if loads {
@@ -93,10 +99,12 @@ impl PathIdentity {
             let beside = missing.filter_map(|path| path.parent().map(Path::to_path_buf));
             roots.extend(beside.filter(|path| !is_broad(path, home)));
             for above in project::above(&place.directory, home) {
-                look.all(project::files(line, &above))?;
+                let files = project::files(line, &above);
+                truncated |= files.truncated;
+                look.all(files.paths)?;
             }
         }
-        let mut partial = follow(&mut look, place, &mut roots) | look.has_fifo();
+        let mut partial = follow(&mut look, place, &mut roots) | look.has_fifo() | truncated;
         let mut loaded = BTreeMap::new();
         if loads {
             roots.retain(|path| !is_systems(path));

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::path_identity::is_broad;
+use super::pattern::Expanded;
 use super::project_config::names;
 use super::{Place, pattern};
 
@@ -254,13 +255,17 @@ const FILES: &[(&[&str], &[&str])] = &[
 ];
 
 /// Returns the files of a directory that the programs of a line read implicitly, whether they exist or not.
-pub(super) fn files(line: &str, directory: &Path) -> Vec<PathBuf> {
+pub(super) fn files(line: &str, directory: &Path) -> Expanded {
     let used = FILES
         .iter()
         .filter(|(programs, _)| programs.iter().any(|program| names(line, program)));
-    used.flat_map(|(_, files)| *files)
-        .flat_map(|file| pattern::expand(&directory.join(file), MAX_FILES))
-        .collect()
+    let mut all = Expanded::default();
+    for file in used.flat_map(|(_, files)| *files) {
+        let found = pattern::expand(&directory.join(file), MAX_FILES);
+        all.truncated |= found.truncated;
+        all.paths.extend(found.paths);
+    }
+    all
 }
 
 /// Returns `true` for a script or a settings file that names scripts, so that the files it names count, too.
@@ -442,6 +447,10 @@ fn has_hooks(project: &Path) -> bool {
     if !git.is_dir() {
         return git.symlink_metadata().is_ok();
     }
+    // Another repository's settings and hooks.
+    if git.join("commondir").symlink_metadata().is_ok() {
+        return true;
+    }
     let (file, mut config) = (git.join("config"), Vec::new());
     // A pipe would block until somebody writes to it.
     if file.metadata().is_ok_and(|found| !found.is_file()) {
@@ -449,7 +458,10 @@ fn has_hooks(project: &Path) -> bool {
     }
     let read =
         std::fs::File::open(file).and_then(|file| file.take(MAX_SETTINGS + 1).read_to_end(&mut config));
-    let is_long = read.is_ok_and(|length| length as u64 > MAX_SETTINGS);
+    let is_long = match read {
+        Ok(length) => length as u64 > MAX_SETTINGS,
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
     let config = String::from_utf8_lossy(&config).to_lowercase();
     let hooks = std::fs::read_dir(git.join("hooks"))
         .into_iter()
@@ -487,7 +499,7 @@ mod tests {
             std::fs::write(place.path().join(name), "").unwrap();
         }
         let check = |line: &str, name: &str, expected: bool| {
-            let found = files(line, place.path());
+            let found = files(line, place.path()).paths;
             assert_eq!(
                 found.contains(&place.path().join(name)),
                 expected,

@@ -7,8 +7,10 @@ mod contents;
 mod git;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Decision, Effect};
 
 use super::opened::real;
@@ -64,7 +66,8 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["opam"], &["_opam"]),
     (&["gdb"], &[".gdbinit"]),
     (&["lldb"], &[".lldbinit"]),
-    (&["hg"], &[".hg"]),
+    // Pip asks Mercurial about a project that an installed package comes from.
+    (&["hg", "pip", "pip3"], &[".hg"]),
 ];
 
 /// Package managers of Node.js.
@@ -105,7 +108,14 @@ const MAX_DIRECTORIES: usize = 64;
 
 /// Returns the first file that could make the programs of a line run others: in the working directory, or in
 /// any directory that the line names, for a `cd`, an option such as `-C`, or a repository.
-pub(crate) fn executable_config(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+///
+/// A git repository that a program in the fence could have made is one of them, by the record in `ledger`.
+pub(crate) fn executable_config(
+    line: &str,
+    directory: &Path,
+    home: Option<&Path>,
+    ledger: &Ledger,
+) -> Option<PathBuf> {
     let mut selected = vec![directory.to_path_buf()];
     for word in tokens::of(line, home) {
         let path = directory.join(word);
@@ -113,17 +123,24 @@ pub(crate) fn executable_config(line: &str, directory: &Path, home: Option<&Path
             selected.push(path);
         }
     }
+    if composes(line)
+        && let Some(file) = named_compose(line, directory, home)
+    {
+        return Some(file);
+    }
     // Too many to examine; any of them may have such a file.
     if selected.len() > MAX_DIRECTORIES {
         return selected.pop();
     }
-    selected.iter().find_map(|place| in_one(line, place, home))
+    selected
+        .iter()
+        .find_map(|place| in_one(line, place, home, ledger))
 }
 
-fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+fn in_one(line: &str, directory: &Path, home: Option<&Path>, ledger: &Ledger) -> Option<PathBuf> {
     let named = |programs: &[&str]| programs.iter().any(|program| names(line, program));
     let above = upwards(directory, home);
-    let found = |path: &PathBuf| path.symlink_metadata().is_ok();
+    let found = |path: &PathBuf| is_there(path);
     let mut files = NAMES
         .iter()
         .filter(|(programs, _)| named(programs))
@@ -136,11 +153,10 @@ fn in_one(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> 
         .flat_map(|(_, file, check)| above.iter().map(move |above| (above.join(file), check)));
     let unclear =
         |(path, check): &(PathBuf, &Check)| found(path) && !text(path).is_some_and(|text| check(&text));
-    let composes =
-        line.contains("compose") && named(&["docker", "podman", "docker-compose", "podman-compose"]);
+    let composes = composes(line);
     file.or_else(|| checked.find(unclear).map(|(path, _)| path))
         .or_else(|| above.iter().filter(|_| composes).find_map(|above| compose(above)))
-        .or_else(|| named(GIT).then(|| git::repository(directory)).flatten())
+        .or_else(|| named(GIT).then(|| git::repository(directory, ledger)).flatten())
 }
 
 /// Returns a directory and those above it, in which programs look, too. The user's own settings in the home
@@ -152,6 +168,27 @@ fn upwards(directory: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     start.ancestors().filter(users).map(Path::to_path_buf).collect()
 }
 
+fn composes(line: &str) -> bool {
+    const PROGRAMS: &[&str] = &["docker", "podman", "docker-compose", "podman-compose"];
+    line.contains("compose") && PROGRAMS.iter().any(|program| names(line, program))
+}
+
+/// Returns the first file of a line that compose could fetch another project by. It may take the variables that
+/// such a file names from a directory that is not known here.
+fn named_compose(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let words = tokens::of(line, home);
+    let files = words.iter().map(|word| directory.join(word));
+    let mut files = files.filter(|path| is_there(path) && !path.is_dir());
+    let is_clear = |text: String| {
+        !contents::composes_elsewhere(&text)
+            && contents::variable_files(&text).is_some_and(|files| files.is_empty())
+    };
+    files.find_map(|file| match text(&file).is_some_and(is_clear) {
+        true => compose(file.parent()?),
+        false => Some(file),
+    })
+}
+
 /// Returns the first file by which compose could fetch another project, or show another file: an include, a
 /// variable that names its files, or a file of variables that lies elsewhere.
 fn compose(directory: &Path) -> Option<PathBuf> {
@@ -161,12 +198,15 @@ fn compose(directory: &Path) -> Option<PathBuf> {
         "podman-compose*.y*ml",
         ".env",
     ];
-    let all = files
-        .iter()
-        .flat_map(|file| pattern::expand(&directory.join(file), MAX_COMPOSE));
-    let mut there = all.filter(|path| path.symlink_metadata().is_ok());
-    there.find(|path| {
-        text(path).is_none_or(|text| contents::composes_elsewhere(&text) || reads_elsewhere(&text, directory))
+    let is_clear = |path: &PathBuf| {
+        text(path)
+            .is_some_and(|text| !contents::composes_elsewhere(&text) && !reads_elsewhere(&text, directory))
+    };
+    files.iter().find_map(|file| {
+        let all = pattern::expand(&directory.join(file), MAX_COMPOSE);
+        let more = all.truncated.then(|| directory.join(file));
+        let mut there = all.paths.into_iter().filter(|path| is_there(path));
+        more.or_else(|| there.find(|path| !is_clear(path)))
     })
 }
 
@@ -201,6 +241,15 @@ pub(super) fn names(line: &str, program: &str) -> bool {
     })
 }
 
+/// Returns `true` unless it is certain that nothing has this name: what cannot be examined counts as there.
+fn is_there(path: &Path) -> bool {
+    match path.symlink_metadata() {
+        Ok(_) => true,
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+    }
+}
+
+/// Returns the text of a small file; `None` if it cannot be read.
 fn text(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if !meta.is_file() || meta.len() > MAX_SETTINGS {
@@ -214,6 +263,10 @@ mod tests {
     use super::git::tests::PLAIN;
     use super::*;
     use ringfence_policy::cascade::{Rules, Stage, Verdict, decide};
+
+    fn executable_config(line: &str, directory: &Path, home: Option<&Path>) -> Option<PathBuf> {
+        super::executable_config(line, directory, home, &Ledger::default())
+    }
 
     fn made(files: &[(&str, &str)]) -> tempfile::TempDir {
         let place = tempfile::tempdir().unwrap();
@@ -420,6 +473,30 @@ mod tests {
             let found = executable_config("docker compose ps", place.path(), None);
             assert_eq!(found.is_some(), expected, "{file}: {text}");
             assert_eq!(executable_config("docker ps", place.path(), None), None);
+        }
+    }
+
+    #[test]
+    fn a_compose_file_that_the_line_names_is_looked_at() {
+        let place = made(&[
+            ("x.yml", "services: {}\n"),
+            ("sub/y.yaml", "services: {a: {image: x}}\n"),
+            ("include.yml", "include: [x]\n"),
+            ("variables.yml", "services:\n  a:\n    env_file: .env\n"),
+            ("far/x.yml", "services: {}\n"),
+            ("far/.env", "COMPOSE_FILE=x\n"),
+        ]);
+        for (line, expected) in [
+            ("docker compose -f x.yml ps", false),
+            ("docker compose -fx.yml -f sub/y.yaml ps", false),
+            ("docker compose --file=include.yml ps", true),
+            ("docker compose -finclude.yml ps", true),
+            ("docker-compose -f sub/../include.yml ps", true),
+            ("docker compose -f x.yml -f variables.yml ps", true),
+            ("docker compose -f far/x.yml ps", true),
+        ] {
+            let found = executable_config(line, place.path(), None);
+            assert_eq!(found.is_some(), expected, "{line}");
         }
     }
 

@@ -63,7 +63,7 @@ fn files(
     host: &HostSettings,
 ) -> Result<Option<String>, &'static str> {
     let mut decision = decision.clone();
-    let config = executable_config(line, directory, host.home());
+    let config = executable_config(line, directory, host.home(), &host.ledger);
     if let Some(file) = &config {
         apply_to(&mut decision, file);
     }
@@ -88,13 +88,14 @@ fn files(
 mod tests {
     use std::fs;
 
+    use ringfence_exec::trust::Ledger;
     use ringfence_policy::Timeout;
     use ringfence_policy::cascade::{Rules, decide};
     use ringfence_records::approval::Service;
 
     use super::*;
 
-    fn host(directory: &Path) -> HostSettings {
+    fn host(state: &Path, directory: &Path) -> HostSettings {
         HostSettings {
             rules: Rules::default(),
             assessor: None,
@@ -103,6 +104,7 @@ mod tests {
             timeout: Timeout::seconds(1),
             patience: Timeout::seconds(1),
             own: Vec::new(),
+            ledger: Ledger::at(state),
         }
     }
 
@@ -113,7 +115,7 @@ mod tests {
         standing(
             (line, &decision),
             (&scope, directory),
-            &host(directory),
+            &host(state, directory),
             &approved,
         )
         .unwrap()
@@ -147,7 +149,7 @@ mod tests {
 
         fs::write(work.join("a"), "1").unwrap();
         let line = "cp a b";
-        let digest = files((line, &decide(line, &Rules::default())), work, &host(work)).unwrap();
+        let digest = files((line, &decide(line, &Rules::default())), work, &host(state, work)).unwrap();
         write(state, &[(line, work, digest)]);
         assert!(matches!(found(state, work, line), Some(Standing::Holds(_))));
         fs::write(work.join("a"), "2").unwrap();

@@ -32,6 +32,9 @@ struct Naming {
     manifest: bool,
 }
 
+/// Directory of installed packages.
+const MODULES: &str = "node_modules";
+
 /// Package managers of Node.js.
 const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx"];
 
@@ -172,8 +175,15 @@ impl<'a> Trees<'a> {
                 let Some(kind) = entry.file_type().ok().filter(|_| self.entries > 0) else {
                     return Some(path);
                 };
+                if kind.is_dir() && self.is_built(&path) {
+                    let is_installed = entry.file_name() == MODULES;
+                    if let Some(found) = is_installed.then(|| self.installed(&path)).flatten() {
+                        return Some(found);
+                    }
+                    continue;
+                }
                 if kind.is_dir() {
-                    pending.extend((!self.is_built(&path)).then_some(path));
+                    pending.push(path);
                     continue;
                 }
                 if kind.is_symlink()
@@ -192,6 +202,36 @@ impl<'a> Trees<'a> {
                     if let Some(found) = self.file(&path, naming.read) {
                         return Some(found);
                     }
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns the first secret that the manifest of an installed package, or another file beside it, is a link to.
+    /// Package managers show fields of these (`npm query`), and none of the files below.
+    fn installed(&mut self, modules: &Path) -> Option<PathBuf> {
+        let mut pending = vec![(modules.to_path_buf(), true)];
+        let mut seen = BTreeSet::new();
+        while let Some((directory, holds_packages)) = pending.pop() {
+            if !seen.insert(real(&directory)) {
+                continue;
+            }
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                let (path, name) = (entry.path(), entry.file_name());
+                self.entries = self.entries.saturating_sub(1);
+                let Some(kind) = entry.file_type().ok().filter(|_| self.entries > 0) else {
+                    return Some(path);
+                };
+                if kind.is_symlink()
+                    && let Some(found) = real(&path).filter(|real| self.is_secret(real))
+                {
+                    return Some(found);
+                }
+                let is_group =
+                    name.as_encoded_bytes().starts_with(b"@") || name.as_encoded_bytes().starts_with(b".");
+                if path.is_dir() && (holds_packages || name == MODULES) {
+                    pending.push((path, name == MODULES || holds_packages && is_group));
                 }
             }
         }
@@ -218,7 +258,10 @@ impl<'a> Trees<'a> {
     }
 
     fn named(&mut self, name: &str, beside: &Path, read: Reader) -> Option<PathBuf> {
-        for target in self.targets(name, beside) {
+        let Some(targets) = self.targets(name, beside) else {
+            return Some(beside.join(name));
+        };
+        for target in targets {
             if target.is_dir() {
                 continue;
             }
@@ -234,8 +277,8 @@ impl<'a> Trees<'a> {
     }
 
     /// Returns the existing files that a name can mean: below the file, below the directory where the program
-    /// runs, or, in a module within a module, further down.
-    fn targets(&self, name: &str, beside: &Path) -> Vec<PathBuf> {
+    /// runs, or, in a module within a module, further down. `None` if they are too many.
+    fn targets(&self, name: &str, beside: &Path) -> Option<Vec<PathBuf>> {
         let home = self.place.home.as_deref();
         let name = match (name.strip_prefix('~'), home) {
             (Some(rest), Some(home)) => home.join(rest.trim_start_matches('/')),
@@ -244,14 +287,16 @@ impl<'a> Trees<'a> {
         let mut found = Vec::new();
         let mut shorter = name.as_path();
         loop {
-            let bases = [beside, &self.place.directory];
-            let all = bases
-                .iter()
-                .flat_map(|base| pattern::expand(&base.join(shorter), MAX_NAMED));
-            found.extend(all.filter_map(|path| real(&path)));
+            for base in [beside, &self.place.directory] {
+                let all = pattern::expand(&base.join(shorter), MAX_NAMED);
+                if all.truncated {
+                    return None;
+                }
+                found.extend(all.paths.iter().filter_map(|path| real(path)));
+            }
             match shorter.strip_prefix("..") {
                 Ok(rest) => shorter = rest,
-                Err(_) => return found,
+                Err(_) => return Some(found),
             }
         }
     }
@@ -263,7 +308,7 @@ impl<'a> Trees<'a> {
         let package = || path.with_file_name("Cargo.toml").is_file() && !path.join("mod.rs").exists();
         name == ".git"
             || name == "target" && self.is_only(&["cargo"]) && package()
-            || name == "node_modules" && self.is_only(PACKAGES)
+            || name == MODULES && self.is_only(PACKAGES)
     }
 
     /// Returns `true` if the line is one command of one of these programs.

@@ -97,8 +97,8 @@ async fn look_beside(
     host: &HostSettings,
 ) -> Result<bool, ToolError> {
     let home = host.home().map(Path::to_path_buf);
-    let (text, start) = (line.to_owned(), directory.to_path_buf());
-    let config = on_a_thread(move || executable_config(&text, &start, home.as_deref())).await?;
+    let (text, start, ledger) = (line.to_owned(), directory.to_path_buf(), host.ledger.clone());
+    let config = on_a_thread(move || executable_config(&text, &start, home.as_deref(), &ledger)).await?;
     if let Some(file) = &config {
         apply_to(decision, file);
     }

@@ -142,7 +142,7 @@ impl Walk<'_> {
             Some(directory) if is_broad(&directory, self.place.home.as_deref()) => {
                 // Without an ending, it can mean a file with one.
                 let ended = path.with_file_name(format!("{}.*", name_of(&path)));
-                self.trees.partial |= real.is_some() || !pattern::expand(&ended, 1).is_empty();
+                self.trees.partial |= real.is_some() || !pattern::expand(&ended, 1).paths.is_empty();
                 self.absent(path);
             }
             Some(directory) => self.start(directory),

@@ -1,8 +1,13 @@
 //! Settings of a git repository that could name a program.
 
+mod records;
+
 use std::path::{Path, PathBuf};
 
-use super::text;
+use ringfence_exec::trust::Ledger;
+use ringfence_exec::trust::git::is_repository;
+
+use super::{is_there, real, text};
 
 /// Files of a repository besides its settings: hooks that a reading command can run, and settings of `glab`.
 const BESIDE: &[&str] = &[
@@ -95,63 +100,85 @@ const HARMLESS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Returns the first file of the enclosing repositories that could name a program.
-pub(super) fn repository(directory: &Path) -> Option<PathBuf> {
+/// Returns the first file of the enclosing repositories that could name a program, or that a program in the
+/// fence could have written.
+pub(super) fn repository(directory: &Path, ledger: &Ledger) -> Option<PathBuf> {
+    // Git starts from where the links lead.
+    let start = real(directory).unwrap_or_else(|| directory.to_path_buf());
     // Without `.git`, git takes a directory that looks like a bare repository for one.
-    let bare = directory.ancestors().find(|above| {
-        ["HEAD", "objects"]
-            .iter()
-            .all(|name| above.join(name).symlink_metadata().is_ok())
-    });
+    let has = |above: &Path, name: &str| name == "refs" || is_there(&above.join(name));
+    let bare = start
+        .ancestors()
+        .find(|above| is_repository(|name| has(above, name)));
     if let Some(bare) = bare {
         // A project's own `.git`: its settings decide.
         if bare.file_name().is_some_and(|name| name == ".git") {
-            return unclear(bare.to_path_buf());
+            return unclear(bare, ledger);
         }
         return Some(bare.join("config"));
     }
-    let mut modules = directory.ancestors().map(|above| above.join(".gitmodules"));
-    if let Some(modules) = modules.find(|path| path.symlink_metadata().is_ok()) {
+    let mut modules = start.ancestors().map(|above| above.join(".gitmodules"));
+    if let Some(modules) = modules.find(|path| is_there(path)) {
         return Some(modules);
     }
-    let mut all = directory.ancestors().map(|above| above.join(".git"));
-    all.find_map(|git| {
-        if git.symlink_metadata().is_ok() {
-            unclear(git)
-        } else {
-            None
-        }
-    })
+    let all = start.ancestors().map(|above| above.join(".git"));
+    let mut all = all.filter(|git| is_there(git));
+    all.find_map(|git| unclear(&git, ledger))
 }
 
-/// Returns the first file of a repository that could name a program.
-fn unclear(git: PathBuf) -> Option<PathBuf> {
-    let Some(home) = home(&git) else {
-        return Some(git);
+/// Returns the first file of a repository that could name a program, or that a program could have written.
+fn unclear(git: &Path, ledger: &Ledger) -> Option<PathBuf> {
+    let Some((own, home)) = directories(git) else {
+        return Some(git.to_path_buf());
     };
+    for part in [git, &own, &home] {
+        // Where the record cannot be read, anybody could have made it.
+        let is_known = real(part).is_some_and(|part| matches!(ledger.around_git(&part), Ok(None)));
+        if !is_known || !matches!(ledger.around_git(part), Ok(None)) {
+            return Some(git.to_path_buf());
+        }
+    }
     let mut beside = BESIDE.iter().map(|name| home.join(name));
-    if let Some(file) = beside.find(|path| path.symlink_metadata().is_ok()) {
+    if let Some(file) = beside.find(|path| is_there(path)) {
         return Some(file);
     }
     let settings = home.join("config");
     match text(&settings) {
-        Some(text) if is_harmless(&text) => None,
+        Some(text) if is_harmless(&text) => {
+            let hash = if text.to_ascii_lowercase().contains("sha256") {
+                32
+            } else {
+                20
+            };
+            records::unclear(&own, &home, hash)
+        }
         _ => Some(settings),
     }
 }
 
-/// Returns the directory with the settings of a `.git` directory or file.
-fn home(git: &Path) -> Option<PathBuf> {
+/// Returns the directory that a `.git` is or names, and the one with the settings. `None` if it is not certain
+/// that git finds the same: a file that cannot be read, or more than a plain path in it.
+fn directories(git: &Path) -> Option<(PathBuf, PathBuf)> {
     let beside = git.parent()?;
     let own = if git.is_dir() {
         git.to_path_buf()
     } else {
-        beside.join(text(git)?.strip_prefix("gitdir: ")?.trim_end())
+        let named = text(git)?;
+        beside.join(plain(named.strip_prefix("gitdir: ")?)?)
     };
-    match text(&own.join("commondir")) {
-        Some(common) => Some(own.join(common.trim_end())),
-        None => Some(own),
+    let common = own.join("commondir");
+    if !is_there(&common) {
+        return Some((own.clone(), own));
     }
+    let home = own.join(plain(&text(&common)?)?);
+    Some((own, home))
+}
+
+/// Returns the path that is the only line of a file.
+fn plain(text: &str) -> Option<&str> {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    let is_plain = !line.is_empty() && line.trim() == line && !line.contains(char::is_control);
+    is_plain.then_some(line)
 }
 
 /// Returns `true` if git settings have the plainest syntax and name no program.
