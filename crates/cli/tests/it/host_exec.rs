@@ -151,6 +151,113 @@ fn what_an_agent_wrote_is_not_obeyed_by_a_program_that_only_reads() {
     assert!(!tools.dir.path("touched").exists() && !other.dir.path("touched").exists());
 }
 
+/// Starts of the scripts by which a guest makes a repository, and the line by which the host runs its code.
+///
+/// Its settings name no program where Ringfence has ever looked for them.
+const MADE: &[(&str, &str, &str)] = &[
+    (
+        "a nested repository in the index alone",
+        "mkdir sub; cd sub; git init -q .; echo hi > f; echo '* filter=x' > .gitattributes; git add .; git commit -qm 1; cd ..
+         git init -q .; printf '[submodule \"sub\"]\\n\\tpath = sub\\n\\turl = ./sub\\n\\tignore = none\\n' > .gitmodules
+         git add .gitmodules sub; git commit -qm 1; rm .gitmodules; git -C sub config filter.x.clean 'id > TOUCHED; cat'
+         touch -d 2020-01-01 sub/f",
+        "git status",
+    ),
+    (
+        "settings elsewhere, by a file with 70,000 newlines",
+        "git init -q .; echo x > g; echo '* filter=x' > .gitattributes; git add .; git commit -qm 1; cp -r .git common
+         git --git-dir=common config filter.x.clean 'id > TOUCHED; cat'; printf ../common > .git/commondir
+         head -c 70000 /dev/zero | tr '\\0' '\\n' >> .git/commondir; touch -d 2020-01-01 g",
+        "git status",
+    ),
+    (
+        "settings elsewhere, by a name that is no text",
+        "git init -q .; echo x > g; echo '* filter=x' > .gitattributes; git add .; git commit -qm 1
+         D=$(printf 'com\\377'); cp -r .git \"$D\"; git --git-dir=\"$D\" config filter.x.clean 'id > TOUCHED; cat'
+         printf '../com\\377\\n' > .git/commondir; touch -d 2020-01-01 g",
+        "git status",
+    ),
+    (
+        "a repository of two files",
+        "mkdir /tmp/r; cd /tmp/r; git init -q .; echo x > g; git add .; git commit -qm 1; cp -r .git /workspace/c
+         cd /workspace; mv c/HEAD HEAD; echo c > commondir
+         printf '[core]\\n\\tbare = true\\n[diff \"x\"]\\n\\ttextconv = ./t\\n' > c/config; echo '* diff=x' > c/info/attributes
+         printf '#!/bin/sh\\nid > TOUCHED\\ncat\\n' > t; chmod +x t",
+        "git log -p",
+    ),
+];
+
+/// Author of a guest's commits, and a home where git may write.
+const AUTHOR: &str = "export HOME=/tmp GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b.invalid GIT_COMMITTER_NAME=a \
+                      GIT_COMMITTER_EMAIL=a@b.invalid; ";
+
+/// The settings that `host_exec` gives git.
+fn with_settings<'a>(git: &'a mut std::process::Command, line: &str) -> &'a mut std::process::Command {
+    git.args(line.split(' ').skip(1))
+        .env("GIT_CONFIG_COUNT", "2")
+        .env("GIT_CONFIG_KEY_0", "core.fsmonitor")
+        .env("GIT_CONFIG_VALUE_0", "false")
+        .env("GIT_CONFIG_KEY_1", "diff.ignoreSubmodules")
+        .env("GIT_CONFIG_VALUE_1", "dirty")
+}
+
+#[test]
+fn a_repository_that_a_guest_made_is_asked_about() {
+    for (what, code, line) in MADE {
+        let tools = Tools::new(LISTS).with(&["--workspace", "."]);
+        let touched = tools.dir.path("touched");
+        let code = code.replace("TOUCHED", &touched.display().to_string());
+        let made = tools.ask(
+            "run_code",
+            json!({"language": "bash", "code": format!("set -e; {AUTHOR}{code}")}),
+        );
+        assert_eq!(made["exit_code"], 0, "{what}: {made}");
+        // Outside Ringfence it has its effect.
+        with_settings(&mut tools.dir.program("git"), line)
+            .output()
+            .unwrap();
+        assert!(touched.exists(), "{what}");
+        fs::remove_file(&touched).unwrap();
+        let asking = Asking::of(&tools, line);
+        let reasons = asking.question()["reasons"].to_string();
+        assert!(reasons.contains("can say what it runs"), "{what}: {reasons}");
+        asking.answer("deny");
+        assert_eq!(asking.end()["error"]["type"], "rejected", "{what}");
+        assert!(!touched.exists(), "{what}");
+    }
+}
+
+#[test]
+fn a_users_own_repository_is_not_asked_about() {
+    let tools = Tools::new(LISTS).with(&["--workspace", "."]);
+    let git = |words: &str| {
+        let output = tools.dir.program("git").args(words.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{words}: {output:?}");
+    };
+    git("init -q .");
+    fs::write(tools.dir.path("work/a"), "x").unwrap();
+    git("add a");
+    git("-c user.name=a -c user.email=a@b.invalid commit -qm first");
+    let status = |line: &str| tools.ask("host_exec", json!({ "command": line }));
+    assert_eq!(status("git status --short"), "");
+    let code = "echo x > made; git init -q sub; echo x >> .git/config || true; mv .git old || true";
+    tools.ask("run_code", json!({"language": "bash", "code": code}));
+    // The guest could not touch it, and what it made is no part of it.
+    assert_eq!(status("git status --short"), "?? made\n?? sub/\n");
+    assert_eq!(status("git log --format=%s"), "first\n");
+    let asking = Asking::of(&tools, "cd sub && git status");
+    let reasons = asking.question()["reasons"].to_string();
+    assert!(reasons.contains("sub/.git can say what it runs"), "{reasons}");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+    // Another one in its place could be anybody's.
+    fs::rename(tools.dir.path("work/.git"), tools.dir.path("away")).unwrap();
+    git("init -q .");
+    let asking = Asking::of(&tools, "git status");
+    asking.answer("deny");
+    assert_eq!(asking.end()["error"]["type"], "rejected");
+}
+
 #[test]
 fn output_is_told_in_sections_and_cut() {
     let tools = Tools::new(LISTS);
