@@ -54,7 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 fn generate(root: &Path, reference: &Reference) -> Result<String> {
-    let mut arguments = vec!["run", "--quiet", "--package", "ringfence", "--"];
+    let mut arguments = vec!["run", "--quiet", "--package", "ringfence-cli", "--"];
     arguments.extend(reference.arguments);
     cargo(root, &arguments)
         .stdout()

@@ -1,117 +1,37 @@
-//! State shared by all commands: paths, terminal, environment, and the configuration, loaded on demand.
+//! The state of all commands: the terminal, and the library's context.
 
-use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
 
-use ringfence_exec::trust::NamedPaths;
+use ringfence::Environment;
+use ringfence_exec::local::Log;
 
 use crate::args::GlobalArgs;
-use crate::config::{self, Config, Loaded, Problems, Sources};
-use crate::env::Environment;
-use crate::parts::{self, Parts};
-use crate::paths::Paths;
-use crate::trust;
 use crate::ui::Ui;
 
-/// State shared by all commands.
+/// The state of all commands.
 #[derive(Debug)]
 pub(crate) struct Context {
-    pub(crate) environment: Environment,
-    pub(crate) paths: Paths,
     pub(crate) ui: Ui,
-    explicit_config: Option<PathBuf>,
-    here: OnceCell<Option<PathBuf>>,
-    loaded: OnceCell<(Loaded, Parts)>,
+    library: ringfence::Context,
 }
 
 impl Context {
     /// Creates the context of a command line.
     pub(crate) fn new(environment: Environment, global: GlobalArgs) -> Self {
+        let ui = Ui::new(global.color, &environment);
+        let log = Log::new(move |warning| ui.warn(warning));
         Self {
-            paths: Paths::new(&environment),
-            ui: Ui::new(global.color, &environment),
-            explicit_config: global.config,
-            environment,
-            here: OnceCell::new(),
-            loaded: OnceCell::new(),
+            ui,
+            library: ringfence::Context::new(environment, global.config, log),
         }
     }
+}
 
-    /// Returns the file of `--config`.
-    pub(crate) fn explicit_config(&self) -> Option<&Path> {
-        self.explicit_config.as_deref()
-    }
+/// Every part of the library that takes its context takes this one.
+impl Deref for Context {
+    type Target = ringfence::Context;
 
-    /// Returns the effective configuration, which the first call reads and validates.
-    ///
-    /// # Errors
-    /// If it cannot be used; reports all problems at once.
-    pub(crate) fn config(&self) -> Result<&Config, Problems> {
-        self.loaded().map(|loaded| &loaded.config)
-    }
-
-    /// Returns the validated configuration in the types of the other crates.
-    ///
-    /// # Errors
-    /// If it cannot be used; reports all problems at once.
-    pub(crate) fn parts(&self) -> Result<&Parts, Problems> {
-        self.validated().map(|(_, parts)| parts)
-    }
-
-    /// Prints a warning for each ignored setting of the project's file.
-    ///
-    /// # Errors
-    /// If a layer cannot be used; reports all problems at once.
-    pub(crate) fn tell_passed_over(&self) -> Result<(), Problems> {
-        for sentence in &self.loaded()?.passed_over {
-            self.ui.warn(sentence);
-        }
-        Ok(())
-    }
-
-    /// Returns the effective configuration with its provenance.
-    ///
-    /// # Errors
-    /// If it cannot be used; reports all problems at once.
-    pub(crate) fn loaded(&self) -> Result<&Loaded, Problems> {
-        self.validated().map(|(loaded, _)| loaded)
-    }
-
-    /// Returns the rules by which paths that a person or a trusted file names are resolved and opened.
-    pub(crate) fn named_paths(&self) -> NamedPaths {
-        let here = self
-            .here
-            .get_or_init(|| trust::working_directory(&self.environment));
-        trust::named_paths(here.clone(), &self.paths)
-    }
-
-    /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
-    /// runs that use it.
-    fn check_accepted(&self, loaded: &Loaded) -> Result<(), Problems> {
-        let Some((file, digest)) = &loaded.explicit else {
-            return Ok(());
-        };
-        trust::check_accepted(file, digest, self).map_err(|failure| Problems(vec![failure.into_problem()]))
-    }
-
-    fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
-        if let Some(validated) = self.loaded.get() {
-            return Ok(validated);
-        }
-        let named = self.named_paths();
-        let loaded = config::load(&Sources {
-            system_dir: PathBuf::from("/etc/ringfence"),
-            user_dir: self.paths.config.clone(),
-            project_dir: PathBuf::from("."),
-            explicit: self.explicit_config.clone(),
-            environment: &self.environment,
-            named: named.clone(),
-        })?;
-        self.check_accepted(&loaded)?;
-        let parts = parts::validate(&loaded, (&self.environment, &self.paths), named)?;
-        for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
-            self.ui.warn(sentence);
-        }
-        Ok(self.loaded.get_or_init(|| (loaded, parts)))
+    fn deref(&self) -> &ringfence::Context {
+        &self.library
     }
 }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use ringfence_exec::backend;
+use ringfence::config::{Problem, Problems};
+use ringfence::{Cause, Error};
 use ringfence_policy::{ExecutionResult, Outcome};
 use ringfence_tools::kernel::{ErrorKind, ToolError};
 use serde_json::json;
 
-use crate::config::{Problem, Problems};
 use crate::ui::Ui;
 
 /// Wrong usage, or an invalid configuration.
@@ -30,84 +30,6 @@ const UNREAD: u8 = 128 + SIGPIPE;
 const SIGINT: u8 = 2;
 const SIGKILL: u8 = 9;
 const SIGPIPE: u8 = 13;
-
-/// An error message with a hint.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(crate) struct Failure {
-    status: u8,
-    /// The error type in JSON output.
-    kind: ErrorKind,
-    message: String,
-    hint: String,
-}
-
-impl Failure {
-    /// Creates a usage error: status 2.
-    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            status: USAGE,
-            kind: ErrorKind::InvalidArguments,
-            message: message.into(),
-            hint: hint.into(),
-        }
-    }
-
-    /// Creates a failure or refusal of Ringfence: status 125.
-    pub(crate) fn refused(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            status: FAILED,
-            kind: ErrorKind::Internal,
-            message: message.into(),
-            hint: hint.into(),
-        }
-    }
-}
-
-impl Failure {
-    /// Converts the failure into a configuration problem.
-    pub(crate) fn into_problem(self) -> Problem {
-        Problem::new(self.message, self.hint)
-    }
-
-    /// Returns the error for a session without a server.
-    pub(crate) fn no_engine_for_sessions() -> Self {
-        Self::refused(
-            "sessions live in a server, and none is running",
-            "start one with `ringfence serve &`",
-        )
-        .of(ErrorKind::RuntimeUnavailable)
-    }
-
-    /// Sets the error type of JSON output.
-    pub(crate) fn of(self, kind: ErrorKind) -> Self {
-        Self { kind, ..self }
-    }
-}
-
-impl From<backend::Error> for Failure {
-    fn from(error: backend::Error) -> Self {
-        let message = error.message.clone();
-        let ToolError { kind, hint, .. } = error.into();
-        Self::refused(message, hint).of(kind)
-    }
-}
-
-impl From<ToolError> for Failure {
-    fn from(error: ToolError) -> Self {
-        Self::refused(error.message, error.hint).of(error.kind)
-    }
-}
-
-impl From<Problems> for Failure {
-    /// Converts the first problem, for code that read a valid configuration before.
-    fn from(problems: Problems) -> Self {
-        let mut problems = problems.0.into_iter();
-        let first = problems.next();
-        let (message, hint) = first.map_or_else(Default::default, |problem| (problem.message, problem.hint));
-        Self::usage(message, hint)
-    }
-}
 
 /// Returns the exit status of a run with a result.
 pub(crate) fn status_of(result: &ExecutionResult) -> u8 {
@@ -236,7 +158,12 @@ pub(crate) fn report(ui: Ui, form: Form, error: &anyhow::Error) -> ExitCode {
 
 /// Returns the exit status of an error, and each of its problems with its hint.
 fn explain(error: &anyhow::Error) -> (u8, Vec<(ErrorKind, String, String)>) {
-    if let Some(Problems(problems)) = error.downcast_ref() {
+    let (problems, failure) = match error.downcast_ref() {
+        Some(Error::Invalid(problems)) => (Some(problems), None),
+        Some(Error::Failed(failure)) => (None, Some(failure)),
+        None => (error.downcast_ref(), error.downcast_ref()),
+    };
+    if let Some(Problems(problems)) = problems {
         let line = |problem: &Problem| {
             (
                 ErrorKind::InvalidArguments,
@@ -247,11 +174,14 @@ fn explain(error: &anyhow::Error) -> (u8, Vec<(ErrorKind, String, String)>) {
         return (USAGE, problems.iter().map(line).collect());
     }
     let message = format!("{error:#}");
-    match error.downcast_ref::<Failure>() {
-        Some(failure) => (
-            failure.status,
-            vec![(failure.kind, message, failure.hint.clone())],
-        ),
+    match failure {
+        Some(failure) => {
+            let status = match failure.cause {
+                Cause::Usage => USAGE,
+                Cause::Refused => FAILED,
+            };
+            (status, vec![(failure.kind, message, failure.hint.clone())])
+        }
         None => {
             let hint = "`ringfence doctor` checks this machine".to_owned();
             (FAILED, vec![(ErrorKind::Internal, message, hint)])

@@ -4,19 +4,10 @@
 mod args;
 mod backend;
 mod commands;
-mod config;
-mod container;
 mod context;
-mod env;
 mod exit;
-mod kernel;
-mod local;
-mod parts;
-mod paths;
 mod plan;
-mod pyodide;
 mod skills;
-mod trust;
 mod ui;
 
 use std::ffi::OsString;
@@ -29,9 +20,9 @@ use crate::args::{Cli, Command};
 use crate::backend::Prepared;
 use crate::commands as command;
 use crate::context::Context;
-use crate::env::Environment;
 use crate::exit::Form;
-use crate::paths::Paths;
+use ringfence::env::Environment;
+use ringfence::paths::Paths;
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have

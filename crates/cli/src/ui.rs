@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 pub(crate) use ringfence_server::gateway::{decidable, visible};
 
 use crate::args::ColorChoice;
-use crate::env::Environment;
+use ringfence::env::Environment;
 
 /// Style and destination of messages.
 #[derive(Debug, Clone, Copy)]

@@ -13,7 +13,8 @@ use twilight_model::id::marker::{ChannelMarker, UserMarker};
 
 pub(crate) use bot::Bot;
 
-use ringfence_server::gateway::{Address, Secret};
+use ringfence_network::address::Address;
+use ringfence_server::gateway::Secret;
 
 /// Configuration of the bot.
 #[derive(Debug)]

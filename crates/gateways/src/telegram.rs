@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 
 use reqwest::Url;
 
-use ringfence_server::gateway::{Address, Secret};
+use ringfence_network::address::Address;
+use ringfence_server::gateway::Secret;
 
 /// Validated settings: they name at least one user who may answer.
 #[derive(Debug, Clone)]

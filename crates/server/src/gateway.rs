@@ -7,7 +7,6 @@
 //! A gateway has a [`Link`] to the server. Those of chat services are the program `ringfence-gateway`, which takes
 //! its settings ([`Start`]) from `ringfence gateway`.
 
-mod address;
 mod client;
 mod connection;
 mod link;
@@ -17,7 +16,6 @@ mod secret;
 mod shown;
 mod start;
 
-pub use address::{Address, BadAddress, DISCORD_EVENTS, DISCORD_REST, TELEGRAM};
 pub use client::Client;
 pub use link::{Link, News};
 pub use listener::{Listener, Patience};

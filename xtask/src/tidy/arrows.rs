@@ -20,13 +20,14 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
     ),
     ("ringfence-policy", "tokio", "policy is pure"),
     ("ringfence-policy", "libc", "policy knows no operating system"),
+    ("ringfence", "clap", "the library knows no command line"),
     (
-        "ringfence",
+        "ringfence-cli",
         "frankenstein",
         "chat services are `ringfence-gateway`'s",
     ),
     (
-        "ringfence",
+        "ringfence-cli",
         "twilight-gateway",
         "chat services are `ringfence-gateway`'s",
     ),
@@ -100,7 +101,6 @@ fn real(metadata: &Value) -> Arrows {
 fn short(package: &str) -> String {
     match package.strip_prefix("ringfence-") {
         Some(name) => name.to_owned(),
-        None if package == "ringfence" => "cli".to_owned(),
         None => package.to_owned(),
     }
 }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn development_and_foreign_dependencies_are_no_arrows() {
-        let metadata = serde_json::json!({"packages": [{"name": "ringfence", "dependencies": [
+        let metadata = serde_json::json!({"packages": [{"name": "ringfence-cli", "dependencies": [
             {"name": "ringfence-server", "kind": null, "path": "/a"},
             {"name": "ringfence-jail", "kind": "dev", "path": "/b"},
             {"name": "serde", "kind": null},

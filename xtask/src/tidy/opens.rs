@@ -23,6 +23,7 @@ const CRATES: &[&str] = &[
     "crates/gateways/src/",
     "crates/network/src/",
     "crates/records/src/",
+    "crates/ringfence/src/",
     "crates/server/src/",
     "crates/tools/src/",
 ];

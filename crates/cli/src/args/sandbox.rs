@@ -1,11 +1,11 @@
 //! The arguments of `ringfence sandbox`.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, Pids, Timeout};
 
 use super::scoped::ScopedOptions;
 use super::setup::EngineArg;
-use crate::config::values::OciRuntime;
+use ringfence::config::values::OciRuntime;
 
 pub(super) const EXAMPLES: &str = "\
 Sandboxes live in the server: start one with `ringfence serve &`.
@@ -69,7 +69,31 @@ pub(crate) struct SandboxCreateArgs {
     pub(crate) max_duration: Option<Timeout>,
     /// The OCI runtime (default: the template's).
     #[arg(long, value_name = "NAME")]
-    pub(crate) oci_runtime: Option<OciRuntime>,
+    pub(crate) oci_runtime: Option<OciRuntimeArg>,
+}
+
+/// Choice of the OCI runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OciRuntimeArg {
+    /// The container engine's choice.
+    Default,
+    /// runc.
+    Runc,
+    /// crun.
+    Crun,
+    /// gVisor: a kernel of its own between the program and the host's.
+    Runsc,
+}
+
+impl From<OciRuntimeArg> for OciRuntime {
+    fn from(choice: OciRuntimeArg) -> Self {
+        match choice {
+            OciRuntimeArg::Default => Self::Default,
+            OciRuntimeArg::Runc => Self::Runc,
+            OciRuntimeArg::Crun => Self::Crun,
+            OciRuntimeArg::Runsc => Self::Runsc,
+        }
+    }
 }
 
 /// `ringfence sandbox pause`, `resume` and `rm`.

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use crate::args::AcceptArgs;
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::trust;
 use crate::ui::visible;
+use ringfence::Failure;
+use ringfence::trust;
 
 pub(crate) fn run(args: &AcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let accepted = trust::accepted(context);

@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::kernel;
 use crate::ui::visible;
+use ringfence::Failure;
+use ringfence::kernel;
 
 /// The author of answers, as shown to gateways.
 const BY: &str = "ringfence approvals";

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use crate::args::ArtifactsCommand;
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::plan;
 use crate::ui::visible;
+use ringfence::Failure;
+use ringfence::settings;
 
 pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let store = plan::store(context)?;
+    let store = settings::store(context)?;
     let text = match command {
         ArtifactsCommand::Ls { json: true } => serde_json::to_string_pretty(&store.list(usize::MAX)?)? + "\n",
         ArtifactsCommand::Ls { json: false } => store

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::args::AuditCommand;
 use crate::commands::run::interrupted;
 use crate::context::Context;
-use crate::plan::audit::{directory, failure};
 use crate::ui::{Ui, visible};
+use ringfence::audit::{directory, failure};
 
 /// Polling interval of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::args::BenchArgs;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::ui::Tone;
-use crate::{container, local, plan, pyodide, trust};
+use ringfence::Failure;
+use ringfence::{container, local, pyodide, settings, trust};
 
 pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let rows = selected(&args.names)?;
@@ -64,7 +64,7 @@ fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result
 
 /// Returns the settings of runs on this machine.
 fn machine(context: &Context) -> anyhow::Result<Machine> {
-    let named = plan::settings(None, context)?;
+    let named = settings::settings(context)?;
     let ledger = trust::ledger(context);
     for program in named.python.iter().chain(&named.javascript) {
         if program.is_absolute() {

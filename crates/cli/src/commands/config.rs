@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use crate::args::ConfigCommand;
-use crate::config::values::{ShellFallback, ShellRunner};
-use crate::config::{Config, reference};
 use crate::context::Context;
-use crate::parts::missing_key;
-use crate::trust;
+use ringfence::config::values::{ShellFallback, ShellRunner};
+use ringfence::config::{Config, reference};
+use ringfence::parts::missing_key;
+use ringfence::trust;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {

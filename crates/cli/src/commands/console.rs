@@ -14,8 +14,8 @@ use serde_json::json;
 
 use crate::args::ConsoleArgs;
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::plan;
+use ringfence::Failure;
+use ringfence::audit;
 
 /// The default address: a random port, so that no other process can listen there beforehand and receive a
 /// link.
@@ -80,7 +80,7 @@ impl Served {
         let listener = bind(engine.listen.map_or(ANYWHERE, |listen| listen.0)).await?;
         let sources = Sources {
             approvals,
-            audit: plan::audit::directory(context)?,
+            audit: audit::directory(context)?,
         };
         let keys = Keys::new().map_err(|error| defect(&error))?;
         let console = Console::new(listener, keys, sources).map_err(|error| defect(&error))?;

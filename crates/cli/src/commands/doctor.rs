@@ -13,14 +13,14 @@ use ringfence_exec::pyodide::{Settings, install};
 use ringfence_policy::{Scope, Trusted};
 
 use crate::args::DoctorArgs;
-use crate::config::values::ServerFence;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::ui::{Tone, Ui, visible};
-use crate::{container, local, plan, pyodide, trust};
+use ringfence::Failure;
+use ringfence::config::values::ServerFence;
+use ringfence::{container, local, pyodide, settings, trust};
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let settings = local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -216,7 +216,7 @@ fn told_fix(layer: &Layer, all: &[Layer]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::args::ColorChoice;
-    use crate::env::Environment;
+    use ringfence::env::Environment;
 
     fn report() -> Report {
         Report {

@@ -21,10 +21,10 @@ use tokio::sync::mpsc;
 use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::ui::Ui;
-use crate::{container, kernel, local, plan, pyodide, skills};
 use private::Private;
+use ringfence::Failure;
+use ringfence::{container, kernel, local, pyodide, settings};
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -64,11 +64,11 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         backend: Arc::new(backend(context)?),
         containers: Arc::new(container::ready(context)?),
         pyodide: Arc::new(pyodide::kept(context)?),
-        skills: skills::all(None, context)?.map(Arc::new),
+        skills: ringfence::skills::all(None, context)?.map(Arc::new),
         named: args
             .workspace
             .as_deref()
-            .map(|named| plan::workspace(named, context))
+            .map(|named| settings::workspace(named, context))
             .transpose()?,
         private: None,
     };
@@ -94,7 +94,7 @@ fn backend(context: &Context) -> anyhow::Result<Local> {
         renew_after: u64::from(engine.rotate_after_runs),
         renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
     };
-    let settings = local::settings(&plan::settings(None, context)?, warmth, context)?;
+    let settings = local::settings(&settings::settings(context)?, warmth, context)?;
     Ok(Local::new(settings))
 }
 
@@ -110,7 +110,13 @@ impl Server<'_> {
         let pyodide = pyodide::or_local(pyodide, local, self.context)?;
         let places = (self.containers.clone() as _, pyodide);
         let skills = self.skills.clone();
-        kernel::build(self.backend.clone(), places, skills, workspaces, self.context)
+        Ok(kernel::build(
+            self.backend.clone(),
+            places,
+            skills,
+            workspaces,
+            self.context,
+        )?)
     }
 
     /// Serves the client until it disconnects or we are interrupted, then cleans up.
@@ -185,7 +191,7 @@ impl Server<'_> {
 
     /// Returns a kernel for a directory of the client's, and that directory without links.
     fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
-        let place = plan::workspace(path, self.context)?;
+        let place = settings::workspace(path, self.context)?;
         let workspaces = kernel::directory(&place, self.context)?;
         let kernel = self.kernel(workspaces)?;
         Ok((place, kernel))

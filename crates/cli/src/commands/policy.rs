@@ -10,10 +10,10 @@ use ringfence_tools::host::{HostSettings, Standing, standing};
 use serde_json::{Value, json};
 
 use crate::args::{PolicyCheckArgs, PolicyCommand};
-use crate::config::Config;
 use crate::context::Context;
-use crate::kernel;
 use crate::ui::visible;
+use ringfence::config::Config;
+use ringfence::kernel;
 
 /// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
 const MAX_LINE: u64 = 1 << 20;

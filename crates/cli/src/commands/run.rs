@@ -11,7 +11,7 @@ use ringfence_container::Flavor;
 use ringfence_container::runner::InContainers as _;
 use ringfence_exec::backend::{Backend, Error};
 use ringfence_exec::execute::{Order, execute};
-use ringfence_exec::local::{Chunk, Connection, Warmth};
+use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
 use ringfence_policy::{Cpus, ExecutionResult, RuntimeKind};
 use ringfence_tools::kernel::{Caller, Surface, place};
 use ringfence_tools::skills::{Gatekeeper, Skills, bridged};
@@ -19,12 +19,12 @@ use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
 use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
-use crate::container;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
-use crate::{local, pyodide};
+use ringfence::Failure;
+use ringfence::container;
+use ringfence::{local, pyodide};
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let order = Order {
         request: plan.request.clone(),
         runtime: place,
-        fence: plan.fence.into(),
+        fence: plan.fence,
         output_directory: plan.output_dir.clone(),
     };
     let (bridge, person) = Bridge::of(&plan, context)?.unzip();
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
 
 /// Prints the warnings that must be seen before the program runs.
 fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
-    if plan.fence == plan::Fence::Unfenced {
+    if plan.fence == Fence::Unfenced {
         context
             .ui
             .warn("running unfenced: the program can do everything that you can do");
@@ -120,7 +120,7 @@ impl Bridge {
         if plan.skills.is_none() && !plan.servers {
             return Ok(None);
         }
-        let skills = skills::skills(plan.skills.as_deref(), plan.servers, context)?;
+        let skills = ringfence::skills::skills(plan.skills.as_deref(), plan.servers, context)?;
         let skills = skills.ok_or_else(|| {
             Failure::usage(
                 "there are no servers",

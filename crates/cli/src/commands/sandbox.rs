@@ -14,11 +14,12 @@ use crate::args::{
     EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
     ScopedOptions,
 };
-use crate::config::schema::Template;
-use crate::config::values::{NetworkMode, SeccompProfile};
-use crate::container;
 use crate::context::Context;
-use crate::exit::{self, Failure};
+use crate::exit;
+use ringfence::Failure;
+use ringfence::config::schema::Template;
+use ringfence::config::values::{NetworkMode, SeccompProfile};
+use ringfence::container;
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -97,7 +98,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
         disk: Limits::DEFAULT.disk,
         max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
         filter: filter(template.seccomp_profile).to_owned(),
-        oci_runtime: container::oci_runtime(args.oci_runtime.unwrap_or(template.oci_runtime)),
+        oci_runtime: container::oci_runtime(args.oci_runtime.map_or(template.oci_runtime, Into::into)),
         allowed_hosts: Vec::new(),
         private_networks: Vec::new(),
     }

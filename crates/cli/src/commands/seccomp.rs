@@ -6,7 +6,7 @@ use ringfence_exec::{UnknownFilter, filter_document};
 
 use crate::args::{Arch, SeccompCommand};
 use crate::context::Context;
-use crate::exit::Failure;
+use ringfence::Failure;
 
 pub(crate) fn run(command: &SeccompCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let SeccompCommand::Show { name, arch } = command;

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::{container, kernel, local, plan, pyodide, trust};
+use ringfence::Failure;
+use ringfence::{container, kernel, local, pyodide, settings, trust};
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -31,7 +31,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         renew_after: u64::from(config.engine.rotate_after_runs),
         renew_every: std::time::Duration::from_secs(60 * u64::from(config.engine.rotate_after_minutes)),
     };
-    let settings = local::settings(&plan::settings(None, context)?, warmth, context)?;
+    let settings = local::settings(&settings::settings(context)?, warmth, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
     let _lock = lock(context.paths.make_state()?)?;

@@ -9,8 +9,8 @@ use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
 use crate::args::{ScopedOptions, SessionCommand, SessionNewArgs};
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::plan;
+use ringfence::Failure;
+use ringfence::settings;
 
 pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let (action, options) = match command {
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
 
 fn new(args: &SessionNewArgs, context: &Context) -> anyhow::Result<SessionAction> {
     let config = context.config()?;
-    let limits = plan::default_limits(config);
+    let limits = settings::default_limits(config);
     Ok(SessionAction::New {
         id: args.id.clone(),
         limits: Limits {
@@ -47,7 +47,7 @@ fn new(args: &SessionNewArgs, context: &Context) -> anyhow::Result<SessionAction
             ..limits
         },
         // No configuration can ask for a session without a fence.
-        fence: WireFence::of(plan::default_fence(config).into()).unwrap_or(WireFence::Default),
+        fence: WireFence::of(settings::default_fence(config)).unwrap_or(WireFence::Default),
     })
 }
 

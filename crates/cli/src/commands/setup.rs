@@ -11,9 +11,9 @@ use ringfence_exec::pyodide::install::{install, install_wheels};
 use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 use crate::commands::sandbox::flavor;
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::ui::Ui;
-use crate::{container, parts, pyodide, trust};
+use ringfence::Failure;
+use ringfence::{container, parts, pyodide, trust};
 
 pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {

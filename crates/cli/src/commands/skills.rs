@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use super::tool::read;
 use crate::args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::skills::{self, SkillCalls, attended};
 use crate::ui::visible;
+use ringfence::Failure;
 
 pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let options = match command {
@@ -23,9 +23,9 @@ pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<
     };
     context.tell_passed_over()?;
     if matches!(command, SkillsCommand::Ls { .. }) {
-        skills::check_manifests(options.skills.as_deref(), context)?;
+        ringfence::skills::check_manifests(options.skills.as_deref(), context)?;
     }
-    let skills = skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
+    let skills = ringfence::skills::all(options.skills.as_deref(), context)?.ok_or_else(none)?;
     let (keeper, person) = SkillCalls::new(context)?;
     let caller = Caller {
         scope: options.user.clone().unwrap_or_else(Scope::local),
@@ -86,7 +86,7 @@ async fn perform(
 
 /// Records consent to what a directory's manifests ask for, and prints it.
 fn accept(args: &SkillsAcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let asked = skills::accept(args.skills.as_deref(), context)?.ok_or_else(none)?;
+    let asked = ringfence::skills::accept(args.skills.as_deref(), context)?.ok_or_else(none)?;
     for (file, words) in &asked {
         context
             .ui

@@ -16,16 +16,17 @@ use crate::args::ToolArgs;
 use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
 use crate::commands::run::interrupted;
 use crate::context::Context;
-use crate::exit::{self, Failure};
+use crate::exit;
 use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
-use crate::{container, kernel, local, plan, pyodide, skills};
+use ringfence::Failure;
+use ringfence::{container, kernel, local, pyodide, settings};
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
 
 pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let settings = local::settings(&plan::settings(None, context)?, Warmth::Cold, context)?;
+    let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
     let socket = if args.no_engine {
         None
     } else {
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         prepared: Prepared::default(),
     });
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
-    let skills = skills::all(None, context)?.map(Arc::new);
+    let skills = ringfence::skills::all(None, context)?.map(Arc::new);
     let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
     let places = (containers.clone() as _, in_pyodide);
     let kernel = kernel::build(backend, places, skills.clone(), workspaces, context)?;

@@ -6,21 +6,9 @@ use std::str::FromStr;
 use ringfence_policy::Network;
 
 use crate::args::{NetworkChoice, RunArgs};
-use crate::config::Problems;
-use crate::config::values::NetworkKind;
 use crate::context::Context;
-use crate::exit::Failure;
-
-/// Returns the network of code that tools run.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn default_network(context: &Context) -> Result<Network, Problems> {
-    Ok(match context.config()?.sandbox.network {
-        NetworkKind::None => Network::None,
-        NetworkKind::Allowlist => Network::Allowlist(context.parts()?.egress.policy.clone()),
-    })
-}
+use ringfence::Failure;
+use ringfence::settings::default_network;
 
 /// Returns the network of a run.
 ///

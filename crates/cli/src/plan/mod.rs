@@ -1,8 +1,6 @@
 //! Resolves arguments and configuration into a plan of what to run.
 
-pub(crate) mod audit;
-pub(crate) mod egress;
-mod mount_guard;
+mod egress;
 mod options;
 mod source;
 
@@ -10,22 +8,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_container::Flavor;
-use ringfence_exec::artifact::{Keep, Store, StorePolicy};
-use ringfence_exec::local::check_output_directory;
-use ringfence_exec::mount_guard::DeniedPaths;
+use ringfence::config::values::UserScope;
+use ringfence::config::{Config, Problems};
+use ringfence::parts::{interpreter, is_bare};
+use ringfence::settings::{self, Settings, check_shown, default_fence, limits_on, passed_variables};
+use ringfence::{Failure, kernel, mount_guard, trust};
+use ringfence_exec::local::{Fence, check_output_directory};
 use ringfence_exec::trust::NamedPaths;
-use ringfence_policy::{Bytes, EnvName, Limits, Mount, Request, RuntimeKind, Scope, Trusted};
+use ringfence_policy::{EnvName, Limits, Mount, Request, RuntimeKind, Scope, Trusted};
 use ringfence_tools::kernel::ToolError;
 
 use crate::args::{IsolationArg, RunArgs};
-use crate::config::values::{IsolationChoice, UserScope, VariableName};
-use crate::config::{Config, Problems};
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::parts::{Interpreters, interpreter, is_bare};
-use crate::paths::Paths;
-use crate::{kernel, trust};
 use source::Source;
 
 /// A run, fully resolved.
@@ -83,40 +77,6 @@ pub(crate) enum Report {
     JsonLines,
 }
 
-/// Required strength of the fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fence {
-    /// Refuses the run if a layer is missing.
-    Required,
-    /// Reports a missing layer in the result.
-    BestEffort,
-    /// Required wherever namespaces work, best effort elsewhere.
-    Default,
-    /// No fence at all; only the command line can ask for it.
-    Unfenced,
-}
-
-/// Settings of the local runtime beside the request.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Settings {
-    /// The Python interpreter: absolute, or a bare name to be found on the PATH.
-    pub(crate) python: Option<PathBuf>,
-    /// Node or Deno: absolute, or a bare name to be found on the PATH.
-    pub(crate) javascript: Option<PathBuf>,
-    /// Modules imported in advance.
-    pub(crate) preload: Vec<String>,
-    /// Modules that the import check rejects; empty if it is off.
-    pub(crate) blocked_imports: Vec<String>,
-    /// Modules that the import check rejects in Pyodide.
-    pub(crate) blocked_in_pyodide: Vec<String>,
-    /// Selection of the runs that are stored.
-    pub(crate) store: StorePolicy,
-    /// The directory of stored runs; absolute.
-    pub(crate) artifacts_dir: PathBuf,
-    /// Retention limits of stored runs.
-    pub(crate) artifacts_keep: Keep,
-}
-
 /// Resolves a run.
 ///
 /// # Errors
@@ -129,6 +89,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let program = source.read(args.language, &named)?;
     let runtime = args.runtime.unwrap_or(config.sandbox.runtime);
     options::check(args, program.language, runtime)?;
+    let configured = settings::settings(context)?;
     let mut plan = RunPlan {
         request: Request {
             code: program.code,
@@ -157,7 +118,10 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         fence: fence(args, config),
         skills: args.skills.clone(),
         servers: args.servers,
-        settings: settings(Some(args), context)?,
+        settings: Settings {
+            python: python(args, context)?.or(configured.python),
+            ..configured
+        },
     };
     let named = trust::Named {
         skills: args.skills.as_deref(),
@@ -171,85 +135,6 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         trust::note_directories((&[dir], None), named, context)?;
     }
     Ok(plan)
-}
-
-/// Returns the settings of the local runtime for a command line or, without one, for a server.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn settings(args: Option<&RunArgs>, context: &Context) -> anyhow::Result<Settings> {
-    let config = context.config()?;
-    let Interpreters { python, javascript } = context.parts()?.interpreters.clone();
-    let python = match args.and_then(|args| args.python.as_deref()) {
-        Some(path) => {
-            let named = interpreter("--python", &absolute_unless_bare(path)?).map_err(Failure::from)?;
-            check_on_path(&named, context)?;
-            Some(named)
-        }
-        None => python,
-    };
-    Ok(Settings {
-        python,
-        javascript,
-        preload: config.sandbox.preload.clone(),
-        blocked_imports: if config.sandbox.block_dangerous_imports {
-            config.sandbox.blocked_imports.clone()
-        } else {
-            Vec::new()
-        },
-        blocked_in_pyodide: config.skills.sandbox.blocked_imports.clone(),
-        store: config.artifacts.store,
-        artifacts_dir: artifacts_dir(context)?,
-        artifacts_keep: config.artifacts.kept(),
-    })
-}
-
-/// Returns the directory of stored runs.
-fn artifacts_dir(context: &Context) -> anyhow::Result<PathBuf> {
-    Ok(match &context.config()?.artifacts.dir {
-        Some(dir) => trust::resolve(dir, context)?.path,
-        None => context.paths.state.join("artifacts"),
-    })
-}
-
-/// Returns the store of runs.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn store(context: &Context) -> anyhow::Result<Store> {
-    Ok(Store::new(
-        &artifacts_dir(context)?,
-        context.config()?.artifacts.kept(),
-    ))
-}
-
-/// Returns the configured limits, without a command line.
-pub(crate) fn default_limits(config: &Config) -> Limits {
-    limits_on(config, config.sandbox.runtime)
-}
-
-/// Returns the configured limits on a runtime: containers have their own memory and CPU limits, Pyodide its
-/// own memory limit and timeout.
-pub(crate) fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
-    let sandbox = &config.sandbox;
-    let container = Flavor::of(runtime).map(|_| &sandbox.docker);
-    let pyodide = (runtime == RuntimeKind::Pyodide).then_some(&config.skills.sandbox);
-    let limits = Limits {
-        timeout: sandbox.timeout,
-        max_output: sandbox.max_output,
-        memory: container.map_or(sandbox.memory, |container| container.memory_limit),
-        cpus: container.map_or(sandbox.cpus, |container| container.cpu_limit),
-        pids: sandbox.pids,
-        disk: sandbox.disk,
-    };
-    match pyodide {
-        Some(pyodide) => Limits {
-            timeout: pyodide.timeout_seconds,
-            memory: Bytes::mib(u64::from(pyodide.memory_limit_mb)),
-            ..limits
-        },
-        None => limits,
-    }
 }
 
 fn limits(args: &RunArgs, config: &Config, runtime: RuntimeKind) -> Limits {
@@ -281,15 +166,6 @@ fn fence(args: &RunArgs, config: &Config) -> Fence {
     }
 }
 
-/// Returns the configured fence, without a command line.
-pub(crate) fn default_fence(config: &Config) -> Fence {
-    match config.sandbox.isolation {
-        IsolationChoice::Required => Fence::Required,
-        IsolationChoice::BestEffort => Fence::BestEffort,
-        IsolationChoice::Auto => Fence::Default,
-    }
-}
-
 fn stdin(args: &RunArgs, source: &Source, named: &NamedPaths) -> Result<StdinSource, Failure> {
     match &args.stdin {
         None => Ok(StdinSource::Empty),
@@ -302,19 +178,6 @@ fn stdin(args: &RunArgs, source: &Source, named: &NamedPaths) -> Result<StdinSou
     }
 }
 
-/// Returns the caller's environment variables that programs may see.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn passed_variables(context: &Context) -> Result<Vec<(EnvName, String)>, Problems> {
-    let names = context.config()?.sandbox.pass_env.iter();
-    let passed = names.filter_map(|VariableName(name)| {
-        let value = context.environment.text(name.as_str())?;
-        Some((name.clone(), value.to_owned()))
-    });
-    Ok(passed.collect())
-}
-
 fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Problems> {
     let mut variables = passed_variables(context)?;
     for (name, value) in &args.env {
@@ -322,42 +185,6 @@ fn env(args: &RunArgs, context: &Context) -> Result<Vec<(EnvName, String)>, Prob
         variables.push((name.clone(), value.clone()));
     }
     Ok(variables)
-}
-
-/// Rejects a resolved path that would expose what must stay hidden.
-///
-/// # Errors
-/// If it would, or the configuration cannot be used.
-pub(crate) fn check_shown(path: &Path, context: &Context) -> Result<(), Failure> {
-    mount_guard::check(path, &context.paths, &audit::directory(context)?)
-}
-
-/// Resolves the existing part of a path, and rejects links that a program may have made.
-///
-/// # Errors
-/// If it cannot be resolved.
-pub(crate) fn resolved(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
-    let found = mount_guard::resolve_new(path)?;
-    trust::check_links(&found, context)?;
-    Ok(found.path)
-}
-
-/// Returns our own directories, which no program may see.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn hidden(context: &Context) -> Result<DeniedPaths, Failure> {
-    Ok(hidden_of(context.config()?, &context.paths))
-}
-
-/// Returns our own directories under a configuration, which no program may see.
-pub(crate) fn hidden_of(config: &Config, paths: &Paths) -> DeniedPaths {
-    mount_guard::hidden(paths, &audit::directory_of(config, paths))
-}
-
-/// Resolves the existing part of a path, to check what it would expose.
-pub(crate) fn nearest_resolved(path: &Path) -> PathBuf {
-    mount_guard::nearest_resolved(path)
 }
 
 fn mounts(args: &RunArgs, context: &Context) -> Result<Vec<Mount>, Failure> {
@@ -408,23 +235,6 @@ fn workspace_of(args: &RunArgs, context: &Context) -> anyhow::Result<Option<Path
     Ok(root.map(|root| root.path().to_path_buf()))
 }
 
-/// Resolves a workspace to its absolute path without links.
-///
-/// # Errors
-/// If it does not exist, or mounting it would expose what must stay hidden.
-pub(crate) fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
-    let found = mount_guard::resolve(path)?;
-    if !found.path.is_dir() {
-        return Err(Failure::usage(
-            format!("cannot work in {}: it is not a directory", path.display()),
-            "name a directory",
-        ));
-    }
-    check_shown(&found.path, context)?;
-    trust::check_links(&found, context)?;
-    Ok(found.path)
-}
-
 fn output_dir(args: &RunArgs, context: &Context) -> anyhow::Result<Option<PathBuf>> {
     let Some(dir) = &args.output else { return Ok(None) };
     let found = mount_guard::resolve_new(&std::path::absolute(dir)?)?;
@@ -442,6 +252,16 @@ fn make_output_dir(dir: &Path, request: &Request, config: &Config) -> Result<(),
             "name a directory that you may write, or one that can be made",
         )
     })
+}
+
+/// Returns the interpreter of `--python`.
+fn python(args: &RunArgs, context: &Context) -> Result<Option<PathBuf>, Failure> {
+    let Some(path) = &args.python else {
+        return Ok(None);
+    };
+    let named = interpreter("--python", &absolute_unless_bare(path)?)?;
+    check_on_path(&named, context)?;
+    Ok(Some(named))
 }
 
 /// Rejects the bare name of a program that is not on the PATH.

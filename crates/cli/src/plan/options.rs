@@ -3,7 +3,7 @@
 use ringfence_policy::{Access, Language, Mount, RuntimeKind};
 
 use crate::args::{NetworkChoice, RunArgs};
-use crate::exit::Failure;
+use ringfence::Failure;
 
 /// An option without effect.
 struct Ignored {

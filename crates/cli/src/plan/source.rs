@@ -8,8 +8,8 @@ use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use ringfence_policy::Language;
 
 use crate::args::RunArgs;
-use crate::exit::Failure;
-use crate::trust;
+use ringfence::Failure;
+use ringfence::trust;
 
 /// Maximum length of a program. Longer programs are data in disguise; they belong in a mounted file.
 const MAX_LEN: u64 = 8 << 20;

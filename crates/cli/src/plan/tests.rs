@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::args::{Cli, Command};
-use crate::env::Environment;
 use clap::Parser;
+use ringfence::env::Environment;
 use ringfence_policy::Network;
 
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {

@@ -100,13 +100,22 @@ fn a_hostile_project_is_refused_unless_named() {
 #[test]
 fn the_snippets_of_the_source_documents_are_good_in_a_project() {
     for (name, text) in [
-        ("ringfence.yaml", include_str!("../snippets/execution-tools.yaml")),
         (
             "ringfence.yaml",
-            include_str!("../snippets/execution-container.yaml"),
+            include_str!("../../../ringfence/tests/snippets/execution-tools.yaml"),
         ),
-        ("ringfence.yaml", include_str!("../snippets/pyodide.yaml")),
-        ("ringfence.toml", include_str!("../snippets/kernel-limits.toml")),
+        (
+            "ringfence.yaml",
+            include_str!("../../../ringfence/tests/snippets/execution-container.yaml"),
+        ),
+        (
+            "ringfence.yaml",
+            include_str!("../../../ringfence/tests/snippets/pyodide.yaml"),
+        ),
+        (
+            "ringfence.toml",
+            include_str!("../../../ringfence/tests/snippets/kernel-limits.toml"),
+        ),
     ] {
         checked(name, text);
         let tree: Value = if name.ends_with("toml") {

@@ -15,7 +15,8 @@ impl Log {
         Self(Some(Arc::new(write)))
     }
 
-    pub(super) fn write(&self, report: &str) {
+    /// Passes on a report.
+    pub fn write(&self, report: &str) {
         if let Some(write) = &self.0 {
             write(report);
         }

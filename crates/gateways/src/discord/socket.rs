@@ -15,7 +15,8 @@ use twilight_model::gateway::CloseCode;
 use super::Error;
 use super::press::Press;
 use crate::tls;
-use ringfence_server::gateway::{Address, Secret};
+use ringfence_network::address::Address;
+use ringfence_server::gateway::Secret;
 
 /// Number of consecutive failures after which the retry delay is capped.
 const MAX_FAILURES: u8 = 5;

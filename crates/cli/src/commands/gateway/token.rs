@@ -8,8 +8,8 @@ use ringfence_exec::trust::NamedPathError;
 use ringfence_server::gateway::Secret;
 
 use crate::context::Context;
-use crate::exit::Failure;
-use crate::trust;
+use ringfence::Failure;
+use ringfence::trust;
 
 /// Maximum length of a token file.
 const MAX: u64 = 4096;

@@ -8,8 +8,8 @@ use ringfence_exec::local::{PrivateDirectory, owner_for_guests};
 use ringfence_tools::files::{Owner, Root, Rules};
 
 use crate::context::Context;
-use crate::exit::Failure;
 use crate::ui::Ui;
+use ringfence::Failure;
 
 /// The private workspace of one connection.
 #[derive(Debug)]

@@ -48,48 +48,6 @@ fn set_up_starts_nothing_that_a_program_wrote() {
     world.close();
 }
 
-/// `ringfence gateway` becomes the program beside it, which gets the token of a bot.
-#[test]
-fn a_gateway_that_a_program_wrote_is_not_started() {
-    let world = World::here();
-    let (canary, beside) = (
-        world.dir.path("canary"),
-        world.dir.path("work/bin/ringfence-gateway"),
-    );
-    fs::create_dir(world.dir.path("work/bin")).unwrap();
-    let own = world.dir.path("work/bin/ringfence");
-    fs::hard_link(world.dir.path("ringfence"), &own).unwrap();
-    world.dir.write(
-        "config/ringfence/ringfence.toml",
-        "[gateway.telegram]\nchats = [1]\nusers = [1]\n",
-    );
-    let gateway = || {
-        let mut command = world.dir.program(&own);
-        finish(
-            command
-                .args(["gateway", "telegram"])
-                .env("TELEGRAM_BOT_TOKEN", "1:x"),
-            b"",
-        )
-    };
-    // A program of the user's own is started.
-    world.dir.write(
-        "work/bin/ringfence-gateway",
-        format!("#!/bin/sh\necho ran > {}\n", canary.display()),
-    );
-    fs::set_permissions(&beside, PermissionsExt::from_mode(0o755)).unwrap();
-    assert_eq!(gateway().status, 0);
-    assert!(canary.exists());
-    fs::remove_file(&canary).unwrap();
-    fs::remove_file(&beside).unwrap();
-    let plant = planted(&world, "ringfence-gateway");
-    world.run(["--workspace", ".", "-c", &plant]).ok();
-    assert!(beside.exists());
-    gateway().refused(125, "ringfence-gateway outside a fence: it lies in");
-    assert!(!canary.exists());
-    world.close();
-}
-
 /// The bench measures interpreters without a fence beside those in one.
 #[test]
 fn the_bench_starts_nothing_that_a_program_wrote() {

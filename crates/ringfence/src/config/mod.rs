@@ -1,0 +1,27 @@
+//! The configuration: one schema, layers with provenance.
+//!
+//! Built-in defaults < system file < user file < project file < environment < command line. The command line
+//! is applied by `high`, which knows the options of each command.
+
+mod file;
+mod gateways;
+mod keys;
+mod layers;
+mod lines;
+mod near_misses;
+mod problem;
+mod project;
+pub mod reference;
+pub mod schema;
+mod suggest;
+mod templates;
+pub mod values;
+mod variables;
+
+pub use layers::{Loaded, Sources, load};
+pub use problem::{Problem, Problems};
+pub use schema::Config;
+pub use suggest::nearest;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! The environment, the paths and the configuration of a process, loaded on demand.
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+use ringfence_exec::local::Log;
+use ringfence_exec::trust::NamedPaths;
+
+use crate::config::{self, Config, Loaded, Problems, Sources};
+use crate::env::Environment;
+use crate::parts::{self, Parts};
+use crate::paths::Paths;
+use crate::trust;
+
+/// The environment, the paths and the configuration of a process.
+#[derive(Debug)]
+pub struct Context {
+    pub environment: Environment,
+    pub paths: Paths,
+    /// Destination of warnings.
+    pub log: Log,
+    explicit_config: Option<PathBuf>,
+    here: OnceCell<Option<PathBuf>>,
+    loaded: OnceCell<(Loaded, Parts)>,
+}
+
+impl Context {
+    /// Creates a context. The configuration is read on first use, from `explicit_config` if given, else from the
+    /// layers of the system, the user and the working directory.
+    pub fn new(environment: Environment, explicit_config: Option<PathBuf>, log: Log) -> Self {
+        Self {
+            paths: Paths::new(&environment),
+            log,
+            explicit_config,
+            environment,
+            here: OnceCell::new(),
+            loaded: OnceCell::new(),
+        }
+    }
+
+    /// Returns the file of `--config`.
+    pub fn explicit_config(&self) -> Option<&Path> {
+        self.explicit_config.as_deref()
+    }
+
+    /// Returns the effective configuration, which the first call reads and validates.
+    ///
+    /// # Errors
+    /// If it cannot be used; reports all problems at once.
+    pub fn config(&self) -> Result<&Config, Problems> {
+        self.loaded().map(|loaded| &loaded.config)
+    }
+
+    /// Returns the validated configuration in the types of the other crates.
+    ///
+    /// # Errors
+    /// If it cannot be used; reports all problems at once.
+    pub fn parts(&self) -> Result<&Parts, Problems> {
+        self.validated().map(|(_, parts)| parts)
+    }
+
+    /// Prints a warning for each ignored setting of the project's file.
+    ///
+    /// # Errors
+    /// If a layer cannot be used; reports all problems at once.
+    pub fn tell_passed_over(&self) -> Result<(), Problems> {
+        for sentence in &self.loaded()?.passed_over {
+            self.log.write(sentence);
+        }
+        Ok(())
+    }
+
+    /// Returns the effective configuration with its provenance.
+    ///
+    /// # Errors
+    /// If it cannot be used; reports all problems at once.
+    pub fn loaded(&self) -> Result<&Loaded, Problems> {
+        self.validated().map(|(loaded, _)| loaded)
+    }
+
+    /// Returns the rules by which paths that a person or a trusted file names are resolved and opened.
+    pub fn named_paths(&self) -> NamedPaths {
+        let here = self
+            .here
+            .get_or_init(|| trust::working_directory(&self.environment));
+        trust::named_paths(here.clone(), &self.paths)
+    }
+
+    /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
+    /// runs that use it.
+    fn check_accepted(&self, loaded: &Loaded) -> Result<(), Problems> {
+        let Some((file, digest)) = &loaded.explicit else {
+            return Ok(());
+        };
+        trust::check_accepted(file, digest, self).map_err(|failure| Problems(vec![failure.into_problem()]))
+    }
+
+    fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
+        if let Some(validated) = self.loaded.get() {
+            return Ok(validated);
+        }
+        let named = self.named_paths();
+        let loaded = config::load(&Sources {
+            system_dir: PathBuf::from("/etc/ringfence"),
+            user_dir: self.paths.config.clone(),
+            project_dir: PathBuf::from("."),
+            explicit: self.explicit_config.clone(),
+            environment: &self.environment,
+            named: named.clone(),
+        })?;
+        self.check_accepted(&loaded)?;
+        let parts = parts::validate(&loaded, (&self.environment, &self.paths), named)?;
+        for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
+            self.log.write(sentence);
+        }
+        Ok(self.loaded.get_or_init(|| (loaded, parts)))
+    }
+}

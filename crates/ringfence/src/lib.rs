@@ -1,0 +1,24 @@
+//! Ringfence as a library: configuration becomes a runner of fenced programs, and a toolbox for agents.
+//!
+//! A program that embeds it calls [`init`] first in `main`.
+
+pub mod audit;
+pub mod config;
+pub mod container;
+pub mod context;
+pub mod env;
+pub mod failure;
+pub mod kernel;
+pub mod local;
+pub mod mount_guard;
+pub mod parts;
+pub mod paths;
+pub mod pyodide;
+pub mod settings;
+pub mod skills;
+pub mod trust;
+
+pub use context::Context;
+pub use env::Environment;
+pub use failure::{Cause, Error, Failure};
+pub use ringfence_exec::local::init;

@@ -1,0 +1,61 @@
+//! The local backend and its rules, built from the configuration.
+
+use std::path::PathBuf;
+
+use ringfence_exec::artifact::Store;
+use ringfence_exec::execute::Rules;
+use ringfence_exec::local::{self, SessionSettings, Warmth};
+use ringfence_network::redact::Redactor;
+
+use crate::context::Context;
+use crate::failure::Error;
+use crate::settings;
+
+/// Returns the settings of the backend, for one run or for a server.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn settings(
+    settings: &settings::Settings,
+    warmth: Warmth,
+    context: &Context,
+) -> Result<local::Settings, Error> {
+    let config = context.config()?;
+    // The cache of interpreter properties is optional: without it they are queried again.
+    let cache = context.paths.make_state().ok().map(PathBuf::from);
+    let home = context.environment.directory("HOME");
+    let private = [context.paths.state.clone(), context.paths.runtime.clone()];
+    Ok(local::Settings {
+        python: settings.python.clone(),
+        preload: settings.preload.clone(),
+        preload_timeout: config.sandbox.preload_timeout,
+        log: context.log.clone(),
+        path: context.environment.get("PATH").map(ToOwned::to_owned),
+        cache,
+        private: private.into_iter().chain(home).collect(),
+        protected: config.permissions.filesystem.protected.clone(),
+        scratch: std::env::temp_dir(),
+        warmth,
+        limits: settings::default_limits(config),
+        found: local::Found::default(),
+        max_concurrent: config.engine.max_concurrent as usize,
+        max_queued: config.engine.queue as usize,
+        sessions: SessionSettings {
+            max: config.engine.max_sessions as usize,
+            idle: config.engine.session_idle_minutes.0,
+            lifetime: config.engine.session_lifetime_minutes.0,
+        },
+        network: context.parts()?.egress.network.clone(),
+    })
+}
+
+/// Returns the processing rules of requests before and after they run.
+pub fn rules(settings: &settings::Settings, context: &Context) -> Rules {
+    Rules {
+        blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
+        blocked_in_pyodide: Some(settings.blocked_in_pyodide.clone()).filter(|modules| !modules.is_empty()),
+        store_policy: settings.store,
+        store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
+        redactor: Redactor::from_environment(context.environment.lossy_pairs()),
+    }
+}
