@@ -18,6 +18,7 @@ mod variables;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfence_assessor::Assessor;
 use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Decision, Effect, LetBy, Rules};
 use ringfence_policy::{EnvName, Timeout};
@@ -30,7 +31,6 @@ pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
 pub use standing::{Standing, standing};
 
-use crate::assessor::Assessor;
 use crate::shell::{Host, Runner};
 
 /// Search path of programs: no directory into which a workspace could put something.

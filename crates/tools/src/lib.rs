@@ -5,12 +5,9 @@
 //! - [`kernel`]: dispatch of tool calls.
 //! - [`shell`]: execution of shell commands; [`host`]: commands outside of the fence.
 //! - [`files`]: the workspace that file tools and code share; [`workspaces`]: one for each conversation.
-//! - [`approval`]: approval requests to people; [`assessor`]: risk scores from a model.
 //! - [`skills`]: functions of the host that programs call.
-//! - [`audit`]: the audit log.
 #![forbid(unsafe_code)]
 
-pub mod assessor;
 pub mod files;
 pub mod host;
 pub mod kernel;

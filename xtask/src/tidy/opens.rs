@@ -25,6 +25,7 @@ const CRATES: &[&str] = &[
     "crates/records/src/",
     "crates/ringfence/src/",
     "crates/server/src/",
+    "crates/assessor/src/",
     "crates/tools/src/",
 ];
 

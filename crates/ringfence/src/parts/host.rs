@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use ringfence_assessor::{Assessor, BaseUrl, Model, ParseModelError, Provider, Settings};
 use ringfence_exec::key::Key;
 use ringfence_network::secret::{KeyError, Secret};
 use ringfence_policy::Timeout;
 use ringfence_policy::cascade::{Pattern, Rules};
-use ringfence_tools::assessor::{Assessor, BaseUrl, Model, ParseModelError, Provider, Settings};
 
 use super::checks::{Checks, Wrong};
 use super::egress::authorities;

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(few("none", 0), (1, false));
     }
 
-    /// What bash opens is among what is examined, however odd the pattern.
+    /// No path that bash opens is left unexamined, however odd the pattern.
     #[test]
     #[expect(
         clippy::disallowed_methods,

@@ -2,7 +2,7 @@
 
 use ringfence_policy::cascade::Decision;
 
-use crate::assessor::{Model, ScoreError};
+use ringfence_assessor::{Model, ScoreError};
 
 /// The risk of a line that no list allows.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 //! The command is sent as data, and the reply counts only if it is one integer. Any failure means that there
 //! is no score, and that a person is asked. The caller ensures that a score never lowers a risk below the
 //! floor.
+#![forbid(unsafe_code)]
 
 mod answer;
 mod base;

@@ -97,7 +97,7 @@ impl fmt::Display for BaseUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::assessor::Provider;
+    use crate::Provider;
 
     #[test]
     fn paths_are_below_it_and_encryption_ends_at_this_machine() {
