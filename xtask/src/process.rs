@@ -42,11 +42,28 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     cargo(root, &["build", "--locked", "--workspace", "--all-targets"]).run()
 }
 
+/// Builds `ringfence` alone for development. A test is built with it: without one, cargo selects no features of
+/// development dependencies, and [`build`] would compile the libraries once more.
+pub(crate) fn build_ringfence(root: &Path) -> Result<()> {
+    let selection = ["--workspace", "--bin", "ringfence", "--test", "read_only"];
+    cargo(root, &[&["build", "--locked"], &selection[..]].concat()).run()
+}
+
+/// Prepares `ringfence` in its dev build.
+pub(crate) fn ringfence(root: &Path, arguments: &[&str]) -> Result<Program> {
+    build_ringfence(root)?;
+    Ok(dev_program(root, "ringfence", arguments))
+}
+
 /// Prepares a program of the workspace in its dev build.
 pub(crate) fn built(root: &Path, name: &str, arguments: &[&str]) -> Result<Program> {
     build(root)?;
+    Ok(dev_program(root, name, arguments))
+}
+
+fn dev_program(root: &Path, name: &str, arguments: &[&str]) -> Program {
     let path = root.join("target/debug").join(name);
-    Ok(program(root, &path.to_string_lossy(), arguments))
+    program(root, &path.to_string_lossy(), arguments)
 }
 
 impl Program {

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::answers;
 use super::ledger::{self, Made};
-use crate::process::built;
+use crate::process::ringfence;
 use crate::report;
 
 /// The configuration's default name.
@@ -27,7 +27,7 @@ pub(super) fn setup(root: &Path) -> Result<()> {
         })?;
         // Keeps the test set-up out of the user's own state.
         let state = root.join("target/setup-state");
-        built(root, "ringfence", &arguments)?
+        ringfence(root, &arguments)?
             .env("XDG_STATE_HOME", &state.to_string_lossy())
             .run()?;
     }

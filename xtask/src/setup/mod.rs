@@ -18,7 +18,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use self::ledger::Made;
-use crate::process::{build, cargo, program};
+use crate::process::{build_ringfence, cargo, program};
 use crate::report;
 
 /// A Debian package, with the program and arguments that succeed if it is installed.
@@ -78,7 +78,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     std::thread::scope(|scope| {
         let compiled = scope.spawn(|| {
             timed("cargo's tools", || tools(root).context("install cargo's tools"))?;
-            timed("Ringfence itself", || build(root))
+            timed("Ringfence itself", || build_ringfence(root))
         });
         let services = timed("packages and services", || services(root));
         let compiled = compiled.join();

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::{VENV, is_there, stamp};
-use crate::process::{built, program};
+use crate::process::{program, ringfence};
 use crate::report;
 
 const WHEELS: &str = "target/pyodide-wheels";
@@ -15,7 +15,7 @@ const LIST: &str = "xtask/pyodide-wheels.txt";
 /// Installs missing parts.
 pub(super) fn setup(root: &Path) -> Result<()> {
     let target = |name: &str| root.join("target").join(name).to_string_lossy().into_owned();
-    built(root, "ringfence", &["setup", "deno"])?
+    ringfence(root, &["setup", "deno"])?
         // Keeps the test set-up out of the user's own state.
         .env("XDG_STATE_HOME", &target("setup-state"))
         .env("RINGFENCE_SKILLS_SANDBOX_DIRECTORY", &target("pyodide"))
