@@ -37,7 +37,8 @@ fn said(record: Record) -> (Record, Vec<u8>) {
     (record, Vec::new())
 }
 
-/// Transfers these records of a container to a host directory whose known content is given.
+/// Transfers records of a container to the host directory `outside`; `known` is its content at the last
+/// synchronization.
 fn taken(
     outside: &Path,
     (limit, known): (u64, Known),
@@ -347,7 +348,7 @@ async fn what_is_in_motion_while_it_is_taken_holds_nobody_up() {
             let entries = fs::read_dir(place.host.path()).unwrap();
             entries.map(|entry| entry.unwrap().file_name()).collect()
         };
-        for _ in 0..20 {
+        for _ in 0..500 {
             place.bash("rm -rf a d p").await;
             if names() == ["mine"] {
                 break;

@@ -252,7 +252,9 @@ async fn what_is_missing_or_taken_is_told() {
         let first = spec(&["true"]);
         engine.create(&first).await.unwrap();
         let error = engine.create(&first).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("the name {} is taken", first.name));
+        let name = first.name.to_string();
+        let chosen = name.strip_prefix("fw-sandbox-").unwrap();
+        assert_eq!(error.to_string(), format!("the name {chosen} is taken"));
         removed(&engine, &first.name).await;
         let error = engine.start(&Id::from(&first.name)).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { .. }), "{error}");
