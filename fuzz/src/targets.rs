@@ -463,7 +463,7 @@ fn engine_frames(input: &[u8]) {
     }
     assert_eq!(taken + buffer.len(), input.len(), "bytes were lost or made up");
     if let Ok(run) = serde_json::from_slice::<ringfence_server::wire::Run>(input) {
-        let _ = run.request();
+        let _ = run.spec();
     }
 }
 

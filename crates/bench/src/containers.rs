@@ -7,15 +7,13 @@ use ringfence_container::agent;
 use ringfence_container::agent::Interpreter;
 use ringfence_container::endpoint::Address;
 use ringfence_container::runtime::Id;
-use ringfence_container::spec::{
-    Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User,
-};
+use ringfence_container::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User};
 use ringfence_container::warm::{self, Warm};
-use ringfence_container::{ContainerRuntime, Containers, Flavor, Manager, Order};
+use ringfence_container::{ContainerRuntime, Containers, Manager, Order};
 use ringfence_exec::local::Connection;
-use ringfence_policy::{Bytes, EnvName, Limits};
+use ringfence_policy::{Bytes, EngineKind, EnvName, Limits, NetworkMode};
 
-use super::engine::request;
+use super::engine::python;
 use super::place::Place;
 use super::process::milliseconds;
 
@@ -29,17 +27,17 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Dock {
     containers: Containers,
-    pub(super) flavor: Flavor,
+    pub(super) engine_kind: EngineKind,
 }
 
 impl Dock {
     /// Connects to the container engine and checks for the image.
-    pub(super) async fn open(place: &Place, flavor: Flavor) -> anyhow::Result<Self> {
+    pub(super) async fn open(place: &Place, engine_kind: EngineKind) -> anyhow::Result<Self> {
         let mut settings = place.machine.containers.clone();
         settings.agent = place.directory("agent");
         let dock = Self {
             containers: Containers::new(settings),
-            flavor,
+            engine_kind,
         };
         let image = dock.containers.settings().image.clone();
         dock.engine().await?.image(&image).await?;
@@ -47,7 +45,7 @@ impl Dock {
     }
 
     pub(super) async fn manager(&self) -> anyhow::Result<&Manager> {
-        Ok(self.containers.manager(self.flavor).await?)
+        Ok(self.containers.manager(self.engine_kind).await?)
     }
 
     pub(super) async fn engine(&self) -> anyhow::Result<&ContainerRuntime> {
@@ -89,7 +87,7 @@ impl Dock {
                 pids: limits.pids,
                 disk: limits.disk,
             },
-            network: Network::None,
+            network: NetworkMode::None,
             filter: Filter::named("standard")?,
             binds: Binds::default(),
             ledger: self.containers.settings().ledger.clone(),
@@ -168,9 +166,7 @@ impl Dock {
 
 /// Runs `print(1)` in a ready container of ours.
 pub(super) async fn call(warm: &Warm) -> anyhow::Result<f64> {
-    let request = request("print(1)")?
-        .request()
-        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let request = python("print(1)");
     let since = Instant::now();
     let start = agent::start(&request, "/tmp", false)?;
     let keep = request.limits.max_output;

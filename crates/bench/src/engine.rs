@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use ringfence_exec::local::{Connection, Fence};
-use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scope, SessionId};
+use ringfence_exec::runner::RunSpec;
+use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scope, SessionId, Target};
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
 
@@ -104,18 +105,26 @@ impl Drop for Engine {
     }
 }
 
-/// Creates a request to run Python, as any client would.
+/// Creates a request to run Python.
+pub(super) fn python(code: &str) -> Request {
+    Request {
+        name: "bench".to_owned(),
+        ..Request::new(Language::Python, code)
+    }
+}
+
+/// Creates a request to a server to run Python, as any client would.
 pub(super) fn request(code: &str) -> anyhow::Result<Run> {
     request_within(code, Limits::DEFAULT)
 }
 
 pub(super) fn request_within(code: &str, limits: Limits) -> anyhow::Result<Run> {
     let request = Request {
-        name: "bench".to_owned(),
         limits,
-        ..Request::new(Language::Python, code)
+        ..python(code)
     };
-    Run::of(&request, Fence::Default).context("making a request")
+    let spec = RunSpec::new(request, Target::Local, Fence::Default);
+    Run::of(&spec, None).context("making a request")
 }
 
 /// Creates a request to run Python in a session.

@@ -1,44 +1,26 @@
-//! Backends that use the server if one is running for this user, and this process otherwise.
+//! The backend of a command: the server if one is running for this user, and this process otherwise.
 
 use std::ffi::OsString;
-use std::mem;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ringfence_container::keepalive::Wanted;
-use ringfence_container::runner::{InContainers, Missing};
-use ringfence_container::{Containers, Flavor};
-use ringfence_exec::backend::{Backend, Error, Reason, Running};
-use ringfence_exec::local::{self, Connection, Fence, Launcher, Local, Settings};
-use ringfence_exec::pyodide::Pyodide;
-use ringfence_policy::{ExecutionResult, Language, Request};
+use ringfence::{InProcess, container, pyodide};
+use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unavailable};
+use ringfence_exec::local::{self, Connection, Launcher, Local, Settings};
+use ringfence_exec::runner::RunSpec;
+use ringfence_policy::{ExecutionResult, Language, Target};
 use ringfence_server::client::{self, Client};
-use ringfence_server::wire::{self, InContainer, Run};
+use ringfence_server::wire::{self, Run};
 
-/// A backend that dispatches each run to the server, or to a local fence.
-#[derive(Debug)]
-pub(crate) struct Nearby {
-    /// The server's socket, if a server may be used.
-    pub(crate) socket: Option<PathBuf>,
-    /// Settings of the local fence.
-    pub(crate) settings: Settings,
-    /// The preparation of the first run.
-    pub(crate) prepared: Prepared,
-}
+use crate::context::Context;
 
-/// The preparation of a run, made before the process did anything else.
+/// The preparation of a run, made before the process did anything else: a connection to the server or, without a
+/// server, a launcher of the local fence. Its fork would cost a run that the server serves a third of its time.
 #[derive(Debug, Default)]
-pub(crate) struct Prepared(Mutex<Preparation>);
-
-/// A connection to the server or, without a server, a launcher of the local fence: its fork would cost a run that
-/// the server serves a third of its time.
-#[derive(Debug, Default)]
-enum Preparation {
-    #[default]
-    None,
-    Connection(UnixStream),
-    Launcher(Launcher),
+pub(crate) struct Prepared {
+    connection: Option<UnixStream>,
+    launcher: Option<Launcher>,
 }
 
 impl Prepared {
@@ -47,247 +29,155 @@ impl Prepared {
     /// Only for a process that has done nothing yet ([`Launcher::fork`]).
     pub(crate) fn new(socket: Option<&Path>, arguments: &mut [OsString]) -> Self {
         let connection = socket.and_then(|socket| client::connect_now(socket).ok());
-        let preparation = match connection {
-            Some(connection) => Preparation::Connection(connection),
-            // If the fork fails, the local backend tries again later and reports the error.
-            None => Launcher::fork(arguments).map_or(Preparation::None, Preparation::Launcher),
+        // If the fork fails, the local backend tries again later and reports the error.
+        let launcher = match connection {
+            Some(_) => None,
+            None => Launcher::fork(arguments).ok(),
         };
-        Self(Mutex::new(preparation))
-    }
-
-    /// Takes the connection, or makes one to a server that has started since.
-    async fn connect(&self, socket: Option<&Path>) -> Option<Client> {
-        let is_connection = |preparation: &Preparation| matches!(preparation, Preparation::Connection(_));
-        let early = match self.take_if(is_connection) {
-            Preparation::Connection(connection) => socket.and(Client::of(connection).ok()),
-            Preparation::None | Preparation::Launcher(_) => None,
-        };
-        match early {
-            Some(client) => Some(client),
-            None => connect(socket).await,
-        }
-    }
-
-    /// Takes the launcher.
-    fn launcher(&self) -> Option<Launcher> {
-        let is_launcher = |preparation: &Preparation| matches!(preparation, Preparation::Launcher(_));
-        match self.take_if(is_launcher) {
-            Preparation::Launcher(launcher) => Some(launcher),
-            Preparation::None | Preparation::Connection(_) => None,
-        }
-    }
-
-    /// Ends a launcher that will not be used.
-    fn dismiss(&self) {
-        if let Preparation::Launcher(launcher) = &*self.lock() {
-            launcher.end();
-        }
-    }
-
-    fn take_if(&self, fits: impl FnOnce(&Preparation) -> bool) -> Preparation {
-        let mut preparation = self.lock();
-        match fits(&preparation) {
-            true => mem::take(&mut preparation),
-            false => Preparation::None,
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Preparation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { connection, launcher }
     }
 }
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        if let Some(launcher) = self.launcher() {
+        if let Some(launcher) = self.launcher.take() {
             let _ = launcher.close();
         }
     }
 }
 
-impl Backend for Nearby {
-    fn run<'a>(
-        &'a self,
-        request: &'a Request,
-        fence: Fence,
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a> {
+/// A backend that dispatches each run to the server, or runs it in this process if there is no server with the same
+/// settings.
+#[derive(Debug)]
+pub(crate) struct ServerOrLocal {
+    /// The server's socket, if a server may be used.
+    socket: Option<PathBuf>,
+    /// A connection to it, for the first run.
+    connection: Mutex<Option<UnixStream>>,
+    own: InProcess,
+    /// Set if a person named the Python.
+    has_named_python: bool,
+}
+
+/// The outcome of a request to the server.
+enum Asked {
+    Done(Box<Result<ExecutionResult, Error>>),
+    /// There is no server, or none that may run it.
+    Unserved(Connection),
+    /// The server's settings differ.
+    Declined(Connection),
+}
+
+impl ServerOrLocal {
+    /// Creates the backend of one command. Without a socket, everything runs in this process.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub(crate) fn new(
+        socket: Option<PathBuf>,
+        settings: Settings,
+        mut prepared: Prepared,
+        context: &Context,
+    ) -> Result<Self, ringfence::Error> {
+        let containers = Arc::new(container::containers(context)?);
+        let pyodide = Arc::new(pyodide::once(context)?);
+        Ok(Self {
+            socket,
+            connection: Mutex::new(prepared.connection.take()),
+            has_named_python: settings.python.is_some(),
+            own: InProcess {
+                local: Arc::new(Local::new(settings).beginning_with(prepared.launcher.take())),
+                containers,
+                pyodide,
+            },
+        })
+    }
+
+    /// Ends everything that this process started, and waits for that.
+    pub(crate) async fn close(&self) {
+        self.own.close().await;
+    }
+
+    /// Takes the first connection, or makes another one.
+    async fn connect(&self) -> Option<Client> {
+        let socket = self.socket.as_deref()?;
+        let early = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        match early.and_then(|connection| Client::of(connection).ok()) {
+            Some(client) => Some(client),
+            None => Client::connect(socket).await.ok(),
+        }
+    }
+
+    /// Returns the fingerprint that the server must share; the inner `None` if it need not. A session belongs to the
+    /// server, and so does its interpreter, unless the user named one. Without a usable interpreter no server is
+    /// asked: it would use its own, and this process reports the error.
+    fn required(&self, spec: &RunSpec) -> Option<Option<Fingerprint>> {
+        match spec.request.session.is_some() && !self.has_named_python {
+            true => Some(None),
+            false => self.own.fingerprint(spec).map(Some),
+        }
+    }
+
+    async fn ask_server(&self, spec: &RunSpec, connection: Connection) -> Asked {
+        let Some(mut client) = self.connect().await else {
+            return Asked::Unserved(connection);
+        };
+        let Some(run) = self.required(spec).and_then(|settings| Run::of(spec, settings)) else {
+            return Asked::Unserved(connection);
+        };
+        match client.run(run, connection).await {
+            Err(client::Error::Declined(connection)) => Asked::Declined(connection),
+            result => Asked::Done(Box::new(result.map_err(explained))),
+        }
+    }
+
+    /// Returns a warning if the server's Python is not the first of the PATH, which the request asked for.
+    fn started_cold(&self, spec: &RunSpec) -> Option<String> {
+        let takes_first = spec.target == Target::Local
+            && spec.request.language == Language::Python
+            && !self.has_named_python;
+        let python = self
+            .own
+            .local
+            .interpreter(Language::Python)
+            .filter(|_| takes_first)?;
+        Some(local::started_cold(&python))
+    }
+}
+
+impl Backend for ServerOrLocal {
+    fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a> {
         Box::pin(async move {
-            let mut connection = connection;
-            let session = request.session.is_some();
-            let mut cold = None;
-            if let (Some(mut client), Some(mut run)) = (
-                self.prepared.connect(self.socket.as_deref()).await,
-                self.wire(request, fence),
-            ) {
-                self.prepared.dismiss();
-                run.output_directory.clone_from(&output_directory);
-                let interpreter = run.interpreter.clone();
-                match client.run(run, connection).await {
-                    Err(client::Error::Declined(back)) if !session => {
-                        cold = interpreter.filter(|_| self.takes_first_python(request));
-                        drop(self.prepared.launcher());
-                        connection = back;
-                    }
-                    result => return result.map_err(told),
+            let in_session = spec.request.session.is_some();
+            match self.ask_server(spec, connection).await {
+                Asked::Done(result) => *result,
+                Asked::Unserved(_) if in_session => Err(no_server()),
+                Asked::Declined(_) if in_session => Err(other_interpreter()),
+                Asked::Unserved(connection) => self.own.run(spec, connection).await,
+                Asked::Declined(connection) => {
+                    let mut result = self.own.run(spec, connection).await?;
+                    result.meta.warnings.extend(self.started_cold(spec));
+                    Ok(result)
                 }
             }
-            if session {
-                return Err(no_engine());
-            }
-            let local = Local::new(self.settings.clone()).beginning_with(self.prepared.launcher());
-            let result = local.run(request, fence, output_directory, connection).await;
-            let closed = local.close().await;
-            let result = result.and_then(|result| closed.map(|()| result));
-            let mut result = result.map_err(|error| Error::from(&error))?;
-            result
-                .meta
-                .warnings
-                .extend(cold.as_deref().map(local::started_cold));
-            Ok(result)
-        })
-    }
-}
-
-impl Nearby {
-    /// Returns `true` if the request runs on the first Python of the PATH because none was named.
-    fn takes_first_python(&self, request: &Request) -> bool {
-        request.language == Language::Python && self.settings.python.is_none()
-    }
-
-    /// Returns the request in the server's form; `None` if no server may serve it. A request without a usable
-    /// interpreter stays local: the local run reports the error, whereas a server would use its own
-    /// interpreter. A session belongs to the server, and so does its interpreter, unless the user named one.
-    fn wire(&self, request: &Request, fence: Fence) -> Option<Run> {
-        let mut run = Run::of(request, fence)?;
-        if request.session.is_some() && self.settings.python.is_none() {
-            return Some(run);
-        }
-        run.interpreter = local::interpreter(&self.settings, request.language);
-        (run.interpreter.is_some() || request.language == Language::Command).then_some(run)
-    }
-}
-
-/// Containers of the server, or of this process.
-#[derive(Debug)]
-pub(crate) struct NearbyContainers {
-    /// The server's socket, if a server may be used.
-    pub(crate) socket: Option<PathBuf>,
-    /// The local fallback.
-    pub(crate) own: Containers,
-}
-
-impl InContainers for NearbyContainers {
-    fn missing(&self, flavor: Flavor) -> Missing<'_> {
-        self.own.missing(flavor)
-    }
-
-    fn run_in<'a>(
-        &'a self,
-        flavor: Flavor,
-        (request, fence): (&'a Request, Fence),
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a> {
-        Box::pin(async move {
-            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
-                run.output_directory.clone_from(&output_directory);
-                run.container = Some(InContainer {
-                    engine: flavor,
-                    settings: self.own.settings().fingerprint(),
-                    kept: None,
-                });
-            });
-            let connection = match asked.await {
-                Ok(result) => return result,
-                Err(connection) => connection,
-            };
-            self.own
-                .run_in(flavor, (request, fence), output_directory, connection)
-                .await
         })
     }
 
-    fn call_in<'a>(
-        &'a self,
-        wanted: &'a Wanted,
-        (request, fence): (&'a Request, Fence),
-        connection: Connection,
-    ) -> Running<'a> {
-        Box::pin(async move {
-            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
-                run.container = Some(InContainer {
-                    engine: wanted.engine,
-                    settings: self.own.settings().fingerprint(),
-                    kept: Some(wanted.clone()),
-                });
-            });
-            let connection = match asked.await {
-                Ok(result) => return result,
-                Err(connection) => connection,
-            };
-            self.own.call_in(wanted, (request, fence), connection).await
-        })
+    fn unavailable<'a>(&'a self, target: &'a Target) -> Unavailable<'a> {
+        self.own.unavailable(target)
     }
-}
 
-/// Pyodide of the server, or of this process.
-#[derive(Debug)]
-pub(crate) struct NearbyPyodide {
-    /// The server's socket, if a server may be used.
-    pub(crate) socket: Option<PathBuf>,
-    /// The local fallback.
-    pub(crate) own: Pyodide,
-}
-
-impl Backend for NearbyPyodide {
-    fn run<'a>(
-        &'a self,
-        request: &'a Request,
-        fence: Fence,
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a> {
-        Box::pin(async move {
-            let asked = in_engine(self.socket.as_deref(), (request, fence), connection, |run| {
-                run.output_directory.clone_from(&output_directory);
-                run.pyodide = Some(self.own.fingerprint());
-            });
-            let connection = match asked.await {
-                Ok(result) => return result,
-                Err(connection) => connection,
-            };
-            let order = (request, fence);
-            Ok(self.own.run(order, output_directory, connection).await?)
-        })
+    fn fingerprint(&self, spec: &RunSpec) -> Option<Fingerprint> {
+        self.own.fingerprint(spec)
     }
-}
-
-/// Dispatches a run to the server, after `place` has set its runtime. Returns the connection if there is no
-/// server, or one with another configuration: the caller then runs the request locally.
-async fn in_engine(
-    socket: Option<&Path>,
-    (request, fence): (&Request, Fence),
-    connection: Connection,
-    place: impl FnOnce(&mut Run),
-) -> Result<Result<ExecutionResult, Error>, Connection> {
-    let (Some(mut client), Some(mut run)) = (connect(socket).await, Run::of(request, fence)) else {
-        return Err(connection);
-    };
-    place(&mut run);
-    match client.run(run, connection).await {
-        Err(client::Error::Declined(connection)) => Err(connection),
-        result => Ok(result.map_err(told)),
-    }
-}
-
-async fn connect(socket: Option<&Path>) -> Option<Client> {
-    Client::connect(socket?).await.ok()
 }
 
 /// Returns the error for a session without a server: a local fence ends with its run, and a session with it.
-fn no_engine() -> Error {
+fn no_server() -> Error {
     Error {
         reason: Reason::Unavailable,
         message: "sessions live in a server, and none is running".to_owned(),
@@ -295,7 +185,16 @@ fn no_engine() -> Error {
     }
 }
 
-fn told(error: client::Error) -> Error {
+/// Returns the error for a session of another interpreter; any other run falls back to this process.
+fn other_interpreter() -> Error {
+    Error {
+        reason: Reason::Unavailable,
+        message: "the server is set up for another interpreter".to_owned(),
+        hint: "restart the server: its sessions use the interpreter that it was started with".to_owned(),
+    }
+}
+
+fn explained(error: client::Error) -> Error {
     match error {
         client::Error::Refused(refusal) => Error {
             reason: match refusal.reason {
@@ -308,13 +207,7 @@ fn told(error: client::Error) -> Error {
             message: refusal.message,
             hint: refusal.hint,
         },
-        // Any other run would fall back to this process.
-        client::Error::Declined(_) => Error {
-            reason: Reason::Unavailable,
-            message: "the server is set up for another interpreter".to_owned(),
-            hint: "restart the server: its sessions use the interpreter that it was started with".to_owned(),
-        },
-        error @ (client::Error::Broken(_) | client::Error::Answer(_)) => Error {
+        error @ (client::Error::Declined(_) | client::Error::Broken(_) | client::Error::Answer(_)) => Error {
             reason: Reason::Failed,
             message: error.to_string(),
             hint: "nothing is known of the run; check the server, or pass `--no-engine`".to_owned(),

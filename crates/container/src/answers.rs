@@ -9,7 +9,8 @@ use hyper::{Method, Request, Response};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-use super::Flavor;
+use ringfence_policy::EngineKind;
+
 use super::runtime::{Id, Inspected, Listed, Status};
 use super::wire::Wire;
 
@@ -131,10 +132,10 @@ pub(super) async fn said(wire: &Wire) -> Result<Said, Told> {
 
 /// Queries the supported API versions. Podman's `/version` looks up the packages of its components, which
 /// takes a fifth of a second; every Podman response names its version, so we use `/_ping`.
-pub(super) async fn versions(wire: &Wire, flavor: Flavor) -> Result<Versions, Told> {
-    match flavor {
-        Flavor::Docker => read(wire.ask("/version").await?).await,
-        Flavor::Podman => {
+pub(super) async fn versions(wire: &Wire, engine_kind: EngineKind) -> Result<Versions, Told> {
+    match engine_kind {
+        EngineKind::Docker => read(wire.ask("/version").await?).await,
+        EngineKind::Podman => {
             let answer = wire.ask("/_ping").await?;
             let newest = answer.headers().get("api-version");
             let newest = newest.and_then(|version| version.to_str().ok());

@@ -13,8 +13,8 @@ use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::owner::Owner;
 use ringfence_exec::trust::{Conflict, Ledger};
 use ringfence_network::egress::NetworkSettings;
-use ringfence_policy::{self as policy, Access, ExecutionResult, Request};
-use sha2::{Digest as _, Sha256};
+use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, NetworkMode, Request};
+use serde::Serialize;
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -26,11 +26,11 @@ use super::outputs::Outputs;
 use super::pins::{self, Pins};
 use super::pool::{self, Pool, Ready};
 use super::pool_key::{Making, PoolKey};
-use super::spec::{BindError, Image, Network, OciRuntime, ParseImageError, ParseNameError, User};
-use super::{ContainerRuntime, Error, Flavor, Surroundings, layout, oneshot};
+use super::spec::{BindError, Image, OciRuntime, ParseImageError, ParseNameError, User};
+use super::{ContainerRuntime, Error, Surroundings, layout, oneshot};
 
-/// Settings of request containers.
-#[derive(Debug, Clone)]
+/// Settings of request containers. Backends with equal ones create equal containers for a request.
+#[derive(Debug, Clone, Serialize)]
 pub struct Settings {
     /// Endpoint candidates of the engines.
     pub surroundings: Surroundings,
@@ -39,7 +39,7 @@ pub struct Settings {
     /// File with the digests of images that were set up on this host.
     pub pins: PathBuf,
     /// Network mode.
-    pub network: Network,
+    pub network: NetworkMode,
     pub oci_runtime: OciRuntime,
     /// Name of the seccomp filter.
     pub filter: String,
@@ -59,14 +59,6 @@ pub struct Settings {
     pub user: User,
     /// Egress settings of programs that may reach some hosts.
     pub egress: NetworkSettings,
-}
-
-impl Settings {
-    /// Returns a fingerprint. Processes with equal fingerprints create equal containers for a request.
-    pub fn fingerprint(&self) -> String {
-        let digest = Sha256::digest(format!("{self:?}"));
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 }
 
 /// Limit of remembered unpinned images; beyond it, every result warns about its image.
@@ -341,30 +333,30 @@ impl Containers {
     /// If the request could not be run at all. A failed program is no error.
     pub async fn run(
         &self,
-        flavor: Flavor,
+        engine_kind: EngineKind,
         (request, fence): (&Request, Fence),
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
-        self.admit(flavor, request, fence).await?;
+        self.admit(engine_kind, request, fence).await?;
         let making = |manager: &Manager| {
             Ok(Making {
-                image: self.image(manager.engine().flavor())?,
+                image: self.image(manager.engine().kind())?,
                 network: self.settings.network,
                 filter: &self.settings.filter,
             })
         };
-        let ran = self.run_once((flavor, &making), request, output_directory, connection);
+        let ran = self.run_once((engine_kind, &making), request, output_directory, connection);
         let image = &self.settings.image;
         let mut result = ran.await.map_err(|error| error.of_image(request, image))?;
-        result.meta.warnings.extend(self.unpinned(flavor, image));
+        result.meta.warnings.extend(self.unpinned(engine_kind, image));
         Ok(result)
     }
 
     /// Runs a request in a container used once: an idle one from the pool, or a new one.
     pub(super) async fn run_once(
         &self,
-        (flavor, making): (Flavor, &Makes<'_>),
+        (engine_kind, making): (EngineKind, &Makes<'_>),
         request: &Request,
         output_directory: Option<PathBuf>,
         connection: Connection,
@@ -378,7 +370,7 @@ impl Containers {
         };
         let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
-        let manager = self.shared_manager(flavor).await?;
+        let manager = self.shared_manager(engine_kind).await?;
         let frame = PoolKey::of((self, manager), making(manager)?, (request, output))?;
         let destination = destination.as_ref();
         let again = Again::of(&connection);
@@ -463,7 +455,7 @@ impl Containers {
     /// Checks that an engine's containers can run a request with the required fence.
     pub(super) async fn admit(
         &self,
-        flavor: Flavor,
+        engine_kind: EngineKind,
         request: &Request,
         fence: Fence,
     ) -> Result<(), RunError> {
@@ -472,7 +464,7 @@ impl Containers {
         }
         match fence {
             Fence::Unfenced | Fence::Host => Err(RunError::LocalOnly("a run without a fence")),
-            Fence::Required => match self.manager(flavor).await?.info().unlimited() {
+            Fence::Required => match self.manager(engine_kind).await?.info().unlimited() {
                 Some(what) => Err(RunError::Unlimited(what)),
                 None => Ok(()),
             },
@@ -484,20 +476,20 @@ impl Containers {
     ///
     /// # Errors
     /// If the engine cannot be used.
-    pub async fn manager(&self, flavor: Flavor) -> Result<&Manager, RunError> {
-        Ok(self.shared_manager(flavor).await?)
+    pub async fn manager(&self, engine_kind: EngineKind) -> Result<&Manager, RunError> {
+        Ok(self.shared_manager(engine_kind).await?)
     }
 
-    async fn shared_manager(&self, flavor: Flavor) -> Result<&Arc<Manager>, RunError> {
-        let cell = match flavor {
-            Flavor::Docker => &self.docker,
-            Flavor::Podman => &self.podman,
+    async fn shared_manager(&self, engine_kind: EngineKind) -> Result<&Arc<Manager>, RunError> {
+        let cell = match engine_kind {
+            EngineKind::Docker => &self.docker,
+            EngineKind::Podman => &self.podman,
         };
-        cell.get_or_try_init(|| self.open(flavor)).await
+        cell.get_or_try_init(|| self.open(engine_kind)).await
     }
 
-    async fn open(&self, flavor: Flavor) -> Result<Arc<Manager>, RunError> {
-        let engine = ContainerRuntime::open(flavor, &self.settings.surroundings).await?;
+    async fn open(&self, engine_kind: EngineKind) -> Result<Arc<Manager>, RunError> {
+        let engine = ContainerRuntime::open(engine_kind, &self.settings.surroundings).await?;
         let owner = Owner::new().ok_or(RunError::NoOwner)?;
         let info = engine.info().await?;
         let manager = Arc::new(Manager::new(engine, owner, info));
@@ -517,14 +509,14 @@ impl Containers {
 
     /// Resolves the configured image to the digest that was set up on this host, if any: its tag may have
     /// moved.
-    pub(super) fn image(&self, flavor: Flavor) -> Result<Image, RunError> {
-        self.pinned(flavor, &self.settings.image)
+    pub(super) fn image(&self, engine_kind: EngineKind) -> Result<Image, RunError> {
+        self.pinned(engine_kind, &self.settings.image)
     }
 
     /// Resolves an image to its pinned digest, if it was set up on this host.
-    pub(super) fn pinned(&self, flavor: Flavor, image: &Image) -> Result<Image, RunError> {
+    pub(super) fn pinned(&self, engine_kind: EngineKind, image: &Image) -> Result<Image, RunError> {
         let pins = Pins::read(&self.settings.pins)?;
-        Ok(pins.get(flavor, image).unwrap_or_else(|| image.clone()))
+        Ok(pins.get(engine_kind, image).unwrap_or_else(|| image.clone()))
     }
 
     fn sweepers(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -532,13 +524,13 @@ impl Containers {
     }
 
     /// Returns a warning about an unpinned image, once per image and state directory.
-    fn unpinned(&self, flavor: Flavor, image: &Image) -> Option<String> {
+    fn unpinned(&self, engine_kind: EngineKind, image: &Image) -> Option<String> {
         let pins = Pins::read(&self.settings.pins).ok()?;
         let mut told = self.unpinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let engine = flavor.as_str();
-        let is_news = !pins.hold(flavor, image)
+        let engine = engine_kind.as_str();
+        let is_news = !pins.hold(engine_kind, image)
             && (told.len() >= MAX_UNPINNED || told.insert(format!("{engine} {image}")))
-            && pins::is_new(&self.settings.pins, (flavor, image));
+            && pins::is_new(&self.settings.pins, (engine_kind, image));
         is_news.then(|| {
             format!(
                 "the image {image} is not pinned: whoever may use {engine} can give its name to another image; \

@@ -4,16 +4,15 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use ringfence_policy::EngineKind;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-
-use super::Flavor;
 
 /// Size limit of configuration files of the docker command line.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// The caller's environment, as far as it locates the engine.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Surroundings {
     pub docker_host: Option<String>,
     pub docker_context: Option<String>,
@@ -89,10 +88,10 @@ impl std::fmt::Display for Address {
 ///
 /// # Errors
 /// If the caller configured an address that cannot be used.
-pub fn candidates(flavor: Flavor, surroundings: &Surroundings) -> Result<Vec<Address>, Error> {
-    match flavor {
-        Flavor::Docker => docker(surroundings),
-        Flavor::Podman => podman(surroundings),
+pub fn candidates(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<Vec<Address>, Error> {
+    match engine_kind {
+        EngineKind::Docker => docker(surroundings),
+        EngineKind::Podman => podman(surroundings),
     }
 }
 
@@ -237,8 +236,8 @@ mod tests {
         Address::Unix(PathBuf::from(path))
     }
 
-    fn check(flavor: Flavor, surroundings: &Surroundings, expected: &[Address]) {
-        assert_eq!(candidates(flavor, surroundings).as_deref(), Ok(expected));
+    fn check(engine_kind: EngineKind, surroundings: &Surroundings, expected: &[Address]) {
+        assert_eq!(candidates(engine_kind, surroundings).as_deref(), Ok(expected));
     }
 
     /// Creates a docker configuration with the current context `context`, and a context `far` at `host`.
@@ -268,12 +267,12 @@ mod tests {
             ..Surroundings::default()
         };
         check(
-            Flavor::Docker,
+            EngineKind::Docker,
             &surroundings,
             &[unix("/var/run/docker.sock"), unix("/run/user/7/docker.sock")],
         );
         check(
-            Flavor::Podman,
+            EngineKind::Podman,
             &surroundings,
             &[
                 unix("/run/user/7/podman/podman.sock"),
@@ -289,39 +288,39 @@ mod tests {
             container_host: Some("unix:///b".to_owned()),
             ..Surroundings::default()
         };
-        check(Flavor::Docker, &surroundings, &[unix("/a")]);
-        check(Flavor::Podman, &surroundings, &[unix("/b")]);
+        check(EngineKind::Docker, &surroundings, &[unix("/a")]);
+        check(EngineKind::Podman, &surroundings, &[unix("/b")]);
     }
 
     #[test]
     fn the_current_context_is_used_unless_a_variable_says_otherwise() {
         let (_dir, surroundings) = docker_config("far", "unix:///far.sock");
-        check(Flavor::Docker, &surroundings, &[unix("/far.sock")]);
+        check(EngineKind::Docker, &surroundings, &[unix("/far.sock")]);
         let named = |docker_host: Option<&str>, docker_context: Option<&str>| Surroundings {
             docker_host: docker_host.map(str::to_owned),
             docker_context: docker_context.map(str::to_owned),
             ..surroundings.clone()
         };
-        check(Flavor::Docker, &named(Some("unix:///x"), None), &[unix("/x")]);
+        check(EngineKind::Docker, &named(Some("unix:///x"), None), &[unix("/x")]);
         check(
-            Flavor::Docker,
+            EngineKind::Docker,
             &named(None, Some("default")),
             &[unix("/var/run/docker.sock")],
         );
-        let missing = candidates(Flavor::Docker, &named(None, Some("near"))).unwrap_err();
+        let missing = candidates(EngineKind::Docker, &named(None, Some("near"))).unwrap_err();
         assert_eq!(
             missing.to_string(),
             "DOCKER_CONTEXT: there is no docker context `near`"
         );
         let (_dir, surroundings) = docker_config("", "unix:///far.sock");
-        check(Flavor::Docker, &surroundings, &[unix("/var/run/docker.sock")]);
+        check(EngineKind::Docker, &surroundings, &[unix("/var/run/docker.sock")]);
     }
 
     #[test]
     fn a_broken_configuration_is_told() {
         let (dir, surroundings) = docker_config("far", "unix:///far.sock");
         fs::write(dir.path().join("config.json"), "{").unwrap();
-        let error = candidates(Flavor::Docker, &surroundings).unwrap_err();
+        let error = candidates(EngineKind::Docker, &surroundings).unwrap_err();
         assert!(error.to_string().contains("config.json: EOF"), "{error}");
     }
 
@@ -342,7 +341,7 @@ mod tests {
                 docker_host: Some(text.to_owned()),
                 ..Surroundings::default()
             };
-            let error = candidates(Flavor::Docker, &surroundings).unwrap_err();
+            let error = candidates(EngineKind::Docker, &surroundings).unwrap_err();
             assert!(error.to_string().contains(why), "{text}: {error}");
         }
     }
@@ -359,7 +358,7 @@ mod tests {
                 ..Surroundings::default()
             };
             let expected = Address::Loopback(SocketAddr::from(([127, 0, 0, 1], 2375)));
-            check(Flavor::Docker, &surroundings, &[expected]);
+            check(EngineKind::Docker, &surroundings, &[expected]);
         }
     }
 }

@@ -4,10 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use bollard::errors::Error as Told;
+use ringfence_policy::EngineKind;
 
 use super::endpoint::Address;
 use super::spec::BindError;
-use super::{Flavor, check, endpoint, state};
+use super::{check, endpoint, state};
 
 /// Limit of an engine's message that is passed on, in characters.
 const MAX_WORDS: usize = 500;
@@ -16,18 +17,18 @@ const MAX_WORDS: usize = 500;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The engine does not respond.
-    #[error("{} not available: {place}: {why}", daemon(*flavor))]
+    #[error("{} not available: {place}: {why}", daemon(*engine_kind))]
     Unavailable {
-        flavor: Flavor,
+        engine_kind: EngineKind,
         /// Address that was tried.
         place: String,
         /// The system's error.
         why: String,
     },
     /// Permission to the socket was denied.
-    #[error("{} not available: no permission to use {place}", daemon(*flavor))]
+    #[error("{} not available: no permission to use {place}", daemon(*engine_kind))]
     NotPermitted {
-        flavor: Flavor,
+        engine_kind: EngineKind,
         /// The socket.
         place: String,
     },
@@ -35,16 +36,16 @@ pub enum Error {
     #[error(transparent)]
     Endpoint(#[from] endpoint::Error),
     /// The engine's API version is too old.
-    #[error("the API of {} is too old: it is version {version}, and {} is needed", daemon(*flavor), needed())]
+    #[error("the API of {} is too old: it is version {version}, and {} is needed", daemon(*engine_kind), needed())]
     TooOld {
-        flavor: Flavor,
+        engine_kind: EngineKind,
         /// API version of the engine.
         version: String,
     },
     /// The engine does not have the OCI runtime.
-    #[error("{} does not make containers with the OCI runtime {wanted}, only with {}", daemon(*flavor), known.join(", "))]
+    #[error("{} does not make containers with the OCI runtime {wanted}, only with {}", daemon(*engine_kind), known.join(", "))]
     OciRuntime {
-        flavor: Flavor,
+        engine_kind: EngineKind,
         /// The requested OCI runtime.
         wanted: &'static str,
         /// The available OCI runtimes.
@@ -162,10 +163,10 @@ fn chosen(name: &str) -> &str {
     name.strip_prefix(check::PREFIX).unwrap_or(name)
 }
 
-fn daemon(flavor: Flavor) -> &'static str {
-    match flavor {
-        Flavor::Docker => "Docker daemon",
-        Flavor::Podman => "Podman service",
+fn daemon(engine_kind: EngineKind) -> &'static str {
+    match engine_kind {
+        EngineKind::Docker => "Docker daemon",
+        EngineKind::Podman => "Podman service",
     }
 }
 
@@ -178,18 +179,18 @@ impl Error {
     /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unavailable { flavor, .. } => match flavor {
-                Flavor::Docker => "Set SANDBOX_TYPE=local or start Docker daemon",
-                Flavor::Podman => {
+            Self::Unavailable { engine_kind, .. } => match engine_kind {
+                EngineKind::Docker => "Set SANDBOX_TYPE=local or start Docker daemon",
+                EngineKind::Podman => {
                     "Set SANDBOX_TYPE=local or start the Podman service (`systemctl --user start podman.socket`)"
                 }
             },
-            Self::NotPermitted { flavor, .. } => match flavor {
-                Flavor::Docker => {
+            Self::NotPermitted { engine_kind, .. } => match engine_kind {
+                EngineKind::Docker => {
                     "join the group of the socket (`sudo usermod -aG docker $USER`, then log in again), or use rootless \
                      Docker, or set SANDBOX_TYPE=local"
                 }
-                Flavor::Podman => {
+                EngineKind::Podman => {
                     "start your own service with `systemctl --user start podman.socket`, or set SANDBOX_TYPE=local"
                 }
             },
@@ -200,11 +201,11 @@ impl Error {
             Self::Unfiltered { .. } => {
                 "ask for another OCI runtime, or for a template with the filter `standard`, whose refusals gVisor's kernel makes up for"
             }
-            Self::OciRuntime { flavor, .. } => match flavor {
-                Flavor::Docker => {
+            Self::OciRuntime { engine_kind, .. } => match engine_kind {
+                EngineKind::Docker => {
                     "install it and name it under `runtimes` in /etc/docker/daemon.json, or ask for one that is known"
                 }
-                Flavor::Podman => {
+                EngineKind::Podman => {
                     "Podman's service has one for all containers: start it with `podman --runtime NAME system service`, \
                      or ask for the one that it has"
                 }
@@ -238,7 +239,7 @@ impl Error {
 /// Context of an API call, for the conversion of its error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
-    pub(super) flavor: Flavor,
+    pub(super) engine_kind: EngineKind,
     pub(super) address: &'a Address,
     /// The operation, worded to follow "cannot".
     pub(super) doing: &'static str,
@@ -278,11 +279,11 @@ impl Asked<'_> {
         let place = self.address.to_string();
         match error.kind() {
             io::ErrorKind::PermissionDenied => Error::NotPermitted {
-                flavor: self.flavor,
+                engine_kind: self.engine_kind,
                 place,
             },
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Error::Unavailable {
-                flavor: self.flavor,
+                engine_kind: self.engine_kind,
                 place,
                 why: words(&error.to_string()),
             },
@@ -352,7 +353,7 @@ mod tests {
     fn answered(status: u16, message: &str) -> Error {
         let address = Address::Unix(PathBuf::from("/d.sock"));
         let asked = Asked {
-            flavor: Flavor::Docker,
+            engine_kind: EngineKind::Docker,
             address: &address,
             doing: "make a container",
             what: "thing",
@@ -413,9 +414,9 @@ mod tests {
     #[test]
     fn a_missing_daemon_is_told_in_the_known_words() {
         let address = Address::Unix(PathBuf::from("/d.sock"));
-        let failed = |flavor, kind| {
+        let failed = |engine_kind, kind| {
             let asked = Asked {
-                flavor,
+                engine_kind,
                 address: &address,
                 doing: "ask",
                 what: "",
@@ -423,16 +424,16 @@ mod tests {
             let error = asked.io(io::Error::from(kind));
             (error.to_string(), error.hint())
         };
-        let (message, hint) = failed(Flavor::Docker, io::ErrorKind::NotFound);
+        let (message, hint) = failed(EngineKind::Docker, io::ErrorKind::NotFound);
         assert!(
             message.starts_with("Docker daemon not available: /d.sock"),
             "{message}"
         );
         assert_eq!(hint, "Set SANDBOX_TYPE=local or start Docker daemon");
-        let (message, hint) = failed(Flavor::Docker, io::ErrorKind::PermissionDenied);
+        let (message, hint) = failed(EngineKind::Docker, io::ErrorKind::PermissionDenied);
         assert!(message.contains("no permission to use /d.sock"), "{message}");
         assert!(hint.contains("usermod"), "{hint}");
-        let (message, _) = failed(Flavor::Podman, io::ErrorKind::ConnectionRefused);
+        let (message, _) = failed(EngineKind::Podman, io::ErrorKind::ConnectionRefused);
         assert!(message.starts_with("Podman service not available"), "{message}");
     }
 

@@ -13,13 +13,14 @@ use bollard::models::{BuildInfo, CreateImageInfo};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
+use ringfence_policy::EngineKind;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::error::words;
 use super::spec::Image;
-use super::{ContainerRuntime, Error, Flavor};
+use super::{ContainerRuntime, Error};
 use archive::Writer;
 use progress::Progress;
 
@@ -267,10 +268,10 @@ async fn import(
     let mut options = query::CreateImageOptionsBuilder::new()
         .from_src("-")
         .changes(vec![label]);
-    options = match (engine.flavor(), name.rsplit_once(':')) {
-        (Flavor::Docker, Some((repo, label))) => options.repo(repo).tag(label),
+    options = match (engine.kind(), name.rsplit_once(':')) {
+        (EngineKind::Docker, Some((repo, label))) => options.repo(repo).tag(label),
         // Podman takes the whole name including the tag.
-        (Flavor::Docker, None) | (Flavor::Podman, _) => options.repo(&name),
+        (EngineKind::Docker, None) | (EngineKind::Podman, _) => options.repo(&name),
     };
     let options = options.build();
     let asked = engine.asked("import the image", &name);

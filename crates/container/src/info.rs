@@ -1,11 +1,11 @@
 //! Interprets a container engine's description of itself.
 
-use ringfence_policy::ResourceLimits;
+use ringfence_policy::{EngineKind, ResourceLimits};
 
+use super::Error;
 use super::answers::{Said, Versions};
 use super::spec::OciRuntime;
 use super::wire::API_VERSION;
-use super::{Error, Flavor};
 
 /// Capabilities of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,19 +43,19 @@ impl Info {
     ///
     /// # Errors
     /// If the engine would use another OCI runtime than the one requested.
-    pub fn oci_runtime(&self, flavor: Flavor, wanted: OciRuntime) -> Result<OciRuntime, Error> {
+    pub fn oci_runtime(&self, engine_kind: EngineKind, wanted: OciRuntime) -> Result<OciRuntime, Error> {
         let Some(name) = wanted.name() else {
             return Ok(OciRuntime::named(&self.default_runtime));
         };
-        let known = match flavor {
-            Flavor::Docker => self.runtimes.clone(),
+        let known = match engine_kind {
+            EngineKind::Docker => self.runtimes.clone(),
             // Podman ignores the OCI runtime of a request.
-            Flavor::Podman => vec![self.default_runtime.clone()],
+            EngineKind::Podman => vec![self.default_runtime.clone()],
         };
         match known.iter().any(|known| known == name) {
             true => Ok(wanted),
             false => Err(Error::OciRuntime {
-                flavor,
+                engine_kind,
                 wanted: name,
                 known,
             }),
@@ -77,13 +77,14 @@ impl Info {
 }
 
 /// Interprets the response of `/info`.
-pub(super) fn understood(flavor: Flavor, said: Said) -> Info {
+pub(super) fn understood(engine_kind: EngineKind, said: Said) -> Info {
     let mut runtimes: Vec<String> = said.runtimes.unwrap_or_default().into_keys().collect();
     runtimes.sort();
     let options = said.security_options.unwrap_or_default();
     let rootless = said.rootless || options.iter().any(|option| option.contains("name=rootless"));
     // There, Podman reports the limits that the kernel supports, and ignores them.
-    let passed_over = flavor == Flavor::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
+    let passed_over =
+        engine_kind == EngineKind::Podman && rootless && said.cgroup_version.as_deref() == Some("1");
     let limits = [
         (MEMORY, said.memory_limit),
         (PROCESSES, said.pids_limit),
@@ -105,7 +106,7 @@ fn program(path: &str) -> String {
 }
 
 /// Negotiates the API version: ours, or the oldest that a newer engine still speaks.
-pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), Error> {
+pub(super) fn spoken(engine_kind: EngineKind, versions: &Versions) -> Result<(u32, u32), Error> {
     let number = |text: &str| text.parse::<u32>().ok();
     let version = |text: &str| {
         let (major, minor) = text.split_once('.')?;
@@ -117,7 +118,7 @@ pub(super) fn spoken(flavor: Flavor, versions: &Versions) -> Result<(u32, u32), 
             Ok(oldest.max(API_VERSION))
         }
         _ => Err(Error::TooOld {
-            flavor,
+            engine_kind,
             version: super::error::words(&versions.newest),
         }),
     }
@@ -137,32 +138,32 @@ mod tests {
             cgroup_version: None,
             unlimited: Vec::new(),
         };
-        let check = |flavor, wanted, expected: Option<OciRuntime>| {
+        let check = |engine_kind, wanted, expected: Option<OciRuntime>| {
             assert_eq!(
-                info.oci_runtime(flavor, wanted).ok(),
+                info.oci_runtime(engine_kind, wanted).ok(),
                 expected,
-                "{flavor:?} {wanted:?}"
+                "{engine_kind:?} {wanted:?}"
             );
         };
-        for flavor in [Flavor::Docker, Flavor::Podman] {
-            check(flavor, OciRuntime::Default, Some(OciRuntime::Crun));
-            check(flavor, OciRuntime::Crun, Some(OciRuntime::Crun));
-            check(flavor, OciRuntime::Runsc, None);
+        for engine_kind in [EngineKind::Docker, EngineKind::Podman] {
+            check(engine_kind, OciRuntime::Default, Some(OciRuntime::Crun));
+            check(engine_kind, OciRuntime::Crun, Some(OciRuntime::Crun));
+            check(engine_kind, OciRuntime::Runsc, None);
         }
-        check(Flavor::Docker, OciRuntime::Runc, Some(OciRuntime::Runc));
-        check(Flavor::Podman, OciRuntime::Runc, None);
+        check(EngineKind::Docker, OciRuntime::Runc, Some(OciRuntime::Runc));
+        check(EngineKind::Podman, OciRuntime::Runc, None);
         let other = Info {
             default_runtime: "youki".to_owned(),
             ..info
         };
-        let chosen = other.oci_runtime(Flavor::Docker, OciRuntime::Default);
+        let chosen = other.oci_runtime(EngineKind::Docker, OciRuntime::Default);
         assert_eq!(chosen.ok(), Some(OciRuntime::Default));
     }
 
     #[test]
     fn an_engine_that_does_not_limit_is_known_by_its_words() {
-        let check = |flavor, words: &str, rootless, unlimited: &[&str]| {
-            let info = understood(flavor, serde_json::from_str(words).unwrap());
+        let check = |engine_kind, words: &str, rootless, unlimited: &[&str]| {
+            let info = understood(engine_kind, serde_json::from_str(words).unwrap());
             assert_eq!(
                 (info.rootless, info.unlimited.as_slice()),
                 (rootless, unlimited),
@@ -182,18 +183,18 @@ mod tests {
         let every = ["memory", "processes", "processor time"];
         let rootful =
             format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": false, "SecurityOptions": null}}"#);
-        check(Flavor::Podman, &rootful, false, &[]);
+        check(EngineKind::Podman, &rootful, false, &[]);
         let old = format!(r#"{{{all}, "CgroupVersion": "1", "Rootless": true}}"#);
-        check(Flavor::Podman, &old, true, &every);
+        check(EngineKind::Podman, &old, true, &every);
         let fine = format!(r#"{{{all}, "CgroupVersion": "2", "Rootless": true}}"#);
-        check(Flavor::Podman, &fine, true, &[]);
+        check(EngineKind::Podman, &fine, true, &[]);
         let docker = format!(r#"{{{all}, "CgroupVersion": "2", "SecurityOptions": ["name=rootless"]}}"#);
-        check(Flavor::Docker, &docker, true, &[]);
+        check(EngineKind::Docker, &docker, true, &[]);
         let without = r#"{"CgroupDriver": "none", "SecurityOptions": ["name=seccomp", "name=rootless"]}"#;
-        check(Flavor::Docker, without, true, &every);
+        check(EngineKind::Docker, without, true, &every);
         let no_memory =
             r#"{"MemoryLimit": false, "PidsLimit": true, "CpuCfsQuota": true, "CgroupVersion": "1"}"#;
-        check(Flavor::Docker, no_memory, false, &["memory"]);
+        check(EngineKind::Docker, no_memory, false, &["memory"]);
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
                 oldest: oldest.to_owned(),
             };
             assert_eq!(
-                spoken(Flavor::Docker, &versions).ok(),
+                spoken(EngineKind::Docker, &versions).ok(),
                 expected,
                 "{newest} {oldest}"
             );

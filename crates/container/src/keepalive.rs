@@ -18,9 +18,8 @@ use std::time::Duration;
 use ringfence_exec::local::{Chunk, Connection, Fence, cancellation, told};
 use ringfence_exec::output::Capture;
 use ringfence_policy::{
-    self as policy, ExecutionResult, Limits, Mount, Outcome, Request, Scope, SessionId, Trusted,
+    self as policy, EngineKind, ExecutionResult, KeepAlive, Limits, Mount, Outcome, Request, Scope, Trusted,
 };
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OnceCell, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -31,9 +30,9 @@ use super::layout;
 use super::manager::Manager;
 use super::pool_key::Making;
 use super::sandboxes::SandboxInfo;
-use super::spec::{Bind, Image, Name, Network};
+use super::spec::{Bind, Image, Name};
 use super::task::too_slow;
-use super::{Containers, Error, Flavor, RunError};
+use super::{Containers, Error, RunError};
 use place::Container;
 use registry::{Left, Number, Registry, Rule};
 
@@ -42,26 +41,12 @@ const MOST: usize = 16;
 /// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
 
-/// Requirements of a call for its container, beside those of its request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Wanted {
-    pub engine: Flavor,
-    pub image: String,
-    pub network: Network,
-    /// The scope's conversation that the container belongs to.
-    pub session: Option<SessionId>,
-    /// Number of calls after which the container is replaced; with 1, each call has its own.
-    pub max_calls: u32,
-    /// Idle timeout in milliseconds.
-    pub idle_ms: u64,
-}
-
 /// Registry key: calls with equal keys share a container.
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     scope: Scope,
-    wanted: Wanted,
+    engine: EngineKind,
+    keep_alive: KeepAlive,
     /// Egress policy of its calls, if hosts are allowed: a container has one policy.
     reach: policy::Network,
     workspace: Option<std::path::PathBuf>,
@@ -124,12 +109,13 @@ impl Containers {
     /// If the request could not be run at all. A failed program is no error.
     pub async fn call(
         &self,
-        wanted: &Wanted,
+        (engine, keep_alive): (EngineKind, &KeepAlive),
         (request, fence): (&Request, Fence),
         mut connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
-        self.admit(wanted.engine, request, fence).await?;
-        if wanted.max_calls == 1 {
+        self.admit(engine, request, fence).await?;
+        let wanted = (engine, keep_alive);
+        if keep_alive.max_calls == 1 {
             return self.call_alone(wanted, request, connection).await;
         }
         let since = Instant::now();
@@ -138,7 +124,7 @@ impl Containers {
         loop {
             let patience = (since, request.limits.timeout.as_duration() + FREE);
             let Some((mut seat, warm)) = self.seated((wanted, request), patience, &connection).await? else {
-                return Ok(cancelled_before_start(request, wanted.engine));
+                return Ok(cancelled_before_start(request, engine));
             };
             let container = self.container(&seat).await?;
             // A container that has died unnoticed is replaced.
@@ -170,23 +156,23 @@ impl Containers {
     /// Runs a request in a container that serves nothing else.
     async fn call_alone(
         &self,
-        wanted: &Wanted,
+        (engine, keep_alive): (EngineKind, &KeepAlive),
         request: &Request,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         let outputs = &self.settings.outputs;
-        let output = outputs.open(&request.scope, wanted.session.as_ref());
+        let output = outputs.open(&request.scope, keep_alive.session.as_ref());
         let output = output.map_err(RunError::Outputs)?;
-        let image: Image = wanted.image.parse().map_err(RunError::Image)?;
+        let image: Image = keep_alive.image.parse().map_err(RunError::Image)?;
         let making = |manager: &Manager| {
             Ok(Making {
-                image: self.pinned(manager.engine().flavor(), &image)?,
-                network: wanted.network,
-                filter: place::filter(wanted.network),
+                image: self.pinned(manager.engine().kind(), &image)?,
+                network: keep_alive.network,
+                filter: place::filter(keep_alive.network),
             })
         };
         let directory = Some(output.path().to_path_buf());
-        let ran = self.run_once((wanted.engine, &making), request, directory, connection);
+        let ran = self.run_once((engine, &making), request, directory, connection);
         ran.await.map_err(|error| error.of_image(request, &image))
     }
 
@@ -194,7 +180,7 @@ impl Containers {
     /// `None` if the call is cancelled meanwhile.
     async fn seated(
         &self,
-        (wanted, request): (&Wanted, &Request),
+        (wanted, request): ((EngineKind, &KeepAlive), &Request),
         (since, patience): (Instant, Duration),
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
@@ -213,7 +199,7 @@ impl Containers {
     async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a Container, RunError> {
         let make = async {
             let key = seat.shelf.key(seat.number).ok_or(Error::Closing)?;
-            let manager = self.manager(key.wanted.engine).await?;
+            let manager = self.manager(key.engine).await?;
             place::make(self, manager, &key).await
         };
         seat.slot.container.get_or_try_init(|| make).await
@@ -242,12 +228,17 @@ impl Containers {
 }
 
 impl Key {
-    fn of(request: &Request, wanted: &Wanted, settings: &Settings) -> Result<Self, RunError> {
+    fn of(
+        request: &Request,
+        (engine, keep_alive): (EngineKind, &KeepAlive),
+        settings: &Settings,
+    ) -> Result<Self, RunError> {
         let asked = (request.workspace.as_deref(), request.mounts.as_slice());
         let shown = layout::shown(asked, &request.trusted, settings)?;
         Ok(Self {
             scope: request.scope.clone(),
-            wanted: wanted.clone(),
+            engine,
+            keep_alive: keep_alive.clone(),
             reach: request.network.clone(),
             workspace: request.workspace.clone(),
             mounts: request.mounts.clone(),
@@ -263,8 +254,8 @@ impl Key {
 
     fn rule(&self) -> Rule {
         Rule {
-            max_calls: self.wanted.max_calls,
-            idle: Duration::from_millis(self.wanted.idle_ms),
+            max_calls: self.keep_alive.max_calls,
+            idle: Duration::from_millis(self.keep_alive.idle_ms),
         }
     }
 }
@@ -336,10 +327,10 @@ impl Kept {
         let own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
         own.filter_map(|(key, slot, calls, due)| {
             let container = slot.container.get().filter(|container| container.is_alive())?;
-            let idle = Duration::from_millis(key.wanted.idle_ms);
+            let idle = Duration::from_millis(key.keep_alive.idle_ms);
             Some(SandboxInfo {
                 name: container.sandbox().name().as_str().to_owned(),
-                engine: key.wanted.engine,
+                engine: key.engine,
                 template: format!("kept, {calls} call{}", if calls == 1 { "" } else { "s" }),
                 state: container.sandbox().life().state.to_string(),
                 age_seconds: now.saturating_duration_since(slot.since).as_secs_f64(),
@@ -443,7 +434,7 @@ const LOST: &str = "the container that was kept for these calls had ended, and t
                     workspace and of /output are still there";
 
 /// Builds the result of a call that was cancelled while it waited for its container.
-fn cancelled_before_start(request: &Request, engine: Flavor) -> ExecutionResult {
+fn cancelled_before_start(request: &Request, engine: EngineKind) -> ExecutionResult {
     let nothing = || Capture::new(request.limits.max_output).finish();
     told(
         (engine.runtime(), request),

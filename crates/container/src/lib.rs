@@ -15,7 +15,7 @@
 //! - [`backend`]: Docker and Podman as backends for requests.
 //! - [`agent`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
 //!   containers that run it.
-//! - [`runner`]: the trait of backends that use containers; [`probe`]: a report on the engines.
+//! - [`probe`]: a report on the engines.
 #![forbid(unsafe_code)]
 
 pub mod agent;
@@ -41,7 +41,6 @@ pub mod pins;
 mod pool;
 mod pool_key;
 pub mod probe;
-pub mod runner;
 pub mod runtime;
 pub mod sandboxes;
 pub mod spec;
@@ -63,38 +62,3 @@ pub use runtime::ContainerRuntime;
 pub use sandboxes::Sandboxes;
 pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
 pub use task::{Life, Order};
-
-use ringfence_policy::RuntimeKind;
-use serde::{Deserialize, Serialize};
-
-/// The kind of a container engine. Both speak Docker's API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Flavor {
-    Docker,
-    Podman,
-}
-
-impl Flavor {
-    /// Returns the name used in configuration and results.
-    pub const fn as_str(self) -> &'static str {
-        self.runtime().as_str()
-    }
-
-    /// Returns the runtime of this engine.
-    pub const fn runtime(self) -> RuntimeKind {
-        match self {
-            Self::Docker => RuntimeKind::Docker,
-            Self::Podman => RuntimeKind::Podman,
-        }
-    }
-
-    /// Returns the engine of a runtime; `None` if the runtime has no container engine.
-    pub const fn of(runtime: RuntimeKind) -> Option<Self> {
-        match runtime {
-            RuntimeKind::Docker => Some(Self::Docker),
-            RuntimeKind::Podman => Some(Self::Podman),
-            RuntimeKind::Local | RuntimeKind::Pyodide | RuntimeKind::E2b => None,
-        }
-    }
-}

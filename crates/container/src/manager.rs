@@ -84,7 +84,7 @@ impl Manager {
     /// # Errors
     /// If the engine would use another OCI runtime than the one requested.
     pub fn oci_runtime(&self, wanted: OciRuntime) -> Result<OciRuntime, Error> {
-        self.info.oci_runtime(self.engine.flavor(), wanted)
+        self.info.oci_runtime(self.engine.kind(), wanted)
     }
 
     /// Creates and starts a sandbox; returns its streams if requested. Removes everything on failure.

@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_exec::local::{Chunk, Connection, Destination, Stream, cancellation, told};
 use ringfence_exec::output::{self, Capture, Captured};
-use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request};
+use ringfence_policy::{
+    EngineKind, ExecutionResult, Isolation, Language, Limits, NetworkMode, Outcome, Request,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
@@ -12,7 +14,7 @@ use super::backend::Settings;
 use super::layout::{Layout, Most, Storage};
 use super::manager::{Manager, Sandbox};
 use super::pool_key::PoolKey;
-use super::spec::{Network, OciRuntime, Spec};
+use super::spec::{OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
 use super::task::Order;
 use super::{Error, Life, RunError};
@@ -70,7 +72,7 @@ pub(super) async fn run(
     let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = classify_exit(&life, interruption, heard.broken.is_some());
     let taken = places.harvest(since, destination, request.limits.disk.0);
-    let runtime = manager.engine().flavor().runtime();
+    let runtime = manager.engine().kind().runtime();
     let mut result = told(
         (runtime, request),
         (heard.stdout, heard.stderr),
@@ -232,11 +234,11 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         user_ns: info.rootless,
         pid_ns: true,
         mount_ns: true,
-        net_ns: spec.network == Network::None,
+        net_ns: spec.network == NetworkMode::None,
         ipc_ns: true,
         uts_ns: true,
         // Podman ignores the option with control groups v1.
-        cgroup_ns: v2 || manager.engine().flavor() == super::Flavor::Docker,
+        cgroup_ns: v2 || manager.engine().kind() == EngineKind::Docker,
         time_ns: false,
         seccomp: filter(spec),
         landlock_abi: 0,

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use ringfence_exec::local::output_files::{self, Harvest};
 use ringfence_exec::local::remove_tree;
 use ringfence_policy::{Bytes, Scope, SessionId};
+use serde::Serialize;
 
 /// Retention time after the last use.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -27,7 +28,7 @@ const MOST: usize = 256;
 const LOCKS: &str = ".in-use";
 
 /// The output directories of one user of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Outputs {
     base: PathBuf,
     /// Owner of the directories, if not our own user.

@@ -6,7 +6,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Flavor;
+use ringfence_policy::EngineKind;
+
 use super::spec::Image;
 
 /// Image digests by engine and name.
@@ -77,9 +78,9 @@ impl Pins {
     ///
     /// # Errors
     /// If the file cannot be read or written.
-    pub fn pin(path: &Path, flavor: Flavor, image: &Image, digest: &Image) -> Result<(), Error> {
+    pub fn pin(path: &Path, engine_kind: EngineKind, image: &Image, digest: &Image) -> Result<(), Error> {
         let mut pins = Self::read(path)?;
-        pins.0.insert(key(flavor, image), digest.clone());
+        pins.0.insert(key(engine_kind, image), digest.clone());
         let written: BTreeMap<&String, String> = pins
             .0
             .iter()
@@ -95,13 +96,13 @@ impl Pins {
     }
 
     /// Returns `true` if the image is fixed by a digest, regardless of later changes to its name.
-    pub fn hold(&self, flavor: Flavor, image: &Image) -> bool {
-        image.has_digest() || self.0.contains_key(&key(flavor, image))
+    pub fn hold(&self, engine_kind: EngineKind, image: &Image) -> bool {
+        image.has_digest() || self.0.contains_key(&key(engine_kind, image))
     }
 
     /// Returns the image by digest.
-    pub fn get(&self, flavor: Flavor, image: &Image) -> Option<Image> {
-        self.0.get(&key(flavor, image)).cloned()
+    pub fn get(&self, engine_kind: EngineKind, image: &Image) -> Option<Image> {
+        self.0.get(&key(engine_kind, image)).cloned()
     }
 }
 
@@ -110,9 +111,9 @@ const MAX_WARNED: usize = 64 * 1024;
 
 /// Records that the user is warned about an unpinned image. Returns `false` if the image was recorded before.
 /// Beside `path`, the file of pins; without that file, each use is new.
-pub(super) fn is_new(path: &Path, (flavor, image): (Flavor, &Image)) -> bool {
+pub(super) fn is_new(path: &Path, (engine_kind, image): (EngineKind, &Image)) -> bool {
     let path = path.with_file_name("unpinned.txt");
-    let key = key(flavor, image);
+    let key = key(engine_kind, image);
     let known = fs::read_to_string(&path).unwrap_or_default();
     if known.lines().any(|line| line == key) {
         return false;
@@ -131,8 +132,8 @@ fn failed(path: &Path, error: io::Error) -> Error {
     }
 }
 
-fn key(flavor: Flavor, image: &Image) -> String {
-    format!("{} {image}", flavor.as_str())
+fn key(engine_kind: EngineKind, image: &Image) -> String {
+    format!("{} {image}", engine_kind.as_str())
 }
 
 #[cfg(test)]
@@ -144,17 +145,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("images.json");
         let image: Image = "x:1".parse().unwrap();
-        assert_eq!(Pins::read(&path).unwrap().get(Flavor::Docker, &image), None);
+        assert_eq!(Pins::read(&path).unwrap().get(EngineKind::Docker, &image), None);
         let digest: Image = format!("sha256:{}", "0a".repeat(32)).parse().unwrap();
-        Pins::pin(&path, Flavor::Docker, &image, &digest).unwrap();
+        Pins::pin(&path, EngineKind::Docker, &image, &digest).unwrap();
         let pins = Pins::read(&path).unwrap();
-        assert_eq!(pins.get(Flavor::Docker, &image), Some(digest.clone()));
-        assert_eq!(pins.get(Flavor::Podman, &image), None);
-        assert!(pins.hold(Flavor::Docker, &image) && !pins.hold(Flavor::Podman, &image));
+        assert_eq!(pins.get(EngineKind::Docker, &image), Some(digest.clone()));
+        assert_eq!(pins.get(EngineKind::Podman, &image), None);
+        assert!(pins.hold(EngineKind::Docker, &image) && !pins.hold(EngineKind::Podman, &image));
         for image in [digest.to_string(), format!("x@{digest}")] {
-            assert!(pins.hold(Flavor::Podman, &image.parse().unwrap()), "{image}");
+            assert!(pins.hold(EngineKind::Podman, &image.parse().unwrap()), "{image}");
         }
-        assert_eq!(pins.get(Flavor::Docker, &"x:2".parse().unwrap()), None);
+        assert_eq!(pins.get(EngineKind::Docker, &"x:2".parse().unwrap()), None);
     }
 
     #[test]
@@ -162,11 +163,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("images.json");
         let image: Image = "x:1".parse().unwrap();
-        assert!(is_new(&path, (Flavor::Docker, &image)));
-        assert!(!is_new(&path, (Flavor::Docker, &image)));
-        assert!(is_new(&path, (Flavor::Podman, &image)));
+        assert!(is_new(&path, (EngineKind::Docker, &image)));
+        assert!(!is_new(&path, (EngineKind::Docker, &image)));
+        assert!(is_new(&path, (EngineKind::Podman, &image)));
         let missing = dir.path().join("none/images.json");
-        assert!(is_new(&missing, (Flavor::Docker, &image)) && is_new(&missing, (Flavor::Docker, &image)));
+        assert!(
+            is_new(&missing, (EngineKind::Docker, &image)) && is_new(&missing, (EngineKind::Docker, &image))
+        );
     }
 
     #[test]
@@ -178,7 +181,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             let error = Pins::read(&path).unwrap_err();
             assert!(error.to_string().contains("is damaged"), "{text}: {error}");
-            let error = Pins::pin(&path, Flavor::Docker, &image, &image).unwrap_err();
+            let error = Pins::pin(&path, EngineKind::Docker, &image, &image).unwrap_err();
             assert!(error.hint().contains("setup image"), "{text}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }

@@ -79,7 +79,7 @@ pub(super) struct Ready {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        self.manager.engine().flavor() == other.manager.engine().flavor() && self.frame == other.frame
+        self.manager.engine().kind() == other.manager.engine().kind() && self.frame == other.frame
     }
 }
 

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use ringfence_exec::filter::STANDARD_TCP;
 use ringfence_jail::FileIdentity;
-use ringfence_policy::{self as policy, Access, Bytes, Mount, Request};
+use ringfence_policy::{self as policy, Access, Bytes, Mount, NetworkMode, Request};
 
 use super::exchange::OUTPUT;
 use super::layout::{self, WORKSPACE};
 use super::manager::Manager;
-use super::spec::{Bind, Filter, Image, Name, Network, OciRuntime, Resources, User, Volume};
+use super::spec::{Bind, Filter, Image, Name, OciRuntime, Resources, User, Volume};
 use super::{Containers, RunError};
 
 /// Destination of a program's output files.
@@ -26,7 +26,7 @@ pub(super) enum Output {
 #[derive(Debug)]
 pub(super) struct Making<'a> {
     pub(super) image: Image,
-    pub(super) network: Network,
+    pub(super) network: NetworkMode,
     pub(super) filter: &'a str,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct PoolKey {
     pub(super) image: Image,
     pub(super) user: User,
     pub(super) resources: Resources,
-    pub(super) network: Network,
+    pub(super) network: NetworkMode,
     pub(super) filter: Filter,
     pub(super) oci_runtime: OciRuntime,
     pub(super) scope: String,
@@ -115,10 +115,13 @@ pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBu
 
 /// Chooses network mode and seccomp filter. Allowed hosts are reached through our init and its proxy, not
 /// through a network of the container.
-pub(super) fn reach<'a>(wanted: &policy::Network, otherwise: (Network, &'a str)) -> (Network, &'a str) {
+pub(super) fn reach<'a>(
+    wanted: &policy::Network,
+    otherwise: (NetworkMode, &'a str),
+) -> (NetworkMode, &'a str) {
     match wanted {
         policy::Network::None => otherwise,
-        policy::Network::Allowlist(_) => (Network::None, STANDARD_TCP),
+        policy::Network::Allowlist(_) => (NetworkMode::None, STANDARD_TCP),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Queries the container engines, located as for runs in containers.
 
 use ringfence_exec::probe::Layer;
+use ringfence_policy::EngineKind;
 
 use crate::info::Info;
 use crate::pins::Pins;
 use crate::spec::Image;
-use crate::{ContainerRuntime, Error, Flavor, Surroundings};
+use crate::{ContainerRuntime, Error, Surroundings};
 
 /// An available engine with its properties.
 struct Found {
@@ -17,19 +18,19 @@ struct Found {
 /// Queries the engines, also for this image. Returns their entries and that of gVisor, all of them optional.
 pub async fn layers(surroundings: &Surroundings, image: (&Image, &Pins)) -> Vec<Layer> {
     let (docker, podman) = (
-        find(Flavor::Docker, surroundings).await,
-        find(Flavor::Podman, surroundings).await,
+        find(EngineKind::Docker, surroundings).await,
+        find(EngineKind::Podman, surroundings).await,
     );
     let gvisor = gvisor([&docker, &podman].into_iter().flatten());
     vec![
-        layer(Flavor::Docker, docker, image).await,
-        layer(Flavor::Podman, podman, image).await,
+        layer(EngineKind::Docker, docker, image).await,
+        layer(EngineKind::Podman, podman, image).await,
         gvisor,
     ]
 }
 
-async fn find(flavor: Flavor, surroundings: &Surroundings) -> Result<Found, Error> {
-    let engine = ContainerRuntime::open(flavor, surroundings).await?;
+async fn find(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<Found, Error> {
+    let engine = ContainerRuntime::open(engine_kind, surroundings).await?;
     Ok(Found {
         version: engine.version().await?.engine,
         info: engine.info().await?,
@@ -37,8 +38,12 @@ async fn find(flavor: Flavor, surroundings: &Surroundings) -> Result<Found, Erro
     })
 }
 
-async fn layer(flavor: Flavor, found: Result<Found, Error>, (image, pins): (&Image, &Pins)) -> Layer {
-    let name = flavor.as_str();
+async fn layer(
+    engine_kind: EngineKind,
+    found: Result<Found, Error>,
+    (image, pins): (&Image, &Pins),
+) -> Layer {
+    let name = engine_kind.as_str();
     let refused = |error: &Error| Layer {
         fix: Some(error.hint().to_owned()),
         ..Layer::info(name, error.to_string())
@@ -49,9 +54,11 @@ async fn layer(flavor: Flavor, found: Result<Found, Error>, (image, pins): (&Ima
     };
     let said = found.said();
     let fix = || Some(format!("ringfence setup image --engine {name}"));
-    let used = pins.get(flavor, image);
+    let used = pins.get(engine_kind, image);
     match found.engine.image(used.as_ref().unwrap_or(image)).await {
-        Ok(_) if pins.hold(flavor, image) => Layer::ok(name, format!("{said}; the image {image} is there")),
+        Ok(_) if pins.hold(engine_kind, image) => {
+            Layer::ok(name, format!("{said}; the image {image} is there"))
+        }
         Ok(_) => Layer {
             fix: fix(),
             ..Layer::info(
@@ -89,9 +96,9 @@ impl Found {
 
     /// Returns `true` if the engine can use an OCI runtime.
     fn knows(&self, name: &str) -> bool {
-        match self.engine.flavor() {
-            Flavor::Docker => self.info.runtimes.iter().any(|known| known == name),
-            Flavor::Podman => self.info.default_runtime == name,
+        match self.engine.kind() {
+            EngineKind::Docker => self.info.runtimes.iter().any(|known| known == name),
+            EngineKind::Podman => self.info.default_runtime == name,
         }
     }
 }
@@ -99,7 +106,7 @@ impl Found {
 fn gvisor<'a>(engines: impl Iterator<Item = &'a Found>) -> Layer {
     const NAME: &str = "gvisor";
     let known: Vec<_> = engines.filter(|found| found.knows("runsc")).collect();
-    let names: Vec<_> = known.iter().map(|found| found.engine.flavor().as_str()).collect();
+    let names: Vec<_> = known.iter().map(|found| found.engine.kind().as_str()).collect();
     match names.is_empty() {
         true => Layer::info(NAME, "no container engine here makes containers with runsc"),
         false => Layer::ok(NAME, format!("known as runsc to {}", names.join(" and "))),

@@ -14,9 +14,10 @@ use bollard::models::VolumeCreateRequest;
 use bollard::query_parameters as query;
 use bollard::{ClientVersion, Docker};
 use futures_util::StreamExt;
-use ringfence_policy::EnvName;
+use ringfence_policy::{EngineKind, EnvName};
 use rustix::net::sockopt::socket_peercred;
 
+use super::Error;
 use super::answers;
 use super::endpoint::{self, Address, Surroundings};
 use super::error::Asked;
@@ -24,7 +25,6 @@ use super::filters::Filters;
 use super::info::{self, Info};
 use super::spec::{Image, Name, Spec, Volume};
 use super::wire::{API_VERSION, Wire};
-use super::{Error, Flavor};
 
 /// Timeout of queries.
 const QUICK: Duration = Duration::from_secs(15);
@@ -113,7 +113,7 @@ pub struct Listed {
 pub struct ContainerRuntime {
     pub(super) docker: Docker,
     wire: Wire,
-    flavor: Flavor,
+    engine_kind: EngineKind,
     address: Address,
     filters: Filters,
 }
@@ -123,10 +123,10 @@ impl ContainerRuntime {
     ///
     /// # Errors
     /// If the engine does not respond, or is too old.
-    pub async fn open(flavor: Flavor, surroundings: &Surroundings) -> Result<Self, Error> {
+    pub async fn open(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<Self, Error> {
         let mut first = None;
-        for address in endpoint::candidates(flavor, surroundings)? {
-            match Self::at(flavor, address, surroundings).await {
+        for address in endpoint::candidates(engine_kind, surroundings)? {
+            match Self::at(engine_kind, address, surroundings).await {
                 Ok(runtime) => return Ok(runtime),
                 Err(error @ Error::TooOld { .. }) => return Err(error),
                 // A socket without permission is a better explanation than one that does not exist.
@@ -135,23 +135,27 @@ impl ContainerRuntime {
             }
         }
         Err(first.unwrap_or(Error::Unavailable {
-            flavor,
+            engine_kind,
             place: String::new(),
             why: "no place to look for it".to_owned(),
         }))
     }
 
-    async fn at(flavor: Flavor, address: Address, surroundings: &Surroundings) -> Result<Self, Error> {
+    async fn at(
+        engine_kind: EngineKind,
+        address: Address,
+        surroundings: &Surroundings,
+    ) -> Result<Self, Error> {
         let wire = Wire::new(address.clone());
         let asked = |address| Asked {
-            flavor,
+            engine_kind,
             address,
             doing: "reach the engine",
             what: "engine",
         };
         wire.probe().await.map_err(|error| asked(&address).io(error))?;
-        let versions = within(QUICK, asked(&address), answers::versions(&wire, flavor)).await?;
-        let wire = wire.speaking(info::spoken(flavor, &versions)?);
+        let versions = within(QUICK, asked(&address), answers::versions(&wire, engine_kind)).await?;
+        let wire = wire.speaking(info::spoken(engine_kind, &versions)?);
         let version = ClientVersion {
             major_version: API_VERSION.0 as usize,
             minor_version: API_VERSION.1 as usize,
@@ -168,21 +172,21 @@ impl ContainerRuntime {
             &version,
         )
         .map_err(|error| asked(&address).failed(error))?;
-        let filters = match flavor {
-            Flavor::Docker => Filters::Inline,
-            Flavor::Podman => Filters::Files(surroundings.files.clone()),
+        let filters = match engine_kind {
+            EngineKind::Docker => Filters::Inline,
+            EngineKind::Podman => Filters::Files(surroundings.files.clone()),
         };
         Ok(Self {
             docker,
             wire,
-            flavor,
+            engine_kind,
             address,
             filters,
         })
     }
 
-    pub fn flavor(&self) -> Flavor {
-        self.flavor
+    pub fn kind(&self) -> EngineKind {
+        self.engine_kind
     }
 
     pub fn address(&self) -> &Address {
@@ -225,7 +229,7 @@ impl ContainerRuntime {
     pub async fn info(&self) -> Result<Info, Error> {
         let asked = self.asked("ask what the engine offers", "engine");
         let said = within(QUICK, asked, answers::said(&self.wire)).await?;
-        Ok(info::understood(self.flavor, said))
+        Ok(info::understood(self.engine_kind, said))
     }
 
     /// Returns `true` if the engine sees the mounts of this process.
@@ -548,7 +552,7 @@ impl ContainerRuntime {
 
     pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> Asked<'a> {
         Asked {
-            flavor: self.flavor,
+            engine_kind: self.engine_kind,
             address: &self.address,
             doing,
             what,

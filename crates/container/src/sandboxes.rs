@@ -12,23 +12,23 @@ use ringfence_exec::filter::STANDARD_TCP;
 use ringfence_exec::local::Connection;
 use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
-use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Outcome, Pids, Scope, Timeout};
+use ringfence_policy::{
+    Bytes, Cpus, EgressPolicy, EngineKind, EnvName, NetworkMode, Outcome, Pids, Scope, Timeout,
+};
 use serde::{Deserialize, Serialize};
 
+use super::Error;
 use super::agent::{InitLost, Interpreter};
 use super::backend::{Containers, RunError};
 use super::check::PREFIX;
 use super::exchange::OUTPUT;
 use super::layout;
 use super::manager::{Manager, Sandbox};
-use super::spec::{
-    Binds, Filter, Image, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, Volume,
-};
+use super::spec::{Binds, Filter, Image, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, Volume};
 use super::state::State;
 use super::streams::RunResult;
 use super::task::Order;
 use super::warm::{self, Warm};
-use super::{Error, Flavor};
 use journal::Journal;
 pub use journal::{Printed, SandboxLog};
 
@@ -43,7 +43,7 @@ const COMMANDS: u32 = 32;
 pub struct NewSandbox {
     /// Name, without the common prefix; generated if `None`.
     pub name: Option<String>,
-    pub engine: Flavor,
+    pub engine: EngineKind,
     pub image: String,
     /// Name of the template that its limits come from.
     pub template: String,
@@ -69,7 +69,7 @@ pub struct NewSandbox {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxInfo {
     pub name: String,
-    pub engine: Flavor,
+    pub engine: EngineKind,
     /// Name of the template that its limits come from.
     pub template: String,
     /// Name of its state.
@@ -86,7 +86,7 @@ struct Entry {
     sandbox: Arc<Sandbox>,
     reach: Option<Arc<Reach>>,
     journal: Arc<Journal>,
-    engine: Flavor,
+    engine: EngineKind,
     template: String,
     since: Instant,
     max_duration: Duration,
@@ -111,26 +111,21 @@ struct Reach {
 /// The sandboxes of all scopes.
 #[derive(Debug)]
 pub struct Sandboxes {
-    containers: Containers,
+    containers: Arc<Containers>,
     all: Mutex<BTreeMap<(Scope, Name), Entry>>,
 }
 
 impl Sandboxes {
-    pub fn new(containers: Containers) -> Self {
+    pub fn new(containers: Arc<Containers>) -> Self {
         Self {
             containers,
             all: Mutex::default(),
         }
     }
 
-    /// Returns the containers behind the sandboxes.
-    pub fn containers(&self) -> &Containers {
-        &self.containers
-    }
-
     /// Removes orphans of dead processes from all available engines.
     pub async fn sweep(&self) {
-        for engine in [Flavor::Docker, Flavor::Podman] {
+        for engine in [EngineKind::Docker, EngineKind::Podman] {
             // An engine that is not available has nothing of ours; using it fails later.
             let _ = self.containers.manager(engine).await;
         }
@@ -168,7 +163,7 @@ impl Sandboxes {
             directory: "/tmp".to_owned(),
             user: layout::user(&self.containers, manager),
             resources,
-            network: Network::None,
+            network: NetworkMode::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
             binds: Binds::default(),
             ledger: self.containers.settings().ledger.clone(),
@@ -330,10 +325,9 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Ends all sandboxes and waits for their removal.
-    pub async fn close(self) {
-        drop(self.all);
-        self.containers.close().await;
+    /// Ends all sandboxes. Closing the containers waits for their removal.
+    pub fn end(&self) {
+        self.entries().clear();
     }
 
     /// Checks the limit of a scope. Drops ended entries before rejecting a new one.

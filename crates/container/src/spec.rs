@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ringfence_exec::filter::{UnknownFilter, filter_document};
 use ringfence_exec::owner::Owner;
 use ringfence_exec::trust::Ledger;
-use ringfence_policy::{Bytes, Cpus, EnvName, Pids};
+use ringfence_policy::{Bytes, Cpus, EnvName, NetworkMode, Pids};
 use serde::{Deserialize, Serialize};
 
 pub use bind::{Bind, BindError, Binds};
@@ -41,7 +41,7 @@ pub struct Spec {
     /// Resource limits.
     pub resources: Resources,
     /// Network mode.
-    pub network: Network,
+    pub network: NetworkMode,
     /// Seccomp filter.
     pub filter: Filter,
     /// Bind mounts of host paths.
@@ -105,7 +105,7 @@ impl Spec {
 }
 
 /// A numeric user and group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct User {
     pub uid: u32,
     pub gid: u32,
@@ -130,16 +130,6 @@ impl Resources {
     pub fn volume(&self) -> Bytes {
         self.disk.min(Bytes(self.memory.0 / 2))
     }
-}
-
-/// The network mode of a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// Loopback only.
-    None,
-    /// The engine's bridge, which leads to this machine's own services, too: only where the user allowed it.
-    Bridge,
 }
 
 /// The OCI runtime that runs a container.

@@ -14,14 +14,14 @@ use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt};
 use ringfence_exec::local::{Chunk, Stream as Side};
 use ringfence_exec::output::{Capture, Captured};
-use ringfence_policy::{Bytes, EgressFacts};
+use ringfence_policy::{Bytes, EgressFacts, EngineKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use super::Error;
 use super::endpoint::Address;
 use super::error::{Asked, words};
 use super::runtime::{ContainerRuntime, Id, within};
-use super::{Error, Flavor};
 
 /// Timeout for the start of a stream.
 const BEGIN: Duration = Duration::from_secs(30);
@@ -34,7 +34,7 @@ type Items<T> = Pin<Box<dyn Stream<Item = Result<T, bollard::errors::Error>> + S
 /// Context of a stream, for the conversion of its errors.
 #[derive(Debug, Clone)]
 struct Origin {
-    flavor: Flavor,
+    engine_kind: EngineKind,
     address: Address,
     doing: &'static str,
     what: String,
@@ -43,7 +43,7 @@ struct Origin {
 impl Origin {
     fn asked(&self) -> Asked<'_> {
         Asked {
-            flavor: self.flavor,
+            engine_kind: self.engine_kind,
             address: &self.address,
             doing: self.doing,
             what: &self.what,
@@ -332,7 +332,7 @@ impl ContainerRuntime {
             origin: Origin {
                 doing: "watch the containers",
                 what: "engine".to_owned(),
-                flavor: self.flavor(),
+                engine_kind: self.kind(),
                 address: self.address().clone(),
             },
         }
@@ -417,7 +417,7 @@ impl ContainerRuntime {
 
     fn origin(&self, doing: &'static str, id: &Id) -> Origin {
         Origin {
-            flavor: self.flavor(),
+            engine_kind: self.kind(),
             address: self.address().clone(),
             doing,
             what: format!("container {id}"),

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_policy::EngineKind;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -12,7 +13,7 @@ use super::cleanup::{Remains, clean};
 use super::runtime::{Id, Inspected, Status};
 use super::spec::{Spec, labels};
 use super::state::{Event, Failure, State};
-use super::{Attached, ContainerRuntime, Error, Flavor};
+use super::{Attached, ContainerRuntime, Error};
 
 /// Timeout of a container's creation. Its own duration is counted from its start.
 const MAKING: Duration = Duration::from_secs(120);
@@ -248,7 +249,7 @@ async fn gone(engine: &ContainerRuntime, id: &Id, streams: Streams) -> Option<In
             Ok(found) if found.status == Status::Exited => {
                 // The wait call returns the exit status itself; the inspected one may be stale.
                 let exit_code = waited.ok().or(found.exit_code);
-                let asks_why = exit_code == Some(KILLED) && engine.flavor() == Flavor::Docker;
+                let asks_why = exit_code == Some(KILLED) && engine.kind() == EngineKind::Docker;
                 let oom_killed = found.oom_killed || asks_why && engine.told_of_memory(id).await;
                 return Some(Inspected {
                     exit_code,

@@ -5,12 +5,10 @@ use std::path::Path;
 
 use ringfence_exec::owner::Owner;
 use ringfence_exec::trust::Ledger;
-use ringfence_policy::{Bytes, Cpus, Pids};
+use ringfence_policy::{Bytes, Cpus, EngineKind, NetworkMode, Pids};
 
-use super::spec::{
-    Binds, Filter, Init, Log, Name, Network, OciRuntime, Resources, Spec, Stdin, User, Volume,
-};
-use super::{ContainerRuntime, Flavor, Surroundings};
+use super::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User, Volume};
+use super::{ContainerRuntime, Surroundings};
 
 /// The image that `cargo xtask setup` builds.
 pub(super) const IMAGE: &str = "ringfence-sandbox:latest";
@@ -30,7 +28,7 @@ pub(super) fn spec(command: &[&str]) -> Spec {
             pids: Pids::DEFAULT,
             disk: Bytes::mib(16),
         },
-        network: Network::None,
+        network: NetworkMode::None,
         filter: Filter::named(FILTER).unwrap(),
         binds: Binds::default(),
         ledger: Ledger::default(),
@@ -67,8 +65,8 @@ pub(super) async fn engines() -> Vec<ContainerRuntime> {
         files: std::env::temp_dir().join(format!("ringfence-test-{}", own_uid())),
         ..Surroundings::default()
     };
-    for flavor in [Flavor::Docker, Flavor::Podman] {
-        match ContainerRuntime::open(flavor, &surroundings).await {
+    for engine_kind in [EngineKind::Docker, EngineKind::Podman] {
+        match ContainerRuntime::open(engine_kind, &surroundings).await {
             Ok(engine) => engines.push(engine),
             Err(error) => skip(&format!("{error} (`cargo xtask setup` starts it)")),
         }

@@ -1,27 +1,50 @@
-//! The trait of execution backends: this process's fence, Pyodide, the server.
+//! The trait of backends: this process, or a server.
 
 use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 
-use ringfence_policy::{ExecutionResult, Request};
+use ringfence_imports as imports;
+use ringfence_policy::{ExecutionResult, Target};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use crate::execute;
-use crate::local::{self, Connection, Fence, Local, SessionError};
+use crate::local::{self, Connection, SessionError};
+use crate::runner::RunSpec;
 
 /// A future that resolves to the result of a run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
 
+/// A future that resolves to the reason why a target is unavailable, if it is.
+pub type Unavailable<'a> = Pin<Box<dyn Future<Output = Option<Error>> + Send + 'a>>;
+
+/// Runs requests, wherever their targets are.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Runs a request to completion.
-    fn run<'a>(
-        &'a self,
-        request: &'a Request,
-        fence: Fence,
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a>;
+    /// Runs a request to completion on its target. The fallback is left to [`Runner`](crate::runner::Runner).
+    fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a>;
+
+    /// Checks that the engine of a target answers.
+    fn unavailable<'a>(&'a self, target: &'a Target) -> Unavailable<'a>;
+
+    /// Returns the fingerprint of the settings that decide how a request runs: two backends with equal ones run
+    /// it alike. `None` if there is nothing to run it with.
+    fn fingerprint(&self, spec: &RunSpec) -> Option<Fingerprint>;
+}
+
+/// A digest of settings, which a client and its server compare.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint(String);
+
+impl Fingerprint {
+    /// Version of what is serialised. A change of the meaning of a setting, not of its name, increases it.
+    const VERSION: u32 = 1;
+
+    /// Digests settings. `None` if they cannot be serialised, because a path is not UTF-8.
+    pub fn of(settings: &impl Serialize) -> Option<Self> {
+        let serialised = serde_json::to_vec(&(Self::VERSION, settings)).ok()?;
+        let digest = Sha256::digest(serialised);
+        Some(Self(digest.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
 }
 
 /// A request was not run.
@@ -44,22 +67,6 @@ pub enum Reason {
     Invalid,
     /// An internal failure.
     Failed,
-}
-
-impl Backend for Local {
-    fn run<'a>(
-        &'a self,
-        request: &'a Request,
-        fence: Fence,
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a> {
-        Box::pin(async move {
-            Self::run(self, request, fence, output_directory, connection)
-                .await
-                .map_err(|error| Error::from(&error))
-        })
-    }
 }
 
 impl From<&local::Error> for Error {
@@ -107,16 +114,26 @@ impl From<&local::Error> for Error {
     }
 }
 
-impl From<execute::Error> for Error {
-    fn from(error: execute::Error) -> Self {
-        let reason = match error {
-            execute::Error::RuntimeUnavailable { .. } => Reason::Unavailable,
-            execute::Error::Imports(_) => Reason::Invalid,
-        };
+impl From<imports::Error> for Error {
+    fn from(error: imports::Error) -> Self {
         Self {
-            reason,
-            hint: error.hint().to_owned(),
+            reason: Reason::Invalid,
             message: error.to_string(),
+            hint: "split the code up, or switch the check off with `sandbox.block_dangerous_imports`"
+                .to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_the_same_in_every_build() {
+        let digest = "a60fed1846479e8cf64318a3eabf2c78a0742bca9922fe53c525b61be93a6dc4";
+        let fingerprint = Fingerprint::of(&("/usr/bin/python3", 1)).unwrap();
+        assert_eq!(fingerprint, Fingerprint(digest.to_owned()));
+        assert_ne!(Some(fingerprint), Fingerprint::of(&("/usr/bin/python3", 2)));
     }
 }

@@ -3,24 +3,21 @@
 //! The crate takes a [`ringfence_policy::Request`] and returns a [`ringfence_policy::ExecutionResult`]. It knows
 //! no container engine, tool, protocol, terminal or configuration file.
 //!
-//! - [`execute`]: executes one request on any backend, from the import check to the artifact.
+//! - [`runner`]: the way of every run, from its fallback and the import check to its artifact.
 //! - [`backend`]: the trait of backends, and their error.
 //! - [`local`]: the backend of fenced processes; [`pyodide`]: CPython as WebAssembly in Deno.
 //! - [`interpreter`]: Python, Node.js and bash on this machine; [`probe`]: the isolation layers it supports.
 //! - [`bridge`]: the protocol between programs and host functions.
-//! - [`egress`]: the network guard and the proxy of programs; [`fetch`]: HTTP requests through the guard.
-//! - [`trust`]: checks that a path is not writable by guests; [`exposure`], [`protected`]: paths that guests
+//! - [`trust`]: checks that a path is not writable by guests; [`mount_guard`], [`protected`]: paths that guests
 //!   must not see or change.
-//! - [`imports`], [`hints`], [`output`], [`redact`], [`artifact`]: building blocks of a run.
-//! - [`secret`]: keys that debug output does not show; [`owner`]: marks of the process that owns a resource;
-//!   [`clock`]: time stamps.
+//! - [`output`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
+//! - [`owner`]: marks of the process that owns a resource; [`clock`]: time stamps.
 #![forbid(unsafe_code)]
 
 pub mod artifact;
 pub mod backend;
 pub mod bridge;
 pub mod clock;
-pub mod execute;
 pub mod filter;
 pub mod interpreter;
 pub mod key;
@@ -31,6 +28,7 @@ pub mod owner;
 pub mod probe;
 pub mod protected;
 pub mod pyodide;
+pub mod runner;
 pub mod trust;
 
 pub use filter::{UnknownFilter, filter_document};

@@ -4,11 +4,13 @@ use std::fmt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 /// Kernel interfaces. Mounting one undoes the fence.
 const KERNEL: &[&str] = &["/proc", "/sys", "/dev"];
 
 /// Ringfence's own directories, which guests never see.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct DeniedPaths {
     own: Vec<(PathBuf, &'static str)>,
     /// Exceptions: directories whose contents are meant for guests.

@@ -17,6 +17,7 @@ mod network;
 mod outcome;
 mod request;
 pub mod shell;
+mod target;
 mod trusted;
 mod units;
 
@@ -36,5 +37,6 @@ pub use outcome::{
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, RuntimeKind, Scope, SessionId, UnknownName,
 };
+pub use target::{EngineKind, KeepAlive, NetworkMode, Target};
 pub use trusted::{HostServer, Imports, Trusted};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

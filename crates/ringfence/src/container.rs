@@ -4,15 +4,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence_container::Surroundings;
 use ringfence_container::backend::{Containers, Settings};
-use ringfence_container::keepalive::Wanted;
 use ringfence_container::outputs::Outputs;
-use ringfence_container::spec::{Network, OciRuntime, User};
-use ringfence_container::{Flavor, Surroundings};
+use ringfence_container::spec::{OciRuntime, User};
 use ringfence_exec::local::NOBODY;
-use ringfence_policy::{Limits, Mount, Network as Reach};
+use ringfence_policy::{EngineKind, KeepAlive, Limits, Mount, Network, NetworkMode};
 use ringfence_tools::kernel::{Fallback, SandboxSettings};
-use ringfence_tools::shell::{Contained, Runner};
+use ringfence_tools::shell::{Contained, ShellRunner};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;
@@ -45,8 +44,8 @@ pub fn of_calls(context: &Context) -> Result<SandboxSettings, Error> {
     let code = &config.code_execution;
     let idle = code.keep_alive_idle_timeout_min.0.as_duration();
     Ok(SandboxSettings {
-        wanted: Wanted {
-            engine: flavor(code.container_runtime),
+        engine: engine_kind(code.container_runtime),
+        keep_alive: KeepAlive {
             image: code.docker_image.clone(),
             network: network(code.allow_network),
             session: None,
@@ -64,8 +63,8 @@ pub fn of_calls(context: &Context) -> Result<SandboxSettings, Error> {
             ..Limits::DEFAULT
         },
         reach: match code.allow_network && !config.egress.allowed_hosts.is_empty() {
-            true => Reach::Allowlist(context.parts()?.egress.policy.clone()),
-            false => Reach::None,
+            true => Network::Allowlist(context.parts()?.egress.policy.clone()),
+            false => Network::None,
         },
         mounts: mounts(context)?,
         outputs: outputs(context),
@@ -91,32 +90,32 @@ fn mounts(context: &Context) -> Result<Vec<Mount>, Error> {
 ///
 /// # Errors
 /// If the configuration cannot be used.
-pub fn of_shell(context: &Context, fallback: Option<Runner>) -> Result<Contained, Error> {
+pub fn of_shell(context: &Context, fallback: Option<ShellRunner>) -> Result<Contained, Error> {
     let shell = &context.config()?.permissions.shell;
     let settings = Settings {
         image: context.parts()?.containers.shell.clone(),
-        network: Network::None,
+        network: NetworkMode::None,
         filter: filter(false).to_owned(),
         ..settings(context)?
     };
     Ok(Contained {
         containers: Arc::new(Containers::new(settings)),
-        flavor: flavor(shell.container_runtime),
+        engine: engine_kind(shell.container_runtime),
         fallback: fallback.map(Box::new),
     })
 }
 
-const fn flavor(runtime: ContainerRuntime) -> Flavor {
+const fn engine_kind(runtime: ContainerRuntime) -> EngineKind {
     match runtime {
-        ContainerRuntime::Docker => Flavor::Docker,
-        ContainerRuntime::Podman => Flavor::Podman,
+        ContainerRuntime::Docker => EngineKind::Docker,
+        ContainerRuntime::Podman => EngineKind::Podman,
     }
 }
 
-const fn network(allowed: bool) -> Network {
+const fn network(allowed: bool) -> NetworkMode {
     match allowed {
-        true => Network::Bridge,
-        false => Network::None,
+        true => NetworkMode::Bridge,
+        false => NetworkMode::None,
     }
 }
 

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_container::runner::InContainers;
 use ringfence_exec::backend::Backend;
 use ringfence_exec::protected::Protected;
+use ringfence_exec::runner::Runner;
 use ringfence_network::egress::{Guard, Resolver};
 use ringfence_network::fetch::{Fetcher, Trust};
 use ringfence_network::redact::Redactor;
@@ -16,12 +16,12 @@ use ringfence_records::audit::{AnswerLog, Limits, Log};
 use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
 use ringfence_tools::kernel::{Approvals, CodeLimits, CodeSettings, Kernel, Parts};
-use ringfence_tools::shell::{Host, Runner};
+use ringfence_tools::shell::{Host, ShellRunner};
 use ringfence_tools::skills::Skills;
 use ringfence_tools::workspaces::Workspaces;
 
 use crate::config::Problems;
-use crate::config::values::{ShellFallback, ShellRunner};
+use crate::config::values::{self, ShellFallback};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::parts::missing_key;
@@ -32,14 +32,12 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// Builds a kernel whose code runs on `backend`, in `containers` or in `pyodide` and may call `skills`, and
-/// whose callers work in `workspaces`.
+/// Builds a kernel whose code runs on `backend` and may call `skills`, and whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub fn build(
     backend: Arc<dyn Backend>,
-    (containers, pyodide): (Arc<dyn InContainers>, Arc<dyn Backend>),
     skills: Option<Arc<Skills>>,
     workspaces: Workspaces,
     context: &Context,
@@ -58,10 +56,7 @@ pub fn build(
     trust::note_directories((&opened, directory.as_deref()), trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
     let parts = Parts {
-        backend,
-        containers: Some(containers),
-        pyodide: Some(pyodide),
-        rules: local::rules(&settings, context),
+        runner: Runner::new(backend, local::rules(&settings, context)?),
         code: CodeSettings {
             runtime: config.sandbox.runtime,
             fallback: config.sandbox.docker.fallback.into(),
@@ -238,23 +233,23 @@ fn rules(context: &Context) -> Result<Rules, Error> {
     })
 }
 
-fn runner(context: &Context) -> Result<Runner, Error> {
+fn runner(context: &Context) -> Result<ShellRunner, Error> {
     Ok(match context.config()?.permissions.shell.runner {
-        ShellRunner::Fenced => Runner::Fenced,
-        ShellRunner::Container => {
+        values::ShellRunner::Fenced => ShellRunner::Fenced,
+        values::ShellRunner::Container => {
             let fallback = match context.config()?.permissions.shell.container_fallback {
                 ShellFallback::None => None,
-                ShellFallback::Fenced => Some(Runner::Fenced),
+                ShellFallback::Fenced => Some(ShellRunner::Fenced),
                 ShellFallback::Host => Some(on_host(context)?),
             };
-            Runner::Container(container::of_shell(context, fallback)?)
+            ShellRunner::Container(container::of_shell(context, fallback)?)
         }
-        ShellRunner::Host => on_host(context)?,
+        values::ShellRunner::Host => on_host(context)?,
     })
 }
 
-fn on_host(context: &Context) -> Result<Runner, Error> {
-    Ok(Runner::Host(Host {
+fn on_host(context: &Context) -> Result<ShellRunner, Error> {
+    Ok(ShellRunner::Host(Host {
         variables: host_variables(context),
         directory: paths::working_directory()?,
     }))

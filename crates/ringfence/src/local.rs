@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use ringfence_exec::artifact::Store;
-use ringfence_exec::execute::Rules;
 use ringfence_exec::local::{self, SessionSettings, Warmth};
+use ringfence_exec::runner::Rules;
 use ringfence_network::redact::Redactor;
 
 use crate::context::Context;
@@ -50,12 +50,16 @@ pub fn settings(
 }
 
 /// Returns the processing rules of requests before and after they run.
-pub fn rules(settings: &settings::Settings, context: &Context) -> Rules {
-    Rules {
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn rules(settings: &settings::Settings, context: &Context) -> Result<Rules, Error> {
+    Ok(Rules {
+        pyodide: context.config()?.skills.sandbox.enabled,
         blocked_imports: Some(settings.blocked_imports.clone()).filter(|modules| !modules.is_empty()),
         blocked_in_pyodide: Some(settings.blocked_in_pyodide.clone()).filter(|modules| !modules.is_empty()),
         store_policy: settings.store,
         store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
         redactor: Redactor::from_environment(context.environment.lossy_pairs()),
-    }
+    })
 }

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use ringfence_container::Flavor;
 use ringfence_exec::artifact::{Keep, Store, StorePolicy};
 use ringfence_exec::local::Fence;
 use ringfence_exec::mount_guard::DeniedPaths;
@@ -88,7 +87,8 @@ pub fn default_limits(config: &Config) -> Limits {
 /// own memory limit and timeout.
 pub fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
-    let container = Flavor::of(runtime).map(|_| &sandbox.docker);
+    let is_container = matches!(runtime, RuntimeKind::Docker | RuntimeKind::Podman);
+    let container = is_container.then_some(&sandbox.docker);
     let pyodide = (runtime == RuntimeKind::Pyodide).then_some(&config.skills.sandbox);
     let limits = Limits {
         timeout: sandbox.timeout,

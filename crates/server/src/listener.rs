@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_container::Sandboxes;
-use ringfence_container::runner::InContainers as _;
-use ringfence_exec::backend::{Backend, Running};
+use ringfence_exec::backend::Backend;
 use ringfence_exec::bridge::ByteChannel;
-use ringfence_exec::local::{Chunk, Connection, Error, Fence, Local, SessionInfo, Stream};
-use ringfence_exec::pyodide::Pyodide;
-use ringfence_policy::{ExecutionResult, Scope, Trusted};
+use ringfence_exec::local::{Chunk, Connection, Error, Local, SessionInfo, Stream};
+use ringfence_exec::runner::RunSpec;
+use ringfence_policy::{ExecutionResult, Scope, Target, Trusted};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -21,7 +20,7 @@ use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::sandboxes;
 use crate::socket::Socket;
-use crate::wire::{InContainer, Reason, Refusal, Run, SessionAction, SessionRequest};
+use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 512;
@@ -32,13 +31,14 @@ const IN_FLIGHT: usize = 16;
 /// Timeout for a client to read its result.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The server's backends and console.
+/// Everything that the server's clients can use.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct Services {
+    /// Runs requests.
+    pub backend: Arc<dyn Backend>,
+    /// The local fence of the backend, with its sessions.
     pub local: Arc<Local>,
-    /// Container backend.
     pub sandboxes: Arc<Sandboxes>,
-    pub pyodide: Arc<Pyodide>,
     /// Access to the console, if it is served.
     pub console: Option<Door>,
     /// Paths that no program may change, in addition to those of clients.
@@ -59,25 +59,25 @@ impl Listener {
     }
 
     /// Serves requests until `stop` resolves; then cancels those in progress.
-    pub async fn serve(&self, places: &Places, stop: impl Future<Output = ()>) {
+    pub async fn serve(&self, services: &Services, stop: impl Future<Output = ()>) {
         let supervise = |stream| {
-            let places = places.clone();
-            async move { supervise(stream, &places).await }
+            let services = services.clone();
+            async move { supervise(stream, &services).await }
         };
         self.0.serve(MAX_CONNECTIONS, supervise, stop).await;
     }
 }
 
 /// Serves one client, one request after the other. Disconnects a client that violates the protocol.
-async fn supervise(stream: UnixStream, places: &Places) {
+async fn supervise(stream: UnixStream, services: &Services) {
     let (reader, mut sender) = stream.into_split();
     let mut receiver = Receiver::new(reader);
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
-            Kind::Run => answer(&payload, &mut receiver, &mut sender, places).await,
-            Kind::Session => sessions(&payload, &places.local).await,
-            Kind::Sandbox => sandboxes::answer(&payload, &places.sandboxes).await,
-            Kind::Console => console(places.console.as_ref()),
+            Kind::Run => answer(&payload, &mut receiver, &mut sender, services).await,
+            Kind::Session => sessions(&payload, &services.local).await,
+            Kind::Sandbox => sandboxes::answer(&payload, &services.sandboxes).await,
+            Kind::Console => console(services.console.as_ref()),
             // Sent before the client saw the end of a request.
             Kind::Stdin | Kind::StdinEnd | Kind::Cancel => continue,
             Kind::Accepted
@@ -154,11 +154,11 @@ async fn answer(
     payload: &[u8],
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    places: &Places,
+    services: &Services,
 ) -> serde_json::Result<(Kind, Vec<u8>)> {
     let parsed = serde_json::from_slice::<Run>(payload).map_err(|error| Refusal::invalid(&error));
     let result = match parsed {
-        Ok(run) => execute(run, receiver, sender, places).await,
+        Ok(run) => execute(run, receiver, sender, services).await,
         Err(refusal) => Err(refusal),
     };
     match result {
@@ -171,11 +171,8 @@ async fn execute(
     run: Run,
     receiver: &mut Receiver<OwnedReadHalf>,
     sender: &mut OwnedWriteHalf,
-    places: &Places,
+    services: &Services,
 ) -> Result<ExecutionResult, Refusal> {
-    decline_other_interpreter(&run, &places.local)?;
-    decline_other_containers(&run, &places.sandboxes)?;
-    decline_other_pyodide(&run, &places.pyodide)?;
     let (stdin_sender, stdin) = mpsc::channel(IN_FLIGHT);
     let (output, chunks) = mpsc::channel(IN_FLIGHT);
     let (cancel, cancelled) = watch::channel(false);
@@ -185,11 +182,12 @@ async fn execute(
         cancelled: Some(cancelled),
         bridge: None,
     };
-    let (fence, output_directory) = (Fence::from(run.fence), run.output_directory.clone());
-    let container = run.container.clone();
-    let (pyodide, bridged) = (run.pyodide.is_some(), run.bridge);
-    let mut request = run.request()?;
-    request.trusted.extend(&places.trusted);
+    let (settings, bridged) = (run.settings.clone(), run.bridge);
+    let mut spec = run.spec()?;
+    if settings.is_some() && settings != services.backend.fingerprint(&spec) {
+        return Err(declined(&spec));
+    }
+    spec.request.trusted.extend(&services.trusted);
     if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
@@ -200,19 +198,7 @@ async fn execute(
         false => (None, None),
     };
     let connection = Connection { bridge, ..connection };
-    let containers = places.sandboxes.containers();
-    let running: Running<'_> = match &container {
-        Some(InContainer {
-            kept: Some(wanted), ..
-        }) => containers.call_in(wanted, (&request, fence), connection),
-        Some(InContainer { engine, .. }) => {
-            containers.run_in(*engine, (&request, fence), output_directory, connection)
-        }
-        None => {
-            let backend: &dyn Backend = if pyodide { &*places.pyodide } else { &*places.local };
-            backend.run(&request, fence, output_directory, connection)
-        }
-    };
+    let running = services.backend.run(&spec, connection);
     let forwarding = forward(chunks, sender);
     let hearing = receive(receiver, stdin_sender, cancel);
     let carrying = async {
@@ -246,50 +232,19 @@ async fn bridge(
     taken.ok().and_then(Result::ok).ok_or_else(Refusal::gone)
 }
 
-/// Declines a client with another interpreter, which then runs the request itself.
-fn decline_other_interpreter(run: &Run, local: &Local) -> Result<(), Refusal> {
-    let own = local.interpreter(run.language);
-    if run.interpreter.is_none() || run.interpreter == own {
-        return Ok(());
-    }
-    Err(Refusal {
+/// Returns the refusal of a client with other settings, which then runs the request itself.
+fn declined(spec: &RunSpec) -> Refusal {
+    let what = match spec.target {
+        Target::Local => "another interpreter",
+        Target::Pyodide => "another Pyodide",
+        Target::Container { .. } => "other containers",
+        Target::E2b => "another runtime",
+    };
+    Refusal {
         reason: Reason::Declined,
-        message: "the server is set up for another interpreter".to_owned(),
+        message: format!("the server is set up for {what}"),
         hint: "restart the server, or pass `--no-engine`".to_owned(),
-    })
-}
-
-/// Declines a client with other container settings, which then creates the container itself.
-fn decline_other_containers(run: &Run, sandboxes: &Sandboxes) -> Result<(), Refusal> {
-    let own = || sandboxes.containers().settings().fingerprint();
-    if run
-        .container
-        .as_ref()
-        .is_none_or(|container| container.settings == own())
-    {
-        return Ok(());
     }
-    Err(Refusal {
-        reason: Reason::Declined,
-        message: "the server is set up for other containers".to_owned(),
-        hint: "restart the server, or pass `--no-engine`".to_owned(),
-    })
-}
-
-/// Declines a client with another Pyodide, which then runs the request itself.
-fn decline_other_pyodide(run: &Run, pyodide: &Pyodide) -> Result<(), Refusal> {
-    if run
-        .pyodide
-        .as_ref()
-        .is_none_or(|fingerprint| *fingerprint == pyodide.fingerprint())
-    {
-        return Ok(());
-    }
-    Err(Refusal {
-        reason: Reason::Declined,
-        message: "the server is set up for another Pyodide".to_owned(),
-        hint: "restart the server, or pass `--no-engine`".to_owned(),
-    })
 }
 
 /// Forwards output to the client until the run has no more.

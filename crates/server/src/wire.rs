@@ -4,14 +4,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ringfence_container::Flavor;
-use ringfence_container::keepalive::Wanted;
 use ringfence_container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
-use ringfence_exec::backend;
+use ringfence_exec::backend::{self, Fingerprint};
 use ringfence_exec::local::{self, Fence};
+use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request,
-    Scope, SessionId, Timeout, Trusted,
+    Scope, SessionId, Target, Timeout, Trusted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,12 +44,11 @@ pub struct Run {
     pub session: Option<SessionId>,
     /// Required strength of the fence.
     pub fence: WireFence,
-    /// Interpreter that the client would use. A server with another declines.
-    pub interpreter: Option<PathBuf>,
-    /// Container to run in, instead of the server's own fence.
-    pub container: Option<InContainer>,
-    /// Fingerprint of the client's Pyodide, if it runs there. A server with another declines.
-    pub pyodide: Option<String>,
+    /// The place where it runs.
+    pub target: Target,
+    /// Fingerprint of the client's settings for the target. A server with others declines. `None`: the server's are
+    /// right, whatever they are.
+    pub settings: Option<Fingerprint>,
     /// Host directory that receives the program's output files.
     pub output_directory: Option<PathBuf>,
     /// Set to receive live output.
@@ -96,16 +94,6 @@ impl WireNetwork {
 fn parsed<T: FromStr<Err: std::error::Error>>(texts: &[String]) -> Result<Vec<T>, Refusal> {
     let parse = |text: &String| text.parse::<T>().map_err(|error| Refusal::invalid(&error));
     texts.iter().map(parse).collect()
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct InContainer {
-    pub engine: Flavor,
-    /// Fingerprint of the client's container settings. A server with others declines.
-    pub settings: String,
-    /// Kind of the persistent container to run in. `None`: a new one.
-    pub kept: Option<Wanted>,
 }
 
 /// A request about the sessions of a scope. The response is a list of
@@ -296,9 +284,16 @@ impl WireFence {
 }
 
 impl Run {
-    /// Converts a request for the wire. `None` if no server may run it.
-    pub fn of(request: &Request, fence: Fence) -> Option<Self> {
-        let fence = WireFence::of(fence)?;
+    /// Converts a request for the wire, with the fingerprint of the client's settings. `None` if no server may run it.
+    pub fn of(spec: &RunSpec, settings: Option<Fingerprint>) -> Option<Self> {
+        let RunSpec {
+            request,
+            target,
+            fence,
+            output_directory,
+            fallback: _,
+        } = spec;
+        let fence = WireFence::of(*fence)?;
         let mounts = request.mounts.iter().map(|mount| {
             (
                 mount.host.clone(),
@@ -325,21 +320,20 @@ impl Run {
             network: WireNetwork::of(&request.network),
             session: request.session.clone(),
             fence,
-            interpreter: None,
-            container: None,
-            pyodide: None,
-            output_directory: None,
+            target: target.clone(),
+            settings,
+            output_directory: output_directory.clone(),
             stream: false,
             stdin: false,
             bridge: false,
         })
     }
 
-    /// Converts to a request, validating it again.
+    /// Converts from the wire, validating everything again.
     ///
     /// # Errors
     /// If a part of it is invalid.
-    pub fn request(self) -> Result<Request, Refusal> {
+    pub fn spec(self) -> Result<RunSpec, Refusal> {
         let mounts = self.mounts.into_iter().map(|(host, guest, access)| {
             Mount::new(host, &guest, access).map_err(|error| Refusal::invalid(&error))
         });
@@ -348,7 +342,7 @@ impl Run {
                 .map(|name| (name, value))
                 .map_err(|error| Refusal::invalid(&error))
         });
-        Ok(Request {
+        let request = Request {
             code: self.code,
             name: self.name,
             language: self.language,
@@ -362,6 +356,13 @@ impl Run {
             trusted: self.trusted,
             scope: self.scope,
             session: self.session,
+        };
+        Ok(RunSpec {
+            request,
+            target: self.target,
+            fence: self.fence.into(),
+            output_directory: self.output_directory,
+            fallback: None,
         })
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
 pub use standing::{Standing, standing};
 
-use crate::shell::{Host, Runner};
+use crate::shell::{Host, ShellRunner};
 
 /// Search path of programs: no directory into which a workspace could put something.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -84,7 +84,7 @@ impl HostSettings {
     }
 
     /// Returns the runner for the host, with the fixed search path.
-    pub(crate) fn runner(&self) -> Runner {
+    pub(crate) fn runner(&self) -> ShellRunner {
         let mut variables: Vec<_> = self
             .variables
             .iter()
@@ -94,7 +94,7 @@ impl HostSettings {
         let fixed = [("PATH", PATH), PYTHON_SETTINGS];
         let ours = fixed.into_iter().chain(GIT_SETTINGS.iter().copied());
         variables.extend(ours.filter_map(|(name, value)| Some((name.parse().ok()?, value.to_owned()))));
-        Runner::Host(Host {
+        ShellRunner::Host(Host {
             variables,
             directory: self.directory.clone(),
         })

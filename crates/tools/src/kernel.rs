@@ -6,7 +6,7 @@
 //! log before it returns the answer. A tool has no capability of its own: it reaches code, files and the
 //! network through its [`Call`].
 
-mod bridged;
+mod bridge;
 mod call;
 mod caller;
 mod deadline_extension;
@@ -24,12 +24,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_container::runner::InContainers;
-use ringfence_exec::backend::Backend;
-use ringfence_exec::execute::Rules;
 use ringfence_exec::local::{Chunk, Fence};
+use ringfence_exec::runner::{RunSpec, Runner};
 use ringfence_network::fetch::Fetcher;
-use ringfence_policy::{Limits, Network, Request, RuntimeKind, Trusted};
+use ringfence_policy::{Limits, Network, Request, RuntimeKind, Target, Trusted};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -39,13 +37,13 @@ pub use deadline_extension::Approvals;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
-pub use sandbox::{Fallback, SandboxSettings, place};
+pub use sandbox::{Fallback, SandboxSettings};
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 pub use crate::tools::NAMES as TOOL_NAMES;
 
 use crate::host::HostSettings;
-use crate::shell::Runner;
+use crate::shell::ShellRunner;
 use crate::skills::Skills;
 use crate::tools;
 use crate::workspaces::Workspaces;
@@ -58,13 +56,8 @@ use watchdog::awaited;
 /// Components and configuration of a [`Kernel`].
 #[derive(Debug)]
 pub struct Parts {
-    pub backend: Arc<dyn Backend>,
-    /// Backend of requests that run in containers, if there is one.
-    pub containers: Option<Arc<dyn InContainers>>,
-    /// Backend of requests that run in Pyodide, if there is one.
-    pub pyodide: Option<Arc<dyn Backend>>,
-    /// Configuration of the steps before and after a run.
-    pub rules: Rules,
+    /// Runs every request.
+    pub runner: Runner,
     pub code: CodeSettings,
     /// Timeouts and output limit of tools.
     pub limits: ToolLimits,
@@ -72,7 +65,7 @@ pub struct Parts {
     /// Settings of the tool `sandbox_exec`. `None` disables it.
     pub sandbox: Option<SandboxSettings>,
     /// Runner of commands of the tool `shell`.
-    pub shell: Runner,
+    pub shell: ShellRunner,
     /// Settings of commands on this machine itself. `None` disables the tool.
     pub host: Option<HostSettings>,
     pub workspaces: Workspaces,
@@ -127,8 +120,10 @@ impl CodeLimits {
 }
 
 impl CodeSettings {
-    /// Replaces the limits of a request for the default backend by those of `runtime`.
-    fn adapt(&self, request: &mut Request, runtime: RuntimeKind) {
+    /// Returns the specification of a request on a target, with the limits of its runtime instead of those of the
+    /// default one.
+    fn spec(&self, mut request: Request, target: Target) -> RunSpec {
+        let runtime = target.runtime();
         let own = self.limits.on(runtime);
         let Limits {
             mut timeout,
@@ -143,6 +138,7 @@ impl CodeSettings {
             max_output,
             ..*own
         };
+        RunSpec::new(request, target, self.fence)
     }
 }
 
@@ -226,7 +222,8 @@ impl Kernel {
         arguments: Value,
         attention: Attention,
     ) -> Result<Answer, ToolError> {
-        let Parts { audit, rules, .. } = &self.parts;
+        let Parts { audit, runner, .. } = &self.parts;
+        let rules = runner.rules();
         let used = (tool, &arguments);
         let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, used);
         let result = match self.admit(tool, &arguments) {
@@ -279,7 +276,7 @@ impl Kernel {
         let asked = definition.asked_timeout(&arguments)?;
         let allowance = limits.allowance(definition.name, asked);
         let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
-        let about = about(allowance, &arguments, &self.parts.rules.redactor);
+        let about = about(allowance, &arguments, &self.parts.runner.rules().redactor);
         let overtime = Overtime::of(allowance, attention.cancelled.clone(), about);
         let call = Call {
             kernel: &self.parts,

@@ -4,14 +4,14 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use ringfence_container::{Containers, Flavor};
+use ringfence_container::Containers;
 use ringfence_exec::local::Fence;
-use ringfence_policy::{EnvName, ExecutionResult, Isolation, Language, Outcome, Request};
+use ringfence_policy::{EngineKind, EnvName, ExecutionResult, Isolation, Language, Outcome, Request};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 #[derive(Debug, Clone)]
-pub enum Runner {
+pub enum ShellRunner {
     /// The fence, as for code.
     Fenced,
     /// The host itself, with the user's rights, by explicit configuration.
@@ -25,9 +25,9 @@ pub enum Runner {
 pub struct Contained {
     pub containers: Arc<Containers>,
     /// Container engine to use.
-    pub flavor: Flavor,
+    pub engine: EngineKind,
     /// Runner to use if the container engine is unavailable. `None`: commands fail then.
-    pub fallback: Option<Box<Runner>>,
+    pub fallback: Option<Box<ShellRunner>>,
 }
 
 /// Environment and directory of commands on the host.
@@ -38,7 +38,7 @@ pub struct Host {
     pub directory: PathBuf,
 }
 
-impl Runner {
+impl ShellRunner {
     /// Returns the name used in configuration and results.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Runner {
     }
 }
 
-impl fmt::Display for Runner {
+impl fmt::Display for ShellRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -124,7 +124,7 @@ pub struct ShellOutput {
 }
 
 impl ShellOutput {
-    pub(crate) fn of(result: ExecutionResult, runner: &Runner) -> Self {
+    pub(crate) fn of(result: ExecutionResult, runner: &ShellRunner) -> Self {
         let meta = result.meta;
         Self {
             exit_code: matches!(meta.outcome, Outcome::Exited | Outcome::Signalled)

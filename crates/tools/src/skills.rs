@@ -4,7 +4,6 @@
 //! ([`Servers`]), or a type of the embedding program. [`Skills`] holds the sources and their rules; a
 //! [`Gatekeeper`] authorizes the calls of one caller.
 
-mod bridged;
 mod fault;
 mod files;
 mod function;
@@ -24,7 +23,6 @@ use std::sync::Arc;
 use ringfence_policy::Scope;
 use serde_json::{Map, Value};
 
-pub use bridged::bridged;
 pub use files::{Consent, HostLimits, SkillFiles, manifest_problems};
 pub use function::{Declared, Function, Parameter, ParameterKind, Wrong};
 pub use gatekeeper::{CallInfo, Gatekeeper};

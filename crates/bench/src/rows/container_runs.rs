@@ -10,7 +10,7 @@ use ringfence_container::{ContainerRuntime, Containers};
 use ringfence_exec::local::{Connection, Fence};
 
 use super::super::containers::{Dock, PRINT};
-use super::super::engine::{Engine, request};
+use super::super::engine::{Engine, python};
 use super::super::figure::{Figure, Sample, Target};
 use super::super::place::Place;
 use super::super::process::{milliseconds, time};
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
-    for flavor in ENGINES {
-        let opened = place.runtime.block_on(Dock::open(place, flavor));
+    for engine_kind in ENGINES {
+        let opened = place.runtime.block_on(Dock::open(place, engine_kind));
         let measured = match opened {
             Ok(dock) => vec![
                 place.runtime.block_on(by_api(place, &dock)),
@@ -37,7 +37,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         };
         let told = measured
             .into_iter()
-            .map(|measured| measured.unwrap_or_else(|error| unmeasured(NAME, flavor, &error)));
+            .map(|measured| measured.unwrap_or_else(|error| unmeasured(NAME, engine_kind, &error)));
         figures.extend(told);
     }
     Ok(figures)
@@ -48,15 +48,13 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     let mut settings = place.machine.containers.clone();
     settings.agent = place.directory("agent");
     let containers = Containers::keeping(READY, settings);
-    let request = request("print(1)")?
-        .request()
-        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let request = python("print(1)");
     let (mut ours, mut peers, mut made) = (Vec::new(), Vec::new(), 0);
     let run = async || {
         let since = Instant::now();
         let order = (&request, Fence::Default);
         let result = containers
-            .run(dock.flavor, order, None, Connection::none())
+            .run(dock.engine_kind, order, None, Connection::none())
             .await?;
         if result.stdout != "1\n" {
             bail!(
@@ -81,7 +79,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
         peers.push(dock.run_by_api().await?);
     }
     containers.close().await;
-    let what = format!("{}, against its API", dock.flavor.as_str());
+    let what = format!("{}, against its API", dock.engine_kind.as_str());
     let note = format!("{ROUNDS} runs with time to refill in between, {made} of them not from the pool");
     let figure = Figure::ratio(NAME, what, Sample::of(ours), Sample::of(peers));
     Ok(figure.against(Target::AtMost(0.15)).noting(note))
@@ -89,7 +87,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
 
 /// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.
 fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
-    let name = dock.flavor.as_str();
+    let name = dock.engine_kind.as_str();
     let program = place.find(name)?.context("its command is not on the PATH")?;
     let address = place.runtime.block_on(dock.address())?;
     let env = [

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfence_container::Flavor;
 use ringfence_container::spec::OciRuntime;
+use ringfence_policy::EngineKind;
 
 use super::super::containers::{Dock, call};
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::place::Place;
 use super::super::process::{memory, milliseconds};
 
-pub(super) const ENGINES: [Flavor; 2] = [Flavor::Docker, Flavor::Podman];
+pub(super) const ENGINES: [EngineKind; 2] = [EngineKind::Docker, EngineKind::Podman];
 const CALLS: usize = 30;
 const BLOCKS: usize = 2;
 const WARM_UP: usize = 3;
@@ -28,21 +28,21 @@ fn in_each(
     measure: impl AsyncFn(&Dock) -> anyhow::Result<Vec<Figure>>,
 ) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for flavor in ENGINES {
+    for engine_kind in ENGINES {
         let measured = place.runtime.block_on(async {
-            let dock = Dock::open(place, flavor).await?;
+            let dock = Dock::open(place, engine_kind).await?;
             let measured = measure(&dock).await;
             dock.close().await;
             measured
         });
-        figures.extend(measured.unwrap_or_else(|error| vec![unmeasured(name, flavor, &error)]));
+        figures.extend(measured.unwrap_or_else(|error| vec![unmeasured(name, engine_kind, &error)]));
     }
     figures
 }
 
 /// Returns the placeholder of an unavailable container engine's figures.
-pub(super) fn unmeasured(name: &'static str, flavor: Flavor, error: &anyhow::Error) -> Figure {
-    Figure::unmeasured(name, format!("{}: {error:#}", flavor.as_str()))
+pub(super) fn unmeasured(name: &'static str, engine_kind: EngineKind, error: &anyhow::Error) -> Figure {
+    Figure::unmeasured(name, format!("{}: {error:#}", engine_kind.as_str()))
 }
 
 /// Measures with each OCI runtime, and reports unavailable ones.
@@ -66,7 +66,11 @@ async fn with_each(
 }
 
 fn place_of(dock: &Dock, runtime: OciRuntime) -> String {
-    format!("{} {}", dock.flavor.as_str(), runtime.name().unwrap_or("default"))
+    format!(
+        "{} {}",
+        dock.engine_kind.as_str(),
+        runtime.name().unwrap_or("default")
+    )
 }
 
 /// Measures a call in a kept-alive container. Each side is measured in blocks, and each time begins with an
@@ -182,7 +186,7 @@ pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         engine.remove(&id).await?;
         started?;
         let ((inside, beside), (sleeping, its_beside)) = (ours?, peer?);
-        let what = format!("{}, PSS of its processes", dock.flavor.as_str());
+        let what = format!("{}, PSS of its processes", dock.engine_kind.as_str());
         let note = format!(
             "and {beside:.1} MiB of the container engine's for it; the same with `sleep`: {sleeping:.1} and {its_beside:.1} MiB"
         );

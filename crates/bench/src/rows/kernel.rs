@@ -1,18 +1,17 @@
 //! Overhead of the toolbox: with a backend that does nothing, all the time is the toolbox's.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_exec::artifact::{Keep, Store, StorePolicy};
-use ringfence_exec::backend::{Backend, Running};
-use ringfence_exec::execute::Rules;
+use ringfence_exec::backend::{Backend, Fingerprint, Running, Unavailable};
 use ringfence_exec::local::{Connection, Fence};
+use ringfence_exec::runner::{Rules, RunSpec, Runner};
 use ringfence_network::egress::{Guard, Resolver};
 use ringfence_network::fetch::{Fetcher, Trust};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{
-    Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, Request, RuntimeKind, Scope,
+    self as policy, Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, RuntimeKind, Scope,
     Timeout, Trusted,
 };
 use ringfence_records::audit::{self, Log};
@@ -20,7 +19,7 @@ use ringfence_tools::files;
 use ringfence_tools::kernel::{
     AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
 };
-use ringfence_tools::shell::Runner;
+use ringfence_tools::shell::ShellRunner;
 use ringfence_tools::workspaces::Workspaces;
 use serde_json::json;
 
@@ -60,17 +59,16 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         max_files: 2,
         keep_host: std::time::Duration::ZERO,
     };
+    let rules = Rules {
+        blocked_imports: None,
+        blocked_in_pyodide: None,
+        pyodide: true,
+        store_policy: StorePolicy::Never,
+        store: Store::new(&directory, Keep::DEFAULT),
+        redactor: Redactor::from_environment([]),
+    };
     Ok(Kernel::new(Parts {
-        backend: Arc::new(Nothing),
-        containers: None,
-        pyodide: None,
-        rules: Rules {
-            blocked_imports: None,
-            blocked_in_pyodide: None,
-            store_policy: StorePolicy::Never,
-            store: Store::new(&directory, Keep::DEFAULT),
-            redactor: Redactor::from_environment([]),
-        },
+        runner: Runner::new(Arc::new(Nothing), rules),
         code: CodeSettings {
             trusted: Trusted::none(),
             runtime: RuntimeKind::Local,
@@ -92,7 +90,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         },
         denied: Vec::new(),
         sandbox: None,
-        shell: Runner::Fenced,
+        shell: ShellRunner::Fenced,
         host: None,
         workspaces: Workspaces::none(files::Rules::standard()),
         fetcher: Fetcher::new(
@@ -111,7 +109,8 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
 struct Nothing;
 
 impl Backend for Nothing {
-    fn run<'a>(&'a self, request: &'a Request, _: Fence, _: Option<PathBuf>, _: Connection) -> Running<'a> {
+    fn run<'a>(&'a self, spec: &'a RunSpec, _: Connection) -> Running<'a> {
+        let request = &spec.request;
         let result = ExecutionResult {
             stdout: "1\n".to_owned(),
             stderr: String::new(),
@@ -128,5 +127,13 @@ impl Backend for Nothing {
             },
         };
         Box::pin(async { Ok(result) })
+    }
+
+    fn unavailable<'a>(&'a self, _: &'a policy::Target) -> Unavailable<'a> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn fingerprint(&self, _: &RunSpec) -> Option<Fingerprint> {
+        None
     }
 }

@@ -9,7 +9,7 @@ use ringfence_exec::local::{Connection, Fence};
 use ringfence_exec::pyodide::{Pyodide, Settings};
 use ringfence_policy::Request;
 
-use super::super::engine::request;
+use super::super::engine::python;
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::place::Place;
 use super::super::process::{descendants, memory, milliseconds, runs as runs_program, time};
@@ -53,9 +53,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         ],
     );
     plain.env("DENO_DIR", place.directory("deno"));
-    let print = request("print(1)")?
-        .request()
-        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let print = python("print(1)");
     let (cold, pooled) = (Pyodide::new(settings(place, 0)), Pyodide::new(settings(place, 1)));
     let deno = deno(&place.machine.pyodide)?;
     let (mut snapshots, mut waited, mut peers) = (Vec::new(), Vec::new(), Vec::new());
@@ -74,8 +72,9 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
             waiting(&deno).await?;
             peers.push(time(&mut plain)?);
         }
-        cold.close().await?;
-        anyhow::Ok(pooled.close().await?)
+        cold.close().await;
+        pooled.close().await;
+        anyhow::Ok(())
     })?;
     let (snapshot, pool, peer) = (Sample::of(snapshots), Sample::of(waited), Sample::of(peers));
     let waited = Figure::new(NAME, "an interpreter waited", (pool.median, Unit::Milliseconds));
@@ -93,15 +92,13 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let deno = deno(&place.machine.pyodide)?;
     let pyodide = Pyodide::new(settings(place, 1));
-    let print = request("print(1)")?
-        .request()
-        .map_err(|refusal| anyhow::anyhow!(refusal.message))?;
+    let print = python("print(1)");
     let measured = place.runtime.block_on(async {
         run(&pyodide, &print).await?;
         let pid = waiting(&deno).await?;
         let pss = memory(pid, "smaps_rollup", "Pss")?;
         let own = memory(pid, "smaps_rollup", "Private_Dirty")?;
-        pyodide.close().await?;
+        pyodide.close().await;
         anyhow::Ok((pss, own))
     });
     let (pss, own) = measured?;

@@ -75,7 +75,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
         .warm_up_within(PRELOAD_PATIENCE, (&Scope::local(), None), &Trusted::none())
         .await;
     // Leftovers are removed at the next start.
-    let _ = backend.close().await;
+    backend.close().await;
     let reports = reports.lock().unwrap_or_else(PoisonError::into_inner);
     Some(match (warmed, reports.is_empty()) {
         (Err(error), _) => Layer::missing(NAME, error.explain(), error.hint()),

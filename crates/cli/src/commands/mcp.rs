@@ -8,9 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_container::Containers;
 use ringfence_exec::local::{Local, Warmth};
-use ringfence_exec::pyodide::Pyodide;
 use ringfence_policy::{Scope, SessionId, Trusted};
 use ringfence_server::mcp::{self, Elicitation, RootRequest, Settings};
 use ringfence_tools::kernel::Kernel;
@@ -23,8 +21,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::Ui;
 use private::Private;
-use ringfence::Failure;
-use ringfence::{container, kernel, local, pyodide, settings};
+use ringfence::{InProcess, container, kernel, local, pyodide, settings};
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -43,9 +40,7 @@ const ON_TERMINAL: &str = "this server speaks MCP on standard input and output, 
 struct Server<'a> {
     context: &'a Context,
     scope: Scope,
-    backend: Arc<Local>,
-    containers: Arc<Containers>,
-    pyodide: Arc<Pyodide>,
+    backend: Arc<InProcess>,
     skills: Option<Arc<Skills>>,
     /// The directory named on the command line.
     named: Option<PathBuf>,
@@ -62,8 +57,6 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
         context,
         scope: args.user.clone().unwrap_or_else(Scope::local),
         backend: Arc::new(backend(context)?),
-        containers: Arc::new(container::ready(context)?),
-        pyodide: Arc::new(pyodide::kept(context)?),
         skills: ringfence::skills::all(None, context)?.map(Arc::new),
         named: args
             .workspace
@@ -87,7 +80,7 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-fn backend(context: &Context) -> anyhow::Result<Local> {
+fn backend(context: &Context) -> anyhow::Result<InProcess> {
     let engine = &context.config()?.engine;
     let warmth = Warmth::Pool {
         size: engine.pool_size as usize,
@@ -95,7 +88,11 @@ fn backend(context: &Context) -> anyhow::Result<Local> {
         renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
     };
     let settings = local::settings(&settings::settings(context)?, warmth, context)?;
-    Ok(Local::new(settings))
+    Ok(InProcess {
+        local: Arc::new(Local::new(settings)),
+        containers: Arc::new(container::ready(context)?),
+        pyodide: Arc::new(pyodide::kept(context)?),
+    })
 }
 
 /// Returns the default session id: each connection is a conversation.
@@ -106,17 +103,8 @@ fn own_session() -> Option<SessionId> {
 
 impl Server<'_> {
     fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
-        let (pyodide, local) = (self.pyodide.clone(), self.backend.clone());
-        let pyodide = pyodide::or_local(pyodide, local, self.context)?;
-        let places = (self.containers.clone() as _, pyodide);
-        let skills = self.skills.clone();
-        Ok(kernel::build(
-            self.backend.clone(),
-            places,
-            skills,
-            workspaces,
-            self.context,
-        )?)
+        let (backend, skills) = (self.backend.clone(), self.skills.clone());
+        Ok(kernel::build(backend, skills, workspaces, self.context)?)
     }
 
     /// Serves the client until it disconnects or we are interrupted, then cleans up.
@@ -144,16 +132,10 @@ impl Server<'_> {
             () = self.supervise(wished, &trusted) => {}
             () = print(noted, self.context.ui) => {}
         }
-        self.containers.close().await;
+        released(&self.backend).await;
+        self.backend.close().await;
         if let Some(skills) = self.skills {
             skills.close().await;
-        }
-        let refused = |error: ringfence_exec::local::Error| Failure::refused(error.explain(), error.hint());
-        if let Some(pyodide) = alone(self.pyodide).await {
-            pyodide.close().await.map_err(refused)?;
-        }
-        if let Some(backend) = alone(self.backend).await {
-            backend.close().await.map_err(refused)?;
         }
         if let Some(private) = self.private {
             private.leave(self.context.ui);
@@ -198,7 +180,7 @@ impl Server<'_> {
     }
 
     async fn warm_up(&self, workspace: &Path, trusted: &Trusted) {
-        let warming = self.backend.warm_up(&self.scope, Some(workspace), trusted);
+        let warming = self.backend.local.warm_up(&self.scope, Some(workspace), trusted);
         if let Err(error) = warming.await {
             self.context.ui.warn(&error.explain());
             self.context.ui.hint(error.hint());
@@ -214,13 +196,12 @@ async fn print(mut noted: mpsc::Receiver<String>, ui: Ui) {
     std::future::pending().await
 }
 
-/// Returns the backend, once the tasks of the last messages have released it.
-async fn alone<T>(backend: Arc<T>) -> Option<T> {
+/// Waits until the tasks of the last messages have released the backend.
+async fn released(backend: &Arc<InProcess>) {
     for _ in 0..MAX_YIELDS {
-        if Arc::strong_count(&backend) == 1 {
+        if Arc::strong_count(backend) == 1 {
             break;
         }
         tokio::task::yield_now().await;
     }
-    Arc::into_inner(backend)
 }

@@ -7,24 +7,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use ringfence_container::Flavor;
-use ringfence_container::runner::InContainers as _;
-use ringfence_exec::backend::{Backend, Error};
-use ringfence_exec::execute::{Order, execute};
+use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
-use ringfence_policy::{Cpus, ExecutionResult, RuntimeKind};
-use ringfence_tools::kernel::{Caller, Surface, place};
-use ringfence_tools::skills::{Gatekeeper, Skills, bridged};
+use ringfence_exec::runner::{Hooks, RunSpec, Runner};
+use ringfence_policy::{Cpus, ExecutionResult, Target};
+use ringfence_tools::kernel::{Caller, Surface};
+use ringfence_tools::skills::{Gatekeeper, Skills};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
+use crate::backend::{Prepared, ServerOrLocal};
 use crate::context::Context;
 use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
-use ringfence::Failure;
-use ringfence::container;
-use ringfence::{local, pyodide};
+use ringfence::config::values::Fallback;
+use ringfence::{Failure, local};
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
@@ -32,57 +29,31 @@ const IN_FLIGHT: usize = 16;
 pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args, context)?;
     announce(&plan, context)?;
-    let rules = local::rules(&plan.settings, context);
+    let rules = local::rules(&plan.settings, context)?;
     let socket = match plan.engine {
         Engine::Use => context.paths.socket_if_ours(),
         Engine::Avoid => None,
     };
-    let containers = NearbyContainers {
-        socket: socket.clone(),
-        own: container::containers(context)?,
-    };
-    let pyodide = Arc::new(NearbyPyodide {
-        socket: socket.clone(),
-        own: pyodide::once(context)?,
-    });
-    let backend = Arc::new(Nearby {
-        socket,
-        settings: local::settings(&plan.settings, Warmth::Cold, context)?,
-        prepared,
-    });
-    let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
+    let settings = local::settings(&plan.settings, Warmth::Cold, context)?;
+    let backend = Arc::new(ServerOrLocal::new(socket, settings, prepared, context)?);
+    let runner = Runner::new(backend.clone(), rules);
+    let spec = spec(&plan, context)?;
+    let (bridge, person) = Bridge::of(&plan, context)?.unzip();
+    let (output, printer) = printer(plan.report);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let fallback = context.config()?.sandbox.docker.fallback.into();
-    let (place, instead) = runtime.block_on(place(plan.runtime, fallback, &containers));
-    let order = Order {
-        request: plan.request.clone(),
-        runtime: place,
-        fence: plan.fence,
-        output_directory: plan.output_dir.clone(),
-    };
-    let (bridge, person) = Bridge::of(&plan, context)?.unzip();
-    let (output, printer) = printer(plan.report);
-    let places = (&*backend, &containers, &*in_pyodide);
-    let executing = execute(&rules, &order, async |order: &Order| {
-        let running = async |connection| run_at(order, places, connection).await;
-        match &bridge {
-            Some(bridge) => {
-                let gatekeeper = Gatekeeper::new(&bridge.skills, bridge.keeper.visitor(&bridge.caller));
-                let running = async |connection| bridged(&gatekeeper, connection, running).await;
-                supervise(&plan, output, running).await
-            }
-            None => supervise(&plan, output, running).await,
-        }
+    let result = runtime.block_on(async {
+        let gatekeeper = bridge.as_ref().map(Bridge::gatekeeper);
+        let hooks = Hooks {
+            bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
+            complete: None,
+        };
+        let running = async |connection| runner.run(&spec, hooks, connection).await;
+        attended(person, context.ui, supervise(&plan, output, running)).await
     });
-    let result = runtime.block_on(attended(person, context.ui, executing));
     runtime.block_on(async {
-        containers.own.close().await;
-        drop(in_pyodide);
-        if let Some(pyodide) = Arc::into_inner(pyodide) {
-            pyodide::end(pyodide.own).await;
-        }
+        backend.close().await;
         if let Some(bridge) = bridge {
             bridge.skills.close().await;
         }
@@ -91,7 +62,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     runtime.shutdown_background();
     let mut result = result.map_err(Failure::from)?;
     printed(printer)?;
-    complete_warnings(&mut result, args, instead, context)?;
+    complete_warnings(&mut result, args, context)?;
     let claims_limits = args.memory.is_some() || args.cpus.is_some();
     let delivered = plan.output_dir.is_some();
     report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
@@ -141,27 +112,29 @@ impl Bridge {
         };
         Ok(Some((bridge, person)))
     }
+
+    fn gatekeeper(&self) -> Gatekeeper<'_> {
+        Gatekeeper::new(&self.skills, self.keeper.visitor(&self.caller))
+    }
 }
 
-/// Runs the order on its runtime.
-async fn run_at(
-    order: &Order,
-    (nearby, containers, pyodide): (&Nearby, &NearbyContainers, &dyn Backend),
-    connection: Connection,
-) -> Result<ExecutionResult, Error> {
-    let output_directory = order.output_directory.clone();
-    let (request, fence) = (&order.request, order.fence);
-    let backend: &dyn Backend = match (order.runtime, Flavor::of(order.runtime)) {
-        (_, Some(flavor)) => {
-            let order = (request, fence);
-            return containers
-                .run_in(flavor, order, output_directory, connection)
-                .await;
-        }
-        (RuntimeKind::Pyodide, None) => pyodide,
-        _ => nearby,
+/// Returns the specification of a planned run.
+fn spec(plan: &RunPlan, context: &Context) -> anyhow::Result<RunSpec> {
+    let target = Target::of(plan.runtime);
+    let fallback = match (&target, context.config()?.sandbox.docker.fallback) {
+        (Target::Container { .. }, Fallback::Local) => Some(RunSpec {
+            output_directory: plan.output_dir.clone(),
+            ..RunSpec::new(plan.request.clone(), Target::Local, plan.fence)
+        }),
+        _ => None,
     };
-    backend.run(request, fence, output_directory, connection).await
+    Ok(RunSpec {
+        request: plan.request.clone(),
+        target,
+        fence: plan.fence,
+        output_directory: plan.output_dir.clone(),
+        fallback: fallback.map(Box::new),
+    })
 }
 
 /// Calls `run` with a connection to our own streams.
@@ -190,19 +163,14 @@ async fn supervise(
 }
 
 /// Adds what only the command line knows to the warnings of a result.
-fn complete_warnings(
-    result: &mut ExecutionResult,
-    args: &RunArgs,
-    instead: Option<String>,
-    context: &Context,
-) -> anyhow::Result<()> {
+fn complete_warnings(result: &mut ExecutionResult, args: &RunArgs, context: &Context) -> anyhow::Result<()> {
     if let Some(directory) = args.skills.as_deref() {
         for warning in &mut result.meta.warnings {
             *warning = skills::explained(warning, Some(directory), context)?;
         }
     }
     let limits = limits_of_session(args, result);
-    result.meta.warnings.extend(instead.into_iter().chain(limits));
+    result.meta.warnings.extend(limits);
     Ok(())
 }
 

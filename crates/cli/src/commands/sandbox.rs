@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use ringfence_container::runtime::Id;
 use ringfence_container::sandboxes::{NewSandbox, Printed, SandboxInfo};
 use ringfence_container::spec::Name;
-use ringfence_container::{self as engines, ContainerRuntime, Flavor, Use};
-use ringfence_policy::Limits;
+use ringfence_container::{self as engines, ContainerRuntime, Use};
+use ringfence_policy::{EngineKind, Limits};
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
@@ -89,7 +89,7 @@ fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> Ne
     let max_duration = args.max_duration.unwrap_or(template.max_duration.0);
     NewSandbox {
         name: args.name.clone(),
-        engine: flavor(args.engine),
+        engine: engine_kind(args.engine),
         image: image.to_owned(),
         template: args.template.clone(),
         memory: args.memory.unwrap_or(template.memory_limit),
@@ -121,10 +121,10 @@ fn filter(profile: SeccompProfile) -> &'static str {
     }
 }
 
-pub(crate) fn flavor(engine: EngineArg) -> Flavor {
+pub(crate) fn engine_kind(engine: EngineArg) -> EngineKind {
     match engine {
-        EngineArg::Docker => Flavor::Docker,
-        EngineArg::Podman => Flavor::Podman,
+        EngineArg::Docker => EngineKind::Docker,
+        EngineArg::Podman => EngineKind::Podman,
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
     fn a_sandbox_has_a_line() {
         let sandbox = SandboxInfo {
             name: "fw-sandbox-a".to_owned(),
-            engine: Flavor::Docker,
+            engine: EngineKind::Docker,
             template: "code-executor".to_owned(),
             state: "running".to_owned(),
             age_seconds: 1.0,

@@ -11,15 +11,14 @@ use ringfence_container::Sandboxes;
 use ringfence_exec::local::{Local, Warmth};
 use ringfence_policy::{Scope, Trusted};
 use ringfence_server::gateway;
-use ringfence_server::listener::{Listener, Places};
+use ringfence_server::listener::{Listener, Services};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
-use ringfence::Failure;
-use ringfence::{container, kernel, local, pyodide, settings, trust};
+use ringfence::{Failure, InProcess, container, kernel, local, pyodide, settings, trust};
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -48,13 +47,20 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let approvals = kernel::approvals(context)?;
         let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let backend = Arc::new(Local::new(settings));
-        let sandboxes = Arc::new(Sandboxes::new(container::ready(context)?));
-        let places = Places {
+        let backend = InProcess {
+            local: Arc::new(Local::new(settings)),
+            containers: Arc::new(container::ready(context)?),
+            pyodide: Arc::new(pyodide::kept(context)?),
+        };
+        let services = Services {
+            backend: Arc::new(backend.clone()),
+            local: Arc::clone(&backend.local),
+            sandboxes: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
             console: console.as_ref().map(|console| console.door().clone()),
-            ..places(&backend, &sandboxes, context)?
+            trusted: Arc::new(trust::trusted(trust::Named::default(), &[], context)?),
         };
         backend
+            .local
             .warm_up(&Scope::local(), None, &Trusted::none())
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
@@ -71,9 +77,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             stopping.send_replace(true);
         };
         tokio::join!(
-            listener.serve(&places, stop),
+            listener.serve(&services, stop),
             gateways.serve(&approvals, until(stopped.clone())),
-            sandboxes.sweep(),
+            services.sandboxes.sweep(),
             async {
                 if let Some(console) = console {
                     console.serve(until(stopped)).await;
@@ -81,30 +87,9 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             },
         );
         drop((listener, gateways));
-        // `close` needs the last reference.
-        drop((places.local, places.sandboxes));
-        pyodide::close(places.pyodide).await;
-        if let Some(sandboxes) = Arc::into_inner(sandboxes) {
-            sandboxes.close().await;
-        }
-        if let Some(backend) = Arc::into_inner(backend) {
-            backend
-                .close()
-                .await
-                .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
-        }
+        services.sandboxes.end();
+        backend.close().await;
         Ok(ExitCode::SUCCESS)
-    })
-}
-
-/// Returns the backends of programs, and the paths that none of them may change.
-fn places(backend: &Arc<Local>, sandboxes: &Arc<Sandboxes>, context: &Context) -> anyhow::Result<Places> {
-    Ok(Places {
-        local: Arc::clone(backend),
-        sandboxes: Arc::clone(sandboxes),
-        pyodide: Arc::new(pyodide::kept(context)?),
-        console: None,
-        trusted: Arc::new(trust::trusted(trust::Named::default(), &[], context)?),
     })
 }
 

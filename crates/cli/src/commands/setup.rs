@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
+use ringfence_container::ContainerRuntime;
 use ringfence_container::image::{self, SetupError};
 use ringfence_container::pins::Pins;
 use ringfence_container::spec::Image;
-use ringfence_container::{ContainerRuntime, Flavor};
 use ringfence_exec::pyodide::install::{install, install_wheels};
+use ringfence_policy::EngineKind;
 
 use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
-use crate::commands::sandbox::flavor;
+use crate::commands::sandbox::engine_kind;
 use crate::context::Context;
 use crate::ui::Ui;
 use ringfence::Failure;
@@ -95,20 +96,25 @@ fn image(args: &ImageArgs, context: &Context) -> anyhow::Result<ExitCode> {
         Some(name) => parts::image("--image", name).map_err(Failure::from)?,
         None => context.parts()?.containers.runs.clone(),
     };
-    let flavor = flavor(args.engine);
+    let engine_kind = engine_kind(args.engine);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let digest = runtime.block_on(make(args, flavor, &tag, context))?;
+    let digest = runtime.block_on(make(args, engine_kind, &tag, context))?;
     context.paths.make_state()?;
-    Pins::pin(&container::pins(context), flavor, &tag, &digest)
+    Pins::pin(&container::pins(context), engine_kind, &tag, &digest)
         .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     context.ui.out(format!("{tag} {digest}\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn make(args: &ImageArgs, flavor: Flavor, tag: &Image, context: &Context) -> Result<Image, Failure> {
-    let engine = ContainerRuntime::open(flavor, &container::surroundings(context)).await;
+async fn make(
+    args: &ImageArgs,
+    engine_kind: EngineKind,
+    tag: &Image,
+    context: &Context,
+) -> Result<Image, Failure> {
+    let engine = ContainerRuntime::open(engine_kind, &container::surroundings(context)).await;
     let engine = engine.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     let ui = context.ui;
     let made = match args.from {

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Nearby, NearbyContainers, NearbyPyodide, Prepared};
+use crate::backend::{Prepared, ServerOrLocal};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit;
 use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
 use ringfence::Failure;
-use ringfence::{container, kernel, local, pyodide, settings};
+use ringfence::{kernel, local, settings};
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
@@ -32,24 +32,15 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     } else {
         context.paths.socket_if_ours()
     };
-    let containers = Arc::new(NearbyContainers {
-        socket: socket.clone(),
-        own: container::containers(context)?,
-    });
-    let pyodide = Arc::new(NearbyPyodide {
-        socket: socket.clone(),
-        own: pyodide::once(context)?,
-    });
-    let backend = Arc::new(Nearby {
+    let backend = Arc::new(ServerOrLocal::new(
         socket,
         settings,
-        prepared: Prepared::default(),
-    });
+        Prepared::default(),
+        context,
+    )?);
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let skills = ringfence::skills::all(None, context)?.map(Arc::new);
-    let in_pyodide = pyodide::or_local(pyodide.clone(), backend.clone(), context)?;
-    let places = (containers.clone() as _, in_pyodide);
-    let kernel = kernel::build(backend, places, skills.clone(), workspaces, context)?;
+    let kernel = kernel::build(backend.clone(), skills.clone(), workspaces, context)?;
     let Some(name) = &args.name else {
         list(&kernel, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
@@ -69,10 +60,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
     drop(kernel);
     runtime.block_on(async {
-        containers.own.close().await;
-        if let Some(pyodide) = Arc::into_inner(pyodide) {
-            pyodide::end(pyodide.own).await;
-        }
+        backend.close().await;
         if let Some(skills) = skills {
             skills.close().await;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ringfence_exec::local::Workdir;
 use ringfence_network::egress::NetworkSettings;
-use ringfence_policy::{self as policy, Access, EnvName, Isolation};
+use ringfence_policy::{self as policy, Access, EngineKind, EnvName, Isolation, NetworkMode};
 
 use super::Key;
 use crate::agent::{AT_ONCE, Interpreter};
@@ -14,10 +14,10 @@ use crate::info::Info;
 use crate::layout::{Storage, WORKSPACE};
 use crate::manager::{Manager, Sandbox};
 use crate::outputs::OpenOutput;
-use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Network, Resources, Spec, Stdin};
+use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Resources, Spec, Stdin};
 use crate::task::Order;
 use crate::warm::{self, Warm};
-use crate::{Containers, Flavor, RunError, layout, oneshot, pool_key};
+use crate::{Containers, RunError, layout, oneshot, pool_key};
 
 /// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -26,7 +26,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Debug)]
 pub(super) struct Container {
     pub(super) runs: Runs,
-    pub(super) engine: Flavor,
+    pub(super) engine: EngineKind,
     pub(super) image: String,
     /// Isolation layers requested from the engine.
     pub(super) isolation: Isolation,
@@ -82,15 +82,15 @@ pub(super) async fn make_with(
     program: &Path,
 ) -> Result<Container, RunError> {
     let outputs = &containers.settings.outputs;
-    let image: Image = key.wanted.image.parse().map_err(RunError::Image)?;
-    let image = containers.pinned(key.wanted.engine, &image)?;
+    let image: Image = key.keep_alive.image.parse().map_err(RunError::Image)?;
+    let image = containers.pinned(key.engine, &image)?;
     let environment = manager.engine().image_environment(&image).await?;
     let maker = Maker {
         containers,
         manager,
         key,
         output: outputs
-            .open(&key.scope, key.wanted.session.as_ref())
+            .open(&key.scope, key.keep_alive.session.as_ref())
             .map_err(RunError::Outputs)?,
         environment: layout::with(environment, &layout::fixed(key.workspace.is_some())),
         image,
@@ -127,12 +127,12 @@ impl Maker<'_> {
     /// Returns the limit of concurrent calls.
     fn calls(&self) -> u32 {
         let most = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
-        self.key.wanted.max_calls.min(most)
+        self.key.keep_alive.max_calls.min(most)
     }
 
     /// Returns a constructor of the container, to be completed with its mechanism.
     fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
-        let (engine, image) = (self.key.wanted.engine, self.key.wanted.image.clone());
+        let (engine, image) = (self.key.engine, self.key.keep_alive.image.clone());
         let isolation = oneshot::isolation(self.manager, spec);
         let info = self.manager.info().clone();
         let (output, environment) = (self.output.clone(), self.environment.clone());
@@ -166,8 +166,8 @@ impl Maker<'_> {
         } = self;
         let user = layout::user(containers, manager);
         let settings = &containers.settings;
-        let own_filter = filter(key.wanted.network);
-        let (network, filter) = pool_key::reach(&key.reach, (key.wanted.network, own_filter));
+        let own_filter = filter(key.keep_alive.network);
+        let (network, filter) = pool_key::reach(&key.reach, (key.keep_alive.network, own_filter));
         let own = match (&key.workspace, storage) {
             (Some(_), _) | (None, Storage::Memory) => None,
             (None, Storage::Host) => Some(layout::workdir(settings, user).map_err(RunError::Directory)?),
@@ -223,10 +223,10 @@ impl Maker<'_> {
 }
 
 /// Returns the name of the seccomp filter for a network mode.
-pub(super) fn filter(network: Network) -> &'static str {
+pub(super) fn filter(network: NetworkMode) -> &'static str {
     match network {
-        Network::None => "standard",
-        Network::Bridge => "standard-net",
+        NetworkMode::None => "standard",
+        NetworkMode::Bridge => "standard-net",
     }
 }
 

@@ -1,10 +1,14 @@
 //! Tests reused containers of real engines.
 
+use std::path::PathBuf;
+
+use ringfence_exec::backend::Fingerprint;
 use ringfence_exec::local::NOBODY;
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::Ledger;
+use ringfence_network::egress::proxy::Injection;
 use ringfence_network::egress::{NetworkSettings, Resolver};
-use ringfence_policy::Language;
+use ringfence_policy::{Language, NetworkMode};
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
@@ -29,7 +33,7 @@ fn containers() -> (tempfile::TempDir, Containers) {
         },
         image: IMAGE.parse().unwrap(),
         pins: path.join("images.json"),
-        network: Network::None,
+        network: NetworkMode::None,
         oci_runtime: OciRuntime::Default,
         filter: "standard".to_owned(),
         hidden: DeniedPaths::default(),
@@ -48,15 +52,45 @@ fn containers() -> (tempfile::TempDir, Containers) {
     (place, Containers::new(settings))
 }
 
-fn wanted(engine: &ContainerRuntime) -> Wanted {
-    Wanted {
-        engine: engine.flavor(),
+#[test]
+fn a_setting_of_containers_changes_their_fingerprint() {
+    let (_place, containers) = containers();
+    let settings = containers.settings();
+    let fingerprint = |settings: &Settings| Fingerprint::of(settings).unwrap();
+    assert_eq!(fingerprint(settings), fingerprint(&settings.clone()));
+    let host = ("api.example.com".parse().unwrap(), None);
+    let injection = Injection::new(host, "authorization", "", None).unwrap();
+    let others = [
+        Settings {
+            network: NetworkMode::Bridge,
+            ..settings.clone()
+        },
+        Settings {
+            hidden: DeniedPaths::new([(PathBuf::from("/srv/own"), "ours")]),
+            ..settings.clone()
+        },
+        Settings {
+            egress: NetworkSettings {
+                injections: vec![injection],
+                ..settings.egress.clone()
+            },
+            ..settings.clone()
+        },
+    ];
+    for other in others {
+        assert_ne!(fingerprint(settings), fingerprint(&other), "{other:?}");
+    }
+}
+
+fn wanted(engine: &ContainerRuntime) -> (EngineKind, KeepAlive) {
+    let keep_alive = KeepAlive {
         image: IMAGE.to_owned(),
-        network: Network::None,
+        network: NetworkMode::None,
         session: None,
         max_calls: 50,
         idle_ms: 600_000,
-    }
+    };
+    (engine.kind(), keep_alive)
 }
 
 fn request(language: Language, code: &str, timeout: &str) -> Request {
@@ -74,10 +108,14 @@ fn bash(code: &str) -> Request {
     request(Language::Bash, code, "60s")
 }
 
-async fn call(containers: &Containers, wanted: &Wanted, request: &Request) -> ExecutionResult {
+async fn call(
+    containers: &Containers,
+    (engine, keep_alive): &(EngineKind, KeepAlive),
+    request: &Request,
+) -> ExecutionResult {
     let ordered = (request, Fence::Default);
     containers
-        .call(wanted, ordered, Connection::none())
+        .call((*engine, keep_alive), ordered, Connection::none())
         .await
         .unwrap()
 }
@@ -99,7 +137,11 @@ async fn two_first_calls_at_once_make_one_container() {
         assert_eq!((there.stdout.as_str(), there.meta.warm), ("one\n", true));
         containers.close().await;
         let never = bash("true");
-        let closed = containers.call(&wanted, (&never, Fence::Default), Connection::none());
+        let closed = containers.call(
+            (wanted.0, &wanted.1),
+            (&never, Fence::Default),
+            Connection::none(),
+        );
         closed.await.unwrap_err();
     }
 }
@@ -115,7 +157,7 @@ async fn closing_ends_what_runs_as_unknown() {
             ..Connection::none()
         };
         let endless = bash("echo up; sleep 1000");
-        let running = containers.call(&wanted, (&endless, Fence::Default), connection);
+        let running = containers.call((wanted.0, &wanted.1), (&endless, Fence::Default), connection);
         let (result, ()) = tokio::join!(running, async {
             heard.recv().await.unwrap();
             containers.close().await;
@@ -137,7 +179,7 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
         };
         let never = bash("echo never");
         let result = containers
-            .call(&wanted, (&never, Fence::Default), connection)
+            .call((wanted.0, &wanted.1), (&never, Fence::Default), connection)
             .await;
         assert_eq!(result.unwrap().meta.outcome, Outcome::Cancelled);
         assert_eq!(containers.kept(&Scope::local()), Vec::new());
@@ -149,11 +191,12 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
 async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_that_is_told() {
     for engine in engines().await {
         let (place, containers) = containers();
-        let manager = containers.manager(engine.flavor()).await.unwrap();
+        let manager = containers.manager(engine.kind()).await.unwrap();
         let program = place.path().join("words");
         std::fs::write(&program, "no program").unwrap();
+        let wanted = wanted(&engine);
         let run = async |request: &Request| {
-            let key = Key::of(request, &wanted(&engine), containers.settings()).unwrap();
+            let key = Key::of(request, (wanted.0, &wanted.1), containers.settings()).unwrap();
             let container = place::make_with(&containers, manager, &key, &program)
                 .await
                 .unwrap();

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use ringfence_policy::EngineKind;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::*;
+use crate::Surroundings;
 use crate::endpoint::Address;
 use crate::spec::Spec;
 use crate::state::Failure;
 use crate::testing::{engines, owned, spec, volume};
-use crate::{Flavor, Surroundings};
 
 const LONG: Duration = Duration::from_secs(300);
 
@@ -102,9 +103,9 @@ async fn every_other_end_is_told_apart() {
     for engine in engines().await {
         let manager = manager(&engine).await;
         // Podman's monitor misses OOM kills on hosts with both versions of control groups mounted.
-        let out_of_memory = match engine.flavor() {
-            Flavor::Docker => Some(Failure::OutOfMemory),
-            Flavor::Podman => crashed,
+        let out_of_memory = match engine.kind() {
+            EngineKind::Docker => Some(Failure::OutOfMemory),
+            EngineKind::Podman => crashed,
         };
         for (command, failure, exit_code) in [
             (&["true"][..], None, Some(0)),
@@ -283,7 +284,7 @@ impl Way {
             files: self.place.path().join("files"),
             ..Surroundings::default()
         };
-        ContainerRuntime::open(self.engine.flavor(), &surroundings)
+        ContainerRuntime::open(self.engine.kind(), &surroundings)
             .await
             .unwrap()
     }

@@ -67,7 +67,7 @@ pub(crate) async fn serve(
         }
         outcome => (outcome, finished.exit_code),
     };
-    let runtime = manager.engine().flavor().runtime();
+    let runtime = manager.engine().kind().runtime();
     let mut result = told((runtime, request), (finished.stdout, finished.stderr), end);
     let meta = &mut result.meta;
     meta.isolation = ready.isolation.clone();

@@ -339,7 +339,7 @@ async fn memory_beyond_the_limit_ends_a_container() {
         assert_eq!(engine.wait(&id).await.unwrap(), 137);
         // Podman's monitor misses OOM kills on hosts with both versions of control groups mounted.
         let oom_killed = engine.inspect(&id).await.unwrap().oom_killed;
-        assert!(oom_killed || engine.flavor() == Flavor::Podman);
+        assert!(oom_killed || engine.kind() == EngineKind::Podman);
         removed(&engine, &spec.name).await;
     }
 }

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 /// An image reference: `[HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Image(String);
 
 /// Rejection of a text that is no image reference.

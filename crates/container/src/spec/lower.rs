@@ -8,9 +8,9 @@ use bollard::models::{
     MountBindOptions, MountBindOptionsPropagationEnum, MountType, MountVolumeOptions, ResourcesUlimits,
 };
 use ringfence_exec::owner::Owner;
-use ringfence_policy::Access;
+use ringfence_policy::{Access, NetworkMode};
 
-use super::{Bind, Init, Log, Name, Network, OciRuntime, Spec, Stdin};
+use super::{Bind, Init, Log, Name, OciRuntime, Spec, Stdin};
 
 /// Label with the owner: the process responsible for the removal.
 pub(crate) const OWNER_LABEL: &str = "ringfence.owner";
@@ -107,8 +107,8 @@ impl Spec {
 
     fn network_mode(&self) -> &'static str {
         match self.network {
-            Network::None => "none",
-            Network::Bridge => "bridge",
+            NetworkMode::None => "none",
+            NetworkMode::Bridge => "bridge",
         }
     }
 

@@ -306,8 +306,12 @@ impl Launchers {
         Ok(served.warmed_up().await)
     }
 
-    /// Closes all shared launchers.
+    /// Closes all shared launchers, and the pre-forked one.
     pub(super) async fn close(&self) {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(spare) = spare {
+            let _ = spare.close();
+        }
         let lanes: Vec<_> = self
             .shared
             .lock()

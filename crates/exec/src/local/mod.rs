@@ -40,6 +40,8 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scop
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
+use crate::backend::Fingerprint;
+
 pub use destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;
@@ -312,6 +314,15 @@ impl Local {
         interpreter(&self.settings, language)
     }
 
+    /// Returns the fingerprint of the settings that decide how programs of a language run: the interpreter, which a
+    /// command has not. `None` if there is no usable interpreter.
+    pub fn fingerprint(&self, language: Language) -> Option<Fingerprint> {
+        match (language, self.interpreter(language)) {
+            (Language::Python | Language::Bash | Language::Javascript, None) => None,
+            (_, interpreter) => Fingerprint::of(&interpreter),
+        }
+    }
+
     /// Opens the launcher of a scope and workspace before its first request, and waits up to a timeout until
     /// its pool is full.
     ///
@@ -349,8 +360,8 @@ impl Local {
         tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
     }
 
-    /// Ends every process, removes every control group and directory, and waits for that.
-    pub async fn close(self) -> Result<(), Error> {
+    /// Ends every process that no run uses, removes every control group and directory, and waits for that.
+    pub async fn close(&self) {
         self.sessions.close().await;
         let mut cleaners = std::mem::take(&mut *self.cleaners());
         while cleaners.join_next().await.is_some() {}
@@ -358,7 +369,6 @@ impl Local {
         if let Some(groups) = self.groups.found() {
             groups.remove_owner();
         }
-        Ok(())
     }
 
     /// Waits for a permit, at most until the request's deadline.

@@ -31,7 +31,7 @@ pub(super) async fn try_all(settings: &Settings) -> Runs {
         .unwrap_or(Language::Bash);
     let required = run(&local, language, Fence::Required).await;
     // Failed clean-up is left to the next start's sweep.
-    let _ = local.close().await;
+    local.close().await;
     Runs {
         by_language,
         required,

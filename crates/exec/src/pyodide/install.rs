@@ -213,7 +213,7 @@ pub async fn install(
     let local = Arc::new(Local::new(settings.local.clone()));
     let installed = install_with((settings, &local), from, &variables, progress).await;
     if let Some(local) = Arc::into_inner(local) {
-        let _ = local.close().await;
+        local.close().await;
     }
     installed.map(|installed| installed.snapshot)
 }
@@ -274,7 +274,7 @@ pub async fn install_wheels(
     fs::create_dir(&wheels).map_err(|source| at(&wheels, source))?;
     let local = Local::new(settings.local.clone());
     let fetched = fetch_wheels(&local, names, &wheels, &variables).await;
-    let _ = local.close().await;
+    local.close().await;
     fetched?;
     packages::write_digests(&wheels).map_err(|source| at(&wheels, source))?;
     let count = Wheels::of(&wheels, &pyodide)?.count();

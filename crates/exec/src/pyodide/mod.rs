@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 
 pub use error::RunError;
 
-use crate::backend::{Backend, Running};
+use crate::backend::Fingerprint;
 use crate::local::{self, Connection, Destination, Fence, Local};
 use install::Installed;
 use spares::Spares;
@@ -56,13 +56,6 @@ pub struct Pyodide {
     spares: Spares,
 }
 
-impl Settings {
-    /// Returns a fingerprint of the settings that a server must share with its client.
-    fn fingerprint(&self) -> String {
-        format!("{:?}", (&self.directory, &self.deno, &self.packages))
-    }
-}
-
 impl Pyodide {
     /// Creates the backend.
     pub fn new(settings: Settings) -> Self {
@@ -75,9 +68,16 @@ impl Pyodide {
         }
     }
 
-    /// Returns a fingerprint: backends with equal ones run programs alike.
-    pub fn fingerprint(&self) -> String {
-        self.settings.fingerprint()
+    /// Returns the fingerprint of the settings that decide how programs run.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        let Settings {
+            directory,
+            deno,
+            packages,
+            spares: _,
+            local: _,
+        } = &self.settings;
+        Fingerprint::of(&(directory, deno, packages))
     }
 
     /// Runs a request in a worker of its own, which is ended afterwards.
@@ -116,29 +116,8 @@ impl Pyodide {
     }
 
     /// Ends every worker, and waits for that.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
-    pub async fn close(self) -> Result<(), local::Error> {
+    pub async fn close(&self) {
         self.spares.close().await;
-        match Arc::into_inner(self.local) {
-            Some(local) => local.close().await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Backend for Pyodide {
-    fn run<'a>(
-        &'a self,
-        request: &'a Request,
-        fence: Fence,
-        output_directory: Option<PathBuf>,
-        connection: Connection,
-    ) -> Running<'a> {
-        Box::pin(async move {
-            let ran = Self::run(self, (request, fence), output_directory, connection);
-            Ok(ran.await?)
-        })
+        self.local.close().await;
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 const MOST: usize = 1024;
 
 /// The directories that programs of this user were ever allowed to write, in a file of the state directory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Ledger {
     /// `None`: nothing is stored.
     file: Option<PathBuf>,

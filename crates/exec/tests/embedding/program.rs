@@ -97,7 +97,7 @@ fn run_code() {
         let result = local
             .run(&request(), Fence::BestEffort, None, Connection::none())
             .await;
-        local.close().await.unwrap();
+        local.close().await;
         result
     });
     match outcome {

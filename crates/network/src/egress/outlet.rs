@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ringfence_policy::{EgressFacts, EgressPolicy, EnvName};
+use serde::{Serialize, Serializer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 
@@ -36,7 +37,13 @@ pub struct NetworkSettings {
     pub injections: Vec<Injection>,
 }
 
-/// Equal for equal settings, in any process and at any time: fingerprints rely on it.
+/// Serialises what decides how a guest reaches hosts, without any credential.
+impl Serialize for NetworkSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.trust.own(), &self.injections).serialize(serializer)
+    }
+}
+
 impl fmt::Debug for NetworkSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

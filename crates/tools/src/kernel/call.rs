@@ -5,27 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_container::Flavor;
-use ringfence_container::keepalive::Wanted;
 use ringfence_exec::backend;
-use ringfence_exec::execute::{Order, execute};
 use ringfence_exec::local::{Chunk, Connection, Fence, PrivateDirectory};
+use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
-    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId, Timeout,
-    Trusted,
+    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId, Target,
+    Timeout, Trusted,
 };
 use tokio::sync::{mpsc, watch};
 
 use super::disk_quota::{Room, within};
-use super::sandbox;
 use super::{
-    Allowance, Approvals, Caller, ErrorKind, Extension, Overtime, Parts, Questions, Recording, ToolError,
+    Allowance, Approvals, Caller, ErrorKind, Extension, Fallback, Overtime, Parts, Questions, Recording,
+    ToolError,
 };
 use crate::files::{self, Root, WriteMode};
 use crate::host::HostSettings;
-use crate::shell::{self, Contained, Runner, ShellOutput};
+use crate::shell::{self, Contained, ShellOutput, ShellRunner};
 
 /// A run that starts this soon after its invocation gets the whole limit.
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -212,54 +210,47 @@ impl Call<'_> {
     /// Runs a request like every run: with the import check, the fence, and an artifact where configured.
     pub(crate) async fn execute(
         &self,
-        mut request: Request,
+        request: Request,
         runtime: Option<RuntimeKind>,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
-        let kernel = self.kernel;
-        let wanted = runtime.unwrap_or(kernel.code.runtime);
-        let (runtime, instead) = match &kernel.containers {
-            Some(containers) => sandbox::place(wanted, kernel.code.fallback, containers.as_ref()).await,
-            None => (wanted, None),
-        };
-        kernel.code.adapt(&mut request, runtime);
-        let room = self.room(&request);
+        let code = &self.kernel.code;
+        let target = Target::of(runtime.unwrap_or(code.runtime));
         // Locked until the run has ended.
-        let output = self.output_of(runtime);
-        let order = Order {
-            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
-            request,
-            runtime,
-            fence: kernel.code.fence,
+        let output = self.output_of(&target);
+        let fallback = match (&target, code.fallback) {
+            (Target::Container { .. }, Fallback::Local) => Some(code.spec(request.clone(), Target::Local)),
+            _ => None,
         };
-        let mut result = self.order((&order, None), room, stdin).await?;
-        result.meta.warnings.extend(instead);
-        result.meta.warnings.extend(discarded(&order, &result));
+        let spec = RunSpec {
+            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
+            fallback: fallback.map(Box::new),
+            ..code.spec(request, target)
+        };
+        let mut result = self.run(&spec, self.room(&spec), stdin).await?;
+        result.meta.warnings.extend(discarded(&spec, &result));
         Ok(result)
     }
 
-    /// Runs an order, in the persistent container `wanted` if given.
-    pub(super) async fn order(
+    /// Runs a request, unless it fills the room that it has.
+    pub(super) async fn run(
         &self,
-        (order, wanted): (&Order, Option<&Wanted>),
+        spec: &RunSpec,
         room: Option<Room>,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
-        let kernel = self.kernel;
+        let gatekeeper = self.bridge();
+        let complete = |result: &mut ExecutionResult| self.overtime.told(result);
         let run = async |cancelled| {
-            let connection = self.connection(stdin, cancelled);
-            let result = execute(&kernel.rules, order, async |order: &Order| {
-                let mut result = match wanted {
-                    Some(wanted) => self.run_in_sandbox(order, wanted, connection).await?,
-                    None => {
-                        let running = async |connection| run(kernel, order, connection).await;
-                        self.bridged(order, connection, running).await?
-                    }
-                };
-                self.overtime.told(&mut result);
-                Ok::<_, backend::Error>(result)
-            });
-            Ok(result.await?)
+            let hooks = Hooks {
+                bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
+                complete: Some(&complete),
+            };
+            let running = self
+                .kernel
+                .runner
+                .run(spec, hooks, self.connection(stdin, cancelled));
+            Ok(running.await?)
         };
         let mut result = within(room, self.cancelled.clone(), run).await?;
         self.recording.notes().reached(result.meta.egress.as_ref());
@@ -282,7 +273,7 @@ impl Call<'_> {
     }
 
     /// Returns the runner of commands of the tool `shell`.
-    pub(crate) fn runner(&self) -> &Runner {
+    pub(crate) fn runner(&self) -> &ShellRunner {
         &self.kernel.shell
     }
 
@@ -306,7 +297,7 @@ impl Call<'_> {
     /// Runs a command with a runner, or with its fallback if the container engine is unavailable.
     pub(crate) async fn command(
         &self,
-        runner: &Runner,
+        runner: &ShellRunner,
         request: Request,
         words: (String, Vec<String>),
         working_directory: Option<&str>,
@@ -321,7 +312,7 @@ impl Call<'_> {
                 let mut output = ran.await?;
                 output
                     .warnings
-                    .push(sandbox::instead(&error.message, other.as_str()));
+                    .push(runner::replaced(&error.message, other.as_str()));
                 Ok(output)
             }
             ran => ran,
@@ -330,7 +321,7 @@ impl Call<'_> {
 
     async fn command_by(
         &self,
-        runner: &Runner,
+        runner: &ShellRunner,
         mut request: Request,
         (command, args): (String, Vec<String>),
         working_directory: Option<&str>,
@@ -360,18 +351,19 @@ impl Call<'_> {
             request.network = Network::None;
         }
         // Only time and output of a command on the host are limited.
-        let room = self.room(&request).filter(|_| fence != Fence::Host);
+        let room = self.room_of(&request).filter(|_| fence != Fence::Host);
         let run = async |cancelled| {
             let connection = self.connection(None, cancelled);
             Ok(match runner {
-                Runner::Container(Contained {
-                    containers, flavor, ..
+                ShellRunner::Container(Contained {
+                    containers, engine, ..
                 }) => {
-                    let ran = containers.run(*flavor, (&request, fence), None, connection).await;
+                    let ran = containers.run(*engine, (&request, fence), None, connection).await;
                     ran.map_err(backend::Error::from)?
                 }
-                Runner::Fenced | Runner::Host(_) => {
-                    self.kernel.backend.run(&request, fence, None, connection).await?
+                ShellRunner::Fenced | ShellRunner::Host(_) => {
+                    let spec = RunSpec::new(request, Target::Local, fence);
+                    self.kernel.runner.backend().run(&spec, connection).await?
                 }
             })
         };
@@ -386,9 +378,18 @@ impl Call<'_> {
         Ok(ShellOutput::of(result, runner))
     }
 
-    /// Returns the directory of ours that a run can fill: the workspace, or the mount of files supplied with
+    /// Returns the directory of ours that a run can fill, with the smaller limit of the request and its fallback.
+    fn room(&self, spec: &RunSpec) -> Option<Room> {
+        let mut room = self.room_of(&spec.request)?;
+        if let Some(fallback) = &spec.fallback {
+            room.limit = room.limit.min(fallback.request.limits.disk);
+        }
+        Some(room)
+    }
+
+    /// Returns the directory of ours that a request can fill: the workspace, or the mount of files supplied with
     /// the call.
-    fn room(&self, request: &Request) -> Option<Room> {
+    fn room_of(&self, request: &Request) -> Option<Room> {
         let supplied = request.mounts.first().map(|mount| &mount.host);
         self.private_room(request).or_else(|| {
             Some(Room {
@@ -424,10 +425,12 @@ impl Call<'_> {
 }
 
 /// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.
-fn discarded(order: &Order, result: &ExecutionResult) -> Option<String> {
-    let ended = order.output_directory.is_none() && order.request.session.is_none();
+fn discarded(spec: &RunSpec, result: &ExecutionResult) -> Option<String> {
+    // A fallback has no output directory.
+    let kept = spec.output_directory.is_some() && result.meta.runtime == spec.target.runtime().as_str();
+    let ended = !kept && spec.request.session.is_none();
     let first = result.meta.output_files.first().filter(|_| ended)?;
-    let advice = match order.request.workspace {
+    let advice = match spec.request.workspace {
         Some(_) => "write files to /workspace",
         None => "there is no workspace; print what matters",
     };
@@ -481,35 +484,4 @@ const fn extension(language: Language) -> &'static str {
         Language::Javascript => "js",
         Language::Command => "command",
     }
-}
-
-/// Runs an order on its backend.
-pub(super) async fn run(
-    kernel: &Parts,
-    order: &Order,
-    connection: Connection,
-) -> Result<ExecutionResult, backend::Error> {
-    let (request, fence) = (&order.request, order.fence);
-    let backend = match (order.runtime, &kernel.containers, &kernel.pyodide) {
-        (RuntimeKind::Local, ..) => &kernel.backend,
-        (RuntimeKind::Pyodide, _, Some(pyodide)) => pyodide,
-        (runtime, Some(containers), _) if let Some(flavor) = Flavor::of(runtime) => {
-            return containers
-                .run_in(
-                    flavor,
-                    (request, fence),
-                    order.output_directory.clone(),
-                    connection,
-                )
-                .await;
-        }
-        (runtime, ..) => {
-            return Err(backend::Error {
-                reason: backend::Reason::Unavailable,
-                message: format!("the runtime `{runtime}` is not available here"),
-                hint: "use the local runtime".to_owned(),
-            });
-        }
-    };
-    backend.run(request, fence, None, connection).await
 }

@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use ringfence_container::Flavor;
-use ringfence_container::keepalive::Wanted;
 use ringfence_container::outputs::{OpenOutput, Outputs};
-use ringfence_container::runner::InContainers;
-use ringfence_exec::backend;
-use ringfence_exec::execute::Order;
-use ringfence_exec::local::Connection;
-use ringfence_policy::{Access, Bytes, ExecutionResult, Language, Limits, Mount, Network, RuntimeKind};
+use ringfence_exec::runner::RunSpec;
+use ringfence_policy::{
+    Access, Bytes, EngineKind, ExecutionResult, KeepAlive, Language, Limits, Mount, Network, Target,
+};
 
 use super::{Call, ErrorKind, ToolError};
 use crate::files::{self, Root};
@@ -23,8 +20,9 @@ const OUTPUT: &str = "/output";
 /// Settings of the tool `sandbox_exec`.
 #[derive(Debug)]
 pub struct SandboxSettings {
-    /// Kind of container.
-    pub wanted: Wanted,
+    pub engine: EngineKind,
+    /// Properties of the reused container.
+    pub keep_alive: KeepAlive,
     /// Limits of all programs in a container together.
     pub limits: Limits,
     /// Hosts that they may reach.
@@ -74,24 +72,38 @@ impl Call<'_> {
             max_output: KEPT.min(self.kernel.limits.max_output),
             ..settings.limits
         };
-        let wanted = Wanted {
-            session: self.caller.session.clone(),
-            ..settings.wanted.clone()
-        };
+        let Self { caller, kernel, .. } = self;
         let room = self.private_room(&request);
-        let order = Order {
-            request,
-            runtime: wanted.engine.runtime(),
-            fence: self.kernel.code.fence,
-            output_directory: None,
+        let session = caller.session.clone();
+        // Locked until the run has ended.
+        let output = match settings.fallback {
+            Fallback::Local => settings.outputs.open(&caller.scope, session.as_ref()).ok(),
+            Fallback::None => None,
         };
-        self.order((&order, Some(&wanted)), room, None).await
+        let fallback = (settings.fallback == Fallback::Local).then(|| RunSpec {
+            output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
+            ..RunSpec::new(request.clone(), Target::Local, kernel.code.fence)
+        });
+        let target = Target::Container {
+            engine: settings.engine,
+            keep_alive: Some(KeepAlive {
+                session,
+                ..settings.keep_alive.clone()
+            }),
+        };
+        let spec = RunSpec {
+            fallback: fallback.map(Box::new),
+            ..RunSpec::new(request, target, kernel.code.fence)
+        };
+        self.run(&spec, room, None).await
     }
 
     /// Opens the output directory for programs in containers of their own, if usable: the same as for
     /// persistent ones.
-    pub(super) fn output_of(&self, runtime: RuntimeKind) -> Option<OpenOutput> {
-        Flavor::of(runtime)?;
+    pub(super) fn output_of(&self, target: &Target) -> Option<OpenOutput> {
+        let Target::Container { .. } = target else {
+            return None;
+        };
         let outputs = &self.kernel.sandbox.as_ref()?.outputs;
         outputs
             .open(&self.caller.scope, self.caller.session.as_ref())
@@ -116,70 +128,6 @@ impl Call<'_> {
         };
         Some((Root::open(&directory, kernel.workspaces.rules().clone()), below))
     }
-
-    /// Runs an order in the persistent container `wanted`.
-    pub(super) async fn run_in_sandbox(
-        &self,
-        order: &Order,
-        wanted: &Wanted,
-        connection: Connection,
-    ) -> Result<ExecutionResult, backend::Error> {
-        let kernel = self.kernel;
-        let containers = kernel.containers.as_ref().ok_or_else(|| backend::Error {
-            reason: backend::Reason::Unavailable,
-            message: "there are no containers here".to_owned(),
-            hint: "use `run_code`".to_owned(),
-        })?;
-        let again = Connection {
-            stdin: None,
-            output: connection.output.clone(),
-            cancelled: connection.cancelled.clone(),
-            bridge: None,
-        };
-        let (request, fence) = (&order.request, order.fence);
-        let calling = async |connection| containers.call_in(wanted, (request, fence), connection).await;
-        let error = match self.bridged(order, connection, calling).await {
-            Err(error) if error.reason == backend::Reason::Unavailable => error,
-            ran => return ran,
-        };
-        let settings = kernel.sandbox.as_ref();
-        match settings.map(|settings| (settings.fallback, &settings.outputs)) {
-            Some((Fallback::Local, outputs)) => {
-                let output = outputs.open(&request.scope, wanted.session.as_ref()).ok();
-                let running = async |connection| {
-                    let directory = output.as_ref().map(|output| output.path().to_path_buf());
-                    let running = kernel.backend.run(request, fence, directory, connection);
-                    running.await
-                };
-                let mut result = self.bridged(order, again, running).await?;
-                result.meta.warnings.push(instead(&error.message, "fenced"));
-                Ok(result)
-            }
-            Some((Fallback::None, _)) | None => Err(error),
-        }
-    }
-}
-
-/// Returns the runtime of a program requested for `runtime`, with a warning if it is the fallback. Does not
-/// consume standard input.
-pub async fn place(
-    runtime: RuntimeKind,
-    fallback: Fallback,
-    containers: &dyn InContainers,
-) -> (RuntimeKind, Option<String>) {
-    let missing = match (Flavor::of(runtime), fallback) {
-        (Some(flavor), Fallback::Local) => containers.missing(flavor).await,
-        (Some(_), Fallback::None) | (None, _) => None,
-    };
-    match missing {
-        Some(error) => (RuntimeKind::Local, Some(instead(&error.message, "fenced"))),
-        None => (runtime, None),
-    }
-}
-
-/// Renders the warning that a fallback replaced a container.
-pub(super) fn instead(why: &str, what: &str) -> String {
-    format!("there was no container ({why}); as configured, the {what} runner ran it instead")
 }
 
 fn not_here() -> ToolError {

@@ -382,7 +382,7 @@ impl Skill for SkillFiles {
             let local = self.local().take();
             if let Some(local) = local.and_then(Arc::into_inner) {
                 // Leftovers are removed at the next start.
-                let _ = local.close().await;
+                local.close().await;
             }
         })
     }

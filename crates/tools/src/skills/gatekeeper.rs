@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ringfence_exec::bridge::{Call, Id, Malformed, Message, MessageSink, MessageStream};
+use ringfence_exec::runner::{Bridge, Serving};
 use ringfence_network::redact::Redactor;
 use serde_json::{Value, json};
 use tokio::sync::{OnceCell, mpsc, oneshot};
@@ -62,6 +63,29 @@ struct Visit {
     due: Instant,
 }
 
+/// Serves a program until it closes its bridge or violates the protocol. Warnings name unavailable functions, and the
+/// reason if the bridge was closed early.
+impl Bridge for Gatekeeper<'_> {
+    fn serve(&self, mut calls: MessageStream) -> Serving<'_> {
+        Box::pin(async move {
+            let speaker = calls.speaker();
+            if let Err(why) = self.converse(&mut calls, &speaker).await {
+                let fault = CallError::new("closed", why.clone());
+                let _ = self.closed.set(why);
+                speaker.say(&Message::Error(Id::whole(), fault)).await;
+            }
+        })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let closed = self.closed.get();
+        let closed =
+            closed.map(|why| format!("the bridge to the skills was closed before the program ended: {why}"));
+        let problems = self.table.get().map(|table| table.problems.clone());
+        problems.unwrap_or_default().into_iter().chain(closed).collect()
+    }
+}
+
 impl<'a> Gatekeeper<'a> {
     /// Creates a gatekeeper for one run of a caller.
     pub fn new(skills: &'a Skills, visitor: CallInfo<'a>) -> Self {
@@ -71,26 +95,6 @@ impl<'a> Gatekeeper<'a> {
             table: OnceCell::new(),
             closed: OnceLock::new(),
         }
-    }
-
-    /// Serves a program until it closes its bridge or violates the protocol.
-    pub async fn serve(&self, mut line: MessageStream) {
-        let speaker = line.speaker();
-        if let Err(why) = self.converse(&mut line, &speaker).await {
-            let fault = CallError::new("closed", why.clone());
-            let _ = self.closed.set(why);
-            speaker.say(&Message::Error(Id::whole(), fault)).await;
-        }
-    }
-
-    /// Returns warnings for the result of a run: unavailable functions, and the reason if its bridge was
-    /// closed early.
-    pub fn warnings(&self) -> Vec<String> {
-        let closed = self.closed.get();
-        let closed =
-            closed.map(|why| format!("the bridge to the skills was closed before the program ended: {why}"));
-        let problems = self.table.get().map(|table| table.problems.clone());
-        problems.unwrap_or_default().into_iter().chain(closed).collect()
     }
 
     /// Returns the functions that the caller may call; fixed on first use.

@@ -381,7 +381,7 @@ impl Skill for Servers {
             while tasks.join_next().await.is_some() {}
             if let Some(local) = local.and_then(Arc::into_inner) {
                 // Leftovers are removed at the next start.
-                let _ = local.close().await;
+                local.close().await;
             }
         })
     }

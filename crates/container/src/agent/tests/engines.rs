@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use ringfence_exec::mount_guard::DeniedPaths;
-use ringfence_policy::Access;
+use ringfence_policy::{Access, EngineKind};
 
 use super::*;
+use crate::ContainerRuntime;
 use crate::runtime::Id;
 use crate::spec::{Bind, Binds, Filter, Init, Log, Name, OciRuntime, Stdin};
 use crate::testing::{engines, removed, spec};
-use crate::{ContainerRuntime, Flavor};
 
 /// A container whose first process is our init.
 struct Agented {
@@ -83,7 +83,7 @@ async fn calls_run_in_a_container_and_end_with_it() {
 #[tokio::test]
 async fn calls_run_whatever_makes_the_container() {
     for engine in engines().await {
-        if engine.flavor() == Flavor::Podman {
+        if engine.kind() == EngineKind::Podman {
             continue;
         }
         for oci_runtime in [OciRuntime::Crun, OciRuntime::Runsc] {

@@ -9,7 +9,7 @@ use ringfence_network::egress::proxy::Injection;
 use ringfence_network::egress::{NetworkSettings, Outlet, Resolver};
 use ringfence_network::fetch::Trust;
 use ringfence_network::secret::Secret;
-use ringfence_policy::{EgressFacts, EgressPolicy, Pids};
+use ringfence_policy::{EgressFacts, EgressPolicy, EngineKind, Pids};
 use ringfence_testing::authority::{Authority, leaf};
 use ringfence_testing::server::{Reply, Server};
 
@@ -17,7 +17,7 @@ use super::*;
 use crate::spec::{Filter, OciRuntime, Spec};
 use crate::testing::{engines, owned, spec};
 use crate::warm::{self, Warm};
-use crate::{ContainerRuntime, Flavor, Manager, Order};
+use crate::{ContainerRuntime, Manager, Order};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
@@ -83,7 +83,7 @@ async fn containers() -> Vec<Reaching> {
         all.push(Reaching::new(&engine, OciRuntime::Default).await);
         // Podman ignores the OCI runtime of a request.
         let runtimes = engine.info().await.unwrap().runtimes;
-        if engine.flavor() == Flavor::Docker && runtimes.iter().any(|name| name == "runsc") {
+        if engine.kind() == EngineKind::Docker && runtimes.iter().any(|name| name == "runsc") {
             all.push(Reaching::new(&engine, OciRuntime::Runsc).await);
         }
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use ringfence_policy::Host;
+use serde::{Serialize, Serializer};
 
 use super::echo::Echoes;
 use crate::fetch::{Scheme, Url};
@@ -98,6 +99,13 @@ impl Injection {
             self.port
         };
         url.scheme == Scheme::Http && url.port == port && url.host == self.host
+    }
+}
+
+/// Omits the credential.
+impl Serialize for Injection {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.host.to_string(), self.port, self.header.as_str()).serialize(serializer)
     }
 }
 

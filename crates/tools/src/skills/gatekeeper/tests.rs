@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence_exec::bridge::bridge;
+use ringfence_exec::runner::Bridge as _;
 use ringfence_network::redact::Redactor;
 use ringfence_policy::Scope;
 use serde_json::{Map, Value, json};

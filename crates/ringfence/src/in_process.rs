@@ -1,0 +1,94 @@
+//! The backend of this process.
+
+use std::sync::Arc;
+
+use ringfence_container::Containers;
+use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unavailable};
+use ringfence_exec::local::{Connection, Local};
+use ringfence_exec::pyodide::Pyodide;
+use ringfence_exec::runner::RunSpec;
+use ringfence_policy::Target;
+
+/// Runs requests in this process: in the local fence, in containers, in Pyodide.
+#[derive(Debug, Clone)]
+pub struct InProcess {
+    pub local: Arc<Local>,
+    pub containers: Arc<Containers>,
+    pub pyodide: Arc<Pyodide>,
+}
+
+impl InProcess {
+    /// Ends every process and container that no run uses, and waits for that.
+    pub async fn close(&self) {
+        self.containers.close().await;
+        self.pyodide.close().await;
+        self.local.close().await;
+    }
+}
+
+impl Backend for InProcess {
+    fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a> {
+        let RunSpec {
+            request,
+            target,
+            fence,
+            output_directory,
+            fallback: _,
+        } = spec;
+        let (order, directory) = ((request, *fence), output_directory.clone());
+        match target {
+            Target::Local => Box::pin(async move {
+                let running = self.local.run(request, *fence, directory, connection);
+                running.await.map_err(|error| Error::from(&error))
+            }),
+            Target::Pyodide => {
+                Box::pin(async move { Ok(self.pyodide.run(order, directory, connection).await?) })
+            }
+            Target::Container {
+                engine,
+                keep_alive: None,
+            } => {
+                Box::pin(async move { Ok(self.containers.run(*engine, order, directory, connection).await?) })
+            }
+            Target::Container {
+                engine,
+                keep_alive: Some(keep_alive),
+            } => Box::pin(async move {
+                let container = (*engine, keep_alive);
+                Ok(self.containers.call(container, order, connection).await?)
+            }),
+            Target::E2b => Box::pin(std::future::ready(Err(no_e2b()))),
+        }
+    }
+
+    fn unavailable<'a>(&'a self, target: &'a Target) -> Unavailable<'a> {
+        match target {
+            Target::Container { engine, .. } => Box::pin(async {
+                let error = Error::from(self.containers.manager(*engine).await.err()?);
+                (error.reason == Reason::Unavailable).then_some(error)
+            }),
+            Target::Local | Target::Pyodide => Box::pin(std::future::ready(None)),
+            Target::E2b => Box::pin(std::future::ready(Some(no_e2b()))),
+        }
+    }
+
+    fn fingerprint(&self, spec: &RunSpec) -> Option<Fingerprint> {
+        match spec.target {
+            Target::Local => self.local.fingerprint(spec.request.language),
+            Target::Pyodide => self.pyodide.fingerprint(),
+            Target::Container { .. } => Fingerprint::of(self.containers.settings()),
+            Target::E2b => None,
+        }
+    }
+}
+
+fn no_e2b() -> Error {
+    Error {
+        reason: Reason::Unavailable,
+        message:
+            "runtime_unavailable: the runtime `e2b` is not available: this version has no E2B client yet"
+                .to_owned(),
+        hint: "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
+            .to_owned(),
+    }
+}

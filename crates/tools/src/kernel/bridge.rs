@@ -1,0 +1,40 @@
+//! Provides host functions to a tool and to the programs that it runs.
+
+use super::{Call, ErrorKind, Questions, ToolError};
+use crate::skills::{CallInfo, Gatekeeper, Skills};
+
+impl Call<'_> {
+    /// Returns the gatekeeper of host functions for this caller.
+    ///
+    /// # Errors
+    /// If skills are not configured.
+    pub(crate) fn gatekeeper(&self) -> Result<Gatekeeper<'_>, ToolError> {
+        let skills = self.kernel.skills.as_deref();
+        let skills = skills.ok_or_else(|| {
+            ToolError::new(
+                ErrorKind::NotFound,
+                "there are no skills here",
+                "have `skills.path` set to a directory of them",
+            )
+        })?;
+        Ok(self.gatekeeper_of(skills))
+    }
+
+    fn gatekeeper_of<'g>(&'g self, skills: &'g Skills) -> Gatekeeper<'g> {
+        let visitor = CallInfo {
+            caller: self.caller,
+            audit: self.kernel.audit.as_ref(),
+            redactor: &self.kernel.runner.rules().redactor,
+            approvals: self.kernel.approvals.as_ref(),
+            questions: self.questions.as_ref().map(Questions::sender),
+            notices: self.notices.as_ref(),
+        };
+        Gatekeeper::new(skills, visitor)
+    }
+
+    /// Returns the gatekeeper of the host functions that a program may call, if there are any.
+    pub(super) fn bridge(&self) -> Option<Gatekeeper<'_>> {
+        let skills = self.kernel.skills.as_deref()?;
+        Some(self.gatekeeper_of(skills))
+    }
+}
