@@ -1,10 +1,10 @@
-//! The way of a request on any backend: its fallback, the import check, the bridge, the run, the artifact.
+//! The way of a request on any backend: its fallback, the import check, the bridge, the run, the artifact, the record.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_imports::{self as imports, Findings};
 use ringfence_network::redact::Redactor;
@@ -28,6 +28,28 @@ pub struct Rules {
     pub store_policy: StorePolicy,
     pub store: Store,
     pub redactor: Redactor,
+    /// Log of runs. `None` only for callers that keep records themselves.
+    pub log: Option<Arc<dyn RunLog>>,
+}
+
+/// An append-only log of runs.
+pub trait RunLog: fmt::Debug + Send + Sync {
+    /// Appends the record of a run.
+    ///
+    /// # Errors
+    /// If the whole record is not in the log.
+    fn append(&self, run: &EndedRun<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// A run that has ended, for its record.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedRun<'a> {
+    /// Specification that ran: the fallback, if that replaced the target.
+    pub spec: &'a RunSpec,
+    pub started: SystemTime,
+    /// Time from the request to the result, the artifact included.
+    pub duration: Duration,
+    pub result: Result<&'a ExecutionResult, &'a Error>,
 }
 
 /// A request with everything that decides how it runs.
@@ -120,7 +142,8 @@ impl Runner {
     }
 
     /// Runs a request to completion: on its target or, if that is unavailable, on its fallback; with the import
-    /// check before, a bridge beside and the artifact after it.
+    /// check before, a bridge beside, the artifact and the record after it. A failure to record the run becomes a
+    /// warning in its result.
     ///
     /// # Errors
     /// If the request could not be run. A program that fails is no error.
@@ -131,14 +154,42 @@ impl Runner {
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
         let started = SystemTime::now();
+        let since = Instant::now();
         let (spec, replaced) = self.available(spec).await;
-        let mut result = match blocked(&spec.request, spec.target.runtime(), &self.rules)? {
-            Some(result) => result,
-            None => self.dispatch(spec, hooks, connection).await?,
-        };
-        result.meta.warnings.extend(replaced);
-        keep(&self.rules, &spec.request, started, &mut result);
-        Ok(result)
+        let mut result = self.checked(spec, hooks, connection).await;
+        if let Ok(result) = &mut result {
+            result.meta.warnings.extend(replaced);
+            keep(&self.rules, &spec.request, started, result);
+        }
+        let unrecorded = self.record(EndedRun {
+            spec,
+            started,
+            duration: since.elapsed(),
+            result: result.as_ref(),
+        });
+        match unrecorded {
+            Some(warning) => with_warning(result, warning),
+            None => result,
+        }
+    }
+
+    /// Runs a program on the backend, unless it imports a blocked module.
+    async fn checked(
+        &self,
+        spec: &RunSpec,
+        hooks: Hooks<'_>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, Error> {
+        match blocked(&spec.request, spec.target.runtime(), &self.rules)? {
+            Some(result) => Ok(result),
+            None => self.dispatch(spec, hooks, connection).await,
+        }
+    }
+
+    /// Appends the record of a run. Returns a warning if it could not be appended.
+    fn record(&self, run: EndedRun<'_>) -> Option<String> {
+        let error = self.rules.log.as_ref()?.append(&run).err()?;
+        Some(format!("the run is not in the audit log: {error}"))
     }
 
     /// Returns the specification, or its fallback and a warning if the target is unavailable.
@@ -280,6 +331,20 @@ fn keep(rules: &Rules, request: &Request, started: SystemTime, result: &mut Exec
     }
 }
 
+/// Adds a warning to a result, or to an error's message.
+fn with_warning(result: Result<ExecutionResult, Error>, warning: String) -> Result<ExecutionResult, Error> {
+    match result {
+        Ok(mut result) => {
+            result.meta.warnings.push(warning);
+            Ok(result)
+        }
+        Err(error) => Err(Error {
+            message: format!("{}; {warning}", error.message),
+            ..error
+        }),
+    }
+}
+
 fn not_kept(error: &artifact::Error) -> String {
     format!("the artifact was not kept: {error}")
 }
@@ -358,6 +423,7 @@ mod tests {
             store_policy: StorePolicy::Always,
             store: Store::new(directory, Keep::DEFAULT),
             redactor: Redactor::from_environment([]),
+            log: None,
         };
         (Arc::clone(&backend), Runner::new(backend, rules))
     }
@@ -415,6 +481,50 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(result.meta.outcome, Outcome::Exited);
+    }
+
+    /// A log that keeps the outcomes of runs, up to a number of them.
+    #[derive(Debug)]
+    struct Kept {
+        outcomes: Mutex<Vec<Option<Outcome>>>,
+        most: usize,
+    }
+
+    impl RunLog for Kept {
+        fn append(&self, run: &EndedRun<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+            let mut outcomes = self.outcomes.lock().unwrap();
+            if outcomes.len() == self.most {
+                return Err("the log is full".into());
+            }
+            outcomes.push(run.result.ok().map(|result| result.meta.outcome));
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn every_run_is_recorded_once_or_has_a_warning() {
+        let directory = tempfile::tempdir().unwrap();
+        let (_, mut runner) = runner(directory.path(), true);
+        let log = Arc::new(Kept {
+            outcomes: Mutex::default(),
+            most: 3,
+        });
+        runner.rules.log = Some(Arc::clone(&log) as _);
+        let run = async |code: &str| {
+            let spec = spec(code, Target::Local);
+            runner.run(&spec, Hooks::default(), Connection::none()).await
+        };
+        // Too deeply nested for the import check.
+        let deep = format!("import x; {}", "(".repeat(10_000));
+        run("1").await.unwrap();
+        run("import socket").await.unwrap();
+        run(&deep).await.unwrap_err();
+        let expected = [Some(Outcome::Exited), Some(Outcome::Blocked), None];
+        assert_eq!(*log.outcomes.lock().unwrap(), expected);
+        let unrecorded = "the run is not in the audit log: the log is full";
+        assert_eq!(run("1").await.unwrap().meta.warnings, [unrecorded]);
+        let error = run(&deep).await.unwrap_err();
+        assert!(error.message.ends_with(unrecorded), "{error}");
     }
 
     #[tokio::test]

@@ -204,7 +204,10 @@ pub fn audit_log(context: &Context) -> Result<Log, Error> {
 }
 
 /// Returns the retention limits of the audit log.
-fn audit_limits(context: &Context) -> Result<Limits, Problems> {
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn audit_limits(context: &Context) -> Result<Limits, Problems> {
     let config = &context.config()?.audit;
     Ok(Limits {
         max_file_bytes: config.max_file.0,

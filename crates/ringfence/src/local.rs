@@ -49,7 +49,7 @@ pub fn settings(
     })
 }
 
-/// Returns the processing rules of requests before and after they run.
+/// Returns the processing rules of requests before and after they run, without a log of runs.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -61,5 +61,6 @@ pub fn rules(settings: &settings::Settings, context: &Context) -> Result<Rules, 
         store_policy: settings.store,
         store: Store::new(&settings.artifacts_dir, settings.artifacts_keep),
         redactor: Redactor::from_environment(context.environment.lossy_pairs()),
+        log: None,
     })
 }

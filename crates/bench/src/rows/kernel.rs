@@ -66,6 +66,7 @@ fn kernel(place: &Place) -> anyhow::Result<Kernel> {
         store_policy: StorePolicy::Never,
         store: Store::new(&directory, Keep::DEFAULT),
         redactor: Redactor::from_environment([]),
+        log: None,
     };
     Ok(Kernel::new(Parts {
         runner: Runner::new(Arc::new(Nothing), rules),

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
-use ringfence_exec::runner::{Hooks, RunSpec, Runner};
+use ringfence_exec::runner::{Hooks, Rules, RunSpec, Runner};
 use ringfence_policy::{Cpus, ExecutionResult, Target};
 use ringfence_tools::kernel::{Caller, Surface};
 use ringfence_tools::skills::{Gatekeeper, Skills};
@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
 use ringfence::config::values::Fallback;
-use ringfence::{Failure, local};
+use ringfence::{AuditedRuns, Failure, local};
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
@@ -29,7 +29,10 @@ const IN_FLIGHT: usize = 16;
 pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     let plan = plan::plan(args, context)?;
     announce(&plan, context)?;
-    let rules = local::rules(&plan.settings, context)?;
+    let rules = Rules {
+        log: Some(Arc::new(AuditedRuns::new(Surface::CommandLine, context)?)),
+        ..local::rules(&plan.settings, context)?
+    };
     let socket = match plan.engine {
         Engine::Use => context.paths.socket_if_ours(),
         Engine::Avoid => None,

@@ -12,6 +12,7 @@ use ringfence_records::audit::{Arguments, Decision, Entry, Limits, Link, Log, Ou
 use serde_json::{Value, json};
 
 use crate::support::{Dir, Output, entries, finish};
+use crate::world::{Mode, Place, World, play};
 
 /// A directory with an audit log of a few records.
 struct Logged {
@@ -392,4 +393,88 @@ fn the_log_is_shown_to_no_program() {
         let list = ["tool", "file_list", r#"{"path": "."}"#, "--workspace", &exposing];
         dir.run(list).refused(2, "would expose Ringfence's audit log");
     }
+}
+
+/// Returns the newest records, oldest first.
+fn tail(world: &World, count: &str) -> Vec<Value> {
+    let output = world.dir.run(["audit", "tail", "--json", "-n", count]);
+    let lines = output.ok().lines();
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Runs everything that a record of a run can say, here or through the server.
+fn runs_are_recorded(mode: Mode) {
+    play(World::new(mode, Place::Here), |world| {
+        let secret = [
+            "-c",
+            "token = 'ghp_0123456789abcdefghijABCDEFGHIJ012345'; raise SystemExit(3)",
+        ];
+        assert_eq!(world.run(secret).status, 3);
+        world
+            .run([
+                "--mount",
+                "/usr/share:/data",
+                "-l",
+                "bash",
+                "-c",
+                "echo $1",
+                "--",
+                "x",
+            ])
+            .ok();
+        let blocked = world
+            .call(["-c", "import socket"])
+            .env("SANDBOX_BLOCK_DANGEROUS_IMPORTS", "true");
+        assert_eq!(blocked.output().status, 126);
+        assert_eq!(world.run(["--runtime", "e2b", "-c", "1"]).status, 125);
+        let records = tail(world, "4");
+        let facts = |record: &Value| {
+            let of = |name: &str| record[name].as_str().unwrap_or("-").to_owned();
+            [of("tool"), of("decision"), of("outcome"), of("error")].join(" ")
+        };
+        assert_eq!(
+            records.iter().map(facts).collect::<Vec<_>>(),
+            [
+                "run allowed answered -",
+                "run allowed answered -",
+                "run refused failed blocked",
+                "run allowed failed runtime_unavailable",
+            ]
+        );
+        assert_eq!(records[0]["who"]["surface"], "cli");
+        let code = records[0]["arguments"]["code"].as_str().unwrap();
+        assert!(code.starts_with("token = '[redacted"), "{code}");
+        assert_eq!(
+            records[1]["arguments"],
+            json!({
+                "args": ["x"], "code": "echo $1", "language": "bash", "mounts": ["/usr/share:/data:ro"], "name": "<string>",
+                "runtime": "local",
+            })
+        );
+        world.dir.run(["audit", "verify"]).ok();
+    });
+}
+
+#[test]
+fn runs_are_recorded_without_a_server() {
+    runs_are_recorded(Mode::OneShot);
+}
+
+#[test]
+fn runs_of_a_server_are_recorded_once() {
+    runs_are_recorded(Mode::Engine);
+}
+
+#[test]
+fn a_run_that_cannot_be_recorded_says_so() {
+    let dir = Dir::new();
+    let log = dir.path("state/ringfence/audit");
+    fs::create_dir_all(&log).unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o777)).unwrap();
+    let output = dir.run(["run", "-c", "print(1)"]);
+    assert_eq!((output.ok(), output.status), ("1\n", 0));
+    assert!(
+        output.stderr.contains("the run is not in the audit log"),
+        "{output:?}"
+    );
 }

@@ -88,6 +88,11 @@ impl Chain {
         Ok(Self(Mutex::new(writer)))
     }
 
+    /// Leaves the records so far to the kernel's write-back.
+    pub(super) fn leave_unsynced(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).unsynced = false;
+    }
+
     /// Appends a record; it is in the file on return.
     pub(super) fn append<C: Serialize>(&self, content: &C, crowded: Crowded) -> Result<Link, Error> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);

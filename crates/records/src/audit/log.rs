@@ -68,6 +68,12 @@ impl Log {
         self.uses.append(&written, Crowded::Refuse).map(Some)
     }
 
+    /// Closes the log without a sync to the disk, for a process that lives for one record. The kernel writes the
+    /// record back.
+    pub fn close_without_sync(self) {
+        self.uses.leave_unsynced();
+    }
+
     fn refused(&self, entry: &Entry<'_>) -> Result<Option<Link>, Error> {
         let error = entry.error.unwrap_or("unknown");
         let refusal = self.refusals().add(entry.who.scope, error, Instant::now());

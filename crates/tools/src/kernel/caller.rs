@@ -17,7 +17,7 @@ pub struct Caller {
 /// Origin of an invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surface {
-    /// `ringfence tool`.
+    /// `ringfence tool` and `ringfence run`.
     CommandLine,
     Mcp,
     /// A program that embeds the library.

@@ -192,15 +192,21 @@ impl From<workspaces::Error> for ToolError {
     }
 }
 
+impl From<Reason> for ErrorKind {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Unavailable => Self::RuntimeUnavailable,
+            Reason::Busy => Self::LimitExceeded,
+            Reason::NotFound => Self::NotFound,
+            Reason::Invalid => Self::InvalidArguments,
+            Reason::Failed => Self::Internal,
+        }
+    }
+}
+
 impl From<backend::Error> for ToolError {
     fn from(error: backend::Error) -> Self {
-        let kind = match error.reason {
-            Reason::Unavailable => ErrorKind::RuntimeUnavailable,
-            Reason::Busy => ErrorKind::LimitExceeded,
-            Reason::NotFound => ErrorKind::NotFound,
-            Reason::Invalid => ErrorKind::InvalidArguments,
-            Reason::Failed => ErrorKind::Internal,
-        };
+        let kind = ErrorKind::from(error.reason);
         // Some messages already begin with the kind.
         let said = error.message.strip_prefix(kind.as_str());
         let message = said
