@@ -41,7 +41,7 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
             return;
         }
     }
-    hosts(program, (args, title), scanned, found);
+    hosts(program, args, title, scanned, found);
     if title == "sqlcmd query" {
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }
@@ -68,7 +68,7 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
 }
 
 /// Judges the hosts that the command names.
-fn hosts(program: &str, (args, title): (&[Word], &str), scanned: &Scanned, found: &mut Found) {
+fn hosts(program: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     if args
         .iter()
         .any(|word| word.text.contains("://") || program == "psql" && word.text.contains('='))

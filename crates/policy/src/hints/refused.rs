@@ -11,19 +11,23 @@ const MAX_HINTS: usize = 3;
 
 /// Returns a hint for each of the first refused hosts.
 pub(super) fn hints(facts: &EgressFacts) -> Vec<Hint> {
-    let mut refused: Vec<(&str, &str)> = Vec::new();
+    let mut refused: Vec<Refused<'_>> = Vec::new();
     for attempt in &facts.attempts {
-        let Some(found) = refusal(attempt) else { continue };
+        let Some(found) = Refused::by(attempt) else {
+            continue;
+        };
         if !refused.contains(&found) {
             refused.push(found);
         }
     }
-    refused.into_iter().take(MAX_HINTS).map(hint).collect()
+    refused.into_iter().take(MAX_HINTS).map(Refused::hint).collect()
 }
 
-fn refusal(attempt: &EgressAttempt) -> Option<(&str, &str)> {
-    let reason = attempt.reason.as_deref()?;
-    (attempt.verdict == "refused").then_some((attempt.target.as_str(), reason))
+/// A host and port that was refused, and why.
+#[derive(PartialEq)]
+struct Refused<'a> {
+    target: &'a str,
+    reason: &'a str,
 }
 
 fn hint((target, reason): (&str, &str)) -> Hint {
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(allowed: &[&str], (host, port): (&str, u16), expected: &str) {
+    fn check(allowed: &[&str], host: &str, port: u16, expected: &str) {
         let attempt = refused(allowed, host, port);
         let facts = EgressFacts {
             attempts: vec![attempt.clone(), attempt],
@@ -112,25 +116,29 @@ mod tests {
     fn each_reason_has_its_remedy() {
         check(
             &["a.test"],
-            ("example.invalid", 443),
+            "example.invalid",
+            443,
             "refused: example.invalid:443 (no pattern of the allowed hosts names it); allow it with `--allow-host example.invalid` or \
              `egress.allowed_hosts`",
         );
         check(
             &[],
-            ("a.test", 8443),
+            "a.test",
+            8443,
             "refused: a.test:8443 (no host is allowed, so a.test is not); allow it with `--allow-host a.test:8443` or \
              `egress.allowed_hosts`",
         );
         check(
             &["a.test"],
-            ("a.test", 8080),
+            "a.test",
+            8080,
             "refused: a.test:8080 (`a.test` allows a.test, but not at port 8080); allow it with `--allow-host a.test:8080` or \
              `egress.allowed_hosts`",
         );
         check(
             &["127.0.0.1:8123"],
-            ("127.0.0.1", 8123),
+            "127.0.0.1",
+            8123,
             "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
              in your own configuration, ~/.config/ringfence/ringfence.toml",
         );
