@@ -58,8 +58,8 @@ fn a_setting_of_containers_changes_their_fingerprint() {
     let settings = containers.settings();
     let fingerprint = |settings: &Settings| Fingerprint::of(settings).unwrap();
     assert_eq!(fingerprint(settings), fingerprint(&settings.clone()));
-    let host = ("api.example.com".parse().unwrap(), None);
-    let injection = Injection::new(host, "authorization", "", None).unwrap();
+    let host = "api.example.com".parse().unwrap();
+    let injection = Injection::new(host, None, "authorization", "", None).unwrap();
     let others = [
         Settings {
             network: NetworkMode::Bridge,

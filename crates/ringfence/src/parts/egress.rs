@@ -66,7 +66,7 @@ fn injection(inject: &Inject, environment: &Environment, named: &NamedPaths) -> 
     let (host, port) = host(&inject.host)?;
     let secret = secret(inject, environment, named)?;
     let prefix = inject.prefix.as_deref().unwrap_or_default();
-    Injection::new((host, port), &inject.header, prefix, secret)
+    Injection::new(host, port, &inject.header, prefix, secret)
         .map_err(|error| wrong(&inject.host, &error, error.hint()))
 }
 

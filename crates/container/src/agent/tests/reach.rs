@@ -215,8 +215,8 @@ async fn a_credential_is_used_and_never_seen() {
         .await;
         let port = server.port;
         let value = Secret::new("s3cr3t-value").ok();
-        let host = ("api.ok.test".parse().unwrap(), Some(port));
-        let injection = Injection::new(host, "Authorization", "Bearer ", value).unwrap();
+        let host = "api.ok.test".parse().unwrap();
+        let injection = Injection::new(host, Some(port), "Authorization", "Bearer ", value).unwrap();
         let resolver = Resolver::fixed(|_| vec![HERE]);
         let trust = Trust::new(Some(authority.file()));
         let outlet = outlet(port, resolver, trust, vec![injection]);

@@ -67,7 +67,8 @@ impl Injection {
     /// # Errors
     /// If the header or the value is invalid.
     pub fn new(
-        (host, port): (Host, Option<u16>),
+        host: Host,
+        port: Option<u16>,
         header: &str,
         prefix: &str,
         secret: Option<Secret>,
@@ -150,7 +151,7 @@ mod tests {
     fn key_at(port: Option<u16>) -> Injection {
         let host = "api.test".parse().unwrap();
         let secret = Secret::new("s3cr3t-value").ok();
-        Injection::new((host, port), "Authorization", "Bearer ", secret).unwrap()
+        Injection::new(host, port, "Authorization", "Bearer ", secret).unwrap()
     }
 
     fn key() -> Injection {
@@ -208,7 +209,7 @@ mod tests {
     fn refuses_what_is_no_credential() {
         let new = |header, prefix| {
             let host = "a.test".parse().unwrap();
-            Injection::new((host, None), header, prefix, Secret::new("x").ok())
+            Injection::new(host, None, header, prefix, Secret::new("x").ok())
         };
         for header in ["Host", "transfer-encoding", "Content-Length", "a b", ""] {
             assert_eq!(new(header, ""), Err(InjectionError::Header), "{header}");

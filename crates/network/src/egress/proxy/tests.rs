@@ -343,8 +343,9 @@ async fn echoing(authority: &Authority) -> Server {
 }
 
 fn key(port: u16) -> Injection {
-    let host = ("api.ok.test".parse().unwrap(), Some(port));
-    Injection::new(host, "Authorization", "Bearer ", Secret::new("s3cr3t-value").ok()).unwrap()
+    let host = "api.ok.test".parse().unwrap();
+    let secret = Secret::new("s3cr3t-value").ok();
+    Injection::new(host, Some(port), "Authorization", "Bearer ", secret).unwrap()
 }
 
 fn get(host: &str, port: u16) -> String {
