@@ -39,7 +39,8 @@ pub(super) fn give(
     keep(
         change,
         request,
-        (&request.kind.subject(remember, &request.text), remaining),
+        &request.kind.subject(remember, &request.text),
+        remaining,
         uptime,
     )
 }
@@ -49,7 +50,8 @@ pub(super) fn deny(change: &Transaction<'_>, request: &Request, uptime: u64) -> 
     keep(
         change,
         request,
-        (&request.kind.refusal(&request.text), None),
+        &request.kind.refusal(&request.text),
+        None,
         uptime,
     )
 }
@@ -57,7 +59,8 @@ pub(super) fn deny(change: &Transaction<'_>, request: &Request, uptime: u64) -> 
 fn keep(
     change: &Transaction<'_>,
     request: &Request,
-    (subject, remaining): (&str, Option<u32>),
+    subject: &str,
+    remaining: Option<u32>,
     uptime: u64,
 ) -> Result<(), Error> {
     let latest = latest(uptime);
@@ -103,15 +106,18 @@ fn conversation(session: Option<&str>, process: &str) -> String {
     }
 }
 
+/// The key of a session's answer.
+struct Key<'a> {
+    scope: &'a str,
+    conversation: &'a str,
+    subject: &'a str,
+}
+
 /// Returns the remaining uses of an unexpired answer (`Some(None)` if they are not counted), or `None`
 /// without one.
-fn left(
-    connection: &Connection,
-    (scope, conversation, subject): (&str, &str, &str),
-    uptime: u64,
-) -> Result<Option<Option<u32>>, Error> {
+fn left(connection: &Connection, key: &Key<'_>, uptime: u64) -> Result<Option<Option<u32>>, Error> {
     let sql = "SELECT remaining FROM grants WHERE scope = ? AND session = ? AND subject = ? AND expires > ? AND expires <= ?";
-    let values = params![scope, conversation, subject, uptime, latest(uptime)];
+    let values = params![key.scope, key.conversation, key.subject, uptime, latest(uptime)];
     Ok(connection.query_row(sql, values, |row| row.get(0)).optional()?)
 }
 
@@ -121,8 +127,12 @@ impl Store {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
         let subject = question.kind.refusal(&question.text);
-        let key = (question.scope.as_str(), conversation.as_str(), subject.as_str());
-        Ok(left(&self.connection, key, uptime)?.is_some())
+        let key = Key {
+            scope: question.scope.as_str(),
+            conversation: &conversation,
+            subject: &subject,
+        };
+        Ok(left(&self.connection, &key, uptime)?.is_some())
     }
 
     /// Returns `true` if an unexpired approval for the session covers this; spends one of its uses.
@@ -130,14 +140,19 @@ impl Store {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());
         for subject in question.kind.subjects(&question.text) {
-            if self.spend_on((question.scope.as_str(), &conversation, &subject), uptime)? {
+            let key = Key {
+                scope: question.scope.as_str(),
+                conversation: &conversation,
+                subject: &subject,
+            };
+            if self.spend_on(&key, uptime)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn spend_on(&mut self, key: (&str, &str, &str), uptime: u64) -> Result<bool, Error> {
+    fn spend_on(&mut self, key: &Key<'_>, uptime: u64) -> Result<bool, Error> {
         // Usually there is none; this read takes no write lock.
         if left(&self.connection, key, uptime)?.is_none() {
             return Ok(false);
@@ -152,7 +167,7 @@ impl Store {
                 "UPDATE grants SET remaining = remaining - 1 WHERE scope = ? AND session = ? AND subject = ?"
             }
         };
-        change.execute(sql, params![key.0, key.1, key.2])?;
+        change.execute(sql, params![key.scope, key.conversation, key.subject])?;
         change.commit()?;
         Ok(found.flatten() != Some(0))
     }

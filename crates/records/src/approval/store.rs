@@ -167,7 +167,7 @@ impl Store {
             changed,
         } = &mut kind
         {
-            *changed = is_redefined(&change, question.scope.as_str(), (path, *definition))?;
+            *changed = is_redefined(&change, question.scope.as_str(), path, *definition)?;
         }
         write(&change, id, question, &kind)?;
         prune(&change)?;
@@ -325,7 +325,8 @@ pub(super) fn is_dead(owner: &str) -> bool {
 fn is_redefined(
     change: &Transaction<'_>,
     scope: &str,
-    (path, definition): (&str, Option<Digest>),
+    path: &str,
+    definition: Option<Digest>,
 ) -> Result<bool, Error> {
     let sql = format!(
         "SELECT kind FROM requests WHERE {} AND scope = ? AND json_extract(kind, '$.path') = ? ORDER BY number DESC LIMIT 1",
@@ -422,8 +423,8 @@ fn find(connection: &Connection, id: &Id) -> Result<Option<Request>, Error> {
 }
 
 /// Reads a row, with id, kind, chat and state still as text.
-fn columns(row: &Row<'_>) -> rusqlite::Result<(Texts, Numbers)> {
-    let texts = Texts {
+fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
+    Ok(Columns {
         id: row.get(0)?,
         kind: row.get(1)?,
         text: row.get(2)?,
@@ -431,18 +432,15 @@ fn columns(row: &Row<'_>) -> rusqlite::Result<(Texts, Numbers)> {
         session: row.get(4)?,
         chat: row.get(5)?,
         asker: row.get(6)?,
-        state: row.get(9)?,
-        by: row.get(10)?,
-    };
-    let numbers = Numbers {
         created: row.get(7)?,
         expires: row.get(8)?,
+        state: row.get(9)?,
+        by: row.get(10)?,
         ended: row.get(11)?,
-    };
-    Ok((texts, numbers))
+    })
 }
 
-struct Texts {
+struct Columns {
     id: String,
     kind: String,
     text: String,
@@ -450,30 +448,27 @@ struct Texts {
     session: Option<String>,
     chat: String,
     asker: String,
-    state: String,
-    by: Option<String>,
-}
-
-struct Numbers {
     created: u64,
     expires: u64,
+    state: String,
+    by: Option<String>,
     ended: Option<u64>,
 }
 
-fn request((texts, numbers): (Texts, Numbers)) -> Result<Request, Error> {
+fn request(columns: Columns) -> Result<Request, Error> {
     Ok(Request {
-        id: parsed(&texts.id)?,
-        kind: serde_json::from_str(&texts.kind).map_err(foreign)?,
-        text: texts.text,
-        scope: texts.scope,
-        session: texts.session,
-        chat: parsed(&texts.chat)?,
-        asker: texts.asker,
-        created: numbers.created,
-        expires: numbers.expires,
-        state: State::named(&texts.state).ok_or_else(|| Error::Foreign(texts.state.clone()))?,
-        by: texts.by,
-        ended: numbers.ended,
+        id: parsed(&columns.id)?,
+        kind: serde_json::from_str(&columns.kind).map_err(foreign)?,
+        text: columns.text,
+        scope: columns.scope,
+        session: columns.session,
+        chat: parsed(&columns.chat)?,
+        asker: columns.asker,
+        created: columns.created,
+        expires: columns.expires,
+        state: State::named(&columns.state).ok_or_else(|| Error::Foreign(columns.state.clone()))?,
+        by: columns.by,
+        ended: columns.ended,
     })
 }
 
