@@ -141,7 +141,7 @@ impl Client {
     /// # Errors
     /// If it was refused or the connection broke.
     pub async fn sessions(&mut self, request: &SessionRequest) -> Result<Vec<SessionInfo>, Error> {
-        self.ask(request, (Kind::Session, Kind::Sessions)).await
+        self.ask(request, Kind::Session, Kind::Sessions).await
     }
 
     /// Performs an operation on a scope's sandboxes.
@@ -149,7 +149,7 @@ impl Client {
     /// # Errors
     /// If it was refused or the connection broke.
     pub async fn sandboxes(&mut self, request: &SandboxRequest) -> Result<SandboxAnswer, Error> {
-        self.ask(request, (Kind::Sandbox, Kind::Sandboxes)).await
+        self.ask(request, Kind::Sandbox, Kind::Sandboxes).await
     }
 
     /// Requests access to the server's console.
@@ -157,14 +157,15 @@ impl Client {
     /// # Errors
     /// If it serves none or the connection broke.
     pub async fn console(&mut self) -> Result<ConsoleAccess, Error> {
-        self.ask(&(), (Kind::Console, Kind::ConsoleAccess)).await
+        self.ask(&(), Kind::Console, Kind::ConsoleAccess).await
     }
 
     /// Sends a request frame and receives the response frame.
     async fn ask<A: DeserializeOwned>(
         &mut self,
         request: &impl Serialize,
-        (asked, answered): (Kind, Kind),
+        asked: Kind,
+        answered: Kind,
     ) -> Result<A, Error> {
         let request = serde_json::to_vec(request).map_err(Error::Answer)?;
         frame::send(&mut self.sender, asked, &request)

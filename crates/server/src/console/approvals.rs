@@ -95,13 +95,15 @@ async fn answer(
 
 const MALFORMED: Refusal = Refusal::new(
     StatusCode::BAD_REQUEST,
-    ("malformed", "the body is no answer"),
+    "malformed",
+    "the body is no answer",
     "send `approved`, `digest` and, if you want, `remember`, as docs/protocol/console.md describes them",
 );
 
 const UNKNOWN: Refusal = Refusal::new(
     StatusCode::NOT_FOUND,
-    ("unknown", "no request has this id"),
+    "unknown",
+    "no request has this id",
     "GET /api/approvals lists the requests that wait",
 );
 
@@ -125,7 +127,7 @@ fn failed(error: &Error) -> Refusal {
         | Error::Unrecorded(_)
         | Error::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     };
-    Refusal::new(status, (kind, ""), error.hint()).saying(error.to_string())
+    Refusal::new(status, kind, "", error.hint()).saying(error.to_string())
 }
 
 fn now() -> u64 {

@@ -36,7 +36,8 @@ async fn events(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> 
 
 const TOO_MANY: Refusal = Refusal::new(
     StatusCode::SERVICE_UNAVAILABLE,
-    ("too_many", "too many pages are open"),
+    "too_many",
+    "too many pages are open",
     "close some of them",
 );
 

@@ -37,6 +37,7 @@ async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Listed>, Refusal
 
 const UNREADABLE: Refusal = Refusal::new(
     StatusCode::INTERNAL_SERVER_ERROR,
-    ("internal", "the audit log cannot be read"),
+    "internal",
+    "the audit log cannot be read",
     "`ringfence audit verify` tells what is wrong with it",
 );

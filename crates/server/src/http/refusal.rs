@@ -20,50 +20,52 @@ pub(super) const RETRY_AFTER: u64 = 10;
 impl Refusal {
     pub(super) const UNKNOWN_PATH: Self = Self::new(
         StatusCode::NOT_FOUND,
-        ("not_found", "there is nothing at this path"),
+        "not_found",
+        "there is nothing at this path",
         "the paths are described in docs/protocol/console.md",
     );
     pub(super) const METHOD: Self = Self::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        ("method", "this path does not know the method"),
+        "method",
+        "this path does not know the method",
         "the methods are GET, HEAD and POST, as docs/protocol/console.md describes them",
     );
     pub(super) const HOST: Self = Self::new(
         StatusCode::MISDIRECTED_REQUEST,
-        (
-            "foreign_host",
-            "the request names another host than this machine's own",
-        ),
+        "foreign_host",
+        "the request names another host than this machine's own",
         "open the address that `ringfence console` prints, by 127.0.0.1 or localhost",
     );
     pub(super) const ORIGIN: Self = Self::new(
         StatusCode::FORBIDDEN,
-        ("foreign_origin", "the request comes from another site"),
+        "foreign_origin",
+        "the request comes from another site",
         "open the link that `ringfence console` prints; a program sends no Origin, and `Authorization: Bearer`",
     );
     pub(super) const CREDENTIALS: Self = Self::new(
         StatusCode::UNAUTHORIZED,
-        (
-            "unauthenticated",
-            "the token is missing, wrong, used or of another server",
-        ),
+        "unauthenticated",
+        "the token is missing, wrong, used or of another server",
         "open the link that `ringfence console` prints, which opens one page within ten minutes; a program sends the token of `ringfence console --json` as `Authorization: Bearer`",
     );
     pub(super) const TOO_MANY: Self = Self::new(
         StatusCode::TOO_MANY_REQUESTS,
-        ("too_many", "too many requests came without the right token"),
+        "too_many",
+        "too many requests came without the right token",
         "wait a few seconds, then open the link that `ringfence console` prints",
     );
     pub(super) const SLOW: Self = Self::new(
         StatusCode::REQUEST_TIMEOUT,
-        ("slow", "the request took too long"),
+        "slow",
+        "the request took too long",
         "send it again",
     );
 
     /// Creates a response with this status, kind, message and hint.
     pub(crate) const fn new(
         status: StatusCode,
-        (kind, message): (&'static str, &'static str),
+        kind: &'static str,
+        message: &'static str,
         hint: &'static str,
     ) -> Self {
         Self {
