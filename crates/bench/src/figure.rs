@@ -105,7 +105,7 @@ pub struct Figure {
 
 impl Figure {
     /// Creates a figure of a single value.
-    pub(super) fn new(name: &'static str, what: impl Into<String>, (value, unit): (f64, Unit)) -> Self {
+    pub(super) fn new(name: &'static str, what: impl Into<String>, value: f64, unit: Unit) -> Self {
         Self {
             name,
             what: what.into(),
@@ -121,15 +121,15 @@ impl Figure {
 
     /// Creates a figure of our median divided by the peer's.
     pub(super) fn ratio(name: &'static str, what: impl Into<String>, ours: Sample, peer: Sample) -> Self {
-        let value = (ours.median / peer.median, Unit::Ratio);
-        Self::new(name, what, value).with(ours).beside(peer)
+        let value = ours.median / peer.median;
+        Self::new(name, what, value, Unit::Ratio).with(ours).beside(peer)
     }
 
     /// Creates a figure of a failed measurement, with the reason.
     pub(super) fn unmeasured(name: &'static str, why: String) -> Self {
         Self {
             value: None,
-            ..Self::new(name, "not measured", (f64::NAN, Unit::Count)).noting(why)
+            ..Self::new(name, "not measured", f64::NAN, Unit::Count).noting(why)
         }
     }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_figure_says_honestly_whether_it_is_good_enough() {
-        let figure = |value| Figure::new("x", "y", (value, Unit::Ratio));
+        let figure = |value| Figure::new("x", "y", value, Unit::Ratio);
         assert_eq!(figure(1.8).against(Target::AtMost(1.8)).met, Some(true));
         assert_eq!(figure(1.81).against(Target::AtMost(1.8)).met, Some(false));
         assert_eq!(figure(449.0).against(Target::AtLeast(450.0)).met, Some(false));

@@ -99,7 +99,7 @@ fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
     ours.envs(env);
     let manager = place.runtime.block_on(dock.manager())?;
     let oci_runtime = manager.oci_runtime(OciRuntime::Default)?.name();
-    let mut peer = peer(place, &program, (&dock.image(), oci_runtime));
+    let mut peer = peer(place, &program, &dock.image(), oci_runtime);
     for _ in 0..READY {
         time(&mut ours)?;
     }
@@ -118,7 +118,7 @@ fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
 }
 
 /// Returns the engine's own command for the same container.
-fn peer(place: &Place, program: &Path, (image, oci_runtime): (&str, Option<&str>)) -> Command {
+fn peer(place: &Place, program: &Path, image: &str, oci_runtime: Option<&str>) -> Command {
     let mut command = place.plain(program, &[]);
     // Podman's command has another default than its service.
     if let (Some(runtime), true) = (oci_runtime, program.ends_with("podman")) {

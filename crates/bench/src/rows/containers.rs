@@ -157,7 +157,7 @@ pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         }
         let (ours, peer) = (Sample::of(ours), Sample::of(peers));
         let what = format!("{}, to its agent's word", place_of(dock, runtime));
-        let figure = Figure::new(NAME, what, (ours.median, Unit::Milliseconds));
+        let figure = Figure::new(NAME, what, ours.median, Unit::Milliseconds);
         Ok(figure
             .with(ours)
             .beside(peer)
@@ -191,7 +191,7 @@ pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
             "and {beside:.1} MiB of the container engine's for it; the same with `sleep`: {sleeping:.1} and {its_beside:.1} MiB"
         );
         Ok(vec![
-            Figure::new(NAME, what, (inside, Unit::Mebibytes)).noting(note),
+            Figure::new(NAME, what, inside, Unit::Mebibytes).noting(note),
         ])
     };
     Ok(in_each(place, NAME, measure))

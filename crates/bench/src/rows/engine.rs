@@ -38,7 +38,7 @@ pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let count = ours.len();
     let (ours, peer) = (Sample::of(ours), Sample::of(peers));
     let note = format!("{count} requests, {cold} of them not from the pool; peer is python3 -I -S");
-    let figure = |what, value| Figure::new("engine-request", what, (value, Unit::Milliseconds));
+    let figure = |what, value| Figure::new("engine-request", what, value, Unit::Milliseconds);
     Ok(vec![
         figure("p50", ours.median)
             .with(ours)
@@ -61,7 +61,7 @@ pub(super) fn throughput(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let second = load(place)?;
     let runs = (first + second) as f64 / LOAD.as_secs_f64();
     let plain = peer as f64 / PEER_LOAD.as_secs_f64();
-    let figure = Figure::new("throughput", "4 clients at once", (runs, Unit::PerSecond));
+    let figure = Figure::new("throughput", "4 clients at once", runs, Unit::PerSecond);
     Ok(vec![figure.against(Target::AtLeast(450.0)).noting(format!(
         "plain python3 -I -S, four at once: {plain:.0} /s"
     ))])
@@ -143,11 +143,11 @@ pub(super) fn timeout(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     }
     let worst = overshoots.iter().copied().fold(0.0, f64::max);
     let left = place.engine()?.settle().saturating_sub(before);
-    let figure = |what, value| Figure::new("timeout-overshoot", what, value);
+    let figure = |what, value, unit| Figure::new("timeout-overshoot", what, value, unit);
     Ok(vec![
-        figure("the worst of 8, limit 300ms", (worst, Unit::Milliseconds))
+        figure("the worst of 8, limit 300ms", worst, Unit::Milliseconds)
             .with(Sample::of(overshoots))
             .against(Target::AtMost(50.0)),
-        figure("processes left", (left as f64, Unit::Count)).against(Target::AtMost(0.0)),
+        figure("processes left", left as f64, Unit::Count).against(Target::AtMost(0.0)),
     ])
 }

@@ -46,7 +46,7 @@ pub(super) fn overhead(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         times.push(milliseconds(since.elapsed()));
     }
     let times = Sample::of(times);
-    let figure = Figure::new("kernel", "overhead, p50", (times.median, Unit::Milliseconds));
+    let figure = Figure::new("kernel", "overhead, p50", times.median, Unit::Milliseconds);
     Ok(vec![figure.with(times).against(Target::AtMost(0.05)).noting(
         "schema, permission, deadline, answer and the record in the audit log; the run itself does nothing",
     )])

@@ -111,7 +111,7 @@ pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         times.push(milliseconds(sent.elapsed()));
     }
     let sample = Sample::of(times);
-    let figure = |what, value| Figure::new("mcp-call", what, (value, Unit::Milliseconds));
+    let figure = |what, value| Figure::new("mcp-call", what, value, Unit::Milliseconds);
     Ok(vec![
         figure("p50", sample.median)
             .with(sample)

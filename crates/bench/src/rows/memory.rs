@@ -50,7 +50,8 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         Figure::new(
             "idle-worker",
             "PSS of a waiting python",
-            (sample.median, Unit::Mebibytes),
+            sample.median,
+            Unit::Mebibytes,
         )
         .with(sample)
         .against(Target::AtMost(1.5))
@@ -69,7 +70,7 @@ pub(super) fn engine(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         .sum();
     let note = format!("its {} helpers have another {others:.1} MiB (PSS)", below.len());
     Ok(vec![
-        Figure::new("engine-idle", "RSS, pool size 0", (rss, Unit::Mebibytes))
+        Figure::new("engine-idle", "RSS, pool size 0", rss, Unit::Mebibytes)
             .against(Target::AtMost(25.0))
             .noting(note),
     ])
@@ -112,7 +113,8 @@ pub(super) fn flood(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         Figure::new(
             "flood",
             format!("{gigabytes} GiB printed, server's growth"),
-            (growth, Unit::Mebibytes),
+            growth,
+            Unit::Mebibytes,
         )
         .against(Target::AtMost(8.0))
         .noting(format!("{:.2} GiB/s", gigabytes / seconds)),

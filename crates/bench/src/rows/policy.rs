@@ -17,7 +17,7 @@ const EVERYDAY: &str = "git log --oneline --since='2 weeks ago' -- src | grep -v
 pub(super) fn decision(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let rules = &place.machine.rules;
     let figure = |what: String, sample: Sample| {
-        Figure::new("policy", what, (sample.median, Unit::Milliseconds)).with(sample)
+        Figure::new("policy", what, sample.median, Unit::Milliseconds).with(sample)
     };
     let everyday = time(EVERYDAY, DECISIONS, rules);
     let mut worst: Option<(Sample, &str)> = None;

@@ -77,7 +77,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         anyhow::Ok(())
     })?;
     let (snapshot, pool, peer) = (Sample::of(snapshots), Sample::of(waited), Sample::of(peers));
-    let waited = Figure::new(NAME, "an interpreter waited", (pool.median, Unit::Milliseconds));
+    let waited = Figure::new(NAME, "an interpreter waited", pool.median, Unit::Milliseconds);
     Ok(vec![
         Figure::ratio(NAME, "from the snapshot, against plain", snapshot, peer)
             .against(Target::AtMost(0.12))
@@ -102,7 +102,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         anyhow::Ok((pss, own))
     });
     let (pss, own) = measured?;
-    let figure = Figure::new("pyodide-worker", "PSS of a waiting Deno", (pss, Unit::Mebibytes));
+    let figure = Figure::new("pyodide-worker", "PSS of a waiting Deno", pss, Unit::Mebibytes);
     Ok(vec![figure.noting(format!(
         "{own:.1} MiB of it are its own and nobody else's"
     ))])

@@ -40,7 +40,7 @@ pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let remove = SessionAction::Remove { id: session };
     place.runtime.block_on(sessions(&mut client, remove))?;
     let sample = Sample::of(samples);
-    let figure = |what, value| Figure::new("session-evaluation", what, (value, Unit::Milliseconds));
+    let figure = |what, value| Figure::new("session-evaluation", what, value, Unit::Milliseconds);
     Ok(vec![
         figure("p50", sample.median)
             .with(sample)
@@ -72,7 +72,7 @@ pub(super) fn fork(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let remove = SessionAction::Remove { id: session };
     place.runtime.block_on(sessions(&mut client, remove))?;
     let sample = Sample::of(samples);
-    let figure = |what, value| Figure::new("session-fork", what, (value, Unit::Milliseconds));
+    let figure = |what, value| Figure::new("session-fork", what, value, Unit::Milliseconds);
     Ok(vec![
         figure("p50", sample.median)
             .with(sample)

@@ -75,7 +75,7 @@ pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
         let ours = Sample::of(called_in(place, runtime)?);
         let plain = printed(place.plain(&python, &["-I", "-c", PEER]))?;
         let what = format!("{runtime}, p50");
-        let figure = Figure::new(NAME, what, (ours.median, Unit::Milliseconds))
+        let figure = Figure::new(NAME, what, ours.median, Unit::Milliseconds)
             .with(ours)
             .beside(Sample::of(times(&plain)?))
             .noting("to a file of skills and back, gatekeeper and audit log included; peer: two Pythons and a socket");

@@ -19,7 +19,8 @@ pub(super) fn start(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let figure = Figure::new(
         "start",
         "--version; peer /bin/true",
-        (ours.median, Unit::Milliseconds),
+        ours.median,
+        Unit::Milliseconds,
     );
     Ok(vec![figure.with(ours).beside(floor).against(Target::AtMost(3.0))])
 }
@@ -29,7 +30,7 @@ pub(super) fn python(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let [sample] = in_turns([place.plain(&python, PYTHON)])?;
     let what = format!("{} -I -S", python.display());
     Ok(vec![
-        Figure::new("python", what, (sample.median, Unit::Milliseconds)).beside(sample),
+        Figure::new("python", what, sample.median, Unit::Milliseconds).beside(sample),
     ])
 }
 
@@ -84,7 +85,8 @@ pub(super) fn bash(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     fresh(
         place,
         "fresh-bash",
-        (plain, "bash"),
+        plain,
+        "bash",
         &["-l", "bash", "-c", "echo 1"],
     )
 }
@@ -101,14 +103,15 @@ pub(super) fn node(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     };
     let plain = place.plain(&node, arguments);
     let program = &["-l", "javascript", "-c", "console.log(1)"];
-    fresh(place, "fresh-node", (plain, &name), program)
+    fresh(place, "fresh-node", plain, &name, program)
 }
 
 /// Measures a language without a pool: with and without a server, both compared with the plain interpreter.
 fn fresh(
     place: &mut Place,
     name: &'static str,
-    (plain, peer_name): (std::process::Command, &str),
+    plain: std::process::Command,
+    peer_name: &str,
     program: &[&str],
 ) -> anyhow::Result<Vec<Figure>> {
     place.engine()?;
