@@ -30,29 +30,40 @@ struct Refused<'a> {
     reason: &'a str,
 }
 
-fn hint((target, reason): (&str, &str)) -> Hint {
-    let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
-    // The target is named already.
-    let cause = match reason.strip_suffix(host) {
-        Some(rest) if !rest.contains(host) => format!("{rest}it"),
-        _ => reason.to_owned(),
-    };
-    let remedy = match is_unlisted(reason) {
-        true => {
-            let pattern = if matches!(port, "80" | "443") {
-                host
-            } else {
-                target
-            };
-            format!("allow it with `--allow-host {pattern}` or `egress.allowed_hosts`")
+impl<'a> Refused<'a> {
+    fn by(attempt: &'a EgressAttempt) -> Option<Self> {
+        let reason = attempt.reason.as_deref()?;
+        (attempt.verdict == "refused").then_some(Self {
+            target: &attempt.target,
+            reason,
+        })
+    }
+
+    fn hint(self) -> Hint {
+        let Self { target, reason } = self;
+        let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
+        // The target is named already.
+        let cause = match reason.strip_suffix(host) {
+            Some(rest) if !rest.contains(host) => format!("{rest}it"),
+            _ => reason.to_owned(),
+        };
+        let remedy = match is_unlisted(reason) {
+            true => {
+                let pattern = if matches!(port, "80" | "443") {
+                    host
+                } else {
+                    target
+                };
+                format!("allow it with `--allow-host {pattern}` or `egress.allowed_hosts`")
+            }
+            false => open(host),
+        };
+        Hint {
+            person: format!("refused: {target} ({cause}); {remedy}"),
+            model: Some(format!(
+                "refused: {target} ({cause}); only the allowed hosts can be reached"
+            )),
         }
-        false => open(host),
-    };
-    Hint {
-        person: format!("refused: {target} ({cause}); {remedy}"),
-        model: Some(format!(
-            "refused: {target} ({cause}); only the allowed hosts can be reached"
-        )),
     }
 }
 
