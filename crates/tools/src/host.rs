@@ -31,7 +31,7 @@ pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
 pub use standing::{Standing, standing};
 
-use crate::shell::{Host, ShellRunner};
+use crate::shell::{Host, Program, ShellRunner};
 
 /// Search path of programs: no directory into which a workspace could put something.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -104,7 +104,7 @@ impl HostSettings {
 /// Returns the program and arguments for a line: the command's own where no shell is needed, else a bash that
 /// reads no startup files. A name without an executable, such as `type`, may be a shell builtin and needs
 /// bash.
-pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Vec<String>) {
+pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> Program {
     let has_program = |words: &Vec<String>| {
         let name = words.first().map_or("", String::as_str);
         name.contains('/') || std::env::split_paths(PATH).any(|folder| folder.join(name).is_file())
@@ -116,7 +116,10 @@ pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> (String, Ve
             .into()
     });
     let mut words = words.into_iter();
-    (words.next().unwrap_or_default(), words.collect())
+    Program {
+        name: words.next().unwrap_or_default(),
+        args: words.collect(),
+    }
 }
 
 /// Returns `true` if the exact line may be approved persistently. A line that runs code from its arguments or
@@ -225,8 +228,8 @@ mod tests {
     #[test]
     fn one_command_runs_without_a_shell_and_a_line_in_a_bare_bash() {
         let check = |line: &str, expected: &[&str]| {
-            let (program, args) = program(line, &decided(line), LetBy::Person);
-            assert_eq!([&[program], &args[..]].concat(), expected, "{line}");
+            let Program { name, args } = program(line, &decided(line), LetBy::Person);
+            assert_eq!([&[name], &args[..]].concat(), expected, "{line}");
         };
         check("df -h", &["df", "-h"]);
         check("echo 'a b' c", &["echo", "a b", "c"]);

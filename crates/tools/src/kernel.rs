@@ -224,13 +224,11 @@ impl Kernel {
     ) -> Result<Answer, ToolError> {
         let Parts { audit, runner, .. } = &self.parts;
         let rules = runner.rules();
-        let used = (tool, &arguments);
-        let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, used);
+        let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, tool, &arguments);
         let result = match self.admit(tool, &arguments) {
             Ok(definition) => {
                 recording.decision = Decision::Allowed;
-                self.run(definition, caller, arguments, (attention, &recording))
-                    .await
+                self.run(definition, arguments, attention, &recording).await
             }
             Err(error) => Err(error),
         };
@@ -268,10 +266,11 @@ impl Kernel {
     async fn run(
         &self,
         definition: &Definition,
-        caller: &Caller,
         arguments: Value,
-        (attention, recording): (Attention, &Recording<'_>),
+        attention: Attention,
+        recording: &Recording<'_>,
     ) -> Result<Answer, ToolError> {
+        let caller = recording.caller();
         let limits = &self.parts.limits;
         let asked = definition.asked_timeout(&arguments)?;
         let allowance = limits.allowance(definition.name, asked);

@@ -89,11 +89,19 @@ pub(crate) fn working_directory(text: &str) -> Option<PathBuf> {
     (!text.contains('\0') && below.components().all(plain)).then(|| below.to_path_buf())
 }
 
-/// Fills the command into `request`; only its working directory is left to set.
-pub(crate) fn request(mut request: Request, command: String, args: Vec<String>) -> Request {
+/// A program with its arguments.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// Name or path.
+    pub(crate) name: String,
+    pub(crate) args: Vec<String>,
+}
+
+/// Fills the program into `request`; only its working directory is left to set.
+pub(crate) fn request(mut request: Request, program: Program) -> Request {
     debug_assert_eq!(request.language, Language::Command);
-    request.name.clone_from(&command);
-    request.args = std::iter::once(command).chain(args).collect();
+    request.name.clone_from(&program.name);
+    request.args = std::iter::once(program.name).chain(program.args).collect();
     request
 }
 

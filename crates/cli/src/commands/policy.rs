@@ -62,9 +62,8 @@ impl Policy {
     /// Decides about a command that starts in the working directory.
     fn decide(&self, line: &str) -> Judged {
         let decision = decide(line, &self.host.rules);
-        let place = (&Scope::local(), &*self.host.directory);
         // An unusable file approves nothing, and calls ask as without it.
-        let standing = standing((line, &decision), place, &self.host, &self.approved);
+        let standing = standing(line, &decision, &Scope::local(), &self.host, &self.approved);
         Judged {
             decision,
             standing: standing.unwrap_or_default(),

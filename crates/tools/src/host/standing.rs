@@ -21,28 +21,29 @@ pub enum Standing {
     Ended(Entry, &'static str),
 }
 
-/// Returns the standing approval of a line for a scope and a directory, if there is one. A line that a list
-/// allows needs none.
+/// Returns the standing approval of a line for a scope, in the directory where commands start, if there is
+/// one. A line that a list allows needs none.
 ///
 /// # Errors
 /// If the file of approvals cannot be used: then it approves nothing.
 pub fn standing(
-    (line, decision): (&str, &Decision),
-    (scope, directory): (&Scope, &Path),
+    line: &str,
+    decision: &Decision,
+    scope: &Scope,
     host: &HostSettings,
     approved: &Approved,
 ) -> Result<Option<Standing>, Error> {
     if decision.verdict != Verdict::Review {
         return Ok(None);
     }
-    let start = directory.display().to_string();
+    let start = host.directory.display().to_string();
     let same =
         |entry: &Entry| entry.text == line && entry.scope == scope.as_str() && entry.directory == start;
     let entries: Vec<Entry> = approved.entries()?.into_iter().filter(same).collect();
     let Some(last) = entries.last().cloned() else {
         return Ok(None);
     };
-    let files = match files((line, decision), directory, host) {
+    let files = match files(line, decision, host) {
         Ok(files) => files,
         Err(reason) => return Ok(Some(Standing::Ended(last, reason))),
     };
@@ -57,11 +58,8 @@ pub fn standing(
 ///
 /// # Errors
 /// If a standing approval does not count for the line; the reason.
-fn files(
-    (line, decision): (&str, &Decision),
-    directory: &Path,
-    host: &HostSettings,
-) -> Result<Option<String>, &'static str> {
+fn files(line: &str, decision: &Decision, host: &HostSettings) -> Result<Option<String>, &'static str> {
+    let directory = &*host.directory;
     let mut decision = decision.clone();
     let config = executable_config(line, directory, host.home(), &host.ledger);
     if let Some(file) = &config {
@@ -112,13 +110,7 @@ mod tests {
         let decision = decide(line, &Rules::default());
         let scope = Scope::local();
         let approved = Service::at(state).approved();
-        standing(
-            (line, &decision),
-            (&scope, directory),
-            &host(state, directory),
-            &approved,
-        )
-        .unwrap()
+        standing(line, &decision, &scope, &host(state, directory), &approved).unwrap()
     }
 
     fn write(state: &Path, entries: &[(&str, &Path, Option<String>)]) {
@@ -149,7 +141,7 @@ mod tests {
 
         fs::write(work.join("a"), "1").unwrap();
         let line = "cp a b";
-        let digest = files((line, &decide(line, &Rules::default())), work, &host(state, work)).unwrap();
+        let digest = files(line, &decide(line, &Rules::default()), &host(state, work)).unwrap();
         write(state, &[(line, work, digest)]);
         assert!(matches!(found(state, work, line), Some(Standing::Holds(_))));
         fs::write(work.join("a"), "2").unwrap();

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::files::{self, Root, WriteMode};
 use crate::host::HostSettings;
-use crate::shell::{self, Contained, ShellOutput, ShellRunner};
+use crate::shell::{self, Contained, Program, ShellOutput, ShellRunner};
 
 /// A run that starts this soon after its invocation gets the whole limit.
 const AT_ONCE: Duration = Duration::from_millis(50);
@@ -299,16 +299,16 @@ impl Call<'_> {
         &self,
         runner: &ShellRunner,
         request: Request,
-        words: (String, Vec<String>),
+        program: Program,
         working_directory: Option<&str>,
     ) -> Result<ShellOutput, ToolError> {
         let Some(other) = runner.fallback() else {
-            return self.command_by(runner, request, words, working_directory).await;
+            return self.command_by(runner, request, program, working_directory).await;
         };
-        let ran = self.command_by(runner, request.clone(), words.clone(), working_directory);
+        let ran = self.command_by(runner, request.clone(), program.clone(), working_directory);
         match ran.await {
             Err(error) if error.kind == ErrorKind::RuntimeUnavailable => {
-                let ran = self.command_by(other, request, words, working_directory);
+                let ran = self.command_by(other, request, program, working_directory);
                 let mut output = ran.await?;
                 output
                     .warnings
@@ -323,7 +323,7 @@ impl Call<'_> {
         &self,
         runner: &ShellRunner,
         mut request: Request,
-        (command, args): (String, Vec<String>),
+        program: Program,
         working_directory: Option<&str>,
     ) -> Result<ShellOutput, ToolError> {
         if let Some(text) = working_directory {
@@ -339,11 +339,11 @@ impl Call<'_> {
             })?;
             request.working_directory = Some(below);
         }
-        check_words(&command, &args)?;
+        check_words(&program)?;
         request.limits.max_output = self.kernel.limits.max_output;
         runner.equip(&mut request);
-        let is_line = command.contains(char::is_whitespace);
-        let mut request = shell::request(request, command, args);
+        let is_line = program.name.contains(char::is_whitespace);
+        let mut request = shell::request(request, program);
         let fence = runner.fence(self.kernel.code.fence);
         if fence == Fence::Host {
             self.recording.begun()?;
@@ -451,10 +451,10 @@ fn not_a_line(error: ToolError) -> ToolError {
 }
 
 /// Rejects NUL in arguments: it ends an argument in the kernel.
-fn check_words(command: &str, args: &[String]) -> Result<(), ToolError> {
-    let wrong = if command.contains('\0') {
+fn check_words(program: &Program) -> Result<(), ToolError> {
+    let wrong = if program.name.contains('\0') {
         "/command".to_owned()
-    } else if let Some(index) = args.iter().position(|arg| arg.contains('\0')) {
+    } else if let Some(index) = program.args.iter().position(|arg| arg.contains('\0')) {
         format!("/args/{index}")
     } else {
         return Ok(());

@@ -73,7 +73,8 @@ impl<'a> Recording<'a> {
         log: Option<&'a Log>,
         redactor: &Redactor,
         caller: &'a Caller,
-        (tool, arguments): (&'a str, &Value),
+        tool: &'a str,
+        arguments: &Value,
     ) -> Self {
         Self {
             log,
@@ -87,6 +88,10 @@ impl<'a> Recording<'a> {
             notes: Notes::default(),
             decision: Decision::Refused,
         }
+    }
+
+    pub(super) const fn caller(&self) -> &'a Caller {
+        self.caller
     }
 
     /// Returns the facts collected for the record.
@@ -129,7 +134,7 @@ impl<'a> Recording<'a> {
             return Err(not_begun(audit::Error::Cut));
         }
         self.notes.noted().on_host = true;
-        self.write(arguments, (Outcome::Begun, None, None))
+        self.write(arguments, Outcome::Begun, None, None)
             .map_err(|error| {
                 self.notes.noted().on_host = false;
                 not_begun(error)
@@ -143,7 +148,7 @@ impl<'a> Recording<'a> {
         result: Option<Digest>,
     ) -> Result<(), audit::Error> {
         match self.arguments.take() {
-            Some(arguments) => self.write(&arguments, (outcome, error, result)),
+            Some(arguments) => self.write(&arguments, outcome, error, result),
             None => Ok(()),
         }
     }
@@ -151,7 +156,9 @@ impl<'a> Recording<'a> {
     fn write(
         &self,
         arguments: &Arguments,
-        (outcome, error, result): (Outcome, Option<&str>, Option<Digest>),
+        outcome: Outcome,
+        error: Option<&str>,
+        result: Option<Digest>,
     ) -> Result<(), audit::Error> {
         let Some(log) = self.log else {
             return Ok(());

@@ -49,7 +49,7 @@ impl Call<'_> {
         note("nobody has answered");
         let notes = self.recording.notes();
         notes.asked(true);
-        let (said, result) = told(self.ask_about((line, around), decision, &risk).await?, host);
+        let (said, result) = told(self.ask_about(line, around, decision, &risk).await?, host);
         note(&said);
         notes.asked(result.is_err());
         result.map(|()| LetBy::Person)
@@ -74,7 +74,8 @@ impl Call<'_> {
     /// Asks a person to approve a line for the host, and waits for the decision.
     async fn ask_about(
         &self,
-        (line, around): (&str, ReviewInfo<'_>),
+        line: &str,
+        around: ReviewInfo<'_>,
         decision: &Decision,
         risk: &Risk,
     ) -> Result<approval::Decision, ToolError> {

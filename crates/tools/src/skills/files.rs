@@ -202,11 +202,11 @@ impl SkillFiles {
         let manifest = Manifest::read(&self.directory, file, paths).map_err(told)?;
         let read = text::of(&self.directory.join(file), MAX_LENGTH, paths);
         let (code, source) = read.map_err(|error| told(format!("it cannot be read: {error}")))?;
-        let demand = Demand::of(&manifest, (&code, &source), beside);
+        let demand = Demand::of(&manifest, &code, &source, beside);
         let agreed = self.limits.consent.check(&self.directory, file, &demand);
         agreed.map_err(told)?;
         let mounts = manifest
-            .mounts((&self.directory, file), (&self.hidden, paths))
+            .mounts(&self.directory, file, &self.hidden, paths)
             .map_err(told)?;
         self.check_writes(&mounts).map_err(told)?;
         self.note_writes(&mounts).map_err(told)?;
@@ -223,7 +223,7 @@ impl SkillFiles {
         let local = local.ok_or_else(|| told("the skills are closed".to_owned()))?;
         let (coming, task) = host::prepare(&local, place);
         let (tell, started) = watch::channel(None);
-        let bringing = bring_up((file.to_owned(), manifest), coming, self.limits.patience, tell);
+        let bringing = bring_up(file.to_owned(), manifest, coming, self.limits.patience, tell);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
@@ -283,14 +283,15 @@ impl SkillFiles {
 
 /// Waits for a process to start. Cancels the start once no receiver is left.
 async fn bring_up(
-    (file, manifest): (String, Manifest),
+    file: String,
+    manifest: Manifest,
     coming: Coming,
     patience: Timeout,
     tell: watch::Sender<Option<Result<Arc<Host>, Unloaded>>>,
 ) {
     let begun = Instant::now();
     let up = tokio::select! {
-        up = coming.up((&file, &manifest), patience) => up,
+        up = coming.up(&file, &manifest, patience) => up,
         () = tell.closed() => return,
     };
     let is_slow = begun.elapsed() >= patience.as_duration();

@@ -127,7 +127,7 @@ impl<'a> Gatekeeper<'a> {
             match message.map_err(|error: Malformed| error.to_string())? {
                 None => return Ok(()),
                 Some(Message::Call(id, call)) => {
-                    self.admit(&mut visit, (&id, &call), speaker).await?;
+                    self.admit(&mut visit, &id, &call, speaker).await?;
                     let (take_back, cancellation) = oneshot::channel();
                     if under_way.insert(id.clone(), take_back).is_some() {
                         return Err("two calls with the same id are under way".to_owned());
@@ -149,7 +149,8 @@ impl<'a> Gatekeeper<'a> {
     async fn admit(
         &self,
         visit: &mut Visit,
-        (id, call): (&Id, &Call),
+        id: &Id,
+        call: &Call,
         speaker: &MessageSink,
     ) -> Result<(), String> {
         let rules = self.skills.rules();

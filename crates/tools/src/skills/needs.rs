@@ -11,8 +11,10 @@ use ringfence_policy::{Cidr, EgressPolicy, HostPattern, Mount, Network};
 /// path is what is mounted, so that a link changed later changes nothing.
 pub(super) fn mounts(
     texts: &[String],
-    (base, place): (&Path, &str),
-    (hidden, paths): (&DeniedPaths, &NamedPaths),
+    base: &Path,
+    place: &str,
+    hidden: &DeniedPaths,
+    paths: &NamedPaths,
 ) -> Result<Vec<Mount>, String> {
     let mount = |text: &String| {
         let mut mount: Mount = text
@@ -20,7 +22,7 @@ pub(super) fn mounts(
             .map_err(|error| format!("`mounts` of {place}: {error}"))?;
         let host = base.join(&mount.host);
         let found = paths.resolve(&host).and_then(|found| Ok(found.existing()?));
-        mount.host = found.map_err(|error| unusable((text, place), &mount.host, &error))?;
+        mount.host = found.map_err(|error| unusable(text, place, &mount.host, &error))?;
         hidden
             .check(&mount.host)
             .map_err(|why| format!("refusing to show `{text}`: {why}"))?;
@@ -30,7 +32,7 @@ pub(super) fn mounts(
 }
 
 /// Renders the error with the path as it was written: programs see this message, too.
-fn unusable((text, place): (&str, &str), path: &Path, error: &NamedPathError) -> String {
+fn unusable(text: &str, place: &str, path: &Path, error: &NamedPathError) -> String {
     if error.kind() != io::ErrorKind::NotFound {
         return format!(
             "`{text}`, which `mounts` of {place} asks for, cannot be shown: {}",
@@ -71,8 +73,10 @@ mod tests {
         let mounts = |text: &str| {
             mounts(
                 &[text.to_owned()],
-                (&real, "a.toml"),
-                (&hidden, &NamedPaths::default()),
+                &real,
+                "a.toml",
+                &hidden,
+                &NamedPaths::default(),
             )
         };
         assert_eq!(mounts("data:/data:rw").unwrap()[0].host, real.join("data"));
@@ -92,8 +96,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "").unwrap();
         let check = |text: &str, expected: &str| {
-            let rules = (&DeniedPaths::new([]), &NamedPaths::default());
-            let told = mounts(&[text.to_owned()], (dir.path(), "a.toml"), rules).unwrap_err();
+            let (hidden, paths) = (DeniedPaths::new([]), NamedPaths::default());
+            let told = mounts(&[text.to_owned()], dir.path(), "a.toml", &hidden, &paths).unwrap_err();
             assert_eq!(told, expected);
         };
         check(

@@ -9,7 +9,7 @@ const SCOPE: &str = "ringfence-skills";
 
 /// Creates a request that runs as long as possible, with this memory limit, network, mounts and trusted
 /// paths.
-pub(super) fn request(memory: Bytes, network: Network, (mounts, trusted): (Vec<Mount>, Trusted)) -> Request {
+pub(super) fn request(memory: Bytes, network: Network, mounts: Vec<Mount>, trusted: Trusted) -> Request {
     Request {
         code: String::new(),
         name: String::new(),

@@ -244,8 +244,10 @@ impl Surroundings {
             trusted: self.trusted.clone(),
             mounts: needs::mounts(
                 &process.mounts,
-                (Path::new("/"), "its entry"),
-                (&self.hidden, &self.paths),
+                Path::new("/"),
+                "its entry",
+                &self.hidden,
+                &self.paths,
             )?,
             network: needs::network(process.hosts.clone(), &self.private_networks),
             memory: process.memory,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
-use crate::shell::ShellOutput;
+use crate::shell::{Program, ShellOutput};
 
 pub(super) struct Shell;
 
@@ -44,10 +44,8 @@ impl Tool for Shell {
             ..
         } = arguments;
         let request = call.request(Language::Command);
-        Answer::value(
-            &call
-                .command(call.runner(), request, (command, args), working_dir.as_deref())
-                .await?,
-        )
+        let program = Program { name: command, args };
+        let ran = call.command(call.runner(), request, program, working_dir.as_deref());
+        Answer::value(&ran.await?)
     }
 }

@@ -44,7 +44,7 @@ impl Beside {
         let mut length = 0;
         for name in names {
             let room = MAX_MODULES - beside.modules.len();
-            match gathered((directory, name), paths, room) {
+            match gathered(directory, name, paths, room) {
                 Ok((modules, source)) => {
                     let taken: usize = modules.values().map(|text| json_length(text)).sum();
                     if length + taken > MAX_TEXTS {
@@ -76,7 +76,7 @@ fn json_length(text: &str) -> usize {
 type Gathered = (BTreeMap<String, String>, Option<PathBuf>);
 
 /// Collects the modules of one entry; empty for any other entry.
-fn gathered((directory, name): (&Path, &str), paths: &NamedPaths, room: usize) -> io::Result<Gathered> {
+fn gathered(directory: &Path, name: &str, paths: &NamedPaths, room: usize) -> io::Result<Gathered> {
     let mut modules = BTreeMap::new();
     let mut source = None;
     if let Some(stem) = name.strip_suffix(".py") {

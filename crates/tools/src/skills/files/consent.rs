@@ -46,7 +46,7 @@ pub(super) struct Demand {
 impl Demand {
     /// Computes the demand of a file. Mounts and hosts are granted to the code and its imports, so the digest
     /// covers these. Rules count by themselves.
-    pub(super) fn of(manifest: &Manifest, (code, source): (&str, &Path), beside: &Beside) -> Self {
+    pub(super) fn of(manifest: &Manifest, code: &str, source: &Path, beside: &Beside) -> Self {
         let own = manifest.source.iter().chain(&beside.sources).cloned();
         let sources = own.chain([source.to_owned()]).collect();
         let Some(asked) = manifest.demand() else {
@@ -104,7 +104,7 @@ impl Consent {
             let Ok((code, source)) = text::of(&directory.join(&file), MAX_LENGTH, &self.paths) else {
                 continue;
             };
-            let demand = Demand::of(&manifest, (&code, &source), &beside);
+            let demand = Demand::of(&manifest, &code, &source, &beside);
             if let Some(digest) = demand.digest {
                 seen.insert(file.clone(), digest);
                 told.push((file, demand.words));
@@ -250,7 +250,7 @@ mod tests {
             let manifest = Manifest::read(&directory, "a.py", &paths).unwrap();
             let (code, source) = text::of(&directory.join("a.py"), MAX_LENGTH, &paths).unwrap();
             let beside = Beside::of(&directory, &["_b.py".to_owned()], &paths);
-            let demand = Demand::of(&manifest, (&code, &source), &beside);
+            let demand = Demand::of(&manifest, &code, &source, &beside);
             self.consent().check(&directory, "a.py", &demand).is_ok()
         }
 

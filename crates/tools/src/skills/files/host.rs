@@ -151,7 +151,7 @@ pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Fut
                 }
             };
             let running = async { tokio::join!(local.run(&request, fence, None, connection), keeping).0 };
-            let talking = talk((line, begin), &mut offer, ordered);
+            let talking = talk(line, begin, &mut offer, ordered);
             tokio::pin!(running, talking);
             let (result, open) = tokio::select! {
                 result = &mut running => (Some(result), talking.await),
@@ -186,18 +186,14 @@ const ENDED: &str = "the process of its skill has ended";
 
 fn how(result: &ExecutionResult) -> &'static str {
     match result.meta.outcome {
-        Outcome::MemoryExceeded => "the process of its skill took more memory than `skills.memory`",
+        Outcome::MemoryExceeded => "the process of its skill took more memory than it may",
         _ => ENDED,
     }
 }
 
 impl Coming {
     /// Resolves to the process once it has loaded its file.
-    pub(super) async fn up(
-        self,
-        (file, manifest): (&str, &Manifest),
-        patience: Timeout,
-    ) -> Result<Host, String> {
+    pub(super) async fn up(self, file: &str, manifest: &Manifest, patience: Timeout) -> Result<Host, String> {
         let Self {
             source,
             orders,
@@ -292,7 +288,8 @@ fn request(place: Place) -> (Message, Request) {
         ..process::request(
             place.limits.memory,
             place.network,
-            (place.mounts, place.limits.trusted),
+            place.mounts,
+            place.limits.trusted,
         )
     };
     (place.begin, request)
@@ -301,7 +298,8 @@ fn request(place: Place) -> (Message, Request) {
 /// Loads the file, then dispatches calls until the process is no longer needed or violates the protocol.
 /// Returns the unanswered calls if it was the process that closed the channel.
 async fn talk(
-    (mut line, begin): (MessageStream, Message),
+    mut line: MessageStream,
+    begin: Message,
     offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
     orders: mpsc::Receiver<Order>,
 ) -> Option<Calls> {

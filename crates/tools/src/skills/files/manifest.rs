@@ -142,12 +142,14 @@ impl Manifest {
     /// Resolves the mounts of its process.
     pub(super) fn mounts(
         &self,
-        (directory, file): (&Path, &str),
-        (hidden, paths): (&DeniedPaths, &NamedPaths),
+        directory: &Path,
+        file: &str,
+        hidden: &DeniedPaths,
+        paths: &NamedPaths,
     ) -> Result<Vec<Mount>, String> {
         let own = path(directory, file);
         let name = own.file_name().unwrap_or_default().to_string_lossy();
-        needs::mounts(&self.mounts, (directory, &name), (hidden, paths))
+        needs::mounts(&self.mounts, directory, &name, hidden, paths)
     }
 
     pub(super) fn network(&self, private_networks: &[Cidr]) -> Result<Network, String> {

@@ -215,7 +215,10 @@ impl Job {
 }
 
 /// A request with the credentials in it.
-type Message = (Request<Full<Bytes>>, Vec<String>);
+struct Message {
+    request: Request<Full<Bytes>>,
+    secrets: Vec<String>,
+}
 
 /// Sender of messages and receiver of responses.
 struct Post<'a> {
@@ -287,12 +290,7 @@ impl Post<'_> {
         }
     }
 
-    async fn speak<S>(
-        &self,
-        stream: S,
-        (message, secrets): Message,
-        job: &Job,
-    ) -> Result<Option<Interrupted>, String>
+    async fn speak<S>(&self, stream: S, message: Message, job: &Job) -> Result<Option<Interrupted>, String>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -302,8 +300,8 @@ impl Post<'_> {
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(broken)?;
         let answer = async {
-            let response = sender.send_request(message).await.map_err(broken)?;
-            self.receive(response, job, &secrets).await
+            let response = sender.send_request(message.request).await.map_err(broken)?;
+            self.receive(response, job, &message.secrets).await
         };
         tokio::pin!(answer);
         tokio::select! {
@@ -316,11 +314,11 @@ impl Post<'_> {
     /// Creates the request, and returns the credentials in it.
     async fn message(&self, job: &Job) -> Result<Message, String> {
         let site = self.site;
-        let mut message = Request::new(Full::new(Bytes::from(job.body.clone())));
-        *message.method_mut() = job.method.clone();
+        let mut request = Request::new(Full::new(Bytes::from(job.body.clone())));
+        *request.method_mut() = job.method.clone();
         let target = site.url.target.parse();
-        *message.uri_mut() = target.map_err(|_| "its address cannot be asked for".to_owned())?;
-        let headers = message.headers_mut();
+        *request.uri_mut() = target.map_err(|_| "its address cannot be asked for".to_owned())?;
+        let headers = request.headers_mut();
         let host = HeaderValue::try_from(site.url.authority());
         headers.insert(
             header::HOST,
@@ -352,7 +350,7 @@ impl Post<'_> {
         ] {
             value.clone().map(|value| headers.insert(name, value));
         }
-        Ok((message, secrets))
+        Ok(Message { request, secrets })
     }
 
     async fn receive(

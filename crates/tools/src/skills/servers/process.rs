@@ -147,6 +147,6 @@ fn request(start: Start) -> Request {
         name: start.command.first().cloned().unwrap_or_default(),
         args: start.command,
         env: start.env,
-        ..process::request(start.memory, start.network, (start.mounts, start.trusted))
+        ..process::request(start.memory, start.network, start.mounts, start.trusted)
     }
 }

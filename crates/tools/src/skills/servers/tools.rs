@@ -189,7 +189,7 @@ impl Arguments {
             required.is_some_and(|names| names.iter().any(|required| required.as_str() == Some(name)))
         };
         for (name, given) in properties.into_iter().flatten() {
-            arguments.add(name, (given, schema), is_required(name))?;
+            arguments.add(name, given, schema, is_required(name))?;
         }
         for (name, given, required) in composed(schema) {
             if !properties.is_some_and(|own| own.contains_key(&name)) {
@@ -197,14 +197,14 @@ impl Arguments {
                     [only] => only.clone(),
                     several => json!({"anyOf": several}),
                 };
-                arguments.add(&name, (&given, &Value::Null), required)?;
+                arguments.add(&name, &given, &Value::Null, required)?;
             }
         }
         arguments.parameters.sort_by_key(|parameter| parameter.kind as u8);
         Ok(arguments)
     }
 
-    fn add(&mut self, name: &str, (given, whole): (&Value, &Value), required: bool) -> Result<(), String> {
+    fn add(&mut self, name: &str, given: &Value, whole: &Value, required: bool) -> Result<(), String> {
         let own = identifier(name).ok_or("an argument's name cannot be made into one of Python")?;
         if own != name {
             self.renamed.push((own.clone(), name.to_owned()));

@@ -18,7 +18,7 @@ fn look(line: &str, place: &Path) -> PathIdentity {
 /// Asserts that a line is bound as a whole, and that a file that is written is a change, however often a
 /// line is looked at.
 #[track_caller]
-fn changes(line: &str, files: &[(&str, &str)], (name, text): (&str, &str)) {
+fn changes(line: &str, files: &[(&str, &str)], name: &str, text: &str) {
     let dir = project(files);
     let before = look(line, dir.path());
     assert!(!before.is_partial(), "{line}");
@@ -55,22 +55,22 @@ fn a_module_that_is_imported_in_any_way_is_a_change() {
         ("import helper\n", "__pycache__/helper.cpython-311.pyc"),
     ] {
         let files = [&package[..], &[("job.py", script)]].concat();
-        changes("python3 job.py", &files, (swapped, "evil"));
+        changes("python3 job.py", &files, swapped, "evil");
     }
     for line in ["python3 -m pkg.sub.mod", "python3 -c 'import helper'", "pytest"] {
-        changes(line, &package, ("conftest.py", "evil"));
+        changes(line, &package, "conftest.py", "evil");
     }
 }
 
 #[test]
 fn what_a_build_includes_is_a_change() {
     let sub = [("Makefile", "x:\n\t$(MAKE) -C sub y\n"), ("sub/Makefile", "y:\n")];
-    changes("make x", &sub, ("sub/Makefile", "evil"));
-    changes("make x", &sub, ("GNUmakefile", "evil"));
+    changes("make x", &sub, "sub/Makefile", "evil");
+    changes("make x", &sub, "GNUmakefile", "evil");
     let include = [("Makefile", "include mk/*.mk\nx:\n"), ("mk/a.mk", "")];
-    changes("make x", &include, ("mk/b.mk", "evil"));
-    changes("make -C sub y", &sub, ("sub/more.inc", "evil"));
-    changes("cargo test", &[("src/lib.rs", "x")], ("src/lib.rs", "evil"));
+    changes("make x", &include, "mk/b.mk", "evil");
+    changes("make -C sub y", &sub, "sub/more.inc", "evil");
+    changes("cargo test", &[("src/lib.rs", "x")], "src/lib.rs", "evil");
 }
 
 #[test]
@@ -79,31 +79,31 @@ fn what_a_script_of_a_package_finds_is_a_change() {
         ("package.json", "{\"scripts\": {\"x\": \"tool\"}}"),
         ("node_modules/.bin/tool", "x"),
     ];
-    changes("npm run x", &tool, ("node_modules/.bin/tool", "evil"));
-    changes("npm run x", &tool, ("node_modules/.bin/ls", "evil"));
+    changes("npm run x", &tool, "node_modules/.bin/tool", "evil");
+    changes("npm run x", &tool, "node_modules/.bin/ls", "evil");
     let app = [
         ("app.js", "require('./lib')"),
         ("lib/package.json", "{\"main\":\"a.js\"}"),
         ("lib/a.js", ""),
     ];
-    changes("node app.js", &app, ("lib/package.json", "{\"main\":\"b.js\"}"));
-    changes("node app.js", &app, ("node_modules/left/index.js", "evil"));
+    changes("node app.js", &app, "lib/package.json", "{\"main\":\"b.js\"}");
+    changes("node app.js", &app, "node_modules/left/index.js", "evil");
 }
 
 #[test]
 fn what_other_interpreters_and_hooks_load_is_a_change() {
     let perl = [("a.pl", "use lib '.'; use Helper;"), ("Helper.pm", "1;")];
-    changes("perl a.pl", &perl, ("Helper.pm", "evil"));
+    changes("perl a.pl", &perl, "Helper.pm", "evil");
     let reads = [("a.sql", ".read b.sql"), ("b.sql", "select 1;")];
-    changes("sqlite3 x.db '.read a.sql'", &reads, ("b.sql", "evil"));
-    changes("bash a.sh", &[("a.sh", ". ./$1")], ("b", "evil"));
+    changes("sqlite3 x.db '.read a.sql'", &reads, "b.sql", "evil");
+    changes("bash a.sh", &[("a.sh", ". ./$1")], "b", "evil");
     let hooks = [
         (".git/config", "[core]\n\thooksPath = hk\n"),
         (".git/HEAD", "x"),
         ("hk/x", ""),
     ];
-    changes("git commit -m x", &hooks, ("hk/pre-commit", "evil"));
-    changes("git commit -m x", &hooks, (".git/hooks/pre-commit", "evil"));
+    changes("git commit -m x", &hooks, "hk/pre-commit", "evil");
+    changes("git commit -m x", &hooks, ".git/hooks/pre-commit", "evil");
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn no_name_of_a_file_is_left_out() {
         "sub/.git/index",
     ] {
         let files = [("job.py", "x"), (".git/HEAD", "x"), (".git/config", "")];
-        changes("python3 job.py", &files, (name, "evil"));
+        changes("python3 job.py", &files, name, "evil");
     }
 }
 
@@ -284,7 +284,7 @@ fn what_git_records_counts_for_git_and_where_it_is_named() {
     for name in records {
         write(dir.path(), name, "x");
         for line in ["git rebase --continue", "python3 job.py; git bisect run x"] {
-            changes(line, &files, (name, "evil"));
+            changes(line, &files, name, "evil");
         }
     }
     // The same bytes are no change, either.
