@@ -31,7 +31,7 @@ pub enum ScoreError {
     #[error("the connection could not be prepared")]
     Conduit,
     /// The connection closed before the response was complete.
-    #[error("the connection broke off")]
+    #[error("the connection was lost")]
     Broken,
     /// The timeout was reached.
     #[error("it did not answer within {0}")]

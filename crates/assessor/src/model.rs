@@ -28,15 +28,13 @@ pub enum Provider {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseModelError {
     /// The part before or after the slash is empty.
-    #[error("a model is written `provider/model`")]
+    #[error("a model must be written `provider/model`")]
     Form,
     /// The provider is unknown.
-    #[error("the provider is neither `anthropic` nor `openai`")]
+    #[error("the provider must be `anthropic` or `openai`")]
     Provider,
     /// The name is too long, or contains invalid characters.
-    #[error(
-        "the model's name is longer than 80 characters, or holds others than letters, digits and `._:/@+-`"
-    )]
+    #[error("the model's name must have at most 80 characters, each a letter, a digit or one of `._:/@+-`")]
     Name,
 }
 

@@ -79,7 +79,7 @@ pub(super) fn memory(pid: u32, file: &str, field: &str) -> anyhow::Result<f64> {
     });
     kilobytes
         .map(|kilobytes| kilobytes / 1024.0)
-        .with_context(|| format!("{path} says nothing of {field}"))
+        .with_context(|| format!("{path} has no field {field}"))
 }
 
 /// Returns all living descendants of a process, children before grandchildren.

@@ -59,7 +59,7 @@ pub enum InitLost {
     #[error("the container ended")]
     Gone,
     /// The init violated the protocol.
-    #[error("the init of the container sent what makes no sense: {0}")]
+    #[error("the init of the container sent a malformed message: {0}")]
     Senseless(String),
     /// The init reported a failure of its own.
     #[error("the init of the container broke: {0}")]

@@ -103,10 +103,10 @@ pub enum RunError {
     #[error(transparent)]
     Pins(#[from] pins::Error),
     /// A required resource limit is not supported by the engine.
-    #[error("the container engine does not limit {0}")]
+    #[error("the container engine cannot limit {0}")]
     Unlimited(String),
     /// The working directory of the run cannot be created.
-    #[error("cannot make the run's directory: {0}")]
+    #[error("cannot create the run's directory: {0}")]
     Directory(io::Error),
     /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used: {0}")]
@@ -115,7 +115,7 @@ pub enum RunError {
     #[error("there is no program to run")]
     NoProgram,
     /// Our own process cannot be identified, so containers would have no owner.
-    #[error("cannot tell which process this is: /proc is not readable")]
+    #[error("cannot identify this process: /proc is not readable")]
     NoOwner,
     /// The requested working directory does not exist.
     #[error("cannot start in `{}`: there is no such directory", .0.display())]
@@ -127,18 +127,16 @@ pub enum RunError {
     #[error(transparent)]
     Image(ParseImageError),
     /// The sandbox is a reused container, which serves calls by itself.
-    #[error(
-        "{0} is kept for calls of `sandbox_exec`: it can be listed, measured and removed, and nothing else"
-    )]
+    #[error("{0} is reserved for `sandbox_exec`: it can only be listed, measured and removed")]
     KeptForCalls(String),
     /// The sandbox is paused, so it runs no command.
     #[error("the sandbox `{0}` is paused")]
     Paused(String),
     /// The limit of sandboxes is reached.
-    #[error("there are {0} sandboxes already")]
+    #[error("sandbox limit reached ({0})")]
     TooMany(usize),
     /// The init program cannot be written.
-    #[error("cannot write the program that runs calls in containers: {0}")]
+    #[error("cannot write the init for containers: {0}")]
     AgentFile(io::Error),
     /// The connection to a container's init closed.
     #[error(transparent)]
@@ -147,16 +145,16 @@ pub enum RunError {
     #[error(transparent)]
     NotRun(#[from] NotRun),
     /// Invalid allowlist of a sandbox's hosts.
-    #[error("what the sandbox may reach cannot be read: {0}")]
+    #[error("cannot read the sandbox's network rules: {0}")]
     Reach(String),
     /// The seccomp filter prevents our init from starting anything.
     #[error(
-        "under the filter `{0}` no hosts can be reached: Ringfence's init, which connects to them, cannot run there"
+        "the seccomp filter `{0}` allows no network: Ringfence's init, which connects to hosts, cannot run under it"
     )]
     ReachUnder(String),
     /// The init, the only way to the proxy, does not run in the container.
     #[error(
-        "a network that reaches the allowed hosts alone needs Ringfence's init, which does not run in this image: {0}"
+        "limiting the network to allowed hosts needs Ringfence's init, which does not run in this image: {0}"
     )]
     NoAgent(InitLost),
     /// The image lacks the interpreter of the language.
@@ -167,13 +165,13 @@ pub enum RunError {
         program: &'static str,
     },
     /// All reused containers are busy.
-    #[error("{0} containers are at work, and there may be no more")]
+    #[error("container limit reached ({0})")]
     KeptFull(usize),
     /// The directory for output files cannot be used.
     #[error("cannot use the directory for the files of programs: {0}")]
     Outputs(io::Error),
     /// The requested feature exists in the local runtime only.
-    #[error("{0} cannot be had in a container")]
+    #[error("{0} is not supported in a container")]
     LocalOnly(&'static str),
 }
 

@@ -43,7 +43,7 @@ pub enum Error {
         version: String,
     },
     /// The engine does not have the OCI runtime.
-    #[error("{} does not make containers with the OCI runtime {wanted}, only with {}", daemon(*engine_kind), known.join(", "))]
+    #[error("{} has no OCI runtime {wanted}; it has {}", daemon(*engine_kind), known.join(", "))]
     OciRuntime {
         engine_kind: EngineKind,
         /// The requested OCI runtime.
@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// The OCI runtime ignores the seccomp filter.
     #[error(
-        "gVisor does not apply the filter `{filter}`: in a kernel of its own the program could start processes and write files"
+        "gVisor does not apply the seccomp filter `{filter}`, so the program could start processes and write files"
     )]
     Unfiltered {
         /// Name of the filter.
@@ -126,7 +126,7 @@ pub enum Error {
         patience: Duration,
     },
     /// The connection broke, or the response was malformed.
-    #[error("cannot {doing}: the connection to the engine broke: {why}")]
+    #[error("cannot {doing}: the connection to the engine was lost: {why}")]
     Broken {
         /// The operation that failed.
         doing: &'static str,

@@ -71,7 +71,7 @@ impl Info {
     pub(super) fn warning(&self) -> Option<String> {
         let what = self.unlimited()?;
         Some(format!(
-            "the container engine does not limit {what}: for that it needs control groups, rootless ones of version 2"
+            "the container engine cannot limit {what}: for that it needs control groups, rootless ones of version 2"
         ))
     }
 }

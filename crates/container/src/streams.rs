@@ -480,7 +480,7 @@ impl Asked<'_> {
     pub(super) fn senseless(self) -> Error {
         Error::Broken {
             doing: self.doing,
-            why: words("its answer makes no sense"),
+            why: words("its answer is malformed"),
         }
     }
 }

@@ -161,7 +161,7 @@ pub enum Error {
     #[error("no artifact is called `{0}`; `ringfence artifacts ls` lists them")]
     NotFound(String),
     /// Several artifacts' names begin like this.
-    #[error("`{prefix}` is the beginning of {count} artifacts' names; write more of it")]
+    #[error("`{prefix}` matches {count} artifacts; write more of the name")]
     Ambiguous {
         prefix: String,
         /// Number of matches.

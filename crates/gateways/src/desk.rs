@@ -90,19 +90,19 @@ pub(crate) enum Ignored {
     #[error("the server does not answer at the moment; try again")]
     NoEngine,
     /// This gateway has not created the button since its start.
-    #[error("outdated: this button belongs to no open question")]
+    #[error("outdated: this button belongs to no pending question")]
     Unknown,
     /// The token is valid, but for another message.
     #[error("outdated: the question was asked in another message")]
     Elsewhere,
     /// The request has just appeared.
-    #[error("look at it first, then press again")]
+    #[error("read the request first, then press again")]
     TooSoon,
     /// It was answered before.
     #[error("already answered")]
     Answered,
     /// It is no longer pending.
-    #[error("too late: the question no longer waits")]
+    #[error("too late: the question is no longer pending")]
     Over,
     #[error("this answer was not offered")]
     NotOffered,

@@ -38,10 +38,10 @@ pub(crate) enum Error {
     #[error("no user is configured for discord")]
     NoUsers,
     /// The bot token is invalid.
-    #[error("discord does not take the token")]
+    #[error("discord rejects the token")]
     Token,
     /// Discord closed the connection permanently.
-    #[error("discord ends the connection for good ({reason}, code {code})")]
+    #[error("discord closed the connection permanently ({reason}, code {code})")]
     Closed {
         /// Reason by Discord's list of close codes.
         reason: String,
@@ -51,7 +51,7 @@ pub(crate) enum Error {
     #[error("the bot does not see the channel {0}")]
     Channel(Id<ChannelMarker>),
     /// Discord refused the request.
-    #[error("discord refuses it: {message} (status {status}, code {code})")]
+    #[error("discord rejects the request: {message} (status {status}, code {code})")]
     Refused {
         status: u16,
         /// Discord's error code.
@@ -63,10 +63,10 @@ pub(crate) enum Error {
     #[error("discord cannot be reached: {0}")]
     Unreachable(String),
     /// The rate limit delays the request beyond its deadline.
-    #[error("discord lets us send no more for now")]
+    #[error("discord's rate limit is reached")]
     Limited,
     /// The response is not understood; it may not be Discord's.
-    #[error("what discord answers cannot be understood: {0}")]
+    #[error("discord's answer is malformed: {0}")]
     Odd(String),
     /// No root certificates can be used.
     #[error("the root certificates of this machine cannot be used: {0}")]

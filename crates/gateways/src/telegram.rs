@@ -45,10 +45,10 @@ pub(crate) enum Error {
     #[error("telegram does not accept the bot's token")]
     Token,
     /// Another program receives this bot's updates.
-    #[error("telegram sends this bot's presses to somebody else: {0}")]
+    #[error("another program receives this bot's button presses: {0}")]
     Conflict(String),
     /// A task panicked.
-    #[error("the work on a message broke off")]
+    #[error("the task of a message panicked")]
     Broken,
 }
 

@@ -65,7 +65,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A group could not be created.
-    #[error("making the control group {path}")]
+    #[error("creating the control group {path}")]
     Create {
         /// Its directory.
         path: PathBuf,

@@ -98,7 +98,7 @@ pub enum Error {
     #[error(transparent)]
     Start(#[from] StartError),
     /// It did not answer.
-    #[error("the trials gave no answer")]
+    #[error("the probe process gave no answer")]
     Answer(#[source] io::Error),
 }
 

@@ -11,7 +11,7 @@ pub struct Secret(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The variable is not set.
-    #[error("there is no key for it: the variable `{0}` is not set")]
+    #[error("its key is missing: the variable `{0}` is not set")]
     Missing(String),
     /// The file cannot be read.
     #[error("the file of its key cannot be read: {0}")]
@@ -23,7 +23,7 @@ pub enum KeyError {
     #[error("the file of its key is open to others (mode {0:03o})")]
     Open(u32),
     /// The content is no valid key.
-    #[error("its key is empty, too long, or holds characters that no key has")]
+    #[error("its key is empty, too long, or contains invalid characters")]
     Malformed,
 }
 

@@ -121,7 +121,7 @@ mod tests {
         for text in ["0", "1KiB", "4095KiB", "65537GiB"] {
             let message = memory::parse(text).unwrap_err().to_string();
             assert!(
-                message.ends_with("is out of range; it must lie between 4MiB and 65536GiB"),
+                message.ends_with("is out of range; it must be between 4MiB and 65536GiB"),
                 "{message}"
             );
         }

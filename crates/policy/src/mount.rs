@@ -37,7 +37,7 @@ pub enum ParseMountError {
     #[error("`{0}` is not a mount; write it like `./data:/data:ro`")]
     Malformed(String),
     /// The access is neither `ro` nor `rw`.
-    #[error("`{found}` is no access of a mount; write `ro` or `rw`, as in `{mount}:ro`")]
+    #[error("`{found}` is not a mount access; write `ro` or `rw`, as in `{mount}:ro`")]
     Access {
         /// The text before it.
         mount: String,
@@ -144,9 +144,9 @@ mod tests {
         for (text, words) in [
             (
                 "d:/data:rx",
-                "`rx` is no access of a mount; write `ro` or `rw`, as in `d:/data:ro`",
+                "`rx` is not a mount access; write `ro` or `rw`, as in `d:/data:ro`",
             ),
-            ("x:y:rx", "`rx` is no access of a mount"),
+            ("x:y:rx", "`rx` is not a mount access"),
             ("d:rel", "`rel` cannot be mounted on; use an absolute path"),
             ("d:/data/../x", "use an absolute path"),
             (

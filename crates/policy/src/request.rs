@@ -224,7 +224,7 @@ pub struct EnvName(String);
 
 /// The error of a text that cannot name an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot name an environment variable; write it like `NAME=value`")]
+#[error("`{0}` is not a valid name of an environment variable; write it like `NAME=value`")]
 pub struct ParseEnvNameError(String);
 
 impl EnvName {

@@ -33,7 +33,7 @@ pub enum Unclear {
     #[error("the line is longer than {MAX_CHARACTERS} characters")]
     TooLong,
     /// A character that makes the displayed text differ from the executed one.
-    #[error("it holds {what} (U+{code:04X}), so that what is seen is not what runs")]
+    #[error("it contains {what} (U+{code:04X}), which makes the line look different from what runs")]
     Character {
         /// The kind of character.
         what: &'static str,
@@ -47,7 +47,7 @@ pub enum Unclear {
     #[error("it holds more than {MAX_COMMANDS} commands")]
     TooMany,
     /// A construct that bash may accept and this parser does not.
-    #[error("{what} is not judged (character {at})")]
+    #[error("the command policy does not support {what} (character {at})")]
     Unsupported {
         /// The construct.
         what: &'static str,

@@ -20,7 +20,7 @@ pub enum ParseUnitError {
         example: &'static str,
     },
     /// The value is out of range.
-    #[error("{what} `{text}` is out of range; it must lie between {min} and {max}")]
+    #[error("{what} `{text}` is out of range; it must be between {min} and {max}")]
     OutOfRange {
         /// The given text.
         text: String,

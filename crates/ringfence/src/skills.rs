@@ -61,7 +61,7 @@ pub fn accept(named: Option<&Path>, context: &Context) -> Result<Option<Vec<(Str
     let asked = trust::consent(context).give(&directory);
     let asked = asked.map_err(|error| {
         Failure::refused(
-            format!("cannot write down what you agree to: {error}"),
+            format!("cannot record your consent: {error}"),
             "make the state directory yours and writable (`ringfence doctor`)",
         )
     })?;

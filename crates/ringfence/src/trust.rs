@@ -131,7 +131,7 @@ pub fn check_accepted(file: &Path, content: &Digest, context: &Context) -> Resul
         None => Ok(()),
         Some(tree) => Err(Failure::refused(
             format!(
-                "refusing to believe {}: programs could write in {}, and the file is not as you last accepted it",
+                "refusing to use {}: programs could write in {}, and the file differs from what you last accepted",
                 file.display(),
                 tree.display()
             ),
@@ -453,7 +453,7 @@ fn written(path: &Path, ledger: &Ledger) -> Result<Option<PathBuf>, Failure> {
 
 fn unknown_trees(error: std::io::Error) -> Failure {
     Failure::refused(
-        format!("cannot tell where programs could write: {error}"),
+        format!("cannot read the record of where programs could write: {error}"),
         "make the state directory yours and readable (`ringfence doctor`), or remove its `opened.json`",
     )
 }

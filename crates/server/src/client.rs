@@ -29,13 +29,13 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server's configuration differs from this client's. Returns the untouched connection.
-    #[error("the server is set up otherwise")]
+    #[error("the server has other settings")]
     Declined(Connection),
     /// The server refused the request.
     #[error("{}", .0.message)]
     Refused(Refusal),
     /// The connection broke; the outcome of the run is unknown.
-    #[error("the connection to the server broke")]
+    #[error("the connection to the server was lost")]
     Broken(#[source] io::Error),
     /// The response cannot be parsed.
     #[error("the server's answer cannot be read")]

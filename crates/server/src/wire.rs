@@ -422,7 +422,7 @@ mod tests {
             let mut zero = sent.clone();
             zero[name] = 0.into();
             let error = WireLimits::deserialize(zero).unwrap_err();
-            assert!(error.to_string().contains("must lie between"), "{name}: {error}");
+            assert!(error.to_string().contains("must be between"), "{name}: {error}");
         }
     }
 }

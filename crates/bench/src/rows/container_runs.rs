@@ -167,7 +167,7 @@ async fn refilled(engine: &ContainerRuntime, pid: u32) -> anyhow::Result<()> {
             .count();
         same = if count == READY { same + 1 } else { 0 };
         if since.elapsed() > PATIENCE {
-            bail!("{count} containers wait, and not {READY}");
+            bail!("expected {READY} idle containers, found {count}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

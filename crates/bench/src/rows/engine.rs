@@ -113,7 +113,7 @@ fn peer_load(place: &Place, python: &std::path::Path) -> anyhow::Result<usize> {
     for thread in threads {
         match thread.join() {
             Ok(done) => total += done?,
-            Err(_) => bail!("measuring the peer broke"),
+            Err(_) => bail!("measuring the peer failed"),
         }
     }
     Ok(total)

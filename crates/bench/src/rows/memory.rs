@@ -21,7 +21,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     let deepest = pythons.iter().map(|pid| pid_depth(*pid)).max().unwrap_or(0);
     let shallowest = pythons.iter().map(|pid| pid_depth(*pid)).min().unwrap_or(0);
     if deepest == shallowest {
-        bail!("this server keeps no workers waiting");
+        bail!("this server keeps no idle workers");
     }
     let pss = |pid: &u32| memory(*pid, "smaps_rollup", "Pss");
     let of_depth = |wanted: bool| {

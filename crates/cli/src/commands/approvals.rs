@@ -162,7 +162,7 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     if beginning.trim_start_matches("apr_").len() < MIN_BEGINNING {
         return Err(Failure::refused(
             format!(
-                "`{}` is too short for the id of a question that waits",
+                "`{}` is too short for the id of a pending question",
                 visible(beginning)
             ),
             format!("write at least {MIN_BEGINNING} of its digits; `ringfence approvals ls` lists them"),
@@ -178,13 +178,16 @@ async fn find(service: &Service, beginning: &str) -> anyhow::Result<Request> {
     match found[..] {
         [only] => Ok(only.clone()),
         [] => Err(Failure::refused(
-            format!("no question that waits has the id `{beginning}`"),
+            format!("no pending question has the id `{beginning}`"),
             "`ringfence approvals ls` lists them",
         )
         .of(ErrorKind::NotFound)
         .into()),
         _ => Err(Failure::usage(
-            format!("{} questions that wait begin with `{beginning}`", found.len()),
+            format!(
+                "{} pending questions have ids that begin with `{beginning}`",
+                found.len()
+            ),
             "write more of the id",
         )
         .into()),

@@ -117,7 +117,7 @@ impl Served {
 async fn bind(address: SocketAddr) -> Result<Listener, Failure> {
     Listener::bind(address).await.map_err(|error| {
         Failure::refused(
-            format!("cannot listen at {address}, where `engine.listen` has the console: {error}"),
+            format!("cannot listen at {address}, the console's address in `engine.listen`: {error}"),
             "choose another address, or port 0 for any, or set `engine.console = false`",
         )
     })

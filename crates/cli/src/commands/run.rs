@@ -97,7 +97,7 @@ impl Bridge {
         let skills = ringfence::skills::skills(plan.skills.as_deref(), plan.servers, context)?;
         let skills = skills.ok_or_else(|| {
             Failure::usage(
-                "there are no servers",
+                "no MCP servers are configured",
                 "name them in `skills.servers` of your own configuration",
             )
         })?;

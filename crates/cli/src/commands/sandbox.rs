@@ -299,7 +299,7 @@ fn no_engine() -> Failure {
 }
 
 fn nonsense() -> Failure {
-    Failure::refused("the server's answer makes no sense", "check the server")
+    Failure::refused("the server's answer is malformed", "check the server")
 }
 
 fn print(all: &[SandboxInfo], options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {

@@ -171,7 +171,7 @@ fn described(
 fn call(args: &SkillsCallArgs) -> anyhow::Result<Call> {
     let wrong = |why: String| {
         Failure::usage(
-            format!("the arguments are not right: {why}"),
+            format!("invalid arguments: {why}"),
             "write a JSON object of arguments by name, or an array of them by position",
         )
     };

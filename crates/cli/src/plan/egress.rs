@@ -27,7 +27,7 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
         }
         Some(NetworkChoice::Allowlist) if args.unfenced => {
             return Err(Failure::usage(
-                "an allowlist of hosts needs the fence that --unfenced leaves out",
+                "--unfenced has no fence to limit the network to allowed hosts",
                 "leave --unfenced out, or --network and --allow-host",
             ));
         }

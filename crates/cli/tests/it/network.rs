@@ -345,6 +345,6 @@ fn where_namespaces_are_forbidden_there_is_no_network() {
     play(World::new(Mode::OneShot, Place::Container), |world: &World| {
         world
             .run(["--network", "allowlist", "--allow-host", "a.test", "-c", "1"])
-            .refused(125, "cannot be had where namespaces are forbidden");
+            .refused(125, "is not supported where namespaces are forbidden");
     });
 }

@@ -290,10 +290,7 @@ fn what_the_engine_does_not_know_is_refused_with_what_it_knows() {
         // Its service uses runc for all containers, whatever a request asks for.
         if engine.name == "podman" {
             let refused = command("runsc");
-            refused.refused(
-                125,
-                "Podman service does not make containers with the OCI runtime runsc, only with runc",
-            );
+            refused.refused(125, "Podman service has no OCI runtime runsc; it has runc");
             assert!(
                 refused.stderr.contains("podman --runtime NAME system service"),
                 "{refused:?}"

@@ -164,7 +164,7 @@ fn bad_usage_and_bad_patterns_are_told() {
         "hostExecution:\n  allowList: ['ls | *']\n",
     );
     dir.run(["policy", "check", "--", "ls"])
-        .refused(2, "is no pattern of commands");
+        .refused(2, "is not a command pattern");
     dir.run(["config", "check"]).refused(2, "hostExecution.allowList");
 }
 

@@ -562,7 +562,7 @@ fn a_package_that_was_tampered_with_is_not_installed() {
         dir.write(&format!("work/packages/{name}"), "not what it says");
     }
     let output = dir.run(["setup", "deno", "--from", "packages"]);
-    output.refused(125, "as it was pinned");
+    output.refused(125, "does not match the pinned digest");
     // The unpacking program runs in another directory, so the message names an absolute path.
     let archive = dir.path("work/packages/deno-linux-x64-glibc-2.9.6.tgz");
     assert!(output.stderr.contains(archive.to_str().unwrap()), "{output:?}");

@@ -443,7 +443,7 @@ fn a_kept_container_is_measured_and_removed_by_hand_and_nothing_else() {
             &["logs", name],
             &["run", name, "--", "true"],
         ] {
-            sandbox(args).refused(125, "is kept for calls of `sandbox_exec`");
+            sandbox(args).refused(125, "is reserved for `sandbox_exec`");
         }
         sandbox(&["rm", "--user", "bob", name]).refused(125, "there is no sandbox");
         sandbox(&["rm", name]).ok();

@@ -308,7 +308,7 @@ fn what_cannot_be_made_is_told() {
         );
         create(&["--image", "no-such-image:1"]).refused(125, "there is no image no-such-image:1");
         create(&["--name", "No/Such"]).refused(125, "cannot name a sandbox");
-        create(&["--image=--privileged"]).refused(125, "is no image");
+        create(&["--image=--privileged"]).refused(125, "is not an image name");
     }
     let world = World::here();
     finish(&mut world.command(&[], ["sandbox", "ls"]), b"").refused(125, "sandboxes live in a server");
@@ -361,11 +361,11 @@ fn commands_of_a_restricted_sandbox_reach_its_hosts_alone() {
         for (template, words) in [
             (
                 "[templates.wrong]\nallowed_hosts = ['http://a.test/']\n",
-                "`templates.wrong.allowed_hosts`: `http://a.test/` is an address of a page",
+                "`templates.wrong.allowed_hosts`: `http://a.test/` is a URL",
             ),
             (
                 "[templates.ai-provider]\nallowed_hosts = ['a.test']\n",
-                "`templates.ai-provider.allowed_hosts`: under the filter `strict` no hosts can be reached",
+                "`templates.ai-provider.allowed_hosts`: the seccomp filter `strict` allows no network",
             ),
         ] {
             let config = format!("{OPEN}{template}");

@@ -84,7 +84,7 @@ fn fenced_by_namespaces(world: &World, groups: Groups) {
         Groups::Lack => {
             required.refused(
                 125,
-                "isolation is required, but there is no control group here that could limit memory and processor time",
+                "isolation is required, but no control group here can limit memory and processor time",
             );
             // A run that asks for no limit gets no warning about it.
             assert_eq!(world.run(["-c", "print(1)"]).stderr, "");
@@ -184,7 +184,7 @@ fn fenced_without_namespaces(world: &World) {
         run.get("meta.warnings")[0]
             .as_str()
             .unwrap()
-            .contains("does not let us make namespaces")
+            .contains("this machine forbids namespaces")
     );
     let seen = world.python(LOOK);
     assert!(seen.starts_with("2 1 0 "), "{seen}");

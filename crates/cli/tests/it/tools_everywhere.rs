@@ -102,7 +102,7 @@ fn code_runs_in_every_language(world: &World) {
         );
         assert_eq!(result["meta"]["isolation"]["seccomp"], "fence", "{result}");
         assert_eq!(
-            warned(&result, "does not let us make namespaces"),
+            warned(&result, "this machine forbids namespaces"),
             world.container()
         );
     }

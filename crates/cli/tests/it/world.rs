@@ -200,7 +200,7 @@ impl World {
             Place::ContainerUser => "make a user namespace",
         };
         format!(
-            "warning: this machine does not let us make namespaces ({step}: Operation not permitted (os error 1)); the \
+            "warning: this machine forbids namespaces ({step}: Operation not permitted (os error 1)); the \
              run was held by the other layers\n"
         )
     }

@@ -54,7 +54,7 @@ pub enum NotRun {
     #[error("the code, its arguments and its environment are too long together")]
     TooLong,
     /// The concurrency limit was reached, and no call ended before the deadline.
-    #[error("the container runs as many calls as it may, and none of them ended in time")]
+    #[error("the container's limit of concurrent calls is reached, and none ended in time")]
     Busy,
     /// The program could not be started in the container.
     #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]

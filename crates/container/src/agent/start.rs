@@ -5,7 +5,7 @@ use ringfence_policy::{Language, Request};
 
 /// Rejection of a request in a language that the init cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{} cannot be run by the agent of a container", .0.as_str())]
+#[error("the init of a container cannot run {}", .0.as_str())]
 pub struct NotForAgents(pub Language);
 
 /// Converts a request to a start frame with the working directory `directory`; `input` is set if standard

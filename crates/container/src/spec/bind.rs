@@ -47,7 +47,7 @@ pub enum BindError {
     },
     /// A program that can write to the outer path could replace the inner one with a symbolic link.
     #[error(
-        "refusing to show {} in a container: it lies in {}, which the program may change",
+        "refusing to show {} in a container: it lies in {}, where the program may write",
         inner.display(), outer.display()
     )]
     Nested {
@@ -96,8 +96,8 @@ impl BindError {
         match self {
             Self::Unusable { .. } => "name a directory that exists",
             Self::Exposing { .. } => "name a directory that holds only what the program needs",
-            Self::Nested { .. } => "show the outer one alone, or show it read-only",
-            Self::Link { .. } => "name what the link leads to, if you trust it",
+            Self::Nested { .. } => "mount only the outer one, or mount it read-only",
+            Self::Link { .. } => "name the link's target, if you trust it",
             Self::Exchanged { .. } => {
                 "look at that path: a program that may write there may have exchanged it for a link; end that program, then try again"
             }

@@ -11,7 +11,7 @@ pub struct Image(String);
 
 /// Rejection of a text that is no image reference.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no image; write it like `ringfence-sandbox:latest`")]
+#[error("`{0}` is not an image name; write it like `ringfence-sandbox:latest`")]
 pub struct ParseImageError(String);
 
 impl Image {

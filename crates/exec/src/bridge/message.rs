@@ -72,7 +72,7 @@ pub enum Malformed {
     #[error("a line holds more than 100000 values")]
     TooMany,
     /// The line is no valid message.
-    #[error("a line is no message: {0}")]
+    #[error("a line is not a message: {0}")]
     Senseless(String),
 }
 

@@ -47,25 +47,25 @@ const KEPT_VARIABLES: &[&str] = &["HOME", "PYENV_ROOT", "PYENV_VERSION"];
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The fence could not be set up, or the interpreter could not be started in it.
-    #[error("it cannot be asked in a fence: {0}")]
+    #[error("it cannot be started in a fence: {0}")]
     Fence(String),
     /// It exceeded the time limit and was killed.
     #[error("it did not answer within {0}")]
     TimedOut(Timeout),
     /// It printed more than an answer.
-    #[error("it printed more than the {0} bytes that an answer may have")]
+    #[error("its answer is longer than {0} bytes")]
     TooLong(u64),
     /// It exited without an answer.
     #[error("it gave no answer: {0}")]
     NoAnswer(String),
     /// The answer is malformed.
-    #[error("its answer makes no sense")]
+    #[error("its answer is malformed")]
     Malformed(#[source] serde_json::Error),
     /// It leads to a file that is no program.
     #[error("it leads to `{0}`, which is not a program")]
     NoProgram(PathBuf),
     /// It claims files that its own configuration does not lead to.
-    #[error("it says that `{0}` is a part of it, which neither its links nor its `pyvenv.cfg` lead to")]
+    #[error("it claims `{0}` as its own, but neither its links nor its `pyvenv.cfg` lead there")]
     Beyond(PathBuf),
     /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.
     #[error(
@@ -80,7 +80,7 @@ pub enum ProbeError {
         tree: PathBuf,
     },
     /// The record of accepted files cannot be read.
-    #[error("it is not known which of its files a program may have written")]
+    #[error("cannot read the list of its files that a program may have written")]
     Unknown(#[source] std::io::Error),
 }
 

@@ -139,7 +139,7 @@ pub(super) fn check_name(path: &Path, protected: &[String]) -> io::Result<()> {
     match (1..=names.len()).find(|&end| protected.ends(&names[..end])) {
         None => Ok(()),
         Some(end) => Err(io::Error::other(format!(
-            "`{}` is protected: programs of the host act on what lies there",
+            "`{}` is protected: programs of the host execute or obey files there",
             names[end - 1].display()
         ))),
     }
@@ -151,7 +151,7 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 }
 
 fn relied_on() -> io::Error {
-    io::Error::other("Ringfence itself relies on what lies there")
+    io::Error::other("Ringfence itself relies on files there")
 }
 
 /// Rejects an entry that lies in a bare git repository or would turn its directory into one: git runs

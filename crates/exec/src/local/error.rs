@@ -54,7 +54,7 @@ pub enum Error {
         errno: i32,
     },
     /// Full isolation is required, but namespaces are forbidden.
-    #[error("isolation is required, but this machine does not let us make namespaces: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("isolation is required, but this machine forbids namespaces: {step} failed: {}", io::Error::from_raw_os_error(*errno))]
     NamespacesForbidden {
         /// Failed step.
         step: String,
@@ -62,7 +62,7 @@ pub enum Error {
     },
     /// Full isolation is required, but control groups do not enforce all limits.
     #[error(
-        "isolation is required, but there is no control group here that could limit {missing} of all processes together"
+        "isolation is required, but no control group here can limit {missing} for all processes together"
     )]
     NoControlGroups {
         /// Unlimited resources.
@@ -86,7 +86,7 @@ pub enum Error {
         errno: i32,
     },
     /// The run needs something that does not work without namespaces.
-    #[error("{what} cannot be had where namespaces are forbidden")]
+    #[error("{what} is not supported where namespaces are forbidden")]
     NeedsNamespaces {
         /// Unavailable feature.
         what: &'static str,
@@ -98,10 +98,10 @@ pub enum Error {
     #[error("cannot limit the run by a control group")]
     ControlGroup(#[source] ringfence_jail::cgroup::Error),
     /// A pipe, socket or memory file could not be created.
-    #[error("cannot make the run's pipes")]
+    #[error("cannot create the run's pipes")]
     Pipes(#[source] io::Error),
     /// The run's directory could not be created.
-    #[error("cannot make the run's directory")]
+    #[error("cannot create the run's directory")]
     Directory(#[source] io::Error),
     /// The output directory cannot be used, so the program's files would be lost.
     #[error("the output directory cannot be used")]

@@ -277,7 +277,7 @@ impl Launchers {
         let mut served = LauncherState::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
         served.warn(why.map(|failure| {
             format!(
-                "this machine does not let us make namespaces ({}: {}); the run was held by the other layers",
+                "this machine forbids namespaces ({}: {}); the run was confined by the other layers",
                 failure.step,
                 std::io::Error::from_raw_os_error(failure.errno)
             )

@@ -75,5 +75,5 @@ pub(super) fn check_places(request: &Request, places: &Places) -> Result<(), Err
 }
 
 const NEEDS_CELL: Error = Error::NeedsNamespaces {
-    what: "a network that reaches the allowed hosts alone",
+    what: "a network limited to allowed hosts",
 };

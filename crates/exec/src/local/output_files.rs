@@ -120,7 +120,7 @@ impl Walk<'_> {
         {
             let path = path.display();
             return self.leave(&format!(
-                "{path} was left: programs of the host act on files of that name"
+                "{path} was not copied: programs of the host execute or obey files of that name"
             ));
         }
         let found = open_entry(directory, path)
@@ -305,7 +305,7 @@ mod tests {
         let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
         let files: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["sub/a.txt", "venv/a.py"]);
-        for left in ["sub/.Git was left", "venv/a.pth was left"] {
+        for left in ["sub/.Git was not copied", "venv/a.pth was not copied"] {
             assert!(
                 harvest.warnings.iter().any(|warning| warning.starts_with(left)),
                 "{harvest:?}"

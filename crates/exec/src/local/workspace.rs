@@ -242,7 +242,7 @@ impl fmt::Display for Closed {
             ),
             Self::Leads(path) => write!(
                 f,
-                "`{}` leads to that directory, or above it, where programs of the host act on files, which are \
+                "`{}` leads to that directory, or above it, where programs of the host execute or obey files, which are \
                  read-only, too; remove it",
                 path.display()
             ),

@@ -12,13 +12,13 @@ pub enum RunError {
     #[error("Deno and Pyodide are not installed: there is no {}", .0.display())]
     NotInstalled(PathBuf),
     /// The snapshot could not be created.
-    #[error("cannot make Pyodide's snapshot: {0}")]
+    #[error("cannot create Pyodide's snapshot: {0}")]
     Snapshot(String),
     /// The language is not Python.
     #[error("Pyodide runs Python, and not {0}")]
     Language(ringfence_policy::Language),
     /// Only other runtimes offer the requested feature.
-    #[error("{0} cannot be had in Pyodide")]
+    #[error("{0} is not supported in Pyodide")]
     Elsewhere(&'static str),
     /// A file cannot be copied into the worker's memory.
     #[error("cannot copy {} into Pyodide's memory: {source}", .path.display())]
@@ -61,7 +61,7 @@ pub enum RunError {
     #[error("{}", .0.explain())]
     Local(#[from] local::Error),
     /// Deno exited, or sent an invalid message, before it was ready.
-    #[error("Deno did not come up: {0}")]
+    #[error("Deno did not start: {0}")]
     NotReady(String),
 }
 

@@ -135,7 +135,7 @@ pub enum InstallError {
         why: String,
     },
     /// A package's digest is not the pinned one.
-    #[error("{} is not {package} as it was pinned: its digest is {found}", .file.display())]
+    #[error("{} does not match the pinned digest of {package}: its digest is {found}", .file.display())]
     Digest {
         package: String,
         file: PathBuf,

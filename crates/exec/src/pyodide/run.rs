@@ -208,7 +208,7 @@ fn classify_exit(
         .extend(gaps.filter(|warning| is_limits_gap(warning)));
     if outcome == Outcome::Unknown {
         meta.warnings.push(match killed {
-            true => "the interpreter said what makes no sense, and was ended".to_owned(),
+            true => "the interpreter sent a malformed message, and was killed".to_owned(),
             false => format!("the interpreter ended before the program: {}", end.complaint),
         });
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub enum Conflict {
     /// The tree is trusted itself, or lies within a trusted path.
     #[error(
-        "refusing to let the program write in {}: Ringfence itself relies on what lies in {}",
+        "refusing to let the program write in {}: Ringfence itself relies on files in {}",
         tree.display(), trusted.display()
     )]
     Around {
@@ -18,7 +18,7 @@ pub enum Conflict {
     },
     /// A trusted file has another hard link, perhaps one that the guest may write to.
     #[error(
-        "refusing to let the program write in {}: {} must stay as it is, and has several hard links",
+        "refusing to let the program write in {}: {} is protected, and has several hard links",
         tree.display(), trusted.display()
     )]
     Linked {
@@ -29,7 +29,7 @@ pub enum Conflict {
     },
     /// A protected entry leads to the tree itself, or to a directory around it.
     #[error(
-        "refusing to let the program write in {}: {} leads to {}, where programs of the host act on what they find",
+        "refusing to let the program write in {}: {} leads to {}, and programs of the host execute or obey files there",
         tree.display(), entry.display(), target.display()
     )]
     Leads {
@@ -42,7 +42,7 @@ pub enum Conflict {
     },
     /// Protected entries lead to more paths than can be kept.
     #[error(
-        "refusing to let the program write in {}: {} leads to more paths than can be kept from the program",
+        "refusing to let the program write in {}: {} leads to more paths than can be protected",
         tree.display(), entry.display()
     )]
     Many {
@@ -79,7 +79,7 @@ pub enum Conflict {
     },
     /// Code of a server that runs on the host may lead to the tree.
     #[error(
-        "refusing to let the program write in {}: the MCP server `{server}` runs on the host, and {} has more entries than can be searched for what its code leads to, or hides some",
+        "refusing to let the program write in {}: the MCP server `{server}` runs on the host, and {} has unreadable entries, or too many to search for the code that it loads",
         tree.display(), path.display()
     )]
     ServerUnsearched {
@@ -107,7 +107,7 @@ pub enum Conflict {
     },
     /// Without namespaces there are no mounts to protect it.
     #[error(
-        "refusing to let the program write in {}: Ringfence or programs of the host act on {}, and without namespaces cannot keep it from the program",
+        "refusing to let the program write in {}: Ringfence or programs of the host execute or obey {}, which cannot be protected without namespaces",
         tree.display(), trusted.display()
     )]
     Unkept {

@@ -38,7 +38,7 @@ pub enum NamedPathError {
         target: PathBuf,
     },
     /// The ledger cannot be read.
-    #[error("cannot tell where programs could write: {0}")]
+    #[error("cannot read the record of where programs could write: {0}")]
     Unknown(#[source] io::Error),
 }
 

@@ -276,10 +276,10 @@ impl Bot {
     /// Converts a press to an answer, or returns the reason why it is ignored.
     fn judge(&mut self, button: &Button) -> Result<FromGateway, String> {
         if !self.setup.channels.contains(&button.channel) {
-            return Err("nobody is asked in this channel".to_owned());
+            return Err("no approvals are requested in this channel".to_owned());
         }
         if !self.setup.users.contains(&button.user.id) {
-            return Err("you are not one of those who may answer".to_owned());
+            return Err("you are not one of the configured approvers".to_owned());
         }
         let by = format!("{} on Discord", visible(&button.user.username));
         let press = desk::Press {

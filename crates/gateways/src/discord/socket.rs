@@ -160,7 +160,7 @@ async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Option<S::Item> {
 
 /// Without the content: an event contains the token for its response.
 fn not_understood() -> Said {
-    Said::Trouble("Discord's gateway says something that cannot be understood".to_owned())
+    Said::Trouble("Discord's gateway sends a malformed message".to_owned())
 }
 
 /// Checks the machine's root certificates, which the library would otherwise panic about.

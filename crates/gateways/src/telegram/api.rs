@@ -62,10 +62,10 @@ pub(super) enum Fault {
     #[error("telegram does not know the bot")]
     Token,
     /// Another program receives this bot's updates.
-    #[error("telegram sends this bot's updates to somebody else: {0}")]
+    #[error("another program receives this bot's updates: {0}")]
     Conflict(String),
     /// Telegram refused the call; a retry would fail again.
-    #[error("telegram refuses: {0}")]
+    #[error("telegram rejects the request: {0}")]
     Refused(String),
 }
 

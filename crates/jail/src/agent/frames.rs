@@ -80,10 +80,10 @@ pub enum FrameError {
         most: usize,
     },
     /// Bytes that the other end did not write.
-    #[error("bytes from somebody else")]
+    #[error("frame without the secret of its connection")]
     Foreign,
     /// A payload that its type does not allow.
-    #[error("frame with a payload that makes no sense")]
+    #[error("frame with a malformed payload")]
     Payload,
 }
 

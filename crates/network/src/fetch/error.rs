@@ -37,7 +37,7 @@ pub enum Fault {
     #[error("{0}")]
     Tls(TlsFault),
     /// The response is not HTTP/1.1, is truncated, or its head exceeds the limits.
-    #[error("the answer is no complete http/1.1 message with headers of a sensible size")]
+    #[error("the response is not a complete http/1.1 message, or its headers are too large")]
     Protocol,
     /// The deadline was reached.
     #[error("the server did not answer in time")]
@@ -60,7 +60,7 @@ pub enum TlsFault {
     #[error("the server's certificate cannot be used")]
     Certificate,
     /// No common protocol version or cipher suite, or another failure of the handshake.
-    #[error("the server speaks no tls that can be used")]
+    #[error("the server offers no tls version or cipher that we support")]
     Handshake,
 }
 

@@ -67,7 +67,7 @@ pub enum RequestError {
     #[error("the method is none of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")]
     Method,
     /// The name or value of the header is invalid.
-    #[error("the header `{0}` has a name or a value that no header has")]
+    #[error("the header `{0}` has an invalid name or value")]
     Header(String),
     /// The header is set by Ringfence.
     #[error("the header `{0}` is set by Ringfence")]

@@ -39,7 +39,7 @@ enum Part {
 
 /// The error of a text that is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no pattern of commands: {what}")]
+#[error("`{text}` is not a command pattern: {what}")]
 pub struct ParsePatternError {
     text: String,
     what: String,
@@ -81,21 +81,21 @@ fn read(text: &str) -> Result<Kind, String> {
     }
     let script = shell::parse(text).map_err(|unclear| unclear.to_string())?;
     let [Node::Simple(simple)] = script.nodes.as_slice() else {
-        return Err("it is not one command".to_owned());
+        return Err("expected a single command".to_owned());
     };
     if !simple.assignments.is_empty() || !simple.redirects.is_empty() {
         return Err("variables and redirections cannot be allowed".to_owned());
     }
     let mut words: Vec<Part> = simple.words.iter().map(part).collect::<Result<_, _>>()?;
     match words.first() {
-        Some(Part::Exact(name)) if name.is_empty() => return Err("its program has an empty name".to_owned()),
+        Some(Part::Exact(name)) if name.is_empty() => return Err("the program's name is empty".to_owned()),
         Some(Part::Exact(name)) if name.contains(char::is_whitespace) && !name.contains('/') => {
             return Err(format!(
                 "in quotes, `{name}` is the name of one program: take the quotes off"
             ));
         }
         Some(Part::Exact(_)) => {}
-        _ => return Err("the program must be named".to_owned()),
+        _ => return Err("the program must be written in full, without `*`".to_owned()),
     }
     let open = words.last() == Some(&Part::Star("*".to_owned()));
     if open {
@@ -121,7 +121,7 @@ fn part(word: &Word) -> Result<Part, String> {
             | Piece::Variable(_)
             | Piece::Commands(_)
             | Piece::Process { .. }
-            | Piece::Braces(_) => return Err(format!("`{}` is more than text and stars", word.text)),
+            | Piece::Braces(_) => return Err(format!("`{}` has more than plain text and `*`", word.text)),
         }
     }
     let quoted_star = pattern.matches('*').count()
@@ -133,10 +133,7 @@ fn part(word: &Word) -> Result<Part, String> {
     match (star, quoted_star) {
         (false, _) => Ok(Part::Exact(pattern)),
         (true, false) => Ok(Part::Star(pattern)),
-        (true, true) => Err(format!(
-            "`{}` has a star that is one, and one that is not",
-            word.text
-        )),
+        (true, true) => Err(format!("`{}` mixes a quoted `*` with an unquoted one", word.text)),
     }
 }
 

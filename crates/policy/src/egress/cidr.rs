@@ -18,10 +18,10 @@ pub enum ParseCidrError {
     #[error("`{0}` is not a range of addresses; write it like `10.0.0.0/8` or `fd00::/8`")]
     Malformed(String),
     /// The address has bits after the prefix, so that the meaning is unclear.
-    #[error("`{0}` has bits behind its prefix; the range that holds it is `{1}`")]
+    #[error("`{0}` has bits set after its prefix; the range that contains it is `{1}`")]
     HostBits(String, Cidr),
     /// A range of IPv4-mapped IPv6 addresses: addresses are compared in their canonical form.
-    #[error("`{0}` is a range of IPv4 addresses; write it as one, like `10.0.0.0/8`")]
+    #[error("`{0}` is a range of IPv4 addresses in IPv6 form; write it in IPv4 form, like `10.0.0.0/8`")]
     Mapped(String),
 }
 

@@ -43,7 +43,7 @@ pub enum ParseHostError {
     #[error("`{0}` has a part that is empty or has a hyphen at its edge; write it like `example.com`")]
     Label(String),
     /// A number that resolvers parse as an address.
-    #[error("`{0}` is an address in disguise; write it in its usual form, like `192.0.2.1`")]
+    #[error("`{0}` is an IP address in an unusual form; write it like `192.0.2.1`")]
     Disguised(String),
     /// Neither name nor address.
     #[error("`{0}` is not an IPv6 address; write it like `[2001:db8::1]`, without a zone")]

@@ -32,7 +32,7 @@ pub enum ParsePatternError {
     #[error(transparent)]
     Host(#[from] ParseHostError),
     /// A `*` elsewhere than alone or at the start.
-    #[error("`{0}` has a `*` where none can be; write `*`, or `*.example.com`")]
+    #[error("`{0}` has a misplaced `*`; write `*`, or `*.example.com`")]
     Wildcard(String),
     /// Invalid port number.
     #[error("`{0}` is not a port; write it like `example.com:8443`")]
@@ -41,7 +41,7 @@ pub enum ParsePatternError {
     #[error("`{0}` is a range of addresses; write one host, and open ranges with `egress.private_networks`")]
     Range(String),
     /// A full URL.
-    #[error("`{0}` is an address of a page; write only its host, like `example.com`")]
+    #[error("`{0}` is a URL; write only its host, like `example.com`")]
     Url(String),
 }
 
@@ -165,7 +165,7 @@ mod tests {
     fn a_range_is_told_from_a_page() {
         let told = |text: &str| text.parse::<HostPattern>().unwrap_err().to_string();
         assert!(told("127.0.0.0/8").contains("is a range of addresses"));
-        assert!(told("a.test/8").contains("is an address of a page"));
+        assert!(told("a.test/8").contains("is a URL"));
     }
 
     #[test]

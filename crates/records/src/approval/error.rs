@@ -9,7 +9,7 @@ use super::State;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database failed.
-    #[error("the store of approvals failed")]
+    #[error("the approval store failed")]
     Store(#[from] rusqlite::Error),
     /// A file beside the database cannot be used.
     #[error("cannot use {path}")]
@@ -26,25 +26,25 @@ pub enum Error {
         what: String,
     },
     /// A row or schema that this version did not write.
-    #[error("the store of approvals holds something that this version does not understand: {0}")]
+    #[error("the approval store has a row or schema that this version does not understand: {0}")]
     Foreign(String),
     /// The kernel returned no random bytes.
     #[error("no random bytes for an id")]
     Random(#[source] io::Error),
     /// The text is empty, or longer than a person can be expected to read.
-    #[error("a text of {0} characters cannot be asked about; 1 to 10000 can")]
+    #[error("approval text must be 1 to 10000 characters long, got {0}")]
     Text(usize),
     /// Too many requests are pending.
-    #[error("{0} questions wait for an answer already, and no more can wait at once")]
+    #[error("limit of pending questions reached ({0})")]
     TooMany(usize),
     /// The answer was rejected.
     #[error(transparent)]
     Unanswerable(#[from] Unanswerable),
     /// The audit log rejects the record, and an unrecorded approval does not count.
-    #[error("the approval was not taken, for the audit log cannot record it")]
+    #[error("the approval was not used: the audit log cannot record it")]
     Unrecorded(#[source] crate::audit::Error),
     /// The blocking task panicked.
-    #[error("the work on the store of approvals broke off")]
+    #[error("the task of the approval store panicked")]
     Broken,
 }
 
@@ -58,10 +58,10 @@ pub enum Unanswerable {
     #[error("the request is no longer pending: it is {}", .0.as_str())]
     Late(State),
     /// The digest in the answer is not that of the request's text.
-    #[error("the answer is about another text than the request's")]
+    #[error("the answer is for a different text than the request's")]
     OtherText,
     /// The request does not allow to remember the answer this way.
-    #[error("an answer to this request cannot be remembered so")]
+    #[error("an answer to this request cannot be remembered for that long")]
     NotRemembered,
 }
 
@@ -99,7 +99,7 @@ impl Error {
             Self::Text(_) => "ask about less at once",
             Self::TooMany(_) => "answer them first: `ringfence approvals ls` lists them",
             Self::Unanswerable(Unanswerable::Unknown | Unanswerable::Late(_)) => {
-                "`ringfence approvals ls` lists the requests that wait"
+                "`ringfence approvals ls` lists the pending requests"
             }
             Self::Unanswerable(Unanswerable::OtherText) => {
                 "look at the request again, and answer what it says"

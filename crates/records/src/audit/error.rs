@@ -31,7 +31,7 @@ pub enum Error {
     #[error("the end of the audit log `{0}` is damaged")]
     Damaged(PathBuf),
     /// The log is full, and nothing is old enough to be removed.
-    #[error("the log of commands on the host in `{path}` has no room, and holds nothing older than {days} days", days = keep.as_secs() / 86_400)]
+    #[error("the log of host commands in `{path}` is full, and none of it is older than {days} days", days = keep.as_secs() / 86_400)]
     Crowded {
         /// Directory of the log.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("expected a command of at most {max} bytes, as the audit log writes it, found a longer one", max = super::arguments::MAX_COMMAND)]
     Cut,
     /// The noted record is not in the log.
-    #[error("record {sequence}, which was noted, is not in the audit log: {why}")]
+    #[error("the audit log does not contain the expected record {sequence}: {why}")]
     Gone {
         /// Its sequence number.
         sequence: u64,

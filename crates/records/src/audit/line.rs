@@ -35,7 +35,7 @@ pub struct Link {
 
 /// A parse error of a [`Link`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no SEQUENCE:HASH; `ringfence audit verify` prints one as the head")]
+#[error("`{0}` is not of the form SEQUENCE:HASH; `ringfence audit verify` prints one as the head")]
 pub struct ParseLinkError(String);
 
 /// The fields of a record that matter to the chain.
@@ -196,7 +196,7 @@ pub(super) fn open(line: &[u8]) -> Result<Record, &'static str> {
         .strip_prefix(BEFORE_HASH)
         .and_then(|rest| rest.strip_suffix(BEHIND_HASH));
     if hash.ok_or(no_record)? != Digest::of(body).hex() {
-        return Err("it was changed: its hash does not fit its content");
+        return Err("it was modified: its hash does not match its content");
     }
     serde_json::from_slice(line).map_err(|_| no_record)
 }

@@ -377,7 +377,7 @@ fn every_kind_of_tampering_is_found_in_its_place() {
         (
             |lines| lines[2] = lines[2].replace("tool2", "tool9"),
             3,
-            "hash does not fit",
+            "hash does not match",
         ),
         (|lines| drop(lines.remove(1)), 2, "here should be record 2, not 3"),
         (|lines| lines.swap(2, 3), 3, "here should be record 3, not 4"),
@@ -453,7 +453,7 @@ fn a_file_that_is_gone_cut_or_replaced_is_named() {
             fs::rename(current(&foreign), changed).unwrap();
         },
         1,
-        "hash does not fit",
+        "hash does not match",
     );
 }
 

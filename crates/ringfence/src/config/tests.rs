@@ -168,16 +168,16 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         (
             "[sandbox]\ntimeout = 0",
-            "ringfence.toml:2: `sandbox.timeout`: timeout `0` is out of range; it must lie between",
+            "ringfence.toml:2: `sandbox.timeout`: timeout `0` is out of range; it must be between",
         ),
         ("[sandbox]\ntimeout = -5", "out of range"),
         (
             "[sandbox]\nmemory = 0",
-            "`sandbox.memory`: memory `0` is out of range; it must lie between 4MiB and",
+            "`sandbox.memory`: memory `0` is out of range; it must be between 4MiB and",
         ),
         (
             "[sandbox]\ndisk = '1KiB'",
-            "`sandbox.disk`: disk `1KiB` is out of range; it must lie between 64KiB and",
+            "`sandbox.disk`: disk `1KiB` is out of range; it must be between 64KiB and",
         ),
         (
             "[sandbox]\nmemory = true",
@@ -193,7 +193,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         (
             "[hostExecution.preValidation]\nriskThreshold = 11",
-            "must lie between 0 and 10",
+            "must be between 0 and 10",
         ),
         (
             "[permissions.tool_limits]\nrun_code_timeout_secs = 0",
@@ -211,7 +211,7 @@ fn bad_values_name_the_key_the_place_and_what_was_expected() {
         ),
         (
             "[sandbox]\npass_env = ['A=b']",
-            "cannot name an environment variable",
+            "is not a valid name of an environment variable",
         ),
     ] {
         let message = problem("ringfence.toml", text);
@@ -378,7 +378,7 @@ fn bad_variables_are_named() {
     );
     assert!(variable_problem([("SANDBOX_MAX_OUTPUT_KB", "10KB")]).contains("not a number of kilobytes"));
     assert!(variable_problem([("DOCKER_NETWORK_ENABLED", "perhaps")]).contains("neither `true` nor `false`"));
-    assert!(variable_problem([("RINGFENCE_SANDBOX_PIDS", "0")]).contains("must lie between 1 and"));
+    assert!(variable_problem([("RINGFENCE_SANDBOX_PIDS", "0")]).contains("must be between 1 and"));
     assert_eq!(
         variable_problem([("RINGFENCE_SANDBOX_MEMRY", "1g")]),
         "unknown environment variable RINGFENCE_SANDBOX_MEMRY; did you mean RINGFENCE_SANDBOX_MEMORY?"

@@ -127,7 +127,7 @@ impl<'de> Deserialize<'de> for Risk {
         match u64::deserialize(deserializer)? {
             risk @ 0..=10 => Ok(Self(risk as u8)),
             risk => Err(serde::de::Error::custom(format!(
-                "risk `{risk}` is out of range; it must lie between 0 and 10"
+                "risk `{risk}` is out of range; it must be between 0 and 10"
             ))),
         }
     }

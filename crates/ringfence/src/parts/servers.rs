@@ -174,7 +174,8 @@ impl Entry<'_> {
             _ => return Err(wrong("set exactly one of `value_env` and `value_file`")),
         };
         let prefix = given.prefix.clone().unwrap_or_default();
-        Credential::new(&given.header, prefix, key).ok_or_else(|| wrong("it cannot carry a credential"))
+        Credential::new(&given.header, prefix, key)
+            .ok_or_else(|| wrong("a credential must not be sent in this header"))
     }
 
     fn parsed<T: FromStr<Err: std::fmt::Display>>(self, key: &str, text: &str) -> Result<T, Wrong> {

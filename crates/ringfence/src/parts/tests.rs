@@ -173,7 +173,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[templates.ai-provider]\nallowed_hosts = ['api.example.com']",
-        ":2: `templates.ai-provider.allowed_hosts`: under the filter `strict` no hosts can be reached",
+        ":2: `templates.ai-provider.allowed_hosts`: the seccomp filter `strict` allows no network",
     ),
     ("[gateway]\nchats = ['a b']", ":2: `gateway.chats`: "),
     (
@@ -279,7 +279,7 @@ fn a_chat_that_no_gateway_serves_is_a_warning() {
 fn a_pattern_that_matches_nothing_is_told() {
     let of = |list: &str| parts_of(&format!("[hostExecution]\n{list}\n"));
     let empty = mistake("[hostExecution]\nallowList = [\"'' x\"]\n");
-    assert!(empty.contains("its program has an empty name"), "{empty}");
+    assert!(empty.contains("the program's name is empty"), "{empty}");
     let warnings = of("allowList = ['python *', 'ls *']").unwrap().warnings;
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
@@ -355,7 +355,7 @@ fn a_server_is_started_or_reached() {
         ),
         (
             "url = 'http://a.test'\nheaders = [{header = 'Host', value_env = 'TOKEN'}]",
-            "cannot carry",
+            "must not be sent in this header",
         ),
     ] {
         let problems = server(entry).unwrap_err();

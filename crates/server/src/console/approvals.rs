@@ -104,7 +104,7 @@ const UNKNOWN: Refusal = Refusal::new(
     StatusCode::NOT_FOUND,
     "unknown",
     "no request has this id",
-    "GET /api/approvals lists the requests that wait",
+    "GET /api/approvals lists the pending requests",
 );
 
 fn failed(error: &Error) -> Refusal {

@@ -29,7 +29,7 @@ const MAX_NAME: usize = 64;
 enum Broken {
     #[error(transparent)]
     Stream(#[from] io::Error),
-    #[error("the gateway does not read what it is sent")]
+    #[error("the gateway stopped reading")]
     Slow,
     #[error("the gateway broke the protocol")]
     Protocol,

@@ -165,7 +165,7 @@ impl Invocation {
 fn broken() -> ToolError {
     ToolError::new(
         ErrorKind::Internal,
-        "the work on the call broke off",
+        "the task of the call panicked",
         "report this as a defect",
     )
 }

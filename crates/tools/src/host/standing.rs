@@ -73,7 +73,7 @@ fn files(line: &str, decision: &Decision, host: &HostSettings) -> Result<Option<
     let named = PathIdentity::by(line, runs_code(&decision), &place)
         .map_err(|_| "it names more files than can be watched")?;
     if config.is_some() || named.is_partial() || is_computed(line, &decision) {
-        return Err("what it runs can change, so an approval holds once");
+        return Err("an approval holds only once, because what it runs can change");
     }
     if !may_last(&decision) || decision.floor >= MAX_LASTING_RISK {
         return Err("such a command cannot be approved always");

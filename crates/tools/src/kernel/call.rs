@@ -472,7 +472,7 @@ const MAX_FILES: usize = 100;
 fn broken() -> ToolError {
     ToolError::new(
         ErrorKind::Internal,
-        "the work on the file broke off",
+        "the task of the file operation panicked",
         "report this as a defect",
     )
 }

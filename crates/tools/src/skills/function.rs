@@ -257,9 +257,7 @@ impl Function {
             .filter(|parameter| parameter.kind != ParameterKind::KeywordOnly);
         let places = by_place.clone().count();
         if given > places {
-            return Err(format!(
-                "it takes {places} arguments by position, and {given} were given"
-            ));
+            return Err(format!("it takes {places} positional arguments, got {given}"));
         }
         let mut bound: Map<String, Value> = by_place
             .map(|parameter| parameter.name.clone())
@@ -270,13 +268,13 @@ impl Function {
             let known = parameters.iter().find(|parameter| parameter.name == name);
             match known {
                 Some(parameter) if parameter.kind == ParameterKind::PositionalOnly => {
-                    return Err(format!("`{shown}` is given by position alone"));
+                    return Err(format!("`{shown}` is positional-only"));
                 }
-                None => return Err(format!("it takes no argument `{}`", shown.escape_debug())),
+                None => return Err(format!("unexpected argument `{}`", shown.escape_debug())),
                 Some(_) => {}
             }
             if bound.insert(name, value).is_some() {
-                return Err(format!("`{shown}` was given twice"));
+                return Err(format!("argument `{shown}` was given twice"));
             }
         }
         let missing =
@@ -330,10 +328,10 @@ const RESERVED: &[&str] = &["device", "search_skills", "describe_function"];
 fn check(declared: &Declared) -> Result<(), String> {
     let path = declared.path.split_once('.');
     if !path.is_some_and(|(skill, function)| is_name(skill) && is_name(function)) {
-        return Err("its name is not `Skill.function`, in letters, digits and `_`".to_owned());
+        return Err("its name must be `Skill.function`, in letters, digits and `_`".to_owned());
     }
     if path.is_some_and(|(skill, _)| RESERVED.contains(&skill)) {
-        return Err("the name of its skill is taken".to_owned());
+        return Err("another skill has this name".to_owned());
     }
     if declared.parameters.len() > MAX_PARAMETERS {
         return Err(format!("it takes more than {MAX_PARAMETERS} arguments"));
@@ -343,7 +341,10 @@ fn check(declared: &Declared) -> Result<(), String> {
         let name = &parameter.name;
         let plain = name.chars().all(|c| c == '_' || c.is_alphanumeric());
         if name.is_empty() || name.chars().count() > MAX_NAME || !plain {
-            return Err(format!("`{}` names no argument", name.escape_debug()));
+            return Err(format!(
+                "`{}` is not a valid name of an argument",
+                name.escape_debug()
+            ));
         }
         if declared
             .parameters
@@ -367,7 +368,7 @@ fn check(declared: &Declared) -> Result<(), String> {
     let long = |text: &String| text.chars().count() > MAX_SHOWN || text.contains(char::is_control);
     if shown.chain([declared.returns.as_ref()]).flatten().any(long) {
         return Err(format!(
-            "a type or default in its signature is longer than {MAX_SHOWN} characters, or no plain text"
+            "a type or default in its signature is longer than {MAX_SHOWN} characters, or not plain text"
         ));
     }
     Ok(())
@@ -475,21 +476,21 @@ pub(super) mod tests {
         );
         for (args, kwargs, expected) in [
             (json!([]), json!({}), "it needs `text`"),
-            (
-                json!([]),
-                json!({"text": "a"}),
-                "`text` is given by position alone",
-            ),
+            (json!([]), json!({"text": "a"}), "`text` is positional-only"),
             (
                 json!(["a", 1, true]),
                 json!({}),
-                "it takes 2 arguments by position, and 3 were given",
+                "it takes 2 positional arguments, got 3",
             ),
-            (json!(["a", 1]), json!({"limit": 2}), "`limit` was given twice"),
+            (
+                json!(["a", 1]),
+                json!({"limit": 2}),
+                "argument `limit` was given twice",
+            ),
             (
                 json!(["a"]),
                 json!({"__class__": 1}),
-                "it takes no argument `__class__`",
+                "unexpected argument `__class__`",
             ),
             (json!([7]), json!({}), "`text`: 7 is not of type \"string\""),
             (

@@ -130,7 +130,7 @@ impl<'a> Gatekeeper<'a> {
                     self.admit(&mut visit, &id, &call, speaker).await?;
                     let (take_back, cancellation) = oneshot::channel();
                     if under_way.insert(id.clone(), take_back).is_some() {
-                        return Err("two calls with the same id are under way".to_owned());
+                        return Err("two pending calls have the same id".to_owned());
                     }
                     answering.push(self.supervise(id, call, cancellation, speaker.clone()));
                 }
@@ -139,7 +139,7 @@ impl<'a> Gatekeeper<'a> {
                     under_way.remove(&id).map(|take_back| take_back.send(()));
                 }
                 Some(Message::Execute(..) | Message::Result(..) | Message::Complete(..)) => {
-                    return Err("a message came that only the host sends".to_owned());
+                    return Err("received a message that only the host may send".to_owned());
                 }
             }
         }

@@ -37,7 +37,7 @@ pub struct PathPattern(String);
 
 /// A text is not a pattern of functions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no functions; write `Skill.function`, `Skill.*` or `*`")]
+#[error("`{0}` is not a pattern of functions; write `Skill.function`, `Skill.*` or `*`")]
 pub struct ParsePathError(String);
 
 impl PathPattern {

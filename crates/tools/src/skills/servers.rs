@@ -177,7 +177,7 @@ impl Servers {
         let mut coming = self.coming(server)?;
         let told = coming.wait_for(Option::is_some).await;
         let up = told.ok().and_then(|told| told.clone());
-        up.unwrap_or_else(|| Err("it was ended".to_owned()))
+        up.unwrap_or_else(|| Err("it was stopped".to_owned()))
     }
 
     fn coming(&self, server: &Server) -> Result<Coming, String> {

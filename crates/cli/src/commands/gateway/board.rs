@@ -140,7 +140,7 @@ impl Board {
         };
         if approved && now.saturating_duration_since(only.since) < LOOK_FIRST {
             return Said::Nothing(format!(
-                "look at it first: write `{word} {number}` to answer it now"
+                "read the request first: write `{word} {number}` to answer it now"
             ));
         }
         answer(&only.words, approved, remember)

@@ -81,7 +81,7 @@ fn open_to_containers(path: &Path, owner: Option<u32>) -> anyhow::Result<()> {
 
 fn failed(parent: &Path, error: &std::io::Error) -> Failure {
     Failure::refused(
-        format!("cannot make a workspace in {}: {error}", parent.display()),
+        format!("cannot create a workspace in {}: {error}", parent.display()),
         "name a directory to work in with `--workspace`, or let Ringfence write there",
     )
 }

@@ -122,15 +122,15 @@ fn a_person_lists_approves_and_denies_without_an_engine() {
 fn what_is_no_question_cannot_be_answered() {
     let dir = Dir::new();
     dir.run(["approvals", "approve", "apr_0001"])
-        .refused(125, "no question that waits");
+        .refused(125, "no pending question");
     let guessed = format!("apr_{}", "0".repeat(32));
     dir.run(["approvals", "deny", &guessed])
-        .refused(125, "no question that waits");
+        .refused(125, "no pending question");
     // A prefix below the minimum length is rejected.
     let asking = ask(&dir, "x");
     let id = only(&dir);
     dir.run(["approvals", "approve", &id[..6]])
-        .refused(125, "too short for the id of a question that waits");
+        .refused(125, "too short for the id of a pending question");
     let short = dir.run(["approvals", "approve", "apr_"]);
     short.refused(125, "too short");
     assert!(short.stderr.contains("at least 4 of its digits"), "{short:?}");

@@ -197,7 +197,7 @@ fn what_is_no_answer_of_a_provider_gives_no_score() {
             format,
             "",
             |_| Reply::Whole("no http\r\n\r\n".to_owned()),
-            "the connection broke off",
+            "the connection was lost",
         );
     }
 }

@@ -59,7 +59,7 @@ fn without_one_the_person_is_asked_and_told_what_to_do() {
         let tools = Tools::new(&configured(format, &base, &more));
         let log = was_asked(&tools, "echo ran");
         assert!(
-            log.contains("no score, there is no key for it: the variable `OTHER_KEY` is not set"),
+            log.contains("no score, its key is missing: the variable `OTHER_KEY` is not set"),
             "{log}"
         );
         assert_eq!(provider.requests(), [""; 0]);
@@ -91,7 +91,7 @@ fn a_file_is_read_anew_for_each_question() {
 #[test]
 fn what_can_never_work_is_refused_at_once() {
     for (more, words) in [
-        ("model = 'mistral/small'", "neither `anthropic` nor `openai`"),
+        ("model = 'mistral/small'", "must be `anthropic` or `openai`"),
         ("model = 'small'", "`provider/model`"),
         ("model = 'openai/a b'", "the model's name"),
         (

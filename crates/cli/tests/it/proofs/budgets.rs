@@ -145,7 +145,7 @@ fn nothing_that_runs_code_is_allowed_for_good_however_it_is_spelled() {
         }
         let always = ringfence(&world, &["approvals", "approve", id, "--always"]);
         if !is_offered {
-            always.refused(125, "cannot be remembered so");
+            always.refused(125, "cannot be remembered for that long");
             answer(&world, "deny", id);
         }
         asker.end();

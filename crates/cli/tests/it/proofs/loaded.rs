@@ -259,7 +259,8 @@ fn a_project_that_is_too_large_to_bind_is_approved_once() {
             .contains("more files than can be watched"),
         "{question}"
     );
-    ringfence(&world, &["approvals", "approve", id, "--session"]).refused(125, "cannot be remembered so");
+    ringfence(&world, &["approvals", "approve", id, "--session"])
+        .refused(125, "cannot be remembered for that long");
     answer(&world, "approve", id);
     assert_eq!(asker.end(), json!(""));
     assert!(work.join("good").exists());

@@ -586,7 +586,7 @@ fn there_are_only_so_many() {
         session(world, &["new", "a"]).ok();
         evaluate(world, "b", "1");
         let third = world.run(["--session", "c", "-c", "1"]);
-        third.refused(125, "as many as `engine.max_sessions` lets be");
+        third.refused(125, "session limit reached");
         assert!(third.stderr.contains("ringfence session rm"), "{third:?}");
         session(world, &["new", "a"]).refused(125, "a session `a` already");
         session(world, &["rm", "a"]).ok();

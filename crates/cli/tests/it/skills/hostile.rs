@@ -56,11 +56,11 @@ fn closed(place: &Place, code: &str, why: &str) {
 }
 
 fn nonsense_closes_the_bridge_and_is_told(place: &Place) {
-    closed(place, "say('hello\\n')", "no message");
+    closed(place, "say('hello\\n')", "is not a message");
     closed(
         place,
         "say('{\"type\":\"result\",\"id\":\"1\",\"data\":{\"value\":1}}\\n')",
-        "only the host sends",
+        "only the host may send",
     );
     closed(place, "say('[' * 100_000 + '\\n')", "nested deeper");
     closed(

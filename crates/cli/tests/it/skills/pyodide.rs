@@ -99,7 +99,7 @@ fn an_engine_runs_programs_that_call_functions() {
 
 #[test]
 fn nonsense_closes_the_bridge_and_is_told() {
-    closed("say('hello\\n')", "no message");
+    closed("say('hello\\n')", "is not a message");
     closed("say('[' * 100_000 + '\\n')", "nested deeper");
     closed("say('x' * 1_100_000)", "longer than 1048576 bytes");
 }
@@ -123,7 +123,7 @@ fn more_than_there_is_room_for_ends_the_program() {
     let run = raw("60s", code);
     run.ended("unknown", 125, 125);
     let warnings = run.get("meta.warnings").to_string();
-    assert!(warnings.contains("makes no sense"), "{run:#?}");
+    assert!(warnings.contains("sent a malformed message"), "{run:#?}");
 }
 
 /// Unread answers accumulate; the program's output arrives nevertheless.

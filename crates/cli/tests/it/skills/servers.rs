@@ -332,7 +332,9 @@ fn a_server_over_http_is_shown_its_credential_and_nobody_else() {
     let listed = finish(listing.env("TOKEN", "secret-token"), b"");
     // It answers, but not MCP.
     assert!(
-        listed.stderr.contains("web: its answer is no message"),
+        listed
+            .stderr
+            .contains("web: its response is not a message of the protocol"),
         "{listed:?}"
     );
     let heard = server.text();
@@ -378,7 +380,7 @@ fn rules_hold_for_servers_and_commands_show_them() {
     assert!(audit.contains("\"tool\":\"device.s.add_numbers\""), "{audit}");
     configure(&dir, "", &[]);
     dir.run(["run", "--servers", "-c", "1"])
-        .refused(2, "there are no servers");
+        .refused(2, "no MCP servers are configured");
 }
 
 #[test]

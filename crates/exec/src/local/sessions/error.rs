@@ -17,30 +17,30 @@ pub enum Error {
     #[error("a session cannot be unfenced")]
     Unfenced,
     /// The session limit is reached.
-    #[error("limit_exceeded: there are {0} sessions, as many as `engine.max_sessions` lets be")]
+    #[error("limit_exceeded: session limit reached ({0}, `engine.max_sessions`)")]
     TooMany(usize),
     /// No session has this name.
     #[error("there is no session `{0}`")]
     Unknown(SessionId),
     /// The name is taken.
-    #[error("there is a session `{0}` already")]
+    #[error("the session `{0}` already exists")]
     Taken(SessionId),
     /// Other evaluations were queued before.
-    #[error("busy: the session `{0}` is evaluating, and others wait for it")]
+    #[error("busy: the session `{0}` is evaluating, and the queue for it is full")]
     Busy(SessionId),
     /// The request needs something else than the session was created with.
-    #[error("the session `{id}` was made with another {what}, which cannot be changed")]
+    #[error("the session `{id}` was created with another {what}, which cannot be changed")]
     Fixed {
         id: SessionId,
         /// Differing property.
         what: &'static str,
     },
     /// It lacks a layer of the fence that this request requires.
-    #[error("the session `{0}` was made with a weaker fence than this request asks for")]
+    #[error("the session `{0}` has a weaker fence than this request asks for")]
     Weaker(SessionId),
     /// A path must be kept from programs that its view of the host does not keep from it.
     #[error(
-        "the session `{id}` sees the host as it was when the session began, and could write {}, which appeared or was replaced since and must be kept from programs",
+        "the session `{id}` could write {}, a protected path that was created or replaced after the session began",
         path.display()
     )]
     Outdated { id: SessionId, path: PathBuf },

@@ -91,7 +91,7 @@ pub(super) enum Fault {
     #[error("{0}")]
     Target(#[from] ParseUrlError),
     /// The request is not in absolute form.
-    #[error("the request names no host to go to")]
+    #[error("the request has no target host")]
     NotAbsolute,
     /// The request would make the host echo it, including injected credentials.
     #[error("the request asks the host to send it back (TRACE)")]
@@ -106,7 +106,7 @@ pub(super) enum Fault {
     #[error("the Host header is not the host of the request")]
     OtherHost,
     /// The credential for the host is not set.
-    #[error("the credential that this host is asked with is not set")]
+    #[error("the credential to inject for this host is not set")]
     NoCredential,
     /// The host violated HTTP/1.1.
     #[error("the host did not answer in HTTP/1.1")]

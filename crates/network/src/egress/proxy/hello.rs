@@ -27,7 +27,7 @@ pub(super) enum Hello {
 /// The reason why a ClientHello is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloFault {
-    #[error("what was spoken is not TLS")]
+    #[error("the client does not speak TLS")]
     NotTls,
     #[error("the first message of TLS is malformed")]
     Malformed,

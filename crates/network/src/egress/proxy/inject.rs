@@ -44,7 +44,7 @@ pub struct Injection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InjectionError {
     /// The header name is invalid, or is one for framing.
-    #[error("the header cannot carry a credential")]
+    #[error("a credential must not be sent in this header")]
     Header,
     /// The value is invalid in a header.
     #[error("the value cannot be sent in a header")]

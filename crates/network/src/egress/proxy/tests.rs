@@ -139,8 +139,8 @@ async fn says_what_it_refuses_and_why() {
         (format!("http://x@a.ok.test:{port}/"), 400, "a user or a password"),
         (format!("https://a.ok.test:{port}/"), 400, "no https:// addresses"),
         (format!("ftp://a.ok.test:{port}/"), 400, "neither http nor https"),
-        ("/".to_owned(), 400, "names no host"),
-        ("*".to_owned(), 400, "names no host"),
+        ("/".to_owned(), 400, "no target host"),
+        ("*".to_owned(), 400, "no target host"),
     ] {
         let host = target.split('/').nth(2).unwrap_or("x");
         let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n");
@@ -233,8 +233,11 @@ async fn a_tunnel_opens_for_its_host_alone() {
             "the name of the server is encrypted (ECH)",
         ),
         (nameless(), "TLS was asked for no host (no SNI)"),
-        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "what was spoken is not TLS"),
-        (b"SSH-2.0-guest\r\n".to_vec(), "what was spoken is not TLS"),
+        (
+            b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+            "the client does not speak TLS",
+        ),
+        (b"SSH-2.0-guest\r\n".to_vec(), "the client does not speak TLS"),
     ] {
         let (answer, log) = tunnel(&proxy, &target, &bytes).await;
         assert!(answer.ends_with("\r\n\r\n"), "{says}: {answer}");

@@ -34,7 +34,7 @@ enum Closed {
     OtherHost,
     #[error("TLS was asked for no host (no SNI)")]
     NoHost,
-    #[error("nothing was said")]
+    #[error("the client sent nothing")]
     Silence,
 }
 

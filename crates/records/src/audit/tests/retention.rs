@@ -124,7 +124,10 @@ fn a_full_log_of_young_commands_takes_no_more() {
     let full = (0..100).find_map(|number| begin(number).err().map(|error| (number, error)));
     let (number, error) = full.unwrap();
     assert!(matches!(error, Error::Crowded { .. }), "{error}");
-    assert!(error.to_string().contains("nothing older than 1 days"), "{error}");
+    assert!(
+        error.to_string().contains("none of it is older than 1 days"),
+        "{error}"
+    );
     let kept = tools(&host(dir.path()));
     assert_eq!(kept.first().map(String::as_str), Some("command0"));
     assert_eq!(kept.len(), number);

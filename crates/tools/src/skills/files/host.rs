@@ -206,7 +206,7 @@ impl Coming {
                 "it was not loaded within {patience} (`skills.start_timeout`)"
             ));
         };
-        let answered = answered.unwrap_or_else(|_| Err("its process was ended".to_owned()));
+        let answered = answered.unwrap_or_else(|_| Err("its process was stopped".to_owned()));
         let Offered {
             functions, left_out, ..
         } = answered?;
@@ -350,12 +350,11 @@ impl Waiting {
 /// Receives the declaration of the process. `None` if it closes the channel.
 async fn loaded(line: &mut MessageStream) -> Option<Result<Offered, String>> {
     Some(match line.next().await {
-        Ok(Some(Message::Complete(_, offered))) => {
-            serde_json::from_value(offered).map_err(|error| format!("what it offers makes no sense: {error}"))
-        }
+        Ok(Some(Message::Complete(_, offered))) => serde_json::from_value(offered)
+            .map_err(|error| format!("its list of functions is malformed: {error}")),
         Ok(Some(Message::Error(_, fault))) => Err(format!("it could not be loaded: {}", fault.message)),
         Ok(None) => return None,
-        Ok(Some(_)) => Err("it answered what makes no sense".to_owned()),
+        Ok(Some(_)) => Err("its answer is malformed".to_owned()),
         Err(malformed) => Err(malformed.to_string()),
     })
 }

@@ -315,16 +315,16 @@ async fn nonsense_closes_the_bridge() {
     let call =
         "{\"type\":\"call\",\"id\":\"1\",\"data\":{\"path\":\"Notes.find\",\"args\":[\"for ever\"]}}\n";
     for (text, why) in [
-        ("hello\n", "no message"),
+        ("hello\n", "is not a message"),
         (&*nested, "nested deeper"),
         (&" ".repeat(1 << 20), "longer than"),
         (
             "{\"type\":\"result\",\"id\":\"1\",\"data\":{\"value\":1}}\n",
-            "only the host sends",
+            "only the host may send",
         ),
         (
             "{\"type\":\"execute\",\"id\":\"1\",\"data\":{}}\n",
-            "only the host sends",
+            "only the host may send",
         ),
         (&call.repeat(2), "the same id"),
     ] {

@@ -174,7 +174,7 @@ impl Conversation {
     fn receive(&mut self, message: Value) -> Result<(), String> {
         self.unasked += 1;
         if self.unasked > MAX_UNASKED {
-            return Err("it goes on saying what nobody asked for".to_owned());
+            return Err("it keeps sending messages that nobody asked for".to_owned());
         }
         let method = message.get("method").and_then(Value::as_str);
         let id = message.get("id").filter(|id| !id.is_null());
@@ -226,7 +226,7 @@ impl Conversation {
 
     fn say(&self, message: Outgoing) -> Result<(), String> {
         let said = self.wire.out.try_send(message);
-        said.map_err(|_| "it does not read what it is sent".to_owned())
+        said.map_err(|_| "it stopped reading".to_owned())
     }
 }
 
@@ -343,6 +343,6 @@ mod tests {
         }
         tasks.join_next().await;
         let fault = client.request("tools/list", json!({})).await.unwrap_err();
-        assert!(fault.message.contains("does not read"), "{fault:?}");
+        assert!(fault.message.contains("stopped reading"), "{fault:?}");
     }
 }

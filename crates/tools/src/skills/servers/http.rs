@@ -374,7 +374,7 @@ impl Post<'_> {
             && job.method == Method::POST
         {
             if !is_name(session) {
-                return Err("its name for our session cannot be sent back".to_owned());
+                return Err("its session id is not a valid header value".to_owned());
             }
             let mut agreed = self.agreed.lock().unwrap_or_else(PoisonError::into_inner);
             agreed.session.get_or_insert_with(|| session.clone());
@@ -429,7 +429,7 @@ impl Post<'_> {
     /// Forwards a message; returns the id of the request if it is a response.
     async fn said(&self, message: &[u8], secrets: &[String]) -> Result<Option<u64>, String> {
         let Some(mut message) = read(message)? else {
-            return Err("its answer is no message".to_owned());
+            return Err("its response is not a message of the protocol".to_owned());
         };
         hide(&mut message, secrets);
         let version = message.pointer("/result/protocolVersion").and_then(Value::as_str);

@@ -137,7 +137,7 @@ impl Hearing {
         self.stray += 1;
         match self.stray < MAX_STRAY {
             true => Ok(()),
-            false => Err("what it prints on standard output are no messages".to_owned()),
+            false => Err("its standard output has lines that are not messages of the protocol".to_owned()),
         }
     }
 }

@@ -48,7 +48,7 @@ impl Tools {
     /// If the page has no list of tools.
     pub(super) fn add(&mut self, skill: &str, page: &Value) -> Result<Option<String>, String> {
         let Some(Value::Array(tools)) = page.get("tools") else {
-            return Err("its list of tools is none".to_owned());
+            return Err("its list of tools is malformed".to_owned());
         };
         for tool in tools {
             if self.tools.len() >= MAX_TOOLS {
@@ -78,7 +78,10 @@ impl Tools {
         let path = format!("{skill}.{own}");
         if let Some((_, other)) = self.tools.get(&path) {
             let (other, _) = plain(&other.name, MAX_SHOWN);
-            return Err(format!("`{path}` stands for `{}` already", other.escape_debug()));
+            return Err(format!(
+                "`{path}` is already the name of `{}`",
+                other.escape_debug()
+            ));
         }
         let empty = Value::Object(Map::new());
         let input = given.get("inputSchema").unwrap_or(&empty);
@@ -387,7 +390,7 @@ mod tests {
         assert_eq!(tools.functions().count(), 2);
         let problems: Vec<String> = tools.problems().collect();
         for (at, told) in [
-            "`a_b` is left out: `Test.a_b` stands for `a-b` already",
+            "`a_b` is left out: `Test.a_b` is already the name of `a-b`",
             "it has no name",
             "cannot be made into one of Python",
             "`Test.hidden`: characters that cannot be seen",

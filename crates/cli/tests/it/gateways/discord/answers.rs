@@ -94,10 +94,13 @@ fn presses_of_others_elsewhere_and_of_other_buttons_count_for_nothing() {
         assert!(told.contains(why), "{told}");
         refused.push(told);
     };
-    check(setting.fake.press(&message, &approve, EVE), "not one of those");
+    check(
+        setting.fake.press(&message, &approve, EVE),
+        "not one of the configured approvers",
+    );
     check(
         setting.fake.press_in(CHANNEL + 1, &message, &approve, ANN),
-        "nobody is asked",
+        "no approvals are requested",
     );
     let mut guessed = approve.clone();
     guessed.replace_range(30.., "000");
@@ -194,7 +197,7 @@ fn a_long_text_comes_as_a_file_and_without_one_it_cannot_be_approved() {
     let mut told = String::new();
     eventually("a press after the bot knows its message", || {
         told = whispered(&setting.fake.press(&message, &made_up, ANN)).to_owned();
-        !told.contains("look at it first")
+        !told.contains("read the request first")
     });
     assert!(told.contains("not offered"), "{told}");
     deny(&setting, &message);

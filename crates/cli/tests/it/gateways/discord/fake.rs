@@ -178,7 +178,7 @@ impl Fake {
         eventually("a press that is not too soon", || {
             answer = self.press(message, &message.button(label), user);
             let told = answer["data"]["content"].as_str().unwrap_or_default();
-            !told.contains("look at it first")
+            !told.contains("read the request first")
         });
         answer
     }

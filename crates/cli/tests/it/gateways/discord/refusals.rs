@@ -60,13 +60,13 @@ fn a_wrong_token_and_a_channel_that_it_does_not_see_are_told() {
     let dir = Dir::new();
     let config = |channel: u64| format!("channels = [{channel}]\nusers = [{ANN}]\n{}", fake.config());
     let wrong = TOKEN.replace("ZnCjm1", "aaaaaa");
-    run(&dir, &config(CHANNEL), Some(&wrong)).refused(125, "discord does not take the token");
+    run(&dir, &config(CHANNEL), Some(&wrong)).refused(125, "discord rejects the token");
     run(&dir, &config(CHANNEL + 1), Some(TOKEN)).refused(125, "does not see the channel");
     // The token may come from a file.
     let file = dir.write("token", format!("{wrong}\n"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     let from_file = format!("{}token_file = '{}'\n", config(CHANNEL), file.display());
-    run(&dir, &from_file, None).refused(125, "discord does not take the token");
+    run(&dir, &from_file, None).refused(125, "discord rejects the token");
 }
 
 #[test]
@@ -75,15 +75,15 @@ fn a_token_that_is_echoed_is_not_told() {
     fake.state().echoes = true;
     let config = format!("channels = [{CHANNEL}]\nusers = [{ANN}]\n{}", fake.config());
     let output = run(&Dir::new(), &config, Some(TOKEN));
-    output.refused(125, "discord refuses it: Bot [token] xxx");
+    output.refused(125, "discord rejects the request: Bot [token] xxx");
     assert!(!output.stderr.contains(&TOKEN[..4]), "{output:?}");
 }
 
 #[test]
 fn a_bot_that_may_not_listen_ends() {
     for (code, words) in [
-        (4004, "does not take the token"),
-        (4014, "for good"),
+        (4004, "rejects the token"),
+        (4014, "closed the connection permanently"),
         (4010, "code 4010"),
     ] {
         let setting = Setting::new("");

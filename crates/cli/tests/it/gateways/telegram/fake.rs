@@ -183,7 +183,7 @@ impl Fake {
         let mut words = String::new();
         eventually("a press that counts", || {
             words = self.told(&self.send_press(ANN, GROUP, message.id, data));
-            !words.contains("look at it first")
+            !words.contains("read the request first")
         });
         words
     }

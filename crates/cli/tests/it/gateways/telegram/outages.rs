@@ -123,7 +123,9 @@ fn a_chat_that_cannot_be_written_to_holds_up_nothing() {
         .faults
         .push_back(("sendMessage", Fault::Forbidden));
     let lost = setting.ask("touch lost");
-    bot.until("a message is not posted: telegram refuses: Forbidden: bot was blocked by the user");
+    bot.until(
+        "a message is not posted: telegram rejects the request: Forbidden: bot was blocked by the user",
+    );
     let asking = setting.ask("touch made");
     let message = setting.fake.message(0);
     setting.fake.press(&message, "Approve");

@@ -100,7 +100,7 @@ fn two_programs_with_one_bot_are_told() {
     setting.fake.told(&press);
     bot.ended(
         125,
-        "telegram sends this bot's presses to somebody else: Conflict: ",
+        "another program receives this bot's button presses: Conflict: ",
     );
     setting.end();
 }

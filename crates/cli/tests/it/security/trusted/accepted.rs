@@ -45,14 +45,14 @@ fn a_changed_configuration_is_not_believed(world: &World) {
     let code = "try: device.Units.x()\nexcept BaseException as error: print(error)";
     let call = ["--servers", "-c", code];
     let refused = run(&call);
-    refused.refused(2, "refusing to believe conf/rf.toml: programs could write in");
+    refused.refused(2, "refusing to use conf/rf.toml: programs could write in");
     assert!(
         refused.stderr.contains("`ringfence accept conf/rf.toml`"),
         "{refused:?}"
     );
     let check = ["--config", "conf/rf.toml", "config", "check"];
     let checked = finish(&mut world.command(&[], check), b"");
-    checked.refused(2, "refusing to believe");
+    checked.refused(2, "refusing to use");
     assert!(!PathBuf::from(&canary).exists());
     // Accepted, it is what it says.
     assert!(accept(world, "conf/rf.toml").ok().starts_with("accepted /"));

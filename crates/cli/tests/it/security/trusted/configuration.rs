@@ -60,7 +60,7 @@ fn it_cannot_be_kept(world: &World) {
         "-c",
         &trying("/workspace", NAME),
     ]);
-    run.refused(125, "without namespaces cannot keep it");
+    run.refused(125, "cannot be protected without namespaces");
     assert!(is_unchanged(&world.dir));
 }
 

@@ -48,7 +48,9 @@ fn only_the_welcome_came(dir: &Dir, before: &[(String, Vec<u8>)], run: &Output) 
         "lib/A.PTH",
         "venv",
     ] {
-        let told = format!("warning: {name} was left: programs of the host act on files of that name");
+        let told = format!(
+            "warning: {name} was not copied: programs of the host execute or obey files of that name"
+        );
         assert!(run.stderr.contains(&told), "{name}: {run:?}");
     }
 }
@@ -84,7 +86,10 @@ fn nothing_is_delivered_below_a_protected_name(world: &World) {
     assert_eq!(world.run(["--output", "lib", "-c", leave]).status, 0);
     for directory in [".git", ".git/hooks", "sub/.git/new/deep", ".venv", "new/.GIT"] {
         let run = world.run(["--output", directory, "-c", leave]);
-        run.refused(2, "is protected: programs of the host act on what lies there");
+        run.refused(
+            2,
+            "is protected: programs of the host execute or obey files there",
+        );
         assert!(!world.dir.path("work").join(directory).join("x").exists());
     }
     assert!(!world.dir.path("work/new").exists());
@@ -106,10 +111,10 @@ fn what_ringfence_relies_on_is_left(world: &World) {
     let run = world.run(["--config", "conf/rf.toml", "--output", "conf", "-c", leave]);
     run.ok();
     for name in ["rf.toml", "skills/one.py", "skills/evil.py", "skills/sub/x"] {
-        let told = format!("{name} could not be copied: Ringfence itself relies on what lies there");
+        let told = format!("{name} could not be copied: Ringfence itself relies on files there");
         assert!(run.stderr.contains(&told), "{name}: {run:?}");
     }
     assert_eq!(all(&world.dir, "work/conf"), before);
     let into = world.run(["--config", "conf/rf.toml", "--output", "conf/skills", "-c", leave]);
-    into.refused(2, "Ringfence itself relies on what lies in");
+    into.refused(2, "Ringfence itself relies on files in");
 }

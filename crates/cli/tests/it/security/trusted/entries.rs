@@ -100,7 +100,7 @@ tests!(in_container, OneShot, Container, links_are_not_kept_there);
 fn links_are_not_kept_there(world: &World) {
     make(&world.dir);
     let run = world.run(["--workspace", ".", "-c", TRY]);
-    run.refused(125, "without namespaces cannot keep it");
+    run.refused(125, "cannot be protected without namespaces");
 }
 
 #[test]
@@ -343,7 +343,7 @@ fn hooks_at_the_top_are_kept() {
     // Above the workspace no program made it: nothing of the repository is given away.
     fs::create_dir(world.dir.path("work/.git/hooks/below")).unwrap();
     let within = world.run(["--workspace", ".git/hooks", "-c", "1"]);
-    within.refused(125, "where programs of the host act on what they find");
+    within.refused(125, "programs of the host execute or obey files there");
     world.close();
 }
 

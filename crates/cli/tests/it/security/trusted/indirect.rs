@@ -139,7 +139,7 @@ fn it_cannot_be_kept(world: &World) {
         again(&world.dir);
         make(&world.dir);
         let run = world.run(["--workspace", ".", "-c", "print('ran')"]);
-        run.refused(125, "without namespaces cannot keep it");
+        run.refused(125, "cannot be protected without namespaces");
         believed_outside(&world.dir, file);
     }
 }

@@ -147,12 +147,12 @@ fn is_refused_without_namespaces(place: Place) {
     let code = ["--python", python, "-c", "print(1)"];
     assert_eq!(world.run(code).ok(), "1\n");
     let refused = world.run(["--workspace", "."].into_iter().chain(code));
-    refused.refused(125, "without namespaces cannot keep it");
+    refused.refused(125, "cannot be protected without namespaces");
     let work = world.dir.path("work").display().to_string();
     let mount = format!("{work}:{work}:rw");
     world
         .run(["--mount", &mount].into_iter().chain(code))
-        .refused(125, "without namespaces cannot keep it");
+        .refused(125, "cannot be protected without namespaces");
     // An interpreter outside the writable directories needs no protection.
     let tools = world.dir.path("work/tools").display().to_string();
     let other = format!("{tools}:{tools}:ro");
@@ -341,7 +341,7 @@ fn a_prefix_around_the_workspace_is_kept_by_its_parts() {
     assert!(Path::new(&work).join("bin/python3").is_symlink());
     // A workspace inside its libraries cannot be protected from programs.
     let inside = world.run(["--workspace", "lib", "--python", "bin/python3", "-c", "1"]);
-    inside.refused(125, "Ringfence itself relies on what lies in");
+    inside.refused(125, "Ringfence itself relies on files in");
     world.close();
 }
 

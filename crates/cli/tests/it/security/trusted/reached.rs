@@ -231,7 +231,7 @@ fn what_is_not_searched_is_refused() {
     assert_eq!(plant(&world, "lib").ok(), "wrote\n");
     configure(dir, &command, "");
     let refused = plant(&world, "lib");
-    refused.refused(125, "can be searched for what its code leads to");
+    refused.refused(125, "too many to search for the code");
     assert!(refused.stderr.contains("units.pth"), "{refused:?}");
     world.close();
 }

@@ -53,7 +53,7 @@ fn they_are_kept(world: &World) {
     let inside = ["--skills", "skills", "--workspace", "skills", "-c", "1"];
     world
         .run(inside)
-        .refused(125, "Ringfence itself relies on what lies in");
+        .refused(125, "Ringfence itself relies on files in");
 }
 
 tests!(one_shot, OneShot, Here, they_are_kept);
@@ -66,7 +66,7 @@ tests!(in_container_as_user, OneShot, ContainerUser, they_cannot_be_kept);
 fn they_cannot_be_kept(world: &World) {
     put(&world.dir);
     let run = world.run(["--skills", "skills", "--workspace", ".", "-c", "print(1)"]);
-    run.refused(125, "without namespaces cannot keep it");
+    run.refused(125, "cannot be protected without namespaces");
 }
 
 fn configured(dir: &Dir) {
