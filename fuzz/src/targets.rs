@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Component, Path};
 use std::str::FromStr;
 
-use ringfence_exec::bridge::{Lines, Message};
+use ringfence_exec::bridge::{Message, MessageDecoder};
 use ringfence_exec::output::{self, Capture};
 use ringfence_imports as imports;
 use ringfence_jail::agent::files::{Record, copy_content};
@@ -472,12 +472,12 @@ fn engine_frames(input: &[u8]) {
 fn bridge_lines(input: &[u8]) {
     let [chunk, stream @ ..] = input else { return };
     let heard = |size: usize| {
-        let mut lines = Lines::default();
+        let mut decoder = MessageDecoder::default();
         let mut messages = Vec::new();
         for chunk in stream.chunks(size) {
-            lines.push(chunk);
+            decoder.push(chunk);
             loop {
-                match lines.take() {
+                match decoder.take() {
                     Ok(Some(message)) => messages.push(message),
                     Ok(None) => break,
                     Err(error) => return (messages, Some(error)),

@@ -3,11 +3,11 @@
 //! `docs/protocol/bridge.md` specifies the protocol. A backend relays the bytes in both directions while the
 //! program runs; the owner of the other end, a [`MessageStream`], interprets them.
 
-mod lines;
+mod decoder;
 mod message;
 mod relay;
 
-pub use lines::Lines;
+pub use decoder::MessageDecoder;
 pub use message::{Call, CallError, Id, MAX_DEPTH, MAX_LINE, Malformed, Message, check_shape};
 
 use std::net::Shutdown;
@@ -35,7 +35,7 @@ pub struct ByteChannel {
 /// The message end of a bridge.
 #[derive(Debug)]
 pub struct MessageStream {
-    lines: Lines,
+    decoder: MessageDecoder,
     incoming: mpsc::Receiver<Vec<u8>>,
     speaker: MessageSink,
 }
@@ -61,7 +61,7 @@ pub fn bridge() -> (MessageStream, ByteChannel) {
     let (out, incoming) = mpsc::channel(IN_FLIGHT);
     let (speaker, back) = mpsc::channel(IN_FLIGHT);
     let line = MessageStream {
-        lines: Lines::default(),
+        decoder: MessageDecoder::default(),
         incoming,
         speaker: MessageSink(speaker),
     };
@@ -75,11 +75,11 @@ impl MessageStream {
     /// If the program sent an invalid message. The stream is unusable then.
     pub async fn next(&mut self) -> Result<Option<Message>, Malformed> {
         loop {
-            if let Some(message) = self.lines.take()? {
+            if let Some(message) = self.decoder.take()? {
                 return Ok(Some(message));
             }
             match self.incoming.recv().await {
-                Some(bytes) => self.lines.push(&bytes),
+                Some(bytes) => self.decoder.push(&bytes),
                 None => return Ok(None),
             }
         }

@@ -10,7 +10,7 @@
 //! - [`bridge`]: the protocol between programs and host functions.
 //! - [`trust`]: checks that a path is not writable by guests; [`mount_guard`], [`protected`]: paths that guests
 //!   must not see or change.
-//! - [`output`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
+//! - [`output`], [`lines`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
 //! - [`owner`]: marks of the process that owns a resource; [`clock`]: time stamps.
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ pub mod clock;
 pub mod filter;
 pub mod interpreter;
 pub mod key;
+pub mod lines;
 pub mod local;
 pub mod mount_guard;
 pub mod output;

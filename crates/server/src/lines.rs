@@ -2,14 +2,18 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use ringfence_exec::lines::{LineEnd, LineSplitter};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Size of one read.
+const READ_SIZE: usize = 8 * 1024;
 
 /// A reader of lines. [`Lines::next`] is cancel safe.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
-    reader: BufReader<R>,
-    line: Vec<u8>,
-    max: usize,
+    reader: R,
+    lines: LineSplitter,
+    chunk: Vec<u8>,
     /// Set while the rest of a line that is too long is skipped.
     skipping: bool,
 }
@@ -25,12 +29,12 @@ pub(crate) enum Next {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// Creates a reader of lines of up to `max` bytes.
+    /// Creates a reader of lines of up to `max` bytes, newline excluded.
     pub(crate) fn new(reader: R, max: usize) -> Self {
         Self {
-            reader: BufReader::new(reader),
-            line: Vec::new(),
-            max,
+            reader,
+            lines: LineSplitter::new(max.saturating_add(1)),
+            chunk: vec![0; READ_SIZE],
             skipping: false,
         }
     }
@@ -41,27 +45,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// If the stream breaks.
     pub(crate) async fn next(&mut self) -> io::Result<Next> {
         loop {
-            let available = self.reader.fill_buf().await?;
-            if available.is_empty() {
-                return Ok(Next::End);
+            while let Some(line) = self.lines.next_line() {
+                let skipped = std::mem::replace(&mut self.skipping, line.end == LineEnd::TooLong);
+                match line.whole() {
+                    _ if skipped => {}
+                    Some(line) => return Ok(Next::Line(line.to_vec())),
+                    None => return Ok(Next::TooLong),
+                }
             }
-            let newline = available.iter().position(|byte| *byte == b'\n');
-            let piece = &available[..newline.unwrap_or(available.len())];
-            let taken = piece.len() + usize::from(newline.is_some());
-            let too_long = !self.skipping && self.line.len() + piece.len() > self.max;
-            let skipped = self.skipping || too_long;
-            if skipped {
-                self.line = Vec::new();
-            } else {
-                self.line.extend_from_slice(piece);
-            }
-            self.reader.consume(taken);
-            self.skipping = skipped && newline.is_none();
-            if too_long {
-                return Ok(Next::TooLong);
-            }
-            if newline.is_some() && !skipped {
-                return Ok(Next::Line(std::mem::take(&mut self.line)));
+            match self.reader.read(&mut self.chunk).await? {
+                0 => return Ok(Next::End),
+                length => self.lines.push(&self.chunk[..length]),
             }
         }
     }

@@ -1,8 +1,8 @@
 //! `ringfence policy`: shows the decision about a command, without running it or asking anybody.
 
-use std::io::{BufRead, Read};
 use std::process::ExitCode;
 
+use ringfence_exec::lines::{LineEnd, LineReader};
 use ringfence_policy::cascade::{Decision, LetBy, Part, Rules, Stage, Verdict, decide};
 use ringfence_policy::{Scope, shell};
 use ringfence_records::approval::{Approved, Service};
@@ -16,7 +16,7 @@ use ringfence::config::Config;
 use ringfence::kernel;
 
 /// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
-const MAX_LINE: u64 = 1 << 20;
+const MAX_LINE: usize = 1 << 20;
 
 pub(crate) fn run(command: &PolicyCommand, context: &Context) -> anyhow::Result<ExitCode> {
     context.tell_passed_over()?;
@@ -118,22 +118,19 @@ fn line(command: &[String]) -> String {
 }
 
 fn check_lines(args: &PolicyCheckArgs, policy: &Policy, context: &Context) -> anyhow::Result<()> {
-    let mut input = std::io::stdin().lock();
-    loop {
-        let mut bytes = Vec::new();
-        if input.by_ref().take(MAX_LINE).read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(());
-        }
-        match bytes.last() {
-            Some(b'\n') => drop(bytes.pop()),
-            _ => drop(input.skip_until(b'\n')?),
+    let mut lines = LineReader::new(std::io::stdin().lock(), MAX_LINE);
+    let mut skipping = false;
+    while let Some(line) = lines.next_line()? {
+        if std::mem::replace(&mut skipping, line.end == LineEnd::TooLong) {
+            continue;
         }
         // The policy rejects replacement characters in commands.
-        let text = String::from_utf8_lossy(&bytes);
+        let text = String::from_utf8_lossy(line.bytes);
         // A text in quotes that is one JSON string would be an unusual command.
         let line = serde_json::from_str::<String>(&text).unwrap_or_else(|_| text.into_owned());
         context.ui.out(report(&line, &policy.decide(&line), args.json))?;
     }
+    Ok(())
 }
 
 fn report(line: &str, judged: &Judged, json: bool) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of a line from a worker. All output files of a program come in one.
+/// Maximum length of a line from a worker, newline included. All output files of a program come in one.
 pub(super) const MAX_LINE: usize = 64 * 1024 * 1024;
 
 /// A message to a worker.
@@ -95,62 +95,9 @@ pub(super) struct Completed {
     pub(super) files: BTreeMap<String, String>,
 }
 
-/// A decoder that splits chunks into lines.
-#[derive(Debug, Default)]
-pub(super) struct Lines {
-    bytes: Vec<u8>,
-    /// Start of the next line.
-    start: usize,
-    /// Position up to which no newline was found.
-    looked: usize,
-}
-
-/// The error for a line longer than [`MAX_LINE`].
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
-
-impl Lines {
-    /// Adds a chunk; to be called when no complete line is left.
-    pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), TooLong> {
-        self.bytes.drain(..self.start);
-        self.looked -= self.start;
-        self.start = 0;
-        self.bytes.extend_from_slice(piece);
-        match self.bytes.len() <= MAX_LINE {
-            true => Ok(()),
-            false => Err(TooLong),
-        }
-    }
-
-    /// Returns the next complete line.
-    pub(super) fn next(&mut self) -> Option<&[u8]> {
-        let Some(at) = self.bytes[self.looked..].iter().position(|byte| *byte == b'\n') else {
-            self.looked = self.bytes.len();
-            return None;
-        };
-        let (start, end) = (self.start, self.looked + at);
-        self.start = end + 1;
-        self.looked = self.start;
-        Some(&self.bytes[start..end])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_come_whole_however_they_were_cut() {
-        let mut lines = Lines::default();
-        lines.push(b"ab").unwrap();
-        assert_eq!(lines.next(), None);
-        lines.push(b"c\n\nde\nf").unwrap();
-        assert_eq!(lines.next().unwrap(), b"abc");
-        assert_eq!(lines.next().unwrap(), b"");
-        assert_eq!(lines.next().unwrap(), b"de");
-        assert_eq!(lines.next(), None);
-        assert_eq!(lines.push(&vec![b'x'; MAX_LINE]), Err(TooLong));
-    }
 
     #[test]
     fn only_what_has_the_shape_is_a_word() {

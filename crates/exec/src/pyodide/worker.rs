@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 
 use super::RunError;
 use super::install::Installed;
-use super::message::{Lines, Order, Word, line};
+use super::message::{MAX_LINE, Order, Word, line};
+use crate::lines::LineSplitter;
 use crate::local::{self, Chunk, Connection, Fence, Local, Stream};
 
 /// Paths in Deno's cell.
@@ -73,7 +74,7 @@ const QUEUE: usize = 4;
 pub(super) struct Worker {
     to: mpsc::Sender<Vec<u8>>,
     from: mpsc::Receiver<Chunk>,
-    lines: Lines,
+    lines: LineSplitter,
     complaint: Vec<u8>,
     stop: watch::Sender<bool>,
     over: oneshot::Sender<()>,
@@ -169,7 +170,7 @@ impl Worker {
         Self {
             to,
             from,
-            lines: Lines::default(),
+            lines: LineSplitter::new(MAX_LINE),
             complaint: Vec::new(),
             stop,
             over,
@@ -190,12 +191,12 @@ impl Worker {
     /// Receives the next message; `None` once the worker has exited or sent an invalid one. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Word> {
         loop {
-            if let Some(line) = self.lines.next() {
-                return serde_json::from_slice(line).ok();
+            if let Some(line) = self.lines.next_line() {
+                return serde_json::from_slice(line.whole()?).ok();
             }
             let chunk = self.from.recv().await?;
             match chunk.stream {
-                Stream::Stdout => self.lines.push(&chunk.bytes).ok()?,
+                Stream::Stdout => self.lines.push(&chunk.bytes),
                 Stream::Stderr => self.complain(&chunk.bytes),
             }
         }

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Take};
+use std::io::{self, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
+
+use ringfence_exec::lines::{LineEnd, LineReader};
 
 use super::end;
 use super::error::{Error, failed};
@@ -48,15 +50,15 @@ pub fn mark(directory: &Path) -> Option<Mark> {
 
 fn last_lines(piece: Piece, wanted: usize) -> Result<VecDeque<String>, Error> {
     let mut last = VecDeque::new();
-    let mut lines = Lines::new(piece.file, 0, piece.length).map_err(failed("read", &piece.path))?;
-    while let Some((line, ended)) = lines.next().map_err(failed("read", &piece.path))? {
-        if ended == Ended::Torn {
+    let mut lines = lines(piece.file, 0, piece.length).map_err(failed("read", &piece.path))?;
+    while let Some(line) = lines.next_line().map_err(failed("read", &piece.path))? {
+        if line.end == LineEnd::EndOfStream {
             break;
         }
         if last.len() == wanted {
             last.pop_front();
         }
-        last.push_back(String::from_utf8_lossy(line).into_owned());
+        last.push_back(String::from_utf8_lossy(line.bytes).into_owned());
     }
     Ok(last)
 }
@@ -119,18 +121,18 @@ impl Follow {
             _ => 0,
         };
         let mut offset = start;
-        let mut lines = Lines::new(piece.file, start, piece.length).map_err(failed("read", &piece.path))?;
-        while let Some((line, ended)) = lines.next().map_err(failed("read", &piece.path))? {
-            if ended == Ended::Torn {
+        let mut lines = lines(piece.file, start, piece.length).map_err(failed("read", &piece.path))?;
+        while let Some(line) = lines.next_line().map_err(failed("read", &piece.path))? {
+            if line.end == LineEnd::EndOfStream {
                 break;
             }
-            offset += line.len() as u64 + 1;
-            let sequence = line::open(line).map(|record| record.sequence);
+            offset += line.bytes.len() as u64 + 1;
+            let sequence = line::open(line.bytes).map(|record| record.sequence);
             if sequence.is_ok_and(|sequence| sequence <= self.newest) {
                 continue;
             }
             self.newest = sequence.unwrap_or(self.newest);
-            each(&String::from_utf8_lossy(line)).map_err(failed("show", &piece.path))?;
+            each(&String::from_utf8_lossy(line.bytes)).map_err(failed("show", &piece.path))?;
         }
         if piece.first.is_none() {
             self.read = Some((identity, offset));
@@ -142,58 +144,16 @@ impl Follow {
 /// Returns the sequence number of a file's first record.
 pub(super) fn first_sequence(file: &File, path: &Path) -> Result<u64, Error> {
     let file = file.try_clone().map_err(failed("read", path))?;
-    let mut lines = Lines::new(file, 0, MAX_LINE as u64).map_err(failed("read", path))?;
-    let first = lines.next().map_err(failed("read", path))?;
+    let mut lines = lines(file, 0, MAX_LINE as u64).map_err(failed("read", path))?;
+    let first = lines.next_line().map_err(failed("read", path))?;
     first
-        .and_then(|(line, _)| line::open(line).ok())
+        .and_then(|line| line::open(line.bytes).ok())
         .map(|record| record.sequence)
         .ok_or_else(|| Error::Damaged(path.to_owned()))
 }
 
-/// The lines of a file, read into memory up to a record's maximum length each.
-#[derive(Debug)]
-pub(super) struct Lines {
-    reader: BufReader<Take<File>>,
-    line: Vec<u8>,
-}
-
-/// The end of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// A newline.
-    Whole,
-    /// The end of the file.
-    Torn,
-    /// Neither within a record's maximum length: the next item is the rest of the line.
-    TooLong,
-}
-
-impl Lines {
-    /// Reads the lines from `start` to `end`.
-    pub(super) fn new(mut file: File, start: u64, end: u64) -> io::Result<Self> {
-        file.seek(SeekFrom::Start(start))?;
-        Ok(Self {
-            reader: BufReader::new(file.take(end - start)),
-            line: Vec::new(),
-        })
-    }
-
-    /// Returns the next line, without its newline.
-    pub(super) fn next(&mut self) -> io::Result<Option<(&[u8], Ended)>> {
-        self.line.clear();
-        let mut part = self.reader.by_ref().take(MAX_LINE as u64);
-        let read = part.read_until(b'\n', &mut self.line)?;
-        if read == 0 {
-            return Ok(None);
-        }
-        let ended = if self.line.last() == Some(&b'\n') {
-            self.line.pop();
-            Ended::Whole
-        } else if read == MAX_LINE {
-            Ended::TooLong
-        } else {
-            Ended::Torn
-        };
-        Ok(Some((&self.line, ended)))
-    }
+/// Returns the lines of a file from `start` to `end`.
+pub(super) fn lines(mut file: File, start: u64, end: u64) -> io::Result<LineReader<Take<File>>> {
+    file.seek(SeekFrom::Start(start))?;
+    Ok(LineReader::new(file.take(end - start), MAX_LINE))
 }

@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_exec::lines::LineEnd;
 use serde::Serialize;
 
 use super::entry::Removed;
 use super::error::{Broken, Error, failed};
 use super::files::{self, Piece};
-use super::follow::{Ended, Lines};
+use super::follow::lines;
 use super::line::{self, Link, Record};
 
 /// A summary of an intact log.
@@ -88,12 +89,12 @@ impl Check<'_> {
             file: piece.path,
             line: 0,
         };
-        let mut lines = Lines::new(piece.file, 0, piece.length).map_err(failed("read", &place.file))?;
-        while let Some((line, ended)) = lines.next().map_err(failed("read", &place.file))? {
+        let mut lines = lines(piece.file, 0, piece.length).map_err(failed("read", &place.file))?;
+        while let Some(line) = lines.next_line().map_err(failed("read", &place.file))? {
             place.line += 1;
-            match ended {
-                Ended::Whole => {
-                    let record = line::open(line).map_err(|what| place.broken(self.next(), what))?;
+            match line.end {
+                LineEnd::Newline => {
+                    let record = line::open(line.bytes).map_err(|what| place.broken(self.next(), what))?;
                     let misnamed = named.filter(|named| place.line == 1 && *named != record.sequence);
                     if let Some(named) = misnamed {
                         let what = format!(
@@ -104,9 +105,11 @@ impl Check<'_> {
                     }
                     self.record(&record, &place)?;
                 }
-                Ended::Torn if named.is_none() => self.torn(line, &place)?,
-                Ended::Torn => return Err(place.broken(self.next(), "the closed file ends within a record")),
-                Ended::TooLong => return Err(place.broken(self.next(), "it is longer than any record")),
+                LineEnd::EndOfStream if named.is_none() => self.torn(line.bytes, &place)?,
+                LineEnd::EndOfStream => {
+                    return Err(place.broken(self.next(), "the closed file ends within a record"));
+                }
+                LineEnd::TooLong => return Err(place.broken(self.next(), "it is longer than any record")),
             }
         }
         if place.line == 0 && named.is_some() {

@@ -3,10 +3,10 @@
 //! Lines, and no single keys: a key pressed as a question appears must not approve it.
 
 use std::collections::BTreeSet;
-use std::io::BufRead;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ringfence_exec::lines::LineReader;
 use ringfence_records::approval::Chat;
 use ringfence_server::gateway::{FromEngine, FromGateway, Link, News};
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::ui::{Ui, visible};
 
 /// Maximum length of an input line.
-const MAX_WORDS: u64 = 4 * 1024;
+const MAX_WORDS: usize = 4 * 1024;
 
 /// Time after connecting by which the server has sent all pending questions again.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(2);
@@ -73,12 +73,10 @@ pub(crate) fn run(chats: &[Chat], context: &Context) -> anyhow::Result<ExitCode>
 fn stdin_lines() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(IN_FLIGHT);
     std::thread::spawn(move || {
-        let mut stdin = std::io::stdin().lock();
-        loop {
-            let mut line = Vec::new();
-            let read = std::io::Read::take(&mut stdin, MAX_WORDS).read_until(b'\n', &mut line);
-            let line = String::from_utf8_lossy(&line).into_owned();
-            if !matches!(read, Ok(1..)) || sender.blocking_send(line).is_err() {
+        let mut lines = LineReader::new(std::io::stdin().lock(), MAX_WORDS);
+        while let Ok(Some(line)) = lines.next_line() {
+            let line = String::from_utf8_lossy(line.bytes).into_owned();
+            if sender.blocking_send(line).is_err() {
                 return;
             }
         }

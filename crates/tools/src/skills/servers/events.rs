@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ringfence_exec::lines::LineSplitter;
+
 use super::wire::{MAX_MESSAGE, too_long};
 
 /// Default delay before a reconnect; a server's `retry` is clamped to the other two.
@@ -13,9 +15,15 @@ const LONGEST: Duration = Duration::from_secs(60);
 const MAX_ID: usize = 1024;
 
 /// A parser of server-sent events, with the state needed to reconnect.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Events {
-    line: Vec<u8>,
+    lines: LineSplitter,
+    event: Event,
+}
+
+/// The state that lines change.
+#[derive(Debug, Default)]
+struct Event {
     data: Vec<u8>,
     has_data: bool,
     /// Ids of the current event and of the last complete one.
@@ -24,15 +32,26 @@ pub struct Events {
     retry: Option<Duration>,
 }
 
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            lines: LineSplitter::new(MAX_MESSAGE),
+            event: Event::default(),
+        }
+    }
+}
+
 impl Events {
     /// Returns the id of the last event that has one, for `Last-Event-ID`.
     pub fn last(&self) -> Option<&[u8]> {
-        self.last.as_deref()
+        self.event.last.as_deref()
     }
 
     /// Returns the delay before a reconnect.
     pub fn pause(&self) -> Duration {
-        self.retry.map_or(PAUSE, |retry| retry.clamp(SHORTEST, LONGEST))
+        self.event
+            .retry
+            .map_or(PAUSE, |retry| retry.clamp(SHORTEST, LONGEST))
     }
 
     /// Parses a chunk, and returns the data of the events that it completes.
@@ -41,17 +60,24 @@ impl Events {
     /// If an event is too long.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, String> {
         let mut ended = Vec::new();
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            if self.line.len() + self.data.len() + piece.len() > MAX_MESSAGE {
-                return Err(too_long());
-            }
-            self.line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.line);
-                ended.extend(self.end(line.trim_ascii_end()));
-            }
+        self.lines.push(bytes);
+        while let Some(line) = self.lines.next_line() {
+            let line = line.whole().ok_or_else(too_long)?;
+            self.event.check_room(line.len() + 1)?;
+            ended.extend(self.event.end(line.trim_ascii_end()));
         }
+        self.event.check_room(self.lines.pending())?;
         Ok(ended)
+    }
+}
+
+impl Event {
+    /// Checks that `more` bytes fit beside the event's data.
+    fn check_room(&self, more: usize) -> Result<(), String> {
+        match self.data.len() + more <= MAX_MESSAGE {
+            true => Ok(()),
+            false => Err(too_long()),
+        }
     }
 
     fn end(&mut self, line: &[u8]) -> Option<Vec<u8>> {

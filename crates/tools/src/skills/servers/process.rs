@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_exec::lines::LineSplitter;
 use ringfence_exec::local::{Chunk, Connection, Fence, Local, Stream};
 use ringfence_policy::{Bytes, EnvName, Mount, Network, Request, Trusted};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::super::journal::Journal;
@@ -48,7 +50,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
     };
     let mut hearing = Hearing {
         back: back.clone(),
-        line: Vec::new(),
+        lines: LineSplitter::new(MAX_MESSAGE),
         stray: 0,
         journal,
     };
@@ -98,7 +100,7 @@ async fn send(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
 /// Reader of the process's output.
 struct Hearing {
     back: mpsc::Sender<Incoming>,
-    line: Vec<u8>,
+    lines: LineSplitter,
     stray: usize,
     journal: Journal,
 }
@@ -116,21 +118,16 @@ impl Hearing {
     }
 
     async fn lines(&mut self, bytes: &[u8]) -> Result<(), String> {
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            if self.line.len() + piece.len() > MAX_MESSAGE {
-                return Err(too_long());
-            }
-            self.line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.line);
-                self.message(line.trim_ascii()).await?;
-            }
+        self.lines.push(bytes);
+        while let Some(line) = self.lines.next_line() {
+            let message = read(line.whole().ok_or_else(too_long)?.trim_ascii())?;
+            self.message(message).await?;
         }
         Ok(())
     }
 
-    async fn message(&mut self, line: &[u8]) -> Result<(), String> {
-        if let Some(message) = read(line)? {
+    async fn message(&mut self, message: Option<Value>) -> Result<(), String> {
+        if let Some(message) = message {
             let _ = self.back.send(Incoming::Said(message)).await;
             return Ok(());
         }
