@@ -24,7 +24,7 @@ use super::keepalive::{Again, Kept};
 use super::manager::Manager;
 use super::outputs::Outputs;
 use super::pins::{self, Pins};
-use super::pool::{self, Pool, Ready};
+use super::pool::{self, ContainerPool, Ready};
 use super::pool_key::{Making, PoolKey};
 use super::spec::{BindError, Image, OciRuntime, ParseImageError, ParseNameError, User};
 use super::{ContainerRuntime, Error, Surroundings, layout, oneshot};
@@ -70,7 +70,7 @@ pub struct Containers {
     pub(super) settings: Settings,
     docker: OnceCell<Arc<Manager>>,
     podman: OnceCell<Arc<Manager>>,
-    pool: Pool,
+    pool: ContainerPool,
     pub(super) kept: Kept,
     /// One sweeping task for each engine in use.
     sweepers: Mutex<JoinSet<()>>,
@@ -310,7 +310,7 @@ impl Containers {
     /// requests.
     pub fn keeping(ready: usize, settings: Settings) -> Self {
         Self {
-            pool: Pool::new(ready, settings.clone()),
+            pool: ContainerPool::new(ready, settings.clone()),
             settings,
             docker: OnceCell::new(),
             podman: OnceCell::new(),

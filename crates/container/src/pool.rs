@@ -4,16 +4,14 @@
 //! request checks out one with its key, or gets a new container.
 
 mod serve;
-mod waiting;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_exec::pool::{FilledPool, Instances, PoolSettings, Surplus};
 use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{EnvName, Isolation, Language, Request, Timeout};
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use super::agent::{self, Interpreter};
 use super::backend::Settings;
@@ -26,10 +24,11 @@ use super::task::Order;
 use super::warm::{self, Warm};
 use super::{RunError, oneshot};
 pub(super) use serve::serve;
-use waiting::{Plan, Waiting};
 
 /// Idle time after the last use with the same key.
 const IDLE: Duration = Duration::from_secs(5 * 60);
+/// Maximum capacity, as a multiple of the configured size.
+const GROWTH: usize = 4;
 /// Delay before a refill, so that it does not slow down a short request.
 const SOON: Duration = Duration::from_millis(200);
 /// Time for the removal of a container, beside its idle time and its use.
@@ -41,17 +40,15 @@ const MAX_TEXT: usize = 7 << 20;
 
 /// The idle containers of both engines.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct ContainerPool {
     size: usize,
-    shelf: Arc<Shelf>,
-    maker: Mutex<JoinSet<()>>,
+    idle: FilledPool<Source>,
 }
 
+/// The source of idle containers.
 #[derive(Debug)]
-struct Shelf {
+struct Source {
     settings: Settings,
-    waiting: Mutex<Waiting<Key, Ready>>,
-    changed: Notify,
 }
 
 /// An engine's manager and a pool key.
@@ -83,17 +80,19 @@ impl PartialEq for Key {
     }
 }
 
-impl Pool {
+impl ContainerPool {
     /// Creates a pool of at most `size` containers; it stays empty until the first use.
     pub(super) fn new(size: usize, settings: Settings) -> Self {
+        let policy = PoolSettings {
+            size,
+            max_size: GROWTH * size,
+            per_checkout: 1,
+            expiry: Some(IDLE),
+            surplus: Surplus::End,
+        };
         Self {
             size,
-            shelf: Arc::new(Shelf {
-                settings,
-                waiting: Mutex::new(Waiting::new(size, IDLE)),
-                changed: Notify::new(),
-            }),
-            maker: Mutex::default(),
+            idle: FilledPool::new(policy, Source { settings }),
         }
     }
 
@@ -102,11 +101,10 @@ impl Pool {
         if !suits(request, frame) {
             return None;
         }
-        let key = Key {
+        self.idle.take(&Key {
             manager: Arc::clone(manager),
             frame: frame.clone(),
-        };
-        self.shelf.waiting().take(&key, Instant::now(), Ready::is_alive)
+        })
     }
 
     /// Creates a container for a request.
@@ -120,7 +118,7 @@ impl Pool {
             manager: Arc::clone(manager),
             frame: frame.clone(),
         };
-        let ready = self.shelf.make(&key, interpreter).await?;
+        let ready = self.idle.instances().make(&key, interpreter).await?;
         Ok(Ready { fresh: true, ..ready })
     }
 
@@ -134,61 +132,37 @@ impl Pool {
             served = &mut serving => Some(served),
             () = sleep(SOON) => None,
         };
-        self.refill();
+        self.idle.refill();
         match served {
             Some(served) => served,
             None => serving.await,
         }
     }
 
-    fn refill(&self) {
-        let mut maker = lock(&self.maker);
-        if maker.is_empty() {
-            let shelf = Arc::clone(&self.shelf);
-            maker.spawn(async move { shelf.keep().await });
-        }
-        self.shelf.changed.notify_one();
-    }
-
     /// Drops all containers. Their managers' shutdown waits for the removal.
     pub(super) async fn close(&self) {
-        let waiting = self.shelf.waiting().close();
-        drop(waiting);
-        let mut maker = std::mem::take(&mut *lock(&self.maker));
-        maker.shutdown().await;
+        self.idle.close().await;
     }
 }
 
-impl Shelf {
-    fn waiting(&self) -> MutexGuard<'_, Waiting<Key, Ready>> {
-        lock(&self.waiting)
+impl Instances for Source {
+    type Key = Key;
+    type Instance = Ready;
+
+    fn is_usable(&self, ready: &Ready) -> bool {
+        ready.warm.agent().is_connected() && ready.warm.sandbox().life().state.is_alive()
     }
 
-    /// Creates and removes containers to match the recorded uses. Never returns.
-    async fn keep(&self) {
-        loop {
-            let Plan { surplus, make, again } = self.waiting().plan(Instant::now(), Ready::is_alive);
-            drop(surplus);
-            if let Some(key) = make {
-                let made = self.make(&key, Interpreter::Warm).await;
-                match made {
-                    Ok(ready) => self.waiting().made(ready),
-                    // The next request gets the same error from its own new container.
-                    Err(_) => self.waiting().failed(),
-                }
-                continue;
-            }
-            let changed = self.changed.notified();
-            match again {
-                Some(again) => tokio::select! {
-                    () = changed => {}
-                    () = sleep_until(again) => {}
-                },
-                None => changed.await,
-            }
-        }
+    async fn start(&self, key: &Key) -> Option<Ready> {
+        self.make(key, Interpreter::Warm).await.ok()
     }
 
+    async fn end(&self, ready: Ready) {
+        drop(ready);
+    }
+}
+
+impl Source {
     async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
         let program = agent::file(&self.settings.agent).map_err(RunError::AgentFile)?;
         let image = manager.engine().image_environment(&frame.image).await?;
@@ -221,12 +195,6 @@ impl Shelf {
     }
 }
 
-impl Ready {
-    fn is_alive(&self) -> bool {
-        self.warm.agent().is_connected() && self.warm.sandbox().life().state.is_alive()
-    }
-}
-
 /// Returns `true` if the init can serve a request exactly as a container of its own would.
 fn suits(request: &Request, frame: &PoolKey) -> bool {
     let script = request.language == Language::Bash;
@@ -242,8 +210,4 @@ fn suits(request: &Request, frame: &PoolKey) -> bool {
         && !(script && request.code.len() > MAX_SCRIPT)
         && text < MAX_TEXT
         && !request.env.iter().any(|(name, _)| early(name))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@
 //! - [`bridge`]: the protocol between programs and host functions.
 //! - [`trust`]: checks that a path is not writable by guests; [`mount_guard`], [`protected`]: paths that guests
 //!   must not see or change.
-//! - [`output`], [`lines`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
+//! - [`output`], [`lines`], [`pool`], [`artifact`], [`filter`], [`key`]: building blocks of a run.
 //! - [`owner`]: marks of the process that owns a resource; [`clock`]: time stamps.
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ pub mod local;
 pub mod mount_guard;
 pub mod output;
 pub mod owner;
+pub mod pool;
 pub mod probe;
 pub mod protected;
 pub mod pyodide;

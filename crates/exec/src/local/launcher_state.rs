@@ -18,7 +18,7 @@ use super::guest::{self, Groups, Guest, Plan};
 use super::launcher::{LauncherClient, Zygote};
 use super::launchers::check_groups;
 use super::layout::{self, Accounting, Extra, Places, Strength};
-use super::pool::Pool;
+use super::pool::WorkerPool;
 use super::view::View;
 use super::workdir::Workdir;
 use super::{Error, Fence, Settings, Warmth, network, notice};
@@ -45,7 +45,7 @@ pub(super) struct LauncherState {
     groups: Option<Arc<Groups>>,
     /// Control group created for the first guest, and its limits.
     first: Mutex<Option<(Limits, Group)>>,
-    pool: OnceLock<Arc<Pool>>,
+    pool: OnceLock<Arc<WorkerPool>>,
     zygote_renewal: Arc<Renewal>,
     warnings: Vec<String>,
     /// The protected paths at opening.
@@ -262,7 +262,7 @@ impl LauncherState {
         };
         let zygote = WarmPython::new(python, &self.extra, settings);
         let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
-        let pool = Arc::new(Pool::new(size, settings.limits));
+        let pool = Arc::new(WorkerPool::new(size, settings.limits));
         let keeper = PoolTask {
             lane: Arc::clone(&self.lane),
             groups: self.groups.clone(),

@@ -1,28 +1,20 @@
 //! A pool of fenced and warmed-up workers: each runs one job and is discarded.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::Limits;
 use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::time::Instant;
 
 use super::guest::{self, Groups, Guest, Plan};
 use super::launcher::{LauncherClient, Zygote};
+use crate::pool::{Idle, Pool, PoolSettings, Surplus};
 
-/// An idle worker.
+/// The idle workers. Their key is the generation of the zygote that they were forked from.
 #[derive(Debug)]
-struct Idle {
-    guest: Guest,
-    /// Generation of the zygote that it was forked from.
-    zygote: u64,
-}
-
-/// The idle workers.
-#[derive(Debug)]
-pub(super) struct Pool {
-    /// The newest is the last.
-    idle: Mutex<VecDeque<Idle>>,
+pub(super) struct WorkerPool {
+    idle: Mutex<Pool<u64, Guest>>,
     wanted: Notify,
     admitted: Notify,
     size: usize,
@@ -30,10 +22,18 @@ pub(super) struct Pool {
     pub(super) limits: Limits,
 }
 
-impl Pool {
+impl WorkerPool {
     pub(super) fn new(size: usize, limits: Limits) -> Self {
+        let settings = PoolSettings {
+            size,
+            max_size: size,
+            per_checkout: size,
+            expiry: None,
+            // A worker of a replaced zygote is better than none.
+            surplus: Surplus::Replace,
+        };
         Self {
-            idle: Mutex::new(VecDeque::new()),
+            idle: Mutex::new(Pool::new(settings)),
             wanted: Notify::new(),
             admitted: Notify::new(),
             size,
@@ -51,24 +51,21 @@ impl Pool {
             == (self.limits.memory, self.limits.pids, self.limits.cpus);
         let adapted = same
             || idle
-                .guest
+                .instance
                 .group
                 .as_ref()
                 .is_some_and(|group| group.set_limits(guest::group_limits(limits)).is_ok());
         if adapted {
-            return Some(idle.guest);
+            return Some(idle.instance);
         }
-        self.lock().push_back(idle);
+        self.lock().put_back(idle);
         None
     }
 
     /// Takes the newest first: older ones may come from a zygote that was replaced.
-    fn take_alive(&self) -> Option<Idle> {
+    fn take_alive(&self) -> Option<Idle<u64, Guest>> {
         let mut idle = self.lock();
-        let alive = std::iter::from_fn(|| idle.pop_back()).find_map(|mut idle| {
-            let waits = idle.guest.exited.try_recv() == Err(TryRecvError::Empty);
-            waits.then_some(idle)
-        });
+        let alive = idle.take_newest(is_alive);
         // Otherwise the pool is refilled when the run has ended, so as not to compete with it.
         if idle.is_empty() {
             self.wanted.notify_one();
@@ -83,22 +80,17 @@ impl Pool {
 
     /// Removes all workers, to be closed.
     pub(super) fn empty(&self) -> Vec<Guest> {
-        self.lock().drain(..).map(|idle| idle.guest).collect()
+        self.lock().close()
     }
 
     /// Waits until the pool is full.
     pub(super) async fn filled(&self) {
-        while self.waiting() < self.size {
+        while self.lock().len() < self.size {
             let admitted = self.admitted.notified();
-            if self.waiting() < self.size {
+            if self.lock().len() < self.size {
                 admitted.await;
             }
         }
-    }
-
-    /// Returns the number of idle workers.
-    pub(super) fn waiting(&self) -> usize {
-        self.lock().len()
     }
 
     /// Keeps the pool full of workers of the newest zygote. `plan` returns a worker's specification.
@@ -116,8 +108,7 @@ impl Pool {
             if state.wait_for(|state| *state == Zygote::Warm).await.is_err() {
                 return;
             }
-            let outdated = self.outdated(zygote);
-            if self.waiting() >= self.size && !outdated {
+            if !self.wants_worker(zygote).await {
                 tokio::select! {
                     () = self.wanted.notified() => {}
                     changed = state.changed() => match changed {
@@ -128,39 +119,48 @@ impl Pool {
                 continue;
             }
             match guest::start(lane, groups, plan()).await {
-                Ok(guest) => self.admit(Idle { guest, zygote }).await,
+                Ok(guest) => self.admit(guest).await,
                 // The zygote has died or is about to; its successor changes the state.
-                Err(_) => match state.changed().await {
-                    Ok(()) => zygote += 1,
-                    Err(_) => return,
-                },
+                Err(_) => {
+                    self.lock().failed();
+                    match state.changed().await {
+                        Ok(()) => zygote += 1,
+                        Err(_) => return,
+                    }
+                }
             }
         }
     }
 
-    /// Returns `true` if an idle worker comes from another zygote.
-    fn outdated(&self, zygote: u64) -> bool {
-        self.lock().front().is_some_and(|oldest| oldest.zygote != zygote)
-    }
-
-    /// Adds a worker once it has warmed up, in place of an outdated one if there is any.
-    async fn admit(&self, mut idle: Idle) {
-        if idle.guest.greeted().await.is_err() {
-            return drop(idle.guest.close().await);
-        }
-        let replaced = {
-            let mut all = self.lock();
-            let outdated = all.front().is_some_and(|oldest| oldest.zygote != idle.zygote);
-            all.push_back(idle);
-            outdated.then(|| all.pop_front()).flatten()
+    /// Closes the workers that are dead or were replaced. Returns `true` if one of this zygote is missing.
+    async fn wants_worker(&self, zygote: u64) -> bool {
+        let plan = {
+            let mut pool = self.lock();
+            let now = Instant::now();
+            pool.reserve(&zygote, now);
+            pool.plan(now, is_alive)
         };
-        self.admitted.notify_waiters();
-        if let Some(replaced) = replaced {
-            let _ = replaced.guest.close().await;
+        for guest in plan.surplus {
+            let _ = guest.close().await;
         }
+        plan.start.is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+    /// Adds a worker once it has warmed up.
+    async fn admit(&self, mut guest: Guest) {
+        if guest.greeted().await.is_err() {
+            self.lock().failed();
+            return drop(guest.close().await);
+        }
+        self.lock().started(guest);
+        self.admitted.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool<u64, Guest>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_alive(guest: &mut Guest) -> bool {
+    guest.exited.try_recv() == Err(TryRecvError::Empty)
 }

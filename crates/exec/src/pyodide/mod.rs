@@ -1,8 +1,9 @@
 //! Pyodide in Deno: CPython as WebAssembly, in a process without permissions inside the local fence.
 //!
-//! - [`install`]: pinned versions; `kept`: cached files; `packages`: importable wheels, checked by
+//! - [`install`]: pinned versions; `cache`: cached files; `packages`: importable wheels, checked by
 //!   `tag`; `message`: the protocol with a worker.
-//! - `worker`: a Deno process for one program; `spares`: the pool of idle ones.
+//! - `worker`: a Deno process for one program; `workers`: the source of these, also for the pool of
+//!   idle ones.
 //! - `run`: one program from its request to its result; `carrier`: its bridge; `files`: its input and
 //!   output files.
 
@@ -14,23 +15,23 @@ pub mod install;
 mod message;
 mod packages;
 mod run;
-mod spares;
 mod tag;
 mod worker;
+mod workers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_policy::{ExecutionResult, Request};
-use tokio::sync::OnceCell;
 
 pub use error::RunError;
 
 use crate::backend::Fingerprint;
 use crate::local::{self, Connection, Destination, Fence, Local};
-use install::Installed;
-use spares::Spares;
+use crate::pool::FilledPool;
+use worker::Start;
+use workers::Workers;
 
 /// Settings of the Pyodide backend.
 #[derive(Debug, Clone)]
@@ -52,19 +53,18 @@ pub struct Settings {
 pub struct Pyodide {
     settings: Settings,
     local: Arc<Local>,
-    installed: OnceCell<Installed>,
-    spares: Spares,
+    pool: FilledPool<Workers>,
 }
 
 impl Pyodide {
     /// Creates the backend.
     pub fn new(settings: Settings) -> Self {
         let local = Arc::new(Local::new(settings.local.clone()));
+        let workers = Workers::new(settings.clone(), Arc::clone(&local));
         Self {
-            spares: Spares::new(settings.spares),
+            pool: FilledPool::new(Workers::pool_settings(settings.spares), workers),
             settings,
             local,
-            installed: OnceCell::new(),
         }
     }
 
@@ -97,17 +97,19 @@ impl Pyodide {
             .map(|path| Destination::open(path, self.settings.local.spared(request)))
             .transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
-        let installed = self
-            .installed
-            .get_or_try_init(|| install::prepared(&self.settings, &self.local))
-            .await?;
-        let key = spares::Key {
+        let key = workers::Key {
             memory: request.limits.memory,
             fence,
         };
-        let (worker, warm) = self.spares.take(key, installed, &self.local).await?;
+        let (worker, warm) = match self.pool.take(&key) {
+            Some(worker) => (worker, true),
+            None => {
+                let workers = self.pool.instances();
+                (workers.start_worker(key, Start::Cold).await?, false)
+            }
+        };
         let result = run::run(worker, request, destination.as_ref(), connection).await;
-        self.spares.refill(key, installed, &self.local);
+        self.pool.refill();
         result.map(|mut result| {
             result.meta.warm = warm;
             result.duration = since.elapsed().as_secs_f64();
@@ -117,7 +119,8 @@ impl Pyodide {
 
     /// Ends every worker, and waits for that.
     pub async fn close(&self) {
-        self.spares.close().await;
+        self.pool.close().await;
+        self.pool.instances().close().await;
         self.local.close().await;
     }
 }

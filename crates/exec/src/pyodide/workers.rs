@@ -1,0 +1,94 @@
+//! Starts workers, for a program or for the pool of idle ones. Each runs one program and is discarded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_policy::Bytes;
+use tokio::sync::{Mutex, OnceCell};
+use tokio::task::JoinSet;
+
+use super::install::{self, Installed};
+use super::worker::{Start, Worker};
+use super::{RunError, Settings};
+use crate::local::{Fence, Local};
+use crate::pool::{Instances, PoolSettings, Surplus};
+
+/// Idle timeout of a worker, which takes about 130 MiB.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// Pool key: requests with equal keys can use the same worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) memory: Bytes,
+    pub(super) fence: Fence,
+}
+
+/// The source of workers.
+#[derive(Debug)]
+pub(super) struct Workers {
+    settings: Settings,
+    local: Arc<Local>,
+    installed: OnceCell<Installed>,
+    /// Processes of all workers.
+    processes: Mutex<JoinSet<()>>,
+}
+
+impl Workers {
+    pub(super) fn new(settings: Settings, local: Arc<Local>) -> Self {
+        Self {
+            settings,
+            local,
+            installed: OnceCell::new(),
+            processes: Mutex::default(),
+        }
+    }
+
+    /// Returns the settings of the pool: a run reserves all of it for the next ones with its key.
+    pub(super) const fn pool_settings(size: usize) -> PoolSettings {
+        PoolSettings {
+            size,
+            max_size: size,
+            per_checkout: size,
+            expiry: Some(IDLE),
+            surplus: Surplus::End,
+        }
+    }
+
+    /// Starts a worker, and waits until it is ready.
+    pub(super) async fn start_worker(&self, key: Key, start: Start) -> Result<Worker, RunError> {
+        let installed = self
+            .installed
+            .get_or_try_init(|| install::prepared(&self.settings, &self.local))
+            .await?;
+        let starting = Worker::start(
+            installed,
+            ((key.memory, key.fence), start),
+            &self.local,
+            &mut *self.processes.lock().await,
+        )?;
+        starting.ready().await
+    }
+
+    /// Waits for the end of every process.
+    pub(super) async fn close(&self) {
+        let mut processes = self.processes.lock().await;
+        while processes.join_next().await.is_some() {}
+    }
+}
+
+impl Instances for Workers {
+    type Key = Key;
+    type Instance = Worker;
+
+    fn is_usable(&self, worker: &Worker) -> bool {
+        !worker.is_over()
+    }
+
+    async fn start(&self, key: &Key) -> Option<Worker> {
+        self.start_worker(*key, Start::Warm).await.ok()
+    }
+
+    async fn end(&self, worker: Worker) {
+        let _ = worker.end().await;
+    }
+}
