@@ -1,47 +1,124 @@
 //! Extracts the score from a model's response.
 
-use genai::chat::{ChatResponse, ContentPart, StopReason};
+use ringfence_network::fetch::Page;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::ScoreError;
+use super::{Provider, ScoreError};
 
 /// Returns the score of a complete response that consists of one integer from 0 to 10 and nothing else.
-pub(super) fn score(answer: &ChatResponse) -> Result<u8, ScoreError> {
-    let raw = answer.captured_raw_body.as_ref().unwrap_or(&Value::Null);
-    match &answer.stop_reason {
-        Some(StopReason::Completed(_)) => {}
-        Some(StopReason::ContentFilter(_)) => return Err(ScoreError::Refused),
-        Some(
-            StopReason::MaxTokens(_)
-            | StopReason::ToolCall(_)
-            | StopReason::StopSequence(_)
-            | StopReason::Other(_),
-        )
-        | None => return Err(ScoreError::Unfinished),
+pub(super) fn score(provider: Provider, page: &Page) -> Result<u8, ScoreError> {
+    if page.truncated {
+        return Err(ScoreError::TooLong);
     }
-    if let Some(choices) = raw.get("choices") {
-        one_plain_choice(choices)?;
+    if !page.status.is_success() {
+        return Err(ScoreError::Status(page.status.as_u16()));
     }
-    match answer.content.parts().as_slice() {
-        [ContentPart::Text(text)] => integer(text.trim_ascii()).ok_or(ScoreError::NoInteger),
-        _ => Err(ScoreError::NoInteger),
+    let text = match provider {
+        Provider::Anthropic => read::<Message>(page)?.text()?,
+        Provider::OpenAi => read::<Completion>(page)?.text()?,
+    };
+    integer(text.trim_ascii()).ok_or(ScoreError::NoInteger)
+}
+
+fn read<T: DeserializeOwned>(page: &Page) -> Result<T, ScoreError> {
+    let kind = page.headers.get("content-type");
+    if !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+        return Err(ScoreError::Format);
+    }
+    serde_json::from_slice(&page.body).map_err(|_| ScoreError::Format)
+}
+
+/// The reason why a model stopped.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StopReason {
+    #[serde(alias = "end_turn")]
+    Stop,
+    #[serde(alias = "refusal")]
+    ContentFilter,
+    #[serde(other)]
+    Other,
+}
+
+/// A message of Anthropic's API.
+#[derive(Deserialize)]
+struct Message {
+    stop_reason: Option<StopReason>,
+    content: Vec<Block>,
+}
+
+/// A part of a message.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        text: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// A completion of OpenAI's API. Servers omit members, and send `null` or an empty list for none.
+#[derive(Deserialize)]
+struct Completion {
+    #[serde(default)]
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    finish_reason: Option<StopReason>,
+    message: Option<Said>,
+}
+
+/// The message of a choice.
+#[derive(Deserialize)]
+struct Said {
+    /// Servers send a list of parts, too, which is no answer.
+    #[serde(default)]
+    content: Value,
+    #[serde(default)]
+    refusal: Value,
+    #[serde(default)]
+    tool_calls: Option<Vec<Value>>,
+    #[serde(default)]
+    function_call: Value,
+}
+
+impl Message {
+    fn text(self) -> Result<String, ScoreError> {
+        finished(self.stop_reason)?;
+        match <[Block; 1]>::try_from(self.content) {
+            Ok([Block::Text { text }]) => Ok(text),
+            Ok([Block::Other]) | Err(_) => Err(ScoreError::NoInteger),
+        }
     }
 }
 
-/// Checks what the library ignores: in OpenAI's format, it reads the first choice only, joins the parts of a
-/// text, and skips refusals.
-fn one_plain_choice(choices: &Value) -> Result<(), ScoreError> {
-    let [choice] = choices.as_array().map_or(&[][..], Vec::as_slice) else {
-        return Err(ScoreError::NoInteger);
-    };
-    let message = &choice["message"];
-    if !message["refusal"].is_null() {
-        return Err(ScoreError::Refused);
+impl Completion {
+    fn text(self) -> Result<String, ScoreError> {
+        finished(self.choices.first().and_then(|choice| choice.finish_reason))?;
+        let [choice] = <[Choice; 1]>::try_from(self.choices).map_err(|_| ScoreError::NoInteger)?;
+        let said = choice.message.ok_or(ScoreError::NoInteger)?;
+        if !said.refusal.is_null() {
+            return Err(ScoreError::Refused);
+        }
+        let calls = said.tool_calls.is_some_and(|calls| !calls.is_empty()) || !said.function_call.is_null();
+        match said.content {
+            Value::String(text) if !calls => Ok(text),
+            _ => Err(ScoreError::NoInteger),
+        }
     }
-    if !message["content"].is_string() || !message["function_call"].is_null() {
-        return Err(ScoreError::NoInteger);
+}
+
+fn finished(reason: Option<StopReason>) -> Result<(), ScoreError> {
+    match reason {
+        Some(StopReason::Stop) => Ok(()),
+        Some(StopReason::ContentFilter) => Err(ScoreError::Refused),
+        Some(StopReason::Other) | None => Err(ScoreError::Unfinished),
     }
-    Ok(())
 }
 
 /// Parses the canonical notation only: no sign, no leading zero, no point.

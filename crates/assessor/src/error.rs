@@ -1,16 +1,10 @@
 //! Defines the reasons for a missing score.
 
-use std::error::Error;
-use std::io;
-use std::iter::successors;
-
-use genai::webc;
 use ringfence_network::egress::ConnectError;
-use ringfence_network::fetch::{TlsFault, TrustError};
+use ringfence_network::fetch::{Fault, TlsFault, TrustError};
 use ringfence_policy::Timeout;
-use tokio_rustls::rustls;
 
-use super::{KeyError, conduit};
+use super::{KeyError, MAX_ANSWER};
 
 /// The reason for a missing score. Omits everything sent by the server, which could address the reader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,9 +21,9 @@ pub enum ScoreError {
     /// The TLS handshake failed.
     #[error("{0}")]
     Tls(TlsFault),
-    /// The relay on this machine could not be set up.
-    #[error("the connection could not be prepared")]
-    Conduit,
+    /// The base URL makes no valid request.
+    #[error("the request could not be prepared")]
+    Request,
     /// The connection closed before the response was complete.
     #[error("the connection was lost")]
     Broken,
@@ -40,7 +34,7 @@ pub enum ScoreError {
     #[error("its server answered with status {0}")]
     Status(u16),
     /// The response exceeds the size limit.
-    #[error("its server sent more than {} KiB", conduit::MAX_ANSWER / 1024)]
+    #[error("its server sent more than {} KiB", MAX_ANSWER / 1024)]
     TooLong,
     /// The response is not in the provider's format.
     #[error("its server's answer is not in the format of the provider")]
@@ -56,31 +50,15 @@ pub enum ScoreError {
     NoInteger,
 }
 
-impl From<genai::Error> for ScoreError {
-    fn from(error: genai::Error) -> Self {
-        let genai::Error::WebModelCall { webc_error, .. } = error else {
-            return Self::Format;
-        };
-        match webc_error {
-            webc::Error::ResponseFailedStatus { status, .. } => Self::Status(status.as_u16()),
-            webc::Error::Reqwest(error) => tls_fault(&error).map_or(Self::Broken, Self::Tls),
-            webc::Error::ResponseFailedNotJson { .. }
-            | webc::Error::ResponseFailedInvalidJson { .. }
-            | webc::Error::JsonValueExt(_) => Self::Format,
+impl From<Fault> for ScoreError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Connect(error) => Self::Connect(error),
+            Fault::Trust(error) => Self::Trust(error),
+            Fault::Tls(fault) => Self::Tls(fault),
+            Fault::Protocol | Fault::TimedOut => Self::Broken,
+            // Redirects are not followed.
+            Fault::Redirect(_) | Fault::Downgrade | Fault::TooManyRedirects(_) => Self::Format,
         }
-    }
-}
-
-fn tls_fault(error: &reqwest::Error) -> Option<TlsFault> {
-    let first: &(dyn Error + 'static) = error;
-    let mut causes = successors(Some(first), |&error| cause(error));
-    causes.find_map(|cause| cause.downcast_ref::<rustls::Error>().map(TlsFault::from))
-}
-
-/// Returns the source of an error. `io::Error` skips the error it wraps in its `source`.
-fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped),
-        None => error.source(),
     }
 }

@@ -7,24 +7,20 @@
 
 mod answer;
 mod base;
-mod conduit;
 mod error;
 mod message;
 mod model;
+mod request;
 
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
-use genai::chat::{ChatMessage, ChatOptions, ChatRequest};
-use genai::resolver::{AuthData, Endpoint};
-use genai::{Client, ModelIden, ServiceTarget};
 use ringfence_exec::key::Key;
 use ringfence_network::egress::{AttemptLog, Guard, Resolver};
-use ringfence_network::fetch::Trust;
-use ringfence_network::secret::{KeyError, Secret};
+use ringfence_network::fetch::{FetchLimits, Trust, send};
+use ringfence_network::secret::KeyError;
 use ringfence_policy::cascade::Decision;
 use ringfence_policy::{EgressPolicy, Timeout};
 use tokio::time::timeout_at;
@@ -33,7 +29,7 @@ pub use base::{BaseUrl, ParseBaseUrlError};
 pub use error::ScoreError;
 pub use model::{Model, ParseModelError, Provider};
 
-use conduit::Conduit;
+use request::Prompt;
 
 /// Settings of an assessor.
 #[derive(Debug)]
@@ -47,8 +43,6 @@ pub struct Settings {
     pub timeout: Timeout,
     /// Trusted certificate authorities.
     pub trust: Trust,
-    /// Parent of the temporary directory of a request.
-    pub scratch: PathBuf,
 }
 
 /// A client that asks a model for risk scores.
@@ -59,8 +53,8 @@ pub struct Assessor {
     guard: Guard,
 }
 
-/// One or two digits; some servers count a space and an end marker as tokens, too.
-const MAX_TOKENS: u32 = 16;
+/// Size limit of a response. A score takes a few hundred bytes.
+const MAX_ANSWER: usize = 256 * 1024;
 
 impl Assessor {
     /// Creates an assessor, without connecting.
@@ -108,46 +102,20 @@ impl Assessor {
         deadline: Instant,
         log: &AttemptLog,
     ) -> Result<u8, ScoreError> {
-        let target = self.target(self.settings.key.read().await?);
-        let tls = self.settings.trust.config().await?;
+        let key = self.settings.key.read().await?;
+        let prompt = Prompt {
+            system: message::INSTRUCTIONS,
+            user: &message::of(line, decision),
+        };
+        let model = &self.settings.model;
+        let request = request::build(&self.base, model, key, prompt).map_err(|_| ScoreError::Request)?;
         let (host, port) = self.base.server();
         let server = self.guard.connect(&host, port, deadline, log).await?;
-        let conduit = Conduit::open(&self.settings.scratch).map_err(|_| ScoreError::Conduit)?;
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls.as_ref().clone())
-            .unix_socket(conduit.path())
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .no_gzip()
-            .http1_only()
-            .referer(false)
-            .pool_max_idle_per_host(0)
-            .build()
-            .map_err(|_| ScoreError::Conduit)?;
-        let client = Client::builder()
-            .with_reqwest(http)
-            .build()
-            .map_err(|_| ScoreError::Conduit)?;
-        let request = ChatRequest::new(vec![ChatMessage::user(message::of(line, decision))])
-            .with_system(message::INSTRUCTIONS);
-        let options = ChatOptions::default()
-            .with_temperature(0.0)
-            .with_max_tokens(MAX_TOKENS)
-            .with_capture_raw_body(true);
-        let answered = tokio::select! {
-            biased;
-            too_long = conduit.carry(server) => return Err(too_long),
-            answered = client.exec_chat(target, request, Some(&options)) => answered,
+        let limits = FetchLimits {
+            max_body: MAX_ANSWER,
+            ..FetchLimits::until(deadline)
         };
-        answer::score(&answered?)
-    }
-
-    fn target(&self, key: Secret) -> ServiceTarget {
-        let Model { provider, name } = &self.settings.model;
-        ServiceTarget {
-            endpoint: Endpoint::from_owned(self.base.to_string()),
-            auth: AuthData::from_single(key.into_text()),
-            model: ModelIden::new(provider.format(), name.as_str()),
-        }
+        let page = send(server, &request, &self.settings.trust, &limits).await?;
+        answer::score(model.provider, &page)
     }
 }

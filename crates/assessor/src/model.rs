@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use genai::adapter::AdapterKind;
-
 use super::BaseUrl;
 
 /// A model, written `provider/model`.
@@ -62,7 +60,7 @@ impl FromStr for Model {
             return Err(ParseModelError::Form);
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "._:/@+-".contains(c);
-        // The library interprets a prefix before `::` as a namespace of its own.
+        // No provider's name has `::`; other programs take it for the end of a provider.
         if name.len() > MAX_NAME || !name.chars().all(plain) || name.contains("::") {
             return Err(ParseModelError::Name);
         }
@@ -100,13 +98,6 @@ impl Provider {
             Self::OpenAi => "https://api.openai.com/v1/",
         };
         base.parse().expect("the address of a provider")
-    }
-
-    pub(super) const fn format(self) -> AdapterKind {
-        match self {
-            Self::Anthropic => AdapterKind::Anthropic,
-            Self::OpenAi => AdapterKind::OpenAI,
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use rcgen::CertificateParams;
 use ringfence_network::fetch::TlsFault;
+use ringfence_network::secret::Secret;
 use ringfence_policy::cascade::{Rules, decide};
 use ringfence_testing::authority::{Authority, leaf};
 use ringfence_testing::server::{Reply, Server};
@@ -19,7 +20,6 @@ fn settings(base: &str, trust: Trust) -> Settings {
         key: Key::Known(Secret::new("sk-0123456789").unwrap()),
         timeout: Timeout::seconds(20),
         trust,
-        scratch: std::env::temp_dir(),
     }
 }
 
@@ -104,7 +104,6 @@ async fn nothing_endless_is_read_to_its_end() {
             Err(ScoreError::TooLong)
         );
     }
-    // The library limits heads, too, and may reject them first.
     for (head, then) in [
         ("HTTP/1.1 200 OK\r\n", "a: b\r\n"),
         ("", "HTTP/1.1 102 P\r\n\r\n"),
@@ -150,17 +149,13 @@ async fn what_is_no_answer_is_no_score() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_behind() {
+async fn each_score_has_a_connection_of_its_own() {
     let server = Server::start(|_| json_reply(&answered(" 3\n"))).await;
-    let scratch = tempfile::tempdir().unwrap();
     let base = format!("http://127.0.0.1:{}/v1", server.port);
-    let assessor = Assessor::new(Settings {
-        scratch: scratch.path().to_path_buf(),
-        ..settings(&base, Trust::default())
-    });
+    let assessor = Assessor::new(settings(&base, Trust::default()));
     assert_eq!(scored(&assessor).await, Ok(3));
     assert_eq!(scored(&assessor).await, Ok(3));
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+    assert_eq!(server.requests().len(), 2);
 }
 
 #[tokio::test]

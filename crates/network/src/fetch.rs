@@ -15,7 +15,7 @@ mod tests;
 
 pub use body::Body;
 pub use error::{Fault, FetchError, FetchErrorKind, TlsFault};
-pub use exchange::secure;
+pub use exchange::{Page, secure, send};
 pub use request::{FetchRequest, RequestError};
 pub use trust::{Trust, TrustError};
 pub use url::{ParseUrlError, Scheme, Url};
@@ -28,7 +28,6 @@ use hyper::header::HeaderMap;
 use tokio::time::timeout_at;
 
 use crate::egress::{Attempt, AttemptLog, Guard};
-use exchange::{Answer, Page, exchange};
 
 /// A fetcher of pages that a guard allows.
 #[derive(Debug)]
@@ -121,20 +120,18 @@ impl Fetcher {
                 .guard
                 .connect(&url.host, url.port, limits.deadline, log)
                 .await?;
-            let (status, location) = match exchange(stream, &request, &self.trust, limits).await? {
-                Answer::Redirect { status, location } => (status, location),
-                Answer::Page(page) => {
-                    return Ok(Journey {
-                        redirects,
-                        last: request.url,
-                        page,
-                    });
-                }
+            let page = send(stream, &request, &self.trust, limits).await?;
+            let Some(location) = page.location() else {
+                return Ok(Journey {
+                    redirects,
+                    last: request.url,
+                    page,
+                });
             };
             if redirects.len() >= limits.max_redirects {
                 return Err(Fault::TooManyRedirects(limits.max_redirects));
             }
-            let next = request.redirected(status, location.as_bytes())?;
+            let next = request.redirected(page.status, location.as_bytes())?;
             redirects.push(mem::replace(&mut request, next).url);
         }
     }

@@ -12,7 +12,7 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use ringfence_policy::Host;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -30,34 +30,37 @@ const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("ringfence/", e
 /// Buffer size. A flood of interim responses is parsed without yielding, which delays the deadline.
 const MAX_BUFFER: usize = 64 * 1024;
 
-/// A server's response.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// A redirect. Its body is not read.
-    Redirect {
-        status: StatusCode,
-        location: HeaderValue,
-    },
-    Page(Page),
-}
+/// Wire bytes for each byte of a body: a chunk of one byte takes six.
+const WIRE_PER_BYTE: usize = 8;
 
-/// A response that is not a redirect.
+/// A response. The body of a redirect is not read.
 #[derive(Debug)]
-pub(super) struct Page {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+pub struct Page {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
     /// Set if the body was truncated.
-    pub(super) truncated: bool,
+    pub truncated: bool,
 }
 
-/// Sends a request on this connection, and reads the response; then closes the connection.
-pub(super) async fn exchange(
+impl Page {
+    /// Returns the target of a redirect.
+    pub(super) fn location(&self) -> Option<HeaderValue> {
+        location(self.status, &self.headers)
+    }
+}
+
+/// Sends a request on this connection, and reads the response, whatever its status; then closes the connection.
+/// The caller limits the time.
+///
+/// # Errors
+/// If the TLS handshake fails, or the response is not HTTP/1.1.
+pub async fn send(
     stream: TcpStream,
     request: &FetchRequest,
     trust: &Trust,
     limits: &FetchLimits,
-) -> Result<Answer, Fault> {
+) -> Result<Page, Fault> {
     match request.url.scheme {
         Scheme::Http => speak(stream, request, limits).await,
         Scheme::Https => speak(secure(stream, &request.url, trust).await?, request, limits).await,
@@ -85,10 +88,12 @@ fn tls_fault(error: &io::Error) -> TlsFault {
     inner.map_or(TlsFault::Handshake, TlsFault::from)
 }
 
-async fn speak<S>(stream: S, request: &FetchRequest, limits: &FetchLimits) -> Result<Answer, Fault>
+async fn speak<S>(stream: S, request: &FetchRequest, limits: &FetchLimits) -> Result<Page, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let (reader, writer) = tokio::io::split(stream);
+    let stream = tokio::io::join(reader.take(max_wire(limits)), writer);
     let mut builder = http1::Builder::new();
     builder
         .max_buf_size(MAX_BUFFER)
@@ -135,21 +140,24 @@ fn message(request: &FetchRequest) -> Result<Request<Full<Bytes>>, Fault> {
     Ok(message)
 }
 
-async fn read(response: Response<Incoming>, limits: &FetchLimits) -> Result<Answer, Fault> {
+/// Limits what no other limit counts: interim responses, and the framing of chunks.
+fn max_wire(limits: &FetchLimits) -> u64 {
+    let body = limits.max_body.saturating_mul(WIRE_PER_BYTE);
+    u64::try_from(body.saturating_add(MAX_BUFFER)).unwrap_or(u64::MAX)
+}
+
+async fn read(response: Response<Incoming>, limits: &FetchLimits) -> Result<Page, Fault> {
     let (head, body) = response.into_parts();
-    if let Some(location) = location(head.status, &head.headers) {
-        return Ok(Answer::Redirect {
-            status: head.status,
-            location,
-        });
-    }
-    let (body, truncated) = collect(body, limits.max_body).await?;
-    Ok(Answer::Page(Page {
+    let (body, truncated) = match location(head.status, &head.headers) {
+        Some(_) => (Vec::new(), false),
+        None => collect(body, limits.max_body).await?,
+    };
+    Ok(Page {
         status: head.status,
         headers: head.headers,
         body,
         truncated,
-    }))
+    })
 }
 
 fn location(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {

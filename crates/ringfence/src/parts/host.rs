@@ -105,7 +105,6 @@ fn assessor(checks: &mut Checks<'_>, scoring: &PreValidation) -> Option<Option<A
         },
         timeout,
         trust: trust?,
-        scratch: std::env::temp_dir(),
     };
     Some(Some(Arc::new(Assessor::new(settings))))
 }
