@@ -87,6 +87,10 @@ impl<K: Clone + PartialEq, T> Pool<K, T> {
     /// Records a checkout, and returns the oldest usable instance with its key, if any. Unusable ones become
     /// surplus.
     pub fn take(&mut self, key: &K, now: Instant, mut usable: impl FnMut(&mut T) -> bool) -> Option<T> {
+        // A closed pool may still receive an instance that was being started.
+        if self.capacity == 0 {
+            return None;
+        }
         let found = self
             .idle
             .iter_mut()
