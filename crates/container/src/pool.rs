@@ -8,7 +8,8 @@ mod serve;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::pool::{FilledPool, Instances, PoolSettings, Surplus};
+use ringfence_exec::pool::filled::{FilledPool, Instances};
+use ringfence_exec::pool::{PoolSettings, Surplus};
 use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{EnvName, Isolation, Language, Request, Timeout};
 use tokio::time::sleep;

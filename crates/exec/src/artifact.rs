@@ -15,26 +15,11 @@ use std::time::SystemTime;
 use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, UnknownName};
 use serde::{Deserialize, Serialize};
 
+use crate::open_flags::{O_NOFOLLOW, O_NONBLOCK};
 use crate::{clock, output};
+pub use retention::Keep;
 use retention::Kept;
 use ringfence_network::redact::{Redactor, is_secret_name};
-
-/// Retention limits. The newest record is always kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
-    /// Maximum number of records.
-    pub records: usize,
-    /// Maximum length of all records.
-    pub bytes: u64,
-}
-
-impl Keep {
-    /// Defaults of the configuration.
-    pub const DEFAULT: Self = Self {
-        records: 1_000,
-        bytes: 256 << 20,
-    };
-}
 
 /// Maximum length of a record that is read: ours have bounded output and the code.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
@@ -352,9 +337,6 @@ impl Store {
         self.executions.join(format!("{name}.json"))
     }
 }
-
-const O_NOFOLLOW: i32 = 0o400_000;
-const O_NONBLOCK: i32 = 0o4_000;
 
 /// A file that is unlinked on drop; its content stays if it was linked elsewhere before.
 struct Temporary {

@@ -6,11 +6,10 @@ use std::pin::Pin;
 
 use ringfence_imports as imports;
 use ringfence_policy::{ExecutionResult, Target};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+pub use crate::fingerprint::Fingerprint;
 use crate::local::{self, Connection, SessionError};
-use crate::runner::RunSpec;
+use crate::spec::RunSpec;
 
 /// A future that resolves to the result of a run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<ExecutionResult, Error>> + Send + 'a>>;
@@ -29,22 +28,6 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Returns the fingerprint of the settings that decide how a request runs: two backends with equal ones run
     /// it alike. `None` if there is nothing to run it with.
     fn fingerprint(&self, spec: &RunSpec) -> Option<Fingerprint>;
-}
-
-/// A digest of settings, which a client and its server compare.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint(String);
-
-impl Fingerprint {
-    /// Version of what is serialised. A change of the meaning of a setting, not of its name, increases it.
-    const VERSION: u32 = 1;
-
-    /// Digests settings. `None` if they cannot be serialised, because a path is not UTF-8.
-    pub fn of(settings: &impl Serialize) -> Option<Self> {
-        let serialised = serde_json::to_vec(&(Self::VERSION, settings)).ok()?;
-        let digest = Sha256::digest(serialised);
-        Some(Self(digest.iter().map(|byte| format!("{byte:02x}")).collect()))
-    }
 }
 
 /// A request was not run.
@@ -122,18 +105,5 @@ impl From<imports::Error> for Error {
             hint: "split the code up, or switch the check off with `sandbox.block_dangerous_imports`"
                 .to_owned(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fingerprint_is_the_same_in_every_build() {
-        let digest = "a60fed1846479e8cf64318a3eabf2c78a0742bca9922fe53c525b61be93a6dc4";
-        let fingerprint = Fingerprint::of(&("/usr/bin/python3", 1)).unwrap();
-        assert_eq!(fingerprint, Fingerprint(digest.to_owned()));
-        assert_ne!(Some(fingerprint), Fingerprint::of(&("/usr/bin/python3", 2)));
     }
 }

@@ -1,87 +1,25 @@
 //! Discovery of the machine's interpreters and of the files that the fence must show them.
 
 mod cache;
+mod error;
+mod path;
 mod probe;
+mod python;
 mod view;
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::Trusted;
-use serde::{Deserialize, Serialize};
 
-pub use probe::{Ask, ProbeError, Question, Said};
-
-/// Oldest Python that runs our side of the protocol.
-const OLDEST: Version = (3, 9, 0);
+pub use error::{Error, ProbeError};
+pub use path::Link;
+use path::{follow, in_resolved_directory, is_elf, is_executable, visible};
+pub use probe::{Ask, Question, Said};
+pub use python::{Python, Version};
 
 /// Fallback paths for Python, after the search path.
 const USUAL_PYTHONS: &[&str] = &["/usr/bin/python3", "/usr/local/bin/python3"];
-
-/// Trees whose programs use libraries of their neighbours: shown whole or not at all.
-const SHARED_TREES: &[&str] = &["/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew"];
-
-/// System directories, which the fence shows; symbolic links on a merged-/usr system.
-const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/libx32"];
-
-/// Directories that hold more than an interpreter, and which the fence must not show.
-const BROAD: &[&str] = &[
-    "/", "/root", "/home", "/var", "/etc", "/tmp", "/run", "/opt", "/mnt", "/srv", "/proc", "/dev",
-];
-
-/// From `fcntl.h`; the same on x86_64 and aarch64.
-const O_NONBLOCK: i32 = 0o4_000;
-
-/// Maximum number of links followed; the kernel's own limit.
-const MAX_LINKS: usize = 40;
-
-/// Major, minor and patch number.
-pub type Version = (u32, u32, u32);
-
-/// A Python interpreter and its parts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Python {
-    /// Path to execute. It may be a link, because Python finds a virtual environment by the name it is called
-    /// by, but its directory is resolved, so that no link on the way to it is needed.
-    pub executable: PathBuf,
-    pub version: Version,
-    /// `sys.prefix`: the virtual environment, or the installation.
-    pub prefix: PathBuf,
-    /// `sys.base_prefix`: the installation.
-    pub base_prefix: PathBuf,
-    /// `sys.exec_prefix`.
-    pub exec_prefix: PathBuf,
-    /// Directory of the standard library.
-    pub stdlib: PathBuf,
-    /// Existing entries of `sys.path` after `site` ran.
-    pub search_path: Vec<PathBuf>,
-    /// Directories that the fence must show besides `/usr`, none within another.
-    pub library_dirs: Vec<PathBuf>,
-    /// Links between `executable` and the program that lie outside the system's directories and
-    /// `library_dirs`, in order. Their directories are resolved, too, for which some links are synthesized.
-    pub links: Vec<Link>,
-    /// Set if a site directory contains `.pth` files.
-    pub has_pth: bool,
-}
-
-impl Python {
-    /// Returns the files that it executes and loads, which no guest may write.
-    pub fn trusted(&self) -> Trusted {
-        let prefixes = [&self.prefix, &self.base_prefix, &self.exec_prefix];
-        Trusted {
-            paths: std::iter::once(&self.executable)
-                .chain(self.links.iter().map(|link| &link.path))
-                .cloned()
-                .collect(),
-            installations: prefixes.map(Clone::clone).into(),
-            lookups: vec![self.stdlib.clone()],
-            ..Trusted::none()
-        }
-    }
-}
 
 /// Returns the files that cached interpreters execute and load.
 pub fn known(cache_dir: &Path) -> Trusted {
@@ -127,13 +65,6 @@ pub fn known_path_files(cache_dir: &Path) -> Vec<PathBuf> {
     prefixes.flat_map(|prefix| view::path_files_of(&prefix)).collect()
 }
 
-/// A symbolic link.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
-    pub path: PathBuf,
-    pub target: PathBuf,
-}
-
 /// A JavaScript engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Javascript {
@@ -149,62 +80,6 @@ pub struct Javascript {
 pub enum JavascriptKind {
     Node,
     Deno,
-}
-
-/// The reason why no Python is usable.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// None was found.
-    #[error("no python3 found in {looked}; install python3, or name one with `sandbox.python`")]
-    NotFound {
-        /// Searched places.
-        looked: String,
-    },
-    /// The configured path is neither a program nor a virtual environment.
-    #[error(
-        "`sandbox.python` names `{0}`, which is neither a program nor a virtual environment; \
-         set it to a python3 or to the directory of a virtual environment"
-    )]
-    Configured(PathBuf),
-    /// Its version is too old.
-    #[error(
-        "`{path}` is Python {}.{}.{}, and at least 3.9 is needed; install a newer python3, or name one with \
-         `sandbox.python`", version.0, version.1, version.2
-    )]
-    TooOld {
-        /// Interpreter.
-        path: PathBuf,
-        /// Reported version.
-        version: Version,
-    },
-    /// Probing it failed.
-    #[error("`{path}` cannot be used as a Python; repair it, or name another with `sandbox.python`")]
-    Probe {
-        /// Interpreter.
-        path: PathBuf,
-        #[source]
-        source: ProbeError,
-    },
-    /// Earlier runs used too many to keep them all from programs.
-    #[error(
-        "earlier runs used more than {most} interpreters, listed in `{file}`; remove virtual environments that you \
-         do not need, or that file"
-    )]
-    Many {
-        most: usize,
-        /// The list.
-        file: PathBuf,
-    },
-    /// Showing its prefix would show much else.
-    #[error(
-        "`{path}` is installed straight into `{prefix}`, which the fence must not show; \
-         name a python3 from elsewhere with `sandbox.python`"
-    )]
-    Broad {
-        /// Interpreter.
-        path: PathBuf,
-        prefix: PathBuf,
-    },
 }
 
 /// Finds the Python to run code with.
@@ -326,97 +201,6 @@ fn looked(path_var: Option<&OsStr>) -> String {
         _ => "PATH (which is empty)".to_owned(),
     };
     format!("{on_path} and {}", USUAL_PYTHONS.join(" and "))
-}
-
-fn is_executable(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-}
-
-fn is_elf(path: &Path) -> bool {
-    let mut magic = [0; 4];
-    opened(path).is_some_and(|mut file| file.read_exact(&mut magic).is_ok()) && magic == *b"\x7fELF"
-}
-
-/// Opens a regular file without blocking: a FIFO without a writer may be in its place.
-fn opened(path: &Path) -> Option<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(O_NONBLOCK)
-        .open(path)
-        .ok()?;
-    file.metadata().is_ok_and(|found| found.is_file()).then_some(file)
-}
-
-/// Returns the links from `path` to its target, and the target. Each link lies in a resolved directory; where
-/// one leads through linked directories, a direct link is synthesized.
-fn follow(path: &Path) -> (Vec<Link>, PathBuf) {
-    let mut links = Vec::new();
-    let mut path = in_resolved_directory(path);
-    while links.len() < MAX_LINKS
-        && let Ok(target) = fs::read_link(&path)
-    {
-        let named = without_dots(&path.parent().unwrap_or(Path::new("/")).join(&target));
-        let next = in_resolved_directory(&named);
-        links.push(Link { path, target });
-        if named != next {
-            links.push(Link {
-                path: named,
-                target: next.clone(),
-            });
-        }
-        path = next;
-    }
-    (links, path)
-}
-
-/// Resolves the directory of `path`, but not its last component.
-fn in_resolved_directory(path: &Path) -> PathBuf {
-    match (path.parent().map(Path::canonicalize), path.file_name()) {
-        (Some(Ok(directory)), Some(name)) => directory.join(name),
-        _ => path.to_owned(),
-    }
-}
-
-/// Removes `.` and `..` lexically.
-fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => drop(plain.pop()),
-            other => plain.push(other),
-        }
-    }
-    plain
-}
-
-/// Returns those of `dirs` that the fence does not show anyway, none within another.
-fn visible(dirs: Vec<PathBuf>) -> Vec<PathBuf> {
-    let whole = |dir: PathBuf| {
-        let tree = SHARED_TREES.iter().find(|tree| dir.starts_with(tree));
-        tree.map(PathBuf::from).unwrap_or(dir)
-    };
-    let mut dirs: Vec<PathBuf> = dirs
-        .into_iter()
-        .map(whole)
-        .filter(|dir| !dir.starts_with("/usr"))
-        .collect();
-    // A directory sorts before its contents.
-    dirs.sort();
-    let mut visible: Vec<PathBuf> = Vec::new();
-    for dir in dirs {
-        if !visible.iter().any(|outer| dir.starts_with(outer)) {
-            visible.push(dir);
-        }
-    }
-    visible
-}
-
-/// Returns `true` if `dir` holds more than an interpreter: a home, or a system directory.
-fn is_broad(dir: &Path) -> bool {
-    BROAD.iter().any(|broad| dir == Path::new(broad))
-        || dir.parent() == Some(Path::new("/home"))
-        || dir.file_name() == Some(OsStr::new(".local"))
 }
 
 #[cfg(test)]

@@ -1,13 +1,11 @@
 //! Plans a pool: idle instances for the last checkouts, until they expire.
 
-mod filled;
+pub mod filled;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
-
-pub use filled::{FilledPool, Instances};
 
 /// Settings of a pool.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,6 @@
 //! The way of a request on any backend: its fallback, the import check, the bridge, the run, the artifact, the record.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +12,8 @@ use ringfence_policy::{ExecutionResult, Language, Meta, Outcome, Request, Runtim
 use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::backend::{Backend, Error};
 use crate::bridge::MessageStream;
-use crate::local::{Connection, Fence};
+use crate::local::Connection;
+pub use crate::spec::RunSpec;
 
 /// Configuration of the steps before and after a run.
 #[derive(Debug)]
@@ -50,42 +50,6 @@ pub struct EndedRun<'a> {
     /// Time from the request to the result, the artifact included.
     pub duration: Duration,
     pub result: Result<&'a ExecutionResult, &'a Error>,
-}
-
-/// A request with everything that decides how it runs.
-#[derive(Debug, Clone)]
-pub struct RunSpec {
-    pub request: Request,
-    pub target: Target,
-    /// Minimum strength of the fence.
-    pub fence: Fence,
-    /// Host directory that receives the program's output files.
-    pub output_directory: Option<PathBuf>,
-    /// Specification to run instead if the target is unavailable, with a warning in the result. `None`: the run fails
-    /// then.
-    pub fallback: Option<Box<Self>>,
-}
-
-impl RunSpec {
-    /// Creates the specification of a request without output directory and fallback.
-    pub const fn new(request: Request, target: Target, fence: Fence) -> Self {
-        Self {
-            request,
-            target,
-            fence,
-            output_directory: None,
-            fallback: None,
-        }
-    }
-
-    /// Returns `true` if the program can call functions of the host.
-    fn has_bridge(&self) -> bool {
-        let carried = match self.target {
-            Target::Local | Target::Container { .. } | Target::Pyodide => true,
-            Target::E2b => false,
-        };
-        carried && self.request.language == Language::Python
-    }
 }
 
 /// The functions of the host that a program may call while it runs.
@@ -354,6 +318,8 @@ mod tests {
     use std::sync::Mutex;
 
     use ringfence_policy::EngineKind;
+
+    use crate::local::Fence;
 
     use super::*;
     use crate::artifact::Keep;

@@ -5,7 +5,22 @@ use std::collections::{BTreeMap, VecDeque};
 use ringfence_policy::Scope;
 use sha2::{Digest, Sha256};
 
-use super::Keep;
+/// Retention limits. The newest record is always kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Maximum number of records.
+    pub records: usize,
+    /// Maximum length of all records.
+    pub bytes: u64,
+}
+
+impl Keep {
+    /// Defaults of the configuration.
+    pub const DEFAULT: Self = Self {
+        records: 1_000,
+        bytes: 256 << 20,
+    };
+}
 
 /// An existing record.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Decodes an untrusted byte stream into messages.
 
-use super::{MAX_LINE, Malformed, Message};
+use super::message::{MAX_LINE, Malformed, Message};
 use crate::lines::LineSplitter;
 
 /// A decoder of received bytes. It holds at most one line and the last chunk, if [`MessageDecoder::take`] is called

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::Error;
 use super::probe::{self, Ask};
-use super::{Error, Python, Version};
+use super::python::{Python, Version};
 use crate::trust::Accepted;
 
 /// Format version; a file of another version is ignored.

@@ -3,11 +3,13 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::{EnvName, Timeout};
+use ringfence_policy::EnvName;
 use serde::Deserialize;
 
+use super::error::{Error, ProbeError};
+use super::path::{Link, follow, in_resolved_directory, is_broad, is_elf, visible};
+use super::python::{OLDEST, Python, Version};
 use super::view::{View, installation, lies_in};
-use super::{Error, Link, OLDEST, Python, Version, follow, in_resolved_directory, is_broad, is_elf, visible};
 use crate::trust::Accepted;
 
 /// Prefix that distinguishes the answer from output of a `sitecustomize`.
@@ -42,47 +44,6 @@ sys.stdout.write("\nringfence-probe:" + json.dumps({
 
 /// Variables that a shim needs to find its Python.
 const KEPT_VARIABLES: &[&str] = &["HOME", "PYENV_ROOT", "PYENV_VERSION"];
-
-/// An error of probing an interpreter.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// The fence could not be set up, or the interpreter could not be started in it.
-    #[error("it cannot be started in a fence: {0}")]
-    Fence(String),
-    /// It exceeded the time limit and was killed.
-    #[error("it did not answer within {0}")]
-    TimedOut(Timeout),
-    /// It printed more than an answer.
-    #[error("its answer is longer than {0} bytes")]
-    TooLong(u64),
-    /// It exited without an answer.
-    #[error("it gave no answer: {0}")]
-    NoAnswer(String),
-    /// The answer is malformed.
-    #[error("its answer is malformed")]
-    Malformed(#[source] serde_json::Error),
-    /// It leads to a file that is no program.
-    #[error("it leads to `{0}`, which is not a program")]
-    NoProgram(PathBuf),
-    /// It claims files that its own configuration does not lead to.
-    #[error("it claims `{0}` as its own, but neither its links nor its `pyvenv.cfg` lead there")]
-    Beyond(PathBuf),
-    /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.
-    #[error(
-        "its `{}` adds {}, and programs could write in {}; look at that file, and if you trust it run \
-         `ringfence accept` with its path", file.display(), added.display(), tree.display()
-    )]
-    Planted {
-        /// `.pth` file.
-        file: PathBuf,
-        added: PathBuf,
-        /// Directory that programs could write.
-        tree: PathBuf,
-    },
-    /// The record of accepted files cannot be read.
-    #[error("cannot read the list of its files that a program may have written")]
-    Unknown(#[source] std::io::Error),
-}
 
 /// A command to run in a fence, and the files shown to it.
 #[derive(Debug)]

@@ -1,9 +1,12 @@
 //! Tests of interpreter discovery, with real and fake interpreters.
 
 use std::ffi::OsString;
-use std::os::unix::fs::symlink;
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
+use super::path::is_broad;
+use super::python::OLDEST;
 use super::*;
 
 const SYSTEM: &str = "/usr/bin/python3";

@@ -8,8 +8,8 @@ use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use super::probe::ProbeError;
-use super::{Error, Link, SYSTEM, follow, in_resolved_directory, is_broad, is_elf, opened, visible};
+use super::error::{Error, ProbeError};
+use super::path::{Link, SYSTEM, follow, in_resolved_directory, is_broad, is_elf, opened, visible};
 use crate::trust::{Accepted, Digest};
 
 /// Maximum length of a `pyvenv.cfg` or `.pth` file that is read.

@@ -14,20 +14,9 @@ use std::path::{Component, Path, PathBuf};
 
 use ringfence_policy::{Access, Trusted};
 
+use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
 use crate::protected::Protected;
 use crate::trust::{self, Acted, ActedOn, git};
-
-/// From `fcntl.h`; the same on x86_64 and aarch64, except `O_DIRECTORY` and `O_NOFOLLOW`.
-pub const O_NONBLOCK: i32 = 0o4000;
-pub(super) const O_PATH: i32 = 0o10_000_000;
-#[cfg(target_arch = "aarch64")]
-pub const O_DIRECTORY: i32 = 0o40000;
-#[cfg(target_arch = "aarch64")]
-pub const O_NOFOLLOW: i32 = 0o100000;
-#[cfg(not(target_arch = "aarch64"))]
-pub const O_DIRECTORY: i32 = 0o200000;
-#[cfg(not(target_arch = "aarch64"))]
-pub const O_NOFOLLOW: i32 = 0o400000;
 
 /// An open directory that files are delivered to.
 #[derive(Debug)]

@@ -40,9 +40,10 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scop
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::backend::Fingerprint;
+use crate::fingerprint::Fingerprint;
 
-pub use destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, Spared, below, handle};
+pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
+pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;
 pub use found::{Found, interpreter};

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::OutputFile;
 
-use super::destination::{Destination, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, handle, is_refusal};
+use super::destination::{Destination, handle, is_refusal};
+use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 
 /// Maximum number of files and warnings.
 const MAX_FILES: usize = 1_000;

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::destination::{O_DIRECTORY, O_NOFOLLOW, O_PATH, below, handle};
+use super::destination::{below, handle};
 use super::layout::effective_uid;
 use super::workspace::owner_for_guests;
+use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
 use crate::owner::{owner_is_dead, owner_name};
 
 /// Maximum number of entries of a guest: measuring must terminate.

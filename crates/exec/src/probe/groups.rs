@@ -2,8 +2,8 @@
 
 use ringfence_jail::cgroup::{Detection, GroupLimits, Hierarchy, Version};
 
-use super::Layer;
 use super::fixes;
+use super::layer::Layer;
 use super::machine::Machine;
 
 const NAME: &str = "control groups";

@@ -5,8 +5,8 @@ use std::io;
 
 use ringfence_jail::probe::{self, Layer as Tried, Trial};
 
-use super::Layer;
 use super::fixes;
+use super::layer::Layer;
 use super::machine::Machine;
 
 /// Display names, in display order.

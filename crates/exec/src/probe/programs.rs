@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::Language;
 
+use super::fixes;
+use super::layer::Layer;
 use super::runs::Runs;
-use super::{Layer, fixes};
 use crate::interpreter::{self, Python, find_bash, find_javascript};
 use crate::local::{Settings, find_python};
 

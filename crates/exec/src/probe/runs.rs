@@ -5,8 +5,9 @@ use std::io;
 
 use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request, Timeout};
 
+use super::fixes;
+use super::layer::{Layer, Situation};
 use super::machine::Machine;
-use super::{Layer, Situation, fixes};
 use crate::local::{Connection, Error, Fence, Local, Settings};
 
 /// The results of the test runs.

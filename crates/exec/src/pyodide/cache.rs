@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::error::RunError;
+
 /// Age at which an unused set is removed: another version may want it again before.
 const UNUSED: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -109,6 +111,25 @@ fn digits(text: &str) -> Option<(&str, &str)> {
     let (digits, rest) = text.split_at_checked(DIGITS)?;
     let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     digits.bytes().all(hex).then_some((digits, rest))
+}
+
+/// Writes a file atomically, or keeps the existing one: the name identifies the content.
+pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&temporary, content)
+        .and_then(|()| fs::rename(&temporary, path))
+        .inspect_err(|_| drop(fs::remove_file(&temporary)))
+        .map_err(|source| not_written(path, source))
+}
+
+pub(super) fn not_written(path: &Path, source: io::Error) -> RunError {
+    RunError::NotWritten {
+        path: path.to_path_buf(),
+        source,
+    }
 }
 
 #[cfg(test)]

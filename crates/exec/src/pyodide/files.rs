@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{Access, Mount};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use super::RunError;
+use super::error::RunError;
 use crate::local::Workdir;
 
 /// Maximum number of bytes copied into a worker's memory.

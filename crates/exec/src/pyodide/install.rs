@@ -11,9 +11,12 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::cache::{self, CacheEntry};
+use super::cache::{self, CacheEntry, not_written, put};
+use super::error::RunError;
+use super::installed::{Installed, Packages};
 use super::packages::{self, Wheels};
-use super::{RunError, Settings, worker};
+use super::settings::Settings;
+use super::worker;
 use crate::local::{Connection, Fence, Local, PrivateDirectory};
 
 const WORKER: &str = concat!(
@@ -84,28 +87,6 @@ const DENO: Option<Package> = if cfg!(all(
 } else {
     None
 };
-
-/// The files that a worker is started from.
-#[derive(Debug, Clone)]
-pub(super) struct Installed {
-    pub(super) deno: PathBuf,
-    pub(super) pyodide: PathBuf,
-    pub(super) worker: PathBuf,
-    pub(super) guest: PathBuf,
-    pub(super) snapshot: PathBuf,
-    pub(super) packages: Option<Packages>,
-    /// Keeps the files above from being removed.
-    _held: Arc<CacheEntry>,
-}
-
-/// The concatenated files of all wheels.
-#[derive(Debug, Clone)]
-pub(super) struct Packages {
-    pub(super) path: PathBuf,
-    pub(super) bytes: u64,
-    /// Keeps the file from being removed.
-    _held: Arc<CacheEntry>,
-}
 
 /// The reason why an installation failed.
 #[derive(Debug, thiserror::Error)]
@@ -551,13 +532,6 @@ async fn unpacked(
     })
 }
 
-fn not_written(path: &Path, source: io::Error) -> RunError {
-    RunError::NotWritten {
-        path: path.to_path_buf(),
-        source,
-    }
-}
-
 /// Returns a fingerprint of the files that belong together: our own sources, Pyodide's version, and this Deno
 /// with its flags.
 fn key(deno: &Path) -> String {
@@ -575,18 +549,6 @@ fn key(deno: &Path) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// Writes a file atomically, or keeps the existing one: the name identifies the content.
-pub(super) fn put(path: &Path, content: &[u8]) -> Result<(), RunError> {
-    if path.exists() {
-        return Ok(());
-    }
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&temporary, content)
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(&temporary)))
-        .map_err(|source| not_written(path, source))
 }
 
 fn at(path: &Path, source: io::Error) -> InstallError {

@@ -12,9 +12,11 @@ mod carrier;
 mod error;
 mod files;
 pub mod install;
+mod installed;
 mod message;
 mod packages;
 mod run;
+mod settings;
 mod tag;
 mod worker;
 mod workers;
@@ -26,27 +28,13 @@ use std::time::Instant;
 use ringfence_policy::{ExecutionResult, Request};
 
 pub use error::RunError;
+pub use settings::Settings;
 
-use crate::backend::Fingerprint;
-use crate::local::{self, Connection, Destination, Fence, Local};
-use crate::pool::FilledPool;
+use crate::fingerprint::Fingerprint;
+use crate::local::{Connection, Destination, Fence, Local};
+use crate::pool::filled::FilledPool;
 use worker::Start;
 use workers::Workers;
-
-/// Settings of the Pyodide backend.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Directory that `ringfence setup deno` installs to.
-    pub directory: PathBuf,
-    /// Deno to use instead of the installed one.
-    pub deno: Option<PathBuf>,
-    /// Directory of wheels that programs can import.
-    pub packages: Option<PathBuf>,
-    /// Number of idle workers, once there was a first request.
-    pub spares: usize,
-    /// Settings of the fence that Deno runs in.
-    pub local: local::Settings,
-}
 
 /// The Pyodide backend. Nothing is started before the first request.
 #[derive(Debug)]

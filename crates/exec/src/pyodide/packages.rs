@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use super::cache;
+use super::error::RunError;
 use super::tag::{Target, WheelName};
-use super::{RunError, cache};
 
 /// Maximum number of bytes of all wheels.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
@@ -109,7 +110,7 @@ impl Wheels {
 
     /// Writes them into a directory.
     pub(super) fn write(&self, directory: &Path) -> Result<(), RunError> {
-        let written = |wheel: &Wheel| super::install::put(&directory.join(&wheel.name), &wheel.bytes);
+        let written = |wheel: &Wheel| cache::put(&directory.join(&wheel.name), &wheel.bytes);
         self.0.iter().try_for_each(written)
     }
 }

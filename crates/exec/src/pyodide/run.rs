@@ -7,8 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
 use tokio::sync::mpsc;
 
-use super::RunError;
 use super::carrier::{Carrier, WINDOW};
+use super::error::RunError;
 use super::files::{self, Files};
 use super::message::{Completed, Order, Printed, Program, Which, Word, line};
 use super::worker::{End, Worker};

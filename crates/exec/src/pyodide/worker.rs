@@ -11,8 +11,8 @@ use ringfence_policy::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::RunError;
-use super::install::Installed;
+use super::error::RunError;
+use super::installed::Installed;
 use super::message::{MAX_LINE, Order, Word, line};
 use crate::lines::LineSplitter;
 use crate::local::{self, Chunk, Connection, Fence, Local, Stream};

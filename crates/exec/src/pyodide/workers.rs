@@ -7,11 +7,14 @@ use ringfence_policy::Bytes;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::task::JoinSet;
 
-use super::install::{self, Installed};
+use super::error::RunError;
+use super::install;
+use super::installed::Installed;
+use super::settings::Settings;
 use super::worker::{Start, Worker};
-use super::{RunError, Settings};
 use crate::local::{Fence, Local};
-use crate::pool::{Instances, PoolSettings, Surplus};
+use crate::pool::filled::Instances;
+use crate::pool::{PoolSettings, Surplus};
 
 /// Idle timeout of a worker, which takes about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);

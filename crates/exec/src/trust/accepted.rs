@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Ledger, ledger};
+use super::identity::holds;
+use super::ledger::{self, Ledger};
+use super::resolve::resolve;
 
 /// Maximum number of files. The oldest are dropped, and need to be accepted again.
 const MOST: usize = 1024;
@@ -62,7 +64,7 @@ impl Accepted {
         };
         let mut new = Vec::with_capacity(files.len());
         for file in files {
-            let path = super::resolve(file)?.path;
+            let path = resolve(file)?.path;
             // The libraries of an environment have two names, `lib` and `lib64`.
             if new.iter().all(|known: &Seen| known.path != path) {
                 let digest = Digest::of(&content(file)?);
@@ -84,8 +86,8 @@ impl Accepted {
     pub fn give_before(&self, trees: &[&Path], files: &[PathBuf]) -> io::Result<()> {
         let mut new = Vec::new();
         for file in files {
-            let path = super::resolve(file)?.path;
-            let opens = trees.iter().any(|tree| super::holds(tree, &path));
+            let path = resolve(file)?.path;
+            let opens = trees.iter().any(|tree| holds(tree, &path));
             if opens && self.around(file)?.is_none() {
                 new.push(path);
             }
@@ -102,7 +104,7 @@ impl Accepted {
         let (Some(tree), Some(record)) = (self.around(file)?, &self.file) else {
             return Ok(None);
         };
-        let path = super::resolve(file)?.path;
+        let path = resolve(file)?.path;
         let all: Vec<Seen> = ledger::read(record)?;
         let is_accepted = all
             .iter()
@@ -117,7 +119,7 @@ impl Accepted {
     /// If the record cannot be read.
     pub(crate) fn reach(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match self.opened.around(file)? {
-            None => self.opened.whole_around(&super::resolve(file)?.path),
+            None => self.opened.whole_around(&resolve(file)?.path),
             Some(_) => self.opened.whole_around(file),
         }
     }
@@ -125,7 +127,7 @@ impl Accepted {
     /// Returns the recorded directory around a file, or around what it is a link to.
     fn around(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match self.opened.around(file)? {
-            None => self.opened.around(&super::resolve(file)?.path),
+            None => self.opened.around(&resolve(file)?.path),
             found => Ok(found),
         }
     }

@@ -4,7 +4,8 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Conflict, git, resolve};
+use super::conflict::Conflict;
+use super::resolve::resolve;
 
 /// Maximum number of entries of a workspace that are searched for other names of protected files.
 const MAX_SEARCHED: usize = 20_000;
@@ -32,16 +33,6 @@ pub struct Acted {
 }
 
 impl Acted {
-    /// Finds what these protected links in a workspace, and the settings of git, lead to.
-    pub fn find(tree: &Path, links: &[PathBuf]) -> Self {
-        let mut acted = Self::default();
-        for link in links.iter().filter(|link| link.is_symlink()) {
-            acted.follow(link, link);
-        }
-        git::believed(tree, &mut acted);
-        acted
-    }
-
     /// Adds the target of a path, and the links on the way.
     pub(super) fn follow(&mut self, path: &Path, by: &Path) {
         let target = |path: PathBuf| Target {

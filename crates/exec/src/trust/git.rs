@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::acted::{Acted, Target};
 use super::git_settings::{Setting, settings};
-use crate::local::O_NONBLOCK;
+use crate::open_flags::O_NONBLOCK;
 
 /// Files that git reads in a repository without a working tree, and programs that it runs from there.
 pub(crate) const PARTS: &[&str] = &[
@@ -45,8 +45,20 @@ pub(crate) fn is_repository_at(directory: &Path) -> bool {
     is_repository(|name| directory.join(name).symlink_metadata().is_ok())
 }
 
+impl Acted {
+    /// Finds what these protected links in a workspace, and the settings of git, lead to.
+    pub fn find(tree: &Path, links: &[PathBuf]) -> Self {
+        let mut acted = Self::default();
+        for link in links.iter().filter(|link| link.is_symlink()) {
+            acted.follow(link, link);
+        }
+        believed(tree, &mut acted);
+        acted
+    }
+}
+
 /// Adds what git believes in `tree`: it looks for a repository there and in each directory above.
-pub(super) fn believed(tree: &Path, acted: &mut Acted) {
+fn believed(tree: &Path, acted: &mut Acted) {
     for directory in tree.ancestors() {
         let named = directory.join(".git");
         if let Some(store) = store(&named) {

@@ -156,7 +156,7 @@ impl Ledger {
         let Some(file) = &self.file else { return Ok(()) };
         let mut new = Vec::with_capacity(directories.len());
         for directory in directories {
-            let path = super::resolve(directory)?.path;
+            let path = super::resolve::resolve(directory)?.path;
             let git = GitEntry::of(&path).filter(|_| kind == Kind::Workspace);
             new.push(Opened {
                 git,

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::resolve::{is_own_descriptor, resolve};
-use super::{Ledger, Resolved};
+use super::ledger::Ledger;
+use super::resolve::{Resolved, is_own_descriptor, resolve};
 
 /// The rules by which named paths are resolved and opened. By default, any link is followed.
 #[derive(Debug, Clone, Default)]

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::{HostServer, Trusted};
 
-use super::{Conflict, holds, identity, look};
+use super::conflict::Conflict;
+use super::identity::{holds, identity, look};
 
 /// Maximum number of entries examined in search of another name of a server's file.
 const MAX_ENTRIES: usize = 50_000;

@@ -1,0 +1,104 @@
+//! Errors of interpreters.
+
+use std::path::PathBuf;
+
+use ringfence_policy::Timeout;
+
+use super::python::Version;
+
+/// The reason why no Python is usable.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// None was found.
+    #[error("no python3 found in {looked}; install python3, or name one with `sandbox.python`")]
+    NotFound {
+        /// Searched places.
+        looked: String,
+    },
+    /// The configured path is neither a program nor a virtual environment.
+    #[error(
+        "`sandbox.python` names `{0}`, which is neither a program nor a virtual environment; \
+         set it to a python3 or to the directory of a virtual environment"
+    )]
+    Configured(PathBuf),
+    /// Its version is too old.
+    #[error(
+        "`{path}` is Python {}.{}.{}, and at least 3.9 is needed; install a newer python3, or name one with \
+         `sandbox.python`", version.0, version.1, version.2
+    )]
+    TooOld {
+        /// Interpreter.
+        path: PathBuf,
+        /// Reported version.
+        version: Version,
+    },
+    /// Probing it failed.
+    #[error("`{path}` cannot be used as a Python; repair it, or name another with `sandbox.python`")]
+    Probe {
+        /// Interpreter.
+        path: PathBuf,
+        #[source]
+        source: ProbeError,
+    },
+    /// Earlier runs used too many to keep them all from programs.
+    #[error(
+        "earlier runs used more than {most} interpreters, listed in `{file}`; remove virtual environments that you \
+         do not need, or that file"
+    )]
+    Many {
+        most: usize,
+        /// The list.
+        file: PathBuf,
+    },
+    /// Showing its prefix would show much else.
+    #[error(
+        "`{path}` is installed straight into `{prefix}`, which the fence must not show; \
+         name a python3 from elsewhere with `sandbox.python`"
+    )]
+    Broad {
+        /// Interpreter.
+        path: PathBuf,
+        prefix: PathBuf,
+    },
+}
+
+/// An error of probing an interpreter.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The fence could not be set up, or the interpreter could not be started in it.
+    #[error("it cannot be started in a fence: {0}")]
+    Fence(String),
+    /// It exceeded the time limit and was killed.
+    #[error("it did not answer within {0}")]
+    TimedOut(Timeout),
+    /// It printed more than an answer.
+    #[error("its answer is longer than {0} bytes")]
+    TooLong(u64),
+    /// It exited without an answer.
+    #[error("it gave no answer: {0}")]
+    NoAnswer(String),
+    /// The answer is malformed.
+    #[error("its answer is malformed")]
+    Malformed(#[source] serde_json::Error),
+    /// It leads to a file that is no program.
+    #[error("it leads to `{0}`, which is not a program")]
+    NoProgram(PathBuf),
+    /// It claims files that its own configuration does not lead to.
+    #[error("it claims `{0}` as its own, but neither its links nor its `pyvenv.cfg` lead there")]
+    Beyond(PathBuf),
+    /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.
+    #[error(
+        "its `{}` adds {}, and programs could write in {}; look at that file, and if you trust it run \
+         `ringfence accept` with its path", file.display(), added.display(), tree.display()
+    )]
+    Planted {
+        /// `.pth` file.
+        file: PathBuf,
+        added: PathBuf,
+        /// Directory that programs could write.
+        tree: PathBuf,
+    },
+    /// The record of accepted files cannot be read.
+    #[error("cannot read the list of its files that a program may have written")]
+    Unknown(#[source] std::io::Error),
+}
