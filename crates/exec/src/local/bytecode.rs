@@ -7,8 +7,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::launcher_state::WORKER;
-use super::{Settings, fenced};
+use super::fenced;
+use super::settings::Settings;
+use super::worker_program::WORKER;
 use crate::interpreter::{Python, Question};
 
 /// Boot code that reads the compiled worker from the control descriptor; the job follows it there.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::launcher::{Failure, OpenError};
+use super::session_error::Error as SessionError;
 use crate::interpreter;
 
 /// The reason why a request could not be run. [`Error::hint`] has advice.
@@ -19,7 +20,7 @@ pub enum Error {
     },
     /// The requested session cannot be used.
     #[error(transparent)]
-    Session(#[from] super::SessionError),
+    Session(#[from] SessionError),
     /// No Python is usable.
     #[error(transparent)]
     Interpreter(#[from] interpreter::Error),

@@ -9,9 +9,13 @@ use std::time::Instant;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Outcome, Request, Timeout};
 use tokio::sync::mpsc;
 
-use super::launchers::Launchers;
+use super::connection::Connection;
+use super::error::Error;
 use super::layout::Extra;
-use super::{Connection, Error, Settings, run};
+use super::opener::Opener;
+use super::result::assemble;
+use super::run;
+use super::settings::Settings;
 use crate::interpreter::{ProbeError, Question, Said};
 
 /// Time limit: a shim may have much to do; a Python answers in a twentieth of a second.
@@ -60,9 +64,9 @@ async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, Pr
 
 async fn result(question: &Question<'_>, settings: &Settings) -> Result<ExecutionResult, Error> {
     let request = request(question);
-    let lanes = Launchers::default();
-    let served = lanes.open_unvouched(shown(question), settings).await?;
-    let (mut guest, _) = match served.guest((&request, false), settings).await {
+    let opener = Opener::default();
+    let served = opener.open_unvouched(shown(question), settings).await?;
+    let (mut guest, _) = match served.command_guest(&request, settings).await {
         Ok(found) => found,
         Err(error) => {
             served.close().await;
@@ -86,7 +90,7 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
         std::future::pending(),
     )
     .await;
-    let result = super::result::assemble(&request, &guest, finished, false, since);
+    let result = assemble(&request, &guest, finished, false, since);
     let remains = guest.leave_to_lane();
     served.close().await;
     // A directory left on the host is removed by the sweep of the next start.

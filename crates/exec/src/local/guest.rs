@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
-use super::Error;
+use super::error::Error;
 use super::launcher::{Exit, LauncherClient, Ticket};
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
@@ -195,6 +195,19 @@ pub(super) struct Begun {
     held: Held,
     directory: Option<Workdir>,
     job: Vec<u8>,
+}
+
+/// Checks that limits can be enforced for all processes of a guest together.
+///
+/// # Errors
+/// If there are no control groups, or they do not enforce all limits.
+pub(super) fn check_groups(groups: Option<&Arc<Groups>>) -> Result<(), Error> {
+    let missing = match groups.map(|groups| groups.held()) {
+        Some(Held::Together) => return Ok(()),
+        Some(Held::TogetherButProcessor) => "processor time",
+        Some(Held::EachProcess) | None => "memory and processor time",
+    };
+    Err(Error::NoControlGroups { missing })
 }
 
 /// Starts a guest and waits until it runs.

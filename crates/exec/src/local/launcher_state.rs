@@ -1,37 +1,31 @@
 //! A launcher with everything needed to start guests in it.
 
+mod guests;
 mod python;
+mod renewal;
+mod zygote;
 
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_jail::cgroup::Group;
 use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Limits, Network, Request, Trusted};
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::found::{command, python_for, script};
-use super::guest::{self, Groups, Guest, Plan};
-use super::launcher::{LauncherClient, Zygote};
-use super::launchers::check_groups;
+use super::command::command;
+use super::error::Error;
+use super::guest::{self, Groups, Guest, Plan, check_groups};
+use super::launcher::LauncherClient;
 use super::layout::{self, Accounting, Extra, Places, Strength};
+use super::notice;
 use super::pool::WorkerPool;
+use super::settings::{Fence, Settings};
+use super::user::{NOBODY, effective_uid};
 use super::view::View;
 use super::workdir::Workdir;
-use super::{Error, Fence, Settings, Warmth, network, notice};
 use crate::trust::{self, Conflict};
-
-pub(super) use python::WORKER;
-use python::WarmPython;
-
-/// Extension library that a zygote's interpreter loads; built by `build.rs`.
-const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
-
-/// Maximum number of restarts of a zygote that exits by itself.
-const MAX_REVIVALS: u32 = 5;
+use renewal::Renewal;
 
 /// A launcher with everything needed to start guests in it.
 #[derive(Debug)]
@@ -53,48 +47,6 @@ pub(super) struct LauncherState {
     /// A session's trusted paths, and those of them that could come to lie in its trees: determined when first
     /// needed.
     near: OnceLock<(Trusted, Trusted)>,
-}
-
-/// Idle time of a launcher before its zygote is replaced.
-const REST: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// A fork counter that signals when a zygote is due for replacement.
-#[derive(Debug, Default)]
-struct Renewal {
-    forks: AtomicU64,
-    after: AtomicU64,
-    due: Notify,
-    /// Number of guests that were given a program.
-    uses: AtomicU64,
-    used: Notify,
-    /// Signalled when no zygote will be started any more.
-    given_up: Notify,
-}
-
-impl Renewal {
-    /// Notes that a guest was given a program, which can learn all state that its zygote's workers share.
-    fn note_use(&self) {
-        self.uses.fetch_add(1, Ordering::Relaxed);
-        self.used.notify_one();
-    }
-
-    /// Resolves after guests were used and then none for a while: replacing the zygote then delays nobody.
-    async fn rested(&self) {
-        self.used.notified().await;
-        let mut uses = None;
-        while uses != Some(self.uses.load(Ordering::Relaxed)) {
-            uses = Some(self.uses.load(Ordering::Relaxed));
-            tokio::time::sleep(REST).await;
-        }
-    }
-
-    fn count(&self) {
-        let after = self.after.load(Ordering::Relaxed);
-        if after > 0 && self.forks.fetch_add(1, Ordering::Relaxed) + 1 >= after {
-            self.forks.store(0, Ordering::Relaxed);
-            self.due.notify_one();
-        }
-    }
 }
 
 impl LauncherState {
@@ -227,8 +179,7 @@ impl LauncherState {
     /// Returns the user id of guests on the host, if it differs from ours.
     fn guest_user(&self) -> Option<u32> {
         let fenced = matches!(self.strength, Strength::Full(_));
-        (fenced && self.places != Places::Cell && layout::effective_uid() == Some(0))
-            .then_some(layout::NOBODY)
+        (fenced && self.places != Places::Cell && effective_uid() == Some(0)).then_some(NOBODY)
     }
 
     /// Checks that the launcher is as strong as a request requires.
@@ -243,63 +194,12 @@ impl LauncherState {
         }
     }
 
-    /// Starts the tasks of the zygote and the pool.
-    pub(super) fn keep_warm(&self, settings: &Settings) -> Result<(), Error> {
-        let (
-            Warmth::Pool {
-                size,
-                renew_after,
-                renew_every,
-            },
-            Places::Cell,
-        ) = (settings.warmth, &self.places)
-        else {
-            return Ok(());
-        };
-        // Without Python there is nothing to prepare; other languages still run.
-        let Ok(python) = python_for(&self.extra, settings) else {
-            return Ok(());
-        };
-        let zygote = WarmPython::new(python, &self.extra, settings);
-        let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
-        let pool = Arc::new(WorkerPool::new(size, settings.limits));
-        let keeper = PoolTask {
-            lane: Arc::clone(&self.lane),
-            groups: self.groups.clone(),
-            renewal: Arc::clone(&self.zygote_renewal),
-            confinement: self.confinement(&settings.limits, &Places::Cell),
-            limits: settings.limits,
-        };
-        self.zygote_renewal.after.store(renew_after, Ordering::Relaxed);
-        let (lane, renewal) = (Arc::clone(&self.lane), Arc::clone(&self.zygote_renewal));
-        let filled = Arc::clone(&pool);
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(async move { keep_zygote(&lane, zygote, &library, (&renewal, renew_every)).await });
-        tasks.spawn(async move {
-            filled
-                .keep_full(&keeper.lane, keeper.groups.as_deref(), || keeper.plan())
-                .await
-        });
-        let _ = self.pool.set(pool);
-        Ok(())
-    }
-
-    /// Returns a guest for a request, with a bridge if `bridged`, and `true` if it comes from the zygote or
-    /// the pool.
-    pub(super) async fn guest(
+    /// Starts a command.
+    pub(super) async fn command_guest(
         &self,
-        (request, bridged): (&Request, bool),
+        request: &Request,
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
-        network::check_places(request, &self.places)?;
-        match request.language {
-            Language::Python => self.python_guest((request, bridged), settings).await,
-            Language::Command => self.command_guest(request, settings).await,
-            Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
-        }
-    }
-
-    async fn command_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
         let places = self.places_in(directory.as_ref());
         let environment = match self.strength {
@@ -314,32 +214,6 @@ impl LauncherState {
             ..Terms::of(request)
         };
         self.start(Origin::Exec(program), text, terms, directory)
-            .await
-            .map(|guest| (guest, false))
-    }
-
-    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
-        let directory = self.directory(settings)?;
-        let places = self.places_in(directory.as_ref());
-        let (executable, name, arguments) = script(&self.extra, request, settings)?;
-        let path = match &directory {
-            Some(directory) => directory
-                .write_code(&name, &request.code)
-                .map_err(Error::Directory)?,
-            None => Path::new("/code").join(&name),
-        };
-        let mut all = arguments;
-        all.push(path.display().to_string());
-        all.extend(request.args.iter().cloned());
-        let program = layout::program(&executable, all, environment(&places, &self.extra, request));
-        let text = match directory {
-            Some(_) => Text::OnHost,
-            None => Text::File {
-                name,
-                text: request.code.clone(),
-            },
-        };
-        self.start(Origin::Exec(program), text, Terms::of(request), directory)
             .await
             .map(|guest| (guest, false))
     }
@@ -455,6 +329,39 @@ impl LauncherState {
     }
 }
 
+/// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
+/// sweep of the next start.
+pub(super) async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
+    served.refill();
+    match (Arc::try_unwrap(served), guest) {
+        // The launcher served only this guest, and takes it down with it.
+        (Ok(served), Some(guest)) => {
+            let remains = guest.leave_to_lane();
+            served.close().await;
+            let _ = remains.clear().await;
+        }
+        (Ok(served), None) => served.close().await,
+        (Err(served), guest) => {
+            if let Some(guest) = guest {
+                let _ = guest.close().await;
+            }
+            // Held until here: a guest's end is told by its launcher, which must not be closed before.
+            if let Some(served) = Arc::into_inner(served) {
+                served.close().await;
+            }
+        }
+    }
+}
+
+/// The origin of a session's interpreter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionOrigin {
+    /// Forked from the zygote or from another session: it can be forked again.
+    Forked,
+    /// Started by exec.
+    Started,
+}
+
 /// The parts of a request that affect confinement.
 #[derive(Debug, Clone, Copy)]
 struct Terms<'a> {
@@ -483,84 +390,6 @@ enum Text {
     File { name: String, text: String },
     /// A file in its directory on the host, written before.
     OnHost,
-}
-
-/// The specification of a pool's workers.
-struct PoolTask {
-    lane: Arc<LauncherClient>,
-    groups: Option<Arc<Groups>>,
-    renewal: Arc<Renewal>,
-    confinement: ringfence_jail::protocol::Confinement,
-    limits: Limits,
-}
-
-impl PoolTask {
-    fn plan(&self) -> Plan {
-        self.renewal.count();
-        Plan {
-            origin: Origin::Fork,
-            code: None,
-            confinement: self.confinement.clone(),
-            limits: self.limits,
-            group: None,
-            listen: None,
-            directory: None,
-            job: Vec::new(),
-        }
-    }
-}
-
-/// Starts the zygote, its replacements when they are due, and a new one when one exits by itself.
-///
-/// A module that ends the interpreter is left out of the next one.
-async fn keep_zygote(
-    lane: &LauncherClient,
-    mut zygote: WarmPython,
-    library: &std::os::fd::OwnedFd,
-    (renewal, every): (&Renewal, std::time::Duration),
-) {
-    let mut state = lane.zygote();
-    let mut revivals = 0;
-    loop {
-        state.mark_unchanged();
-        let program = (zygote.program(), WORKER);
-        let started = lane.start_zygote(program, zygote.modules.clone(), library.as_fd());
-        if started.await.is_err() {
-            return;
-        }
-        tokio::select! {
-            () = renewal.due.notified() => {}
-            () = tokio::time::sleep(every) => {}
-            () = renewal.rested() => {}
-            broken = until_broken(lane, &mut state, &mut zygote) => {
-                let by_module = lane.blames_module(&zygote.patience);
-                revivals += u32::from(!by_module);
-                if !broken || revivals > MAX_REVIVALS {
-                    return renewal.given_up.notify_one();
-                }
-            }
-        }
-        zygote.report(&lane.failed_modules());
-    }
-}
-
-/// Waits for the exit of a zygote, and reports the modules that it could not import; `false` if the launcher
-/// has died.
-async fn until_broken(
-    lane: &LauncherClient,
-    state: &mut watch::Receiver<Zygote>,
-    zygote: &mut WarmPython,
-) -> bool {
-    loop {
-        if state.changed().await.is_err() {
-            return false;
-        }
-        let broken = *state.borrow_and_update() == Zygote::Broken;
-        if broken {
-            return true;
-        }
-        zygote.report(&lane.failed_modules());
-    }
 }
 
 fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String, String)> {

@@ -12,6 +12,7 @@ use ringfence_jail::protocol::{
 use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount, Trusted};
 
+use super::user::{NOBODY, effective_uid};
 use super::workspace::{Entries, Workspace};
 use crate::trust::{self, Conflict, Kept};
 
@@ -337,16 +338,6 @@ static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
     initial && effective_uid() == Some(0)
 });
 
-/// Returns `true` if we are root, in any user namespace.
-pub fn is_root() -> bool {
-    effective_uid() == Some(0)
-}
-
-/// Returns our user id, from the owner of our entry in /proc.
-pub(super) fn effective_uid() -> Option<u32> {
-    fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
-}
-
 /// The location of a guest's writable directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Places {
@@ -625,9 +616,6 @@ fn processes_beside(in_cell: bool, ids: Option<(u32, u32)>) -> u64 {
     own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(0, |tasks| tasks.count() as u64))
         .sum()
 }
-
-/// User id of guests without namespaces, if we are root.
-pub const NOBODY: u32 = 65_534;
 
 /// Builds the program of an interpreter with its arguments and environment.
 pub(super) fn program(

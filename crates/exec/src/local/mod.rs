@@ -5,6 +5,8 @@
 //! of its own. Where namespaces are forbidden, a flat launcher confines guests by the other layers.
 
 mod bytecode;
+mod command;
+mod connection;
 mod destination;
 mod error;
 mod fenced;
@@ -18,17 +20,22 @@ mod layout;
 mod log;
 mod network;
 mod notice;
+mod opener;
 pub mod output_files;
 mod output_reader;
 mod pool;
 mod result;
 mod run;
+mod session_calls;
+mod session_error;
 mod sessions;
+mod settings;
+mod user;
 mod view;
 mod workdir;
+mod worker_program;
 mod workspace;
 
-use std::ffi::OsString;
 use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,124 +43,35 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Timeout, Trusted};
+use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Trusted};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::fingerprint::Fingerprint;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
+pub use connection::{Chunk, Connection, Stream, cancellation};
 pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;
-pub use found::{Found, interpreter};
-pub use layout::{NOBODY, is_root};
+pub use found::interpreter;
 pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, started_cold};
 pub use result::told;
 pub use ringfence_jail::{Launcher, init};
-pub use run::{Chunk, Connection, Stream, cancellation};
-pub use sessions::{Error as SessionError, SessionInfo, SessionSettings};
+pub use session_error::Error as SessionError;
+pub use sessions::SessionInfo;
+pub use settings::{Fence, Found, SessionSettings, Settings, Warmth};
+pub use user::{NOBODY, is_root};
 pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
-use launcher_state::LauncherState;
+use launcher_state::{LauncherState, clear_up};
 use launchers::Launchers;
 use network::Exit;
 use result::{assemble, collect};
-use ringfence_network::egress::NetworkSettings;
 use sessions::{Sessions, Work};
-
-/// The required strength of a fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fence {
-    /// Every layer; where namespaces are forbidden the other layers, which is reported.
-    Default,
-    /// Every layer, or the request fails.
-    Required,
-    /// The available layers.
-    BestEffort,
-    /// No layer. Only for the person at this machine.
-    Unfenced,
-    /// No layer, with limits on time and output alone: for a command that is meant to act on the host.
-    Host,
-}
-
-impl Fence {
-    /// Returns `true` without a fence.
-    const fn is_none(self) -> bool {
-        matches!(self, Self::Unfenced | Self::Host)
-    }
-}
-
-/// Settings of the local backend.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Python to use instead of the first on the path: an executable or a virtual environment.
-    pub python: Option<PathBuf>,
-    /// Modules that idle workers have imported already.
-    pub preload: Vec<String>,
-    /// Time limit for the import of each.
-    pub preload_timeout: Timeout,
-    /// Log for modules that could not be imported.
-    pub log: Log,
-    /// Value of `PATH`, for finding interpreters.
-    pub path: Option<OsString>,
-    /// Cache directory for interpreters; no cache if `None`.
-    pub cache: Option<PathBuf>,
-    /// Directories that no program may see, wherever an interpreter is installed: our own, and the user's
-    /// home.
-    pub private: Vec<PathBuf>,
-    /// Names in a workspace that programs may read but not write: host programs would execute them.
-    pub protected: Vec<String>,
-    /// Parent directory for guests without cells.
-    pub scratch: PathBuf,
-    pub warmth: Warmth,
-    /// Limits of idle workers.
-    pub limits: Limits,
-    /// Cached interpreters; empty at first.
-    pub found: Found,
-    /// Maximum number of concurrent runs.
-    pub max_concurrent: usize,
-    /// Maximum number of queued requests.
-    pub max_queued: usize,
-    pub sessions: SessionSettings,
-    pub network: NetworkSettings,
-}
-
-impl Settings {
-    /// Returns the names and paths that a delivery of output files must not change.
-    pub(crate) fn spared<'a>(&'a self, request: &'a Request) -> Spared<'a> {
-        Spared {
-            protected: &self.protected,
-            trusted: &request.trusted,
-        }
-    }
-
-    /// Removes the leftovers of killed processes, for a single run. A server has done that at its start.
-    fn sweep_cold(&self) {
-        if self.warmth == Warmth::Cold {
-            workdir::Workdir::sweep(&self.scratch);
-        }
-    }
-}
-
-/// The processes that are started in advance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Warmth {
-    /// None: for a single run.
-    Cold,
-    /// A zygote and idle workers: for a server.
-    Pool {
-        /// Number of idle workers per scope.
-        size: usize,
-        /// Number of forks after which a zygote is replaced.
-        renew_after: u64,
-        /// Time after which a zygote is replaced.
-        renew_every: std::time::Duration,
-    },
-}
 
 /// Timeout of a server's start for its first workers.
 const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
@@ -196,7 +114,7 @@ impl Local {
     /// Uses a pre-forked launcher for the first request.
     #[must_use]
     pub fn beginning_with(mut self, launcher: Option<Launcher>) -> Self {
-        self.lanes.spare = Mutex::new(launcher);
+        self.lanes.opener.spare = Mutex::new(launcher);
         self
     }
 
@@ -401,30 +319,6 @@ impl Local {
 
     fn cleaners(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.cleaners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
-/// sweep of the next start.
-async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
-    served.refill();
-    match (Arc::try_unwrap(served), guest) {
-        // The launcher served only this guest, and takes it down with it.
-        (Ok(served), Some(guest)) => {
-            let remains = guest.leave_to_lane();
-            served.close().await;
-            let _ = remains.clear().await;
-        }
-        (Ok(served), None) => served.close().await,
-        (Err(served), guest) => {
-            if let Some(guest) = guest {
-                let _ = guest.close().await;
-            }
-            // Held until here: a guest's end is told by its launcher, which must not be closed before.
-            if let Some(served) = Arc::into_inner(served) {
-                served.close().await;
-            }
-        }
     }
 }
 

@@ -7,8 +7,9 @@ use ringfence_policy::{EgressFacts, EgressPolicy, Network, Request};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use super::error::Error;
 use super::layout::{PROXY_PORT, Places};
-use super::{Error, Fence};
+use super::settings::Fence;
 use ringfence_network::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
 /// The proxy listener of one cell. Dropping it closes it.

@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::run::{Chunk, Stream};
+use super::connection::{Chunk, Stream};
 use crate::output::{Capture, Captured};
 
 /// Buffer size: the default capacity of a pipe.

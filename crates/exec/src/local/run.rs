@@ -6,53 +6,15 @@ use ringfence_jail::cgroup::{Group, Usage};
 use ringfence_policy::{Limits, Outcome};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
+use super::connection::{Connection, cancellation};
 use super::guest::{Attended, Guest, Output};
 use super::launcher::Exit;
 use super::output_reader::OutputReader;
 use super::workdir;
 use crate::bridge::ByteChannel;
 use crate::output::Captured;
-
-/// An output stream of a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    Stdout,
-    Stderr,
-}
-
-/// A chunk of output, in arrival order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
-    pub stream: Stream,
-    pub bytes: Vec<u8>,
-}
-
-/// The caller's side of a run: standard input, live output, cancellation, the skills bridge.
-#[derive(Debug)]
-pub struct Connection {
-    /// Standard input; empty if `None`. Dropping the sender closes it.
-    pub stdin: Option<mpsc::Receiver<Vec<u8>>>,
-    /// Live output. A slow reader blocks its own program only.
-    pub output: Option<mpsc::Sender<Chunk>>,
-    /// Set, or closed, when the caller cancels. `None` if it cannot.
-    pub cancelled: Option<watch::Receiver<bool>>,
-    /// Bridge over which a Python program calls functions of the host.
-    pub bridge: Option<ByteChannel>,
-}
-
-impl Connection {
-    /// Returns a connection without input, live output, cancellation or bridge.
-    pub const fn none() -> Self {
-        Self {
-            stdin: None,
-            output: None,
-            cancelled: None,
-            bridge: None,
-        }
-    }
-}
 
 /// Outcome, captured output and resource usage of a finished guest.
 #[derive(Debug)]
@@ -248,14 +210,6 @@ pub(super) async fn forward(mut pipe: pipe::Sender, mut stdin: mpsc::Receiver<Ve
         if pipe.write_all(&bytes).await.is_err() {
             return;
         }
-    }
-}
-
-pub async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
-    match cancelled {
-        // An error means that the caller has gone, which also cancels the request.
-        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
-        None => std::future::pending().await,
     }
 }
 

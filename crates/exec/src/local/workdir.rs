@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::destination::{below, handle};
-use super::layout::effective_uid;
+use super::user::effective_uid;
 use super::workspace::owner_for_guests;
 use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_PATH};
 use crate::owner::{owner_is_dead, owner_name};

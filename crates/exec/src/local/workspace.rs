@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_policy::Trusted;
 
-use super::layout::{NOBODY, effective_uid};
+use super::user::{NOBODY, effective_uid};
 use crate::trust::{self, Acted, Conflict, Held, git};
 
 /// Maximum number of entries with a rule or mount of their own, and maximum of their cost: a launcher gets them

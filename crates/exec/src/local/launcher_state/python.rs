@@ -3,23 +3,17 @@
 use std::path::Path;
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
-use ringfence_policy::{Limits, Network, Request, Timeout};
+use ringfence_policy::{Limits, Network, Request};
 
+use super::super::error::Error;
 use super::super::found::python_for;
 use super::super::guest::{self, Begun, Guest};
-use super::super::launcher::{FailedModule, Zygote};
-use super::super::layout::{self, Extra, Places, WORKSPACE};
-use super::super::sessions::SessionOrigin;
-use super::super::{Error, Log, Settings, bytecode, job, notice};
-use super::{LauncherState, Terms, Text, environment};
+use super::super::launcher::Zygote;
+use super::super::settings::Settings;
+use super::super::worker_program::WORKER;
+use super::super::{bytecode, job, layout};
+use super::{LauncherState, SessionOrigin, Terms, Text, environment};
 use crate::interpreter::Python;
-
-/// Program of a Python guest.
-pub(in super::super) const WORKER: &str = concat!(
-    include_str!("../../../python/bridge.py"),
-    include_str!("../../../python/session.py"),
-    include_str!("../../../python/worker.py")
-);
 
 /// Timeout of a session for a zygote that is still warming up.
 const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -145,7 +139,7 @@ impl LauncherState {
     }
 }
 
-fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
+pub(super) fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
     let mut search_path = vec![workspace.display().to_string()];
     search_path.extend(python.search_path.iter().map(|path| path.display().to_string()));
     let mut arguments: Vec<String> = ["-I", "-S", "-B", "-X", "utf8", "-c", text]
@@ -154,71 +148,4 @@ fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String
         .collect();
     arguments.push(search_path.join("\n"));
     arguments
-}
-
-/// Boot code that reads the worker's program from the zygote's socket: as an argument it would appear in
-/// every process list.
-const ZYGOTE_BOOT: &str = "import posix
-exec(compile(posix.read(4, 1 << 20), '<worker>', 'exec'))
-";
-
-/// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing
-/// that a guest may have written.
-#[derive(Debug)]
-pub(super) struct WarmPython {
-    python: Python,
-    /// Directories that it imports from, joined by newlines.
-    search_path: String,
-    /// Modules to import in advance, without those that failed.
-    pub(super) modules: Vec<String>,
-    /// Time limit for each import.
-    pub(super) patience: Timeout,
-    log: Log,
-    /// Number of failed modules already reported.
-    reported: usize,
-}
-
-impl WarmPython {
-    pub(super) fn new(python: Python, extra: &Extra, settings: &Settings) -> Self {
-        let own = python
-            .search_path
-            .iter()
-            .filter(|path| !extra.may_be_written(path));
-        let own: Vec<String> = own.map(|path| path.display().to_string()).collect();
-        Self {
-            python,
-            search_path: own.join("\n"),
-            modules: settings.preload.clone(),
-            patience: settings.preload_timeout,
-            log: settings.log.clone(),
-            reported: 0,
-        }
-    }
-
-    pub(super) fn program(&self) -> Program {
-        let mut arguments = worker_arguments(&self.python, ZYGOTE_BOOT, Path::new(WORKSPACE));
-        arguments.push("zygote".to_owned());
-        arguments.push(self.search_path.clone());
-        arguments.push(self.patience.as_duration().as_secs_f64().to_string());
-        arguments.extend(self.modules.iter().cloned());
-        let mut environment = Places::Cell.environment(&Extra::default());
-        if !self.modules.is_empty() {
-            // A zygote must have a single thread: others would be missing in its forks.
-            environment.extend(
-                ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"]
-                    .map(|name| (name.to_owned(), "1".to_owned())),
-            );
-        }
-        layout::program(&self.python.executable, arguments, environment)
-    }
-
-    /// Reports newly failed modules, and leaves them out from now on.
-    pub(super) fn report(&mut self, failed: &[FailedModule]) {
-        for module in failed.iter().skip(self.reported) {
-            self.log.write(&notice::not_preloaded(module));
-        }
-        self.reported = failed.len();
-        self.modules
-            .retain(|module| !failed.iter().any(|failed| failed.module == *module));
-    }
 }

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use ringfence_policy::{Outcome, Timeout};
+use ringfence_policy::{Outcome, Scope, SessionId, Timeout};
 
-use super::Key;
+/// Session names are unique within a scope.
+pub(in super::super) type Key = (Scope, SessionId);
 
 /// Maximum number of remembered reasons.
 const MAX_REMEMBERED: usize = 256;

@@ -10,9 +10,10 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{WriteHalf, pipe};
 use tokio::sync::mpsc;
 
+use super::super::connection::{Connection, cancellation};
 use super::super::guest::Guest;
 use super::super::output_reader::OutputReader;
-use super::super::run::{self, Bounds, Connection, Ending, Finished, Interruption};
+use super::super::run::{self, Bounds, Ending, Finished, Interruption};
 use super::ending::Reason;
 use super::messages::{self, Evaluation, NoAnswer, Value};
 use crate::bridge::ByteChannel;
@@ -59,7 +60,7 @@ pub(super) async fn evaluate(
         disk_bytes: limits.disk.0,
         cancellation: async {
             tokio::select! {
-                () = run::cancellation(cancelled) => {}
+                () = cancellation(cancelled) => {}
                 () = abandoned => {}
             }
         },

@@ -5,10 +5,11 @@ use std::time::Duration;
 use ringfence_policy::SessionId;
 use tokio::io::AsyncWriteExt;
 
-use super::super::Error as LocalError;
+use super::super::error::Error as LocalError;
 use super::super::guest::Guest;
-use super::Error;
-use super::interpreter::{Interpreter, Origin};
+use super::super::launcher_state::SessionOrigin;
+use super::super::session_error::Error;
+use super::interpreter::Interpreter;
 use super::messages::{self, Answer};
 
 /// Timeout for a session to let itself be forked. One that takes longer does something else.
@@ -26,7 +27,7 @@ pub(super) struct Forked {
 
 /// Forks a session in which no evaluation runs.
 pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forked {
-    if interpreter.origin != Origin::Forked {
+    if interpreter.origin != SessionOrigin::Forked {
         let error = Error::NotForkable {
             id: id.clone(),
             why: "its interpreter was not forked from a warm one",

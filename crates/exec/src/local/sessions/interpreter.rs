@@ -6,35 +6,27 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts,
 
 use super::super::guest::{Guest, Held};
 use super::super::launcher::Exit;
-use super::super::launcher_state::LauncherState;
+use super::super::launcher_state::{LauncherState, SessionOrigin, clear_up};
+use super::super::notice;
 use super::super::result::{assemble, collect};
-use super::super::{Fence, clear_up, notice};
-use super::Error;
+use super::super::session_error::Error;
+use super::super::settings::Fence;
 use super::ending::Reason;
 use super::evaluation::Evaluated;
-use super::live::Work;
+use super::work::Work;
 use crate::output;
-
-/// The origin of an interpreter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Origin {
-    /// Forked from the zygote or from another session: it can be forked again.
-    Forked,
-    /// Started by exec.
-    Started,
-}
 
 /// A session's interpreter.
 #[derive(Debug)]
-pub(super) struct Interpreter {
-    pub(super) guest: Guest,
-    pub(super) served: Arc<LauncherState>,
-    pub(super) origin: Origin,
+pub(in super::super) struct Interpreter {
+    pub(in super::super) guest: Guest,
+    pub(in super::super) served: Arc<LauncherState>,
+    pub(in super::super) origin: SessionOrigin,
     /// Request that it was created for, without its code. Its timeout is the session's lifetime.
-    pub(super) made_for: Request,
-    pub(super) fence: Fence,
+    pub(in super::super) made_for: Request,
+    pub(in super::super) fence: Fence,
     /// Version of its control group.
-    pub(super) cgroup: Option<String>,
+    pub(in super::super) cgroup: Option<String>,
 }
 
 impl Interpreter {
@@ -97,7 +89,7 @@ impl Interpreter {
             work.destination.as_ref(),
             request.limits.disk.0,
         );
-        let warm = self.origin == Origin::Forked || count > 1;
+        let warm = self.origin == SessionOrigin::Forked || count > 1;
         let mut result = assemble(request, &self.guest, finished, warm, work.since);
         let meta = &mut result.meta;
         meta.isolation.cgroup.clone_from(&self.cgroup);
@@ -132,7 +124,7 @@ impl Interpreter {
         Self {
             guest,
             served: Arc::clone(&self.served),
-            origin: Origin::Forked,
+            origin: SessionOrigin::Forked,
             made_for: self.made_for.clone(),
             fence: self.fence,
             cgroup: self.cgroup.clone(),

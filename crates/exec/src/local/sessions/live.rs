@@ -4,16 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ringfence_jail::cgroup::MemoryGauge;
-use ringfence_policy::{ExecutionResult, Request, SessionId};
+use ringfence_policy::{ExecutionResult, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::destination::Destination;
-use super::super::run::cancellation;
-use super::super::{Connection, Error as LocalError, Fence};
-use super::deadline;
+use super::super::connection::cancellation;
+use super::super::error::Error as LocalError;
 use super::ending::Reason;
 use super::info::SessionInfo;
 use super::interpreter::Interpreter;
+use super::work::Work;
 
 /// Maximum number of queued calls of a session.
 const MAX_WAITING: usize = 64;
@@ -23,7 +22,7 @@ const FORK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The handle of a session whose task runs.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(in super::super) struct Live {
     calls: mpsc::Sender<Call>,
     stop: watch::Sender<bool>,
     created: Instant,
@@ -63,7 +62,7 @@ pub(super) enum Call {
 pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
 
 /// The result of a call.
-pub(super) enum Called<T, R> {
+pub(in super::super) enum Called<T, R> {
     Done(R),
     /// It timed out or was cancelled before it began.
     NotBegun(T),
@@ -75,14 +74,14 @@ pub(super) enum Called<T, R> {
 
 /// A registered session that awaits its interpreter. Dropping it ends the session.
 #[derive(Debug)]
-pub(super) struct Unborn {
+pub(in super::super) struct Unborn {
     pub(super) live: Arc<Live>,
     pub(super) birth: oneshot::Sender<Interpreter>,
 }
 
 impl Unborn {
     /// Sends the session its interpreter.
-    pub(super) async fn bear(self, interpreter: Interpreter) -> Arc<Live> {
+    pub(in super::super) async fn bear(self, interpreter: Interpreter) -> Arc<Live> {
         if let Err(interpreter) = self.birth.send(interpreter) {
             interpreter.close().await;
         }
@@ -90,27 +89,9 @@ impl Unborn {
     }
 }
 
-/// An evaluation with its connection and destination.
-#[derive(Debug)]
-pub(in super::super) struct Work {
-    pub(in super::super) request: Request,
-    pub(in super::super) fence: Fence,
-    pub(in super::super) since: Instant,
-    pub(in super::super) destination: Option<Destination>,
-    pub(in super::super) connection: Connection,
-}
-
 impl<T> Slot<T> {
     pub(super) fn take(&self) -> Option<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-impl Work {
-    /// Returns `true` if the caller has cancelled.
-    pub(super) fn is_cancelled(&self) -> bool {
-        let cancelled = self.connection.cancelled.as_ref();
-        cancelled.is_some_and(|cancelled| *cancelled.borrow() || cancelled.has_changed().is_err())
     }
 }
 
@@ -134,8 +115,11 @@ impl Live {
     }
 
     /// Queues an evaluation, which is cancelled at its own deadline if it has not begun.
-    pub(super) async fn evaluate(&self, work: Work) -> Called<Work, Result<ExecutionResult, LocalError>> {
-        let deadline = deadline(&work.request, work.since);
+    pub(in super::super) async fn evaluate(
+        &self,
+        work: Work,
+    ) -> Called<Work, Result<ExecutionResult, LocalError>> {
+        let deadline = work.deadline();
         let cancelled = work.connection.cancelled.clone();
         let given_up = async {
             tokio::select! {
@@ -147,7 +131,7 @@ impl Live {
     }
 
     /// Queues a fork, which is cancelled after a timeout if it has not begun.
-    pub(super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
+    pub(in super::super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
         let given_up = tokio::time::sleep(FORK_PATIENCE);
         self.call(unborn, given_up, Call::Fork).await
     }
@@ -193,7 +177,7 @@ impl Live {
     }
 
     /// Tells the session to end.
-    pub(super) fn stop(&self) {
+    pub(in super::super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
@@ -203,7 +187,7 @@ impl Live {
     }
 
     /// Waits until the session has ended.
-    pub(super) async fn gone(&self) {
+    pub(in super::super) async fn gone(&self) {
         self.calls.closed().await;
     }
 

@@ -9,12 +9,18 @@ use ringfence_policy::ExecutionResult;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::super::{Error as LocalError, run};
-use super::ending::Reason;
-use super::evaluation::GRACE;
+use super::super::connection::{Connection, cancellation};
+use super::super::error::Error as LocalError;
+use super::super::run;
+use super::super::session_error::Error;
+use super::super::settings::SessionSettings;
+use super::ending::{Key, Reason};
+use super::evaluation::{self, GRACE};
+use super::forking;
 use super::interpreter::Interpreter;
-use super::live::{Call, Live, Slot, State, Unborn, Work};
-use super::{Error, Key, Sessions, evaluation, forking};
+use super::live::{Call, Live, Slot, State, Unborn};
+use super::registry::SharedRegistry;
+use super::work::Work;
 
 /// Minimum interval for measuring a host directory while no evaluation runs.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
@@ -24,7 +30,8 @@ pub(super) struct SessionTask {
     pub(super) key: Key,
     pub(super) live: Arc<Live>,
     pub(super) calls: mpsc::Receiver<Call>,
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) registry: SharedRegistry,
+    pub(super) settings: SessionSettings,
     /// Limits the number of concurrent runs.
     pub(super) gate: Arc<Semaphore>,
 }
@@ -52,7 +59,7 @@ impl SessionTask {
             let (output, disk) = (&interpreter.guest.output, interpreter.made_for.limits.disk.0);
             let call = tokio::select! {
                 biased;
-                () = run::cancellation(Some(self.live.stopped())) => return Reason::Removed,
+                () = cancellation(Some(self.live.stopped())) => return Reason::Removed,
                 exit = &mut interpreter.guest.exited => Err(exit.ok()),
                 () = run::disk_limit_exceeded(output, disk, |took| MEASURE_EVERY.max(took * 20)) => return Reason::Disk,
                 () = babble(&interpreter.guest.control) => return Reason::Broken,
@@ -79,7 +86,7 @@ impl SessionTask {
 
     /// Returns the time at which the session's idle time or lifetime will be over.
     fn due(&self) -> (Instant, Reason) {
-        let settings = self.sessions.settings;
+        let settings = self.settings;
         let (idle, lifetime) = (settings.idle.as_duration(), settings.lifetime.as_duration());
         let since = match self.live.facts().state {
             State::Idle(since) => since,
@@ -118,7 +125,7 @@ impl SessionTask {
             facts.evaluations += 1;
             (facts.evaluations, facts.former.take())
         };
-        let connection = std::mem::replace(&mut work.connection, run::Connection::none());
+        let connection = std::mem::replace(&mut work.connection, Connection::none());
         let stopped = self.live.stopped();
         let evaluating = evaluation::evaluate(
             &mut interpreter.guest,
@@ -127,7 +134,7 @@ impl SessionTask {
             connection,
             async {
                 tokio::select! {
-                    () = run::cancellation(Some(stopped)) => {}
+                    () = cancellation(Some(stopped)) => {}
                     () = reply.closed() => {}
                 }
             },
@@ -189,7 +196,7 @@ impl SessionTask {
 
     /// Removes the session from the registry, and records the reason.
     fn leave(&self, reason: Reason) {
-        let mut book = self.sessions.book();
+        let mut book = self.registry.lock();
         let own = |live: &Arc<Live>| Arc::ptr_eq(live, &self.live);
         if book.live.get(&self.key).is_some_and(own) {
             book.live.remove(&self.key);

@@ -1,0 +1,53 @@
+//! The caller's side of a run.
+
+use tokio::sync::{mpsc, watch};
+
+use crate::bridge::ByteChannel;
+
+/// An output stream of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// A chunk of output, in arrival order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
+
+/// The caller's side of a run: standard input, live output, cancellation, the skills bridge.
+#[derive(Debug)]
+pub struct Connection {
+    /// Standard input; empty if `None`. Dropping the sender closes it.
+    pub stdin: Option<mpsc::Receiver<Vec<u8>>>,
+    /// Live output. A slow reader blocks its own program only.
+    pub output: Option<mpsc::Sender<Chunk>>,
+    /// Set, or closed, when the caller cancels. `None` if it cannot.
+    pub cancelled: Option<watch::Receiver<bool>>,
+    /// Bridge over which a Python program calls functions of the host.
+    pub bridge: Option<ByteChannel>,
+}
+
+impl Connection {
+    /// Returns a connection without input, live output, cancellation or bridge.
+    pub const fn none() -> Self {
+        Self {
+            stdin: None,
+            output: None,
+            cancelled: None,
+            bridge: None,
+        }
+    }
+}
+
+/// Resolves when the caller cancels.
+pub async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
+    match cancelled {
+        // An error means that the caller has gone, which also cancels the request.
+        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+        None => std::future::pending().await,
+    }
+}

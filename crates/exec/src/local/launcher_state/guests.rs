@@ -1,0 +1,56 @@
+//! Starts the guest of a request, by its language.
+
+use std::path::Path;
+
+use ringfence_jail::protocol::Guest as Origin;
+use ringfence_policy::{Language, Request};
+
+use super::super::error::Error;
+use super::super::found::script;
+use super::super::guest::Guest;
+use super::super::settings::Settings;
+use super::super::{layout, network};
+use super::{LauncherState, Terms, Text, environment};
+
+impl LauncherState {
+    /// Returns a guest for a request, with a bridge if `bridged`, and `true` if it comes from the zygote or
+    /// the pool.
+    pub(in super::super) async fn guest(
+        &self,
+        (request, bridged): (&Request, bool),
+        settings: &Settings,
+    ) -> Result<(Guest, bool), Error> {
+        network::check_places(request, &self.places)?;
+        match request.language {
+            Language::Python => self.python_guest((request, bridged), settings).await,
+            Language::Command => self.command_guest(request, settings).await,
+            Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
+        }
+    }
+
+    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
+        let directory = self.directory(settings)?;
+        let places = self.places_in(directory.as_ref());
+        let (executable, name, arguments) = script(&self.extra, request, settings)?;
+        let path = match &directory {
+            Some(directory) => directory
+                .write_code(&name, &request.code)
+                .map_err(Error::Directory)?,
+            None => Path::new("/code").join(&name),
+        };
+        let mut all = arguments;
+        all.push(path.display().to_string());
+        all.extend(request.args.iter().cloned());
+        let program = layout::program(&executable, all, environment(&places, &self.extra, request));
+        let text = match directory {
+            Some(_) => Text::OnHost,
+            None => Text::File {
+                name,
+                text: request.code.clone(),
+            },
+        };
+        self.start(Origin::Exec(program), text, Terms::of(request), directory)
+            .await
+            .map(|guest| (guest, false))
+    }
+}
