@@ -5,7 +5,9 @@
 
 mod call;
 mod connection;
+mod error;
 mod file;
+mod flow;
 mod mux;
 mod start;
 #[cfg(test)]
@@ -14,12 +16,13 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::exchange::OUTPUT;
+use super::guest_paths::OUTPUT;
 use ringfence_jail::agent::frames::{FrameReader, Hello, Order, Ready, Report, Secret, VERSION};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-pub use call::{Finished, NotRun};
+pub use call::Finished;
+pub use error::{InitLost, NotRun};
 pub use file::{INSIDE, file};
 pub use mux::AT_ONCE;
 use mux::Mux;
@@ -50,44 +53,6 @@ pub struct Carrier<R, W> {
     frames: FrameReader,
     reader: R,
     writer: W,
-}
-
-/// The reason why the connection to a container's init closed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InitLost {
-    /// The container or the container engine exited.
-    #[error("the container ended")]
-    Gone,
-    /// The init violated the protocol.
-    #[error("the init of the container sent a malformed message: {0}")]
-    Senseless(String),
-    /// The init reported a failure of its own.
-    #[error("the init of the container broke: {0}")]
-    Broken(String),
-    /// The init did not end a call in time, or did not answer the handshake.
-    #[error("the init of the container does not answer")]
-    Silent,
-    /// The init speaks another protocol version.
-    #[error("the init of the container speaks version {0} of its protocol, and not {VERSION}")]
-    Version(u32),
-    /// The random number generator failed.
-    #[error("this machine has no random numbers")]
-    Secret,
-    /// The owner released the container.
-    #[error("the container was released")]
-    Released,
-}
-
-impl InitLost {
-    /// Returns a hint for the user.
-    pub const fn hint(&self) -> &'static str {
-        match self {
-            Self::Gone | Self::Released | Self::Secret => "try again: the next call starts a new container",
-            Self::Senseless(_) | Self::Broken(_) | Self::Silent | Self::Version(_) => {
-                "try again: the next call starts a new container; if that does not help, look at the log of the container engine"
-            }
-        }
-    }
 }
 
 /// The availability of a warm interpreter for calls.

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use ringfence_policy::EngineKind;
 
-use super::runtime::{Id, Inspected, Listed, Status};
+use super::inspected::{Id, Inspected, Listed, Status};
 use super::wire::Wire;
 
 /// Size limit of a response, in bytes.

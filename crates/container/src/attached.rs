@@ -19,19 +19,12 @@ use ringfence_jail::AttachedMount;
 use ringfence_policy::Access;
 use rustix::io::Errno;
 
-use super::ContainerRuntime;
+use super::binds::MOUNTS;
+use super::runtime::ContainerRuntime;
 use super::spec::{Bind, BindError, OciRuntime, Spec, User};
-
-/// Directory of the mounts. A file system in memory that nobody empties recursively: below each mount lie the user's files.
-const MOUNTS: &str = "/run/ringfence/mounts";
 
 /// Separates the owner of a mount from its number, in the name of its directory.
 const SEPARATOR: char = '~';
-
-/// Returns `true` for a path below one of the mounts.
-pub(super) fn holds(path: &Path) -> bool {
-    path != Path::new(MOUNTS) && path.starts_with(MOUNTS)
-}
 
 /// The mounts made for a container that is being created.
 #[derive(Debug, Default)]
@@ -234,13 +227,5 @@ mod tests {
         drop(first);
         assert!(!targets[0].exists());
         assert_eq!(fs::read_to_string(source.join("file")).unwrap(), "kept");
-    }
-
-    #[test]
-    fn only_what_lies_below_is_held() {
-        assert!(holds(&Path::new(MOUNTS).join("a/b")));
-        for other in [MOUNTS, "/run", "/run/docker.sock", "/run/ringfence/mounts2/a"] {
-            assert!(!holds(Path::new(other)), "{other}");
-        }
     }
 }

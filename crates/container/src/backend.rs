@@ -1,65 +1,31 @@
 //! Runs requests in containers of Docker and Podman.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::backend;
-use ringfence_exec::filter::UnknownFilter;
 use ringfence_exec::local::{Connection, Destination, Fence, Spared};
-use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::owner::Owner;
-use ringfence_exec::trust::{Conflict, Ledger};
-use ringfence_network::egress::NetworkSettings;
-use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, NetworkMode, Request};
-use serde::Serialize;
+use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, Request};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::agent::{self, InitLost, Interpreter, NotRun};
-use super::keepalive::{Again, Kept};
+use super::agent::{Interpreter, NotRun};
+use super::keepalive::kept::Kept;
 use super::manager::Manager;
-use super::outputs::Outputs;
 use super::pins::{self, Pins};
-use super::pool::{self, ContainerPool, Ready};
+use super::pool::ready::Ready;
+use super::pool::{self, ContainerPool};
 use super::pool_key::{Making, PoolKey};
-use super::spec::{BindError, Image, OciRuntime, ParseImageError, ParseNameError, User};
-use super::{ContainerRuntime, Error, Surroundings, layout, oneshot};
-
-/// Settings of request containers. Backends with equal ones create equal containers for a request.
-#[derive(Debug, Clone, Serialize)]
-pub struct Settings {
-    /// Endpoint candidates of the engines.
-    pub surroundings: Surroundings,
-    /// Image of the containers.
-    pub image: Image,
-    /// File with the digests of images that were set up on this host.
-    pub pins: PathBuf,
-    /// Network mode.
-    pub network: NetworkMode,
-    pub oci_runtime: OciRuntime,
-    /// Name of the seccomp filter.
-    pub filter: String,
-    /// Host paths that no program may see.
-    pub hidden: DeniedPaths,
-    /// Host directories that programs were allowed to write.
-    pub ledger: Ledger,
-    /// Workspace paths that are read-only for programs: those that the host would execute.
-    pub protected: Vec<String>,
-    /// Parent of the runs' working directories.
-    pub scratch: PathBuf,
-    /// Private directory for the init program of warm containers; created if necessary.
-    pub agent: PathBuf,
-    /// Output directories of reused containers.
-    pub outputs: Outputs,
-    /// Our own user.
-    pub user: User,
-    /// Egress settings of programs that may reach some hosts.
-    pub egress: NetworkSettings,
-}
+use super::retry::Again;
+pub use super::run_error::RunError;
+use super::runtime::ContainerRuntime;
+pub use super::settings::Settings;
+use super::spec::Image;
+use super::warm::without_bridge;
+use super::{mounts, oneshot};
 
 /// Limit of remembered unpinned images; beyond it, every result warns about its image.
 const MAX_UNPINNED: usize = 64;
@@ -83,222 +49,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Chooses image, network and filter of the containers in an engine.
 pub(super) type Makes<'a> = dyn Fn(&Manager) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
-
-/// The reason why a request did not run in a container.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] Error),
-    /// A mount of the request is denied.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// A trusted path cannot be protected from the program.
-    #[error(transparent)]
-    Trusted(#[from] Conflict),
-    /// The seccomp filter does not exist.
-    #[error(transparent)]
-    Filter(UnknownFilter),
-    /// The pinned images cannot be read.
-    #[error(transparent)]
-    Pins(#[from] pins::Error),
-    /// A required resource limit is not supported by the engine.
-    #[error("the container engine cannot limit {0}")]
-    Unlimited(String),
-    /// The working directory of the run cannot be created.
-    #[error("cannot create the run's directory: {0}")]
-    Directory(io::Error),
-    /// The output directory cannot be used, so the program's files would be lost.
-    #[error("the output directory cannot be used: {0}")]
-    OutputDirectory(io::Error),
-    /// The command is empty.
-    #[error("there is no program to run")]
-    NoProgram,
-    /// Our own process cannot be identified, so containers would have no owner.
-    #[error("cannot identify this process: /proc is not readable")]
-    NoOwner,
-    /// The requested working directory does not exist.
-    #[error("cannot start in `{}`: there is no such directory", .0.display())]
-    WorkingDirectory(PathBuf),
-    /// Invalid name of a sandbox.
-    #[error(transparent)]
-    Name(ParseNameError),
-    /// Invalid name of an image.
-    #[error(transparent)]
-    Image(ParseImageError),
-    /// The sandbox is a reused container, which serves calls by itself.
-    #[error("{0} is reserved for `sandbox_exec`: it can only be listed, measured and removed")]
-    KeptForCalls(String),
-    /// The sandbox is paused, so it runs no command.
-    #[error("the sandbox `{0}` is paused")]
-    Paused(String),
-    /// The limit of sandboxes is reached.
-    #[error("sandbox limit reached ({0})")]
-    TooMany(usize),
-    /// The init program cannot be written.
-    #[error("cannot write the init for containers: {0}")]
-    AgentFile(io::Error),
-    /// The connection to a container's init closed.
-    #[error(transparent)]
-    InitLost(#[from] InitLost),
-    /// A call was not run in its container.
-    #[error(transparent)]
-    NotRun(#[from] NotRun),
-    /// Invalid allowlist of a sandbox's hosts.
-    #[error("cannot read the sandbox's network rules: {0}")]
-    Reach(String),
-    /// The seccomp filter prevents our init from starting anything.
-    #[error(
-        "the seccomp filter `{0}` allows no network: Ringfence's init, which connects to hosts, cannot run under it"
-    )]
-    ReachUnder(String),
-    /// The init, the only way to the proxy, does not run in the container.
-    #[error(
-        "limiting the network to allowed hosts needs Ringfence's init, which does not run in this image: {0}"
-    )]
-    NoAgent(InitLost),
-    /// The image lacks the interpreter of the language.
-    #[error("there is no {program} in the image {image}")]
-    ProgramMissing {
-        /// Reference of the image.
-        image: String,
-        program: &'static str,
-    },
-    /// All reused containers are busy.
-    #[error("container limit reached ({0})")]
-    KeptFull(usize),
-    /// The directory for output files cannot be used.
-    #[error("cannot use the directory for the files of programs: {0}")]
-    Outputs(io::Error),
-    /// The requested feature exists in the local runtime only.
-    #[error("{0} is not supported in a container")]
-    LocalOnly(&'static str),
-}
-
-impl RunError {
-    /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Engine(error) => error.hint(),
-            Self::Bind(error) => error.hint(),
-            Self::Filter(_) => "`ringfence seccomp show` names the filters",
-            Self::Directory(_) => {
-                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
-            }
-            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
-            Self::Unlimited(_) => {
-                "give it control groups (rootless engines: version 2), or run without them: `--isolation best-effort`"
-            }
-            Self::Pins(error) => error.hint(),
-            Self::NoProgram => "name a program",
-            Self::WorkingDirectory(_) => {
-                "name a directory of the workspace that exists; without a workspace there is none"
-            }
-            Self::Name(_) => "choose another name",
-            Self::Image(_) => "name an image",
-            Self::KeptForCalls(_) => {
-                "what runs there prints to its caller; `ringfence sandbox rm` ends it, and the next call gets another one"
-            }
-            Self::Paused(_) => "resume it with `ringfence sandbox resume NAME`",
-            Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
-            Self::NoOwner => "mount /proc",
-            Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
-            Self::InitLost(parted) => parted.hint(),
-            Self::NotRun(error) => error.hint(),
-            Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`",
-            Self::ReachUnder(_) => {
-                "choose the filter `standard-net` for it, or leave out the hosts (`allowed_hosts`)"
-            }
-            Self::NoAgent(_) => {
-                "use another image, of this machine's architecture, or run it without a network"
-            }
-            Self::ProgramMissing { .. } => "use another language, or name an image that has it",
-            Self::KeptFull(_) => "wait until a call has ended",
-            Self::Outputs(_) => "make that directory yours alone, or remove it",
-            Self::Trusted(conflict) => conflict.hint(),
-            Self::LocalOnly(_) => {
-                "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
-            }
-        }
-    }
-
-    /// Converts a missing program to [`Self::ProgramMissing`] if the image lacks the interpreter of the
-    /// request's language.
-    pub(super) fn of_image(self, request: &Request, image: &Image) -> Self {
-        match (&self, layout::interpreter(request.language)) {
-            (Self::NotRun(error), Some(program)) if error.is_missing() => Self::ProgramMissing {
-                image: image.to_string(),
-                program,
-            },
-            _ => self,
-        }
-    }
-
-    /// Returns `true` if the cause may be that the init, not the program, cannot run in a container.
-    pub(super) fn may_be_of_the_agent(&self) -> bool {
-        matches!(
-            self,
-            Self::InitLost(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
-        )
-    }
-
-    fn reason(&self) -> backend::Reason {
-        use backend::Reason as R;
-        match self {
-            Self::Engine(error) => match error {
-                Error::Unavailable { .. }
-                | Error::NotPermitted { .. }
-                | Error::Endpoint(_)
-                | Error::TooOld { .. }
-                | Error::OciRuntime { .. }
-                | Error::Unfiltered { .. }
-                | Error::ImageMissing { .. } => R::Unavailable,
-                Error::NotFound { .. } => R::NotFound,
-                _ => R::Failed,
-            },
-            Self::Bind(_)
-            | Self::Trusted(_)
-            | Self::NoProgram
-            | Self::LocalOnly(_)
-            | Self::Name(_)
-            | Self::Image(_)
-            | Self::Reach(_)
-            | Self::KeptForCalls(_)
-            | Self::Paused(_)
-            | Self::ReachUnder(_) => R::Invalid,
-            Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
-            Self::NotRun(NotRun::TooLong) => R::Invalid,
-            Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
-            Self::NotRun(NotRun::InitLost(_)) => R::Failed,
-            Self::WorkingDirectory(_) => R::NotFound,
-            Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) | Self::Unlimited(_) => {
-                R::Unavailable
-            }
-            Self::Directory(_)
-            | Self::OutputDirectory(_)
-            | Self::Outputs(_)
-            | Self::AgentFile(_)
-            | Self::InitLost(_) => R::Failed,
-        }
-    }
-}
-
-impl From<RunError> for backend::Error {
-    fn from(error: RunError) -> Self {
-        Self {
-            reason: error.reason(),
-            hint: error.hint().to_owned(),
-            message: error.to_string(),
-        }
-    }
-}
-
-/// Returns the warning for a program that requested a bridge and got none.
-pub(super) fn without_bridge(why: &str) -> String {
-    format!(
-        "the program had no bridge to the skills, and no `device`: that needs Ringfence's init in the container, and {why}"
-    )
-}
 
 impl Containers {
     /// Connects to no engine before the first use.
@@ -369,7 +119,7 @@ impl Containers {
         let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(engine_kind).await?;
-        let frame = PoolKey::of((self, manager), making(manager)?, (request, output))?;
+        let frame = PoolKey::of((&self.settings, manager), making(manager)?, (request, output))?;
         let destination = destination.as_ref();
         let again = Again::of(&connection);
         let made = (manager, &frame);
@@ -413,7 +163,7 @@ impl Containers {
                 self.pool.refilled(serving).await?
             }
         };
-        let closed = layout::warning(request.workspace.as_deref(), &self.settings);
+        let closed = mounts::warning(request.workspace.as_deref(), &self.settings);
         result.meta.warnings.extend(warning.into_iter().chain(closed));
         Ok(result)
     }
@@ -502,19 +252,13 @@ impl Containers {
     /// # Errors
     /// If the file cannot be written.
     pub fn agent_program(&self) -> Result<PathBuf, RunError> {
-        agent::file(&self.settings.agent).map_err(RunError::AgentFile)
+        self.settings.agent_program()
     }
 
     /// Resolves the configured image to the digest that was set up on this host, if any: its tag may have
     /// moved.
     pub(super) fn image(&self, engine_kind: EngineKind) -> Result<Image, RunError> {
-        self.pinned(engine_kind, &self.settings.image)
-    }
-
-    /// Resolves an image to its pinned digest, if it was set up on this host.
-    pub(super) fn pinned(&self, engine_kind: EngineKind, image: &Image) -> Result<Image, RunError> {
-        let pins = Pins::read(&self.settings.pins)?;
-        Ok(pins.get(engine_kind, image).unwrap_or_else(|| image.clone()))
+        self.settings.pinned(engine_kind, &self.settings.image)
     }
 
     fn sweepers(&self) -> MutexGuard<'_, JoinSet<()>> {

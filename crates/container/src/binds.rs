@@ -15,6 +15,9 @@ const ENGINES: &[&str] = &[
     "/boot",
 ];
 
+/// Directory of the mounts. A file system in memory that nobody empties recursively: below each mount lie the user's files.
+pub(super) const MOUNTS: &str = "/run/ringfence/mounts";
+
 /// Checks that mounting this path gives no control of the host.
 ///
 /// # Errors
@@ -27,6 +30,11 @@ pub(super) fn check(path: &Path) -> Result<(), DeniedPath> {
         )));
     }
     DeniedPaths::default().check(path)
+}
+
+/// Returns `true` for a path below one of the attached mounts.
+pub(super) fn is_attached(path: &Path) -> bool {
+    path != Path::new(MOUNTS) && path.starts_with(MOUNTS)
 }
 
 #[cfg(test)]
@@ -63,5 +71,13 @@ mod tests {
         // Resolved through symbolic links, not by name alone.
         symlink("/run", data.join("link")).unwrap();
         assert!(check(&data.join("link")).is_err());
+    }
+
+    #[test]
+    fn only_what_lies_below_is_held() {
+        assert!(is_attached(&Path::new(MOUNTS).join("a/b")));
+        for other in [MOUNTS, "/run", "/run/docker.sock", "/run/ringfence/mounts2/a"] {
+            assert!(!is_attached(Path::new(other)), "{other}");
+        }
     }
 }

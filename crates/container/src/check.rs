@@ -8,10 +8,8 @@ use std::path::{Component, Path};
 use hyper::Method;
 use serde_json::{Map, Value};
 
-use super::{attached, binds};
-
-/// Name prefix of every container and volume that we create.
-pub const PREFIX: &str = "fw-sandbox-";
+use super::binds;
+use super::spec::name::PREFIX;
 
 /// Rejection of a request that was about to be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -382,7 +380,7 @@ fn exposing(mount: &Value) -> Result<(), Refusal> {
     // What is mounted there was checked by its own path.
     for path in [path, &resolved]
         .into_iter()
-        .filter(|path| !attached::holds(path))
+        .filter(|path| !binds::is_attached(path))
     {
         binds::check(path).map_err(|why| refusal(format!("a mount of `{source}`: {why}")))?;
     }

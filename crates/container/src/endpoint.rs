@@ -8,6 +8,9 @@ use ringfence_policy::EngineKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+/// The API version that we speak if the engine still does: that of Docker 20.10 and Podman 4.
+pub(super) const API_VERSION: (u32, u32) = (1, 41);
+
 /// Size limit of configuration files of the docker command line.
 const MAX_FILE: u64 = 1024 * 1024;
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use bollard::errors::Error as Told;
 use ringfence_policy::EngineKind;
 
-use super::endpoint::Address;
-use super::spec::BindError;
+use super::endpoint::{API_VERSION, Address};
+use super::spec::bind::BindError;
+use super::spec::name::PREFIX;
 use super::{check, endpoint, state};
 
 /// Limit of an engine's message that is passed on, in characters.
@@ -160,7 +161,7 @@ pub enum Error {
 
 /// Returns a container's name as a user chose it.
 fn chosen(name: &str) -> &str {
-    name.strip_prefix(check::PREFIX).unwrap_or(name)
+    name.strip_prefix(PREFIX).unwrap_or(name)
 }
 
 fn daemon(engine_kind: EngineKind) -> &'static str {
@@ -171,7 +172,7 @@ fn daemon(engine_kind: EngineKind) -> &'static str {
 }
 
 fn needed() -> String {
-    let (major, minor) = super::wire::API_VERSION;
+    let (major, minor) = API_VERSION;
     format!("{major}.{minor}")
 }
 

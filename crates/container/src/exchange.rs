@@ -18,10 +18,9 @@ use ringfence_policy::{Bytes, OutputFile};
 use tokio::sync::Mutex;
 
 use super::agent::{Agent, INSIDE};
+use super::guest_paths::OUTPUT;
 use host::{Found, HostDirectory, Seen};
 
-/// Directory in which programs leave files for their caller.
-pub(super) const OUTPUT: &str = "/output";
 /// Timeout of a transfer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Limit of the paths remembered of a container, in bytes.

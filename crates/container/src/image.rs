@@ -1,6 +1,7 @@
 //! Sets up the sandbox image: built from a base image, or assembled from this machine's packages.
 
 mod archive;
+mod error;
 mod packages;
 mod progress;
 
@@ -22,6 +23,7 @@ use super::error::words;
 use super::spec::Image;
 use super::{ContainerRuntime, Error};
 use archive::Writer;
+pub use error::GatherError;
 use progress::Progress;
 
 /// The Dockerfile, for machines that can pull a base image.
@@ -37,38 +39,6 @@ const CONTENTS: &str = "ringfence.contents";
 /// Operations, worded to follow "cannot".
 const BUILD: &str = "build the image";
 const PULL: &str = "pull the image";
-
-/// The reason why the image could not be assembled.
-#[derive(Debug, thiserror::Error)]
-pub enum GatherError {
-    /// This machine has no Debian package database.
-    #[error("cannot read the list of packages {}: {error}", path.display())]
-    NoPackages {
-        /// Expected path of the database.
-        path: std::path::PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A required package is not installed.
-    #[error("the package `{0}` is not installed on this machine")]
-    Missing(&'static str),
-    /// A file could not be read, or the engine closed the stream.
-    #[error("cannot gather the files of the image")]
-    Io(#[from] io::Error),
-}
-
-impl GatherError {
-    /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::NoPackages { .. } => {
-                "only a Debian-like machine can lend its packages; build from the Dockerfile instead"
-            }
-            Self::Missing(_) => "install it, or build from the Dockerfile instead",
-            Self::Io(_) => "check that the container engine runs, and that its disk is not full",
-        }
-    }
-}
 
 /// The reason why the image could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,8 @@ use ringfence_policy::{EngineKind, ResourceLimits};
 
 use super::Error;
 use super::answers::{Said, Versions};
+use super::endpoint::API_VERSION;
 use super::spec::OciRuntime;
-use super::wire::API_VERSION;
 
 /// Capabilities of a container engine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,14 +10,15 @@ use ringfence_policy::{
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
-use super::backend::Settings;
+use super::error::Error;
 use super::layout::{Layout, Most, Storage};
 use super::manager::{Manager, Sandbox};
 use super::pool_key::PoolKey;
+use super::run_error::RunError;
+use super::settings::Settings;
 use super::spec::{OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
-use super::task::Order;
-use super::{Error, Life, RunError};
+use super::task::{Life, Order};
 
 /// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use ringfence_exec::owner::Owner;
 
 use super::runtime::{Id, Listed};
-use super::spec::{Name, OWNER_LABEL};
+use super::spec::Name;
+use super::spec::lower::OWNER_LABEL;
 use super::{ContainerRuntime, Error};
 
 /// Result of an orphan removal.

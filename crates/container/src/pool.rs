@@ -3,6 +3,7 @@
 //! The pool holds a container for each of the last uses, with an equal key: image, limits, user, mounts. A
 //! request checks out one with its key, or gets a new container.
 
+pub(super) mod ready;
 mod serve;
 
 use std::sync::Arc;
@@ -10,20 +11,21 @@ use std::time::Duration;
 
 use ringfence_exec::pool::filled::{FilledPool, Instances};
 use ringfence_exec::pool::{PoolSettings, Surplus};
-use ringfence_network::egress::NetworkSettings;
-use ringfence_policy::{EnvName, Isolation, Language, Request, Timeout};
+use ringfence_policy::{EnvName, Language, Request, Timeout};
 use tokio::time::sleep;
 
-use super::agent::{self, Interpreter};
-use super::backend::Settings;
-use super::exchange::Exchange;
-use super::layout::{self, Layout, Program, Storage, WORKSPACE};
+use super::agent::Interpreter;
+use super::guest_paths::WORKSPACE;
+use super::layout::{self, Layout, Program, Storage};
 use super::manager::Manager;
+use super::oneshot;
 use super::pool_key::PoolKey;
+use super::run_error::RunError;
+use super::settings::Settings;
 use super::spec::Stdin;
 use super::task::Order;
-use super::warm::{self, Warm};
-use super::{RunError, oneshot};
+use super::warm;
+use ready::Ready;
 pub(super) use serve::serve;
 
 /// Idle time after the last use with the same key.
@@ -57,22 +59,6 @@ struct Source {
 struct Key {
     manager: Arc<Manager>,
     frame: PoolKey,
-}
-
-/// An idle container.
-#[derive(Debug)]
-pub(super) struct Ready {
-    /// First, so that it is dropped before its directories.
-    warm: Warm,
-    places: Arc<Layout>,
-    exchange: Exchange,
-    isolation: Isolation,
-    /// Environment of every program: the image's and ours.
-    environment: Vec<(EnvName, String)>,
-    /// Egress settings of its outlet, if the request has a network.
-    egress: NetworkSettings,
-    /// Set if it was created for its request.
-    fresh: bool,
 }
 
 impl PartialEq for Key {
@@ -165,7 +151,7 @@ impl Instances for Source {
 
 impl Source {
     async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
-        let program = agent::file(&self.settings.agent).map_err(RunError::AgentFile)?;
+        let program = self.settings.agent_program()?;
         let image = manager.engine().image_environment(&frame.image).await?;
         let places = Arc::new(Layout::make(&self.settings, frame)?);
         let nothing = Program {

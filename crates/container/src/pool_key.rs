@@ -6,11 +6,12 @@ use ringfence_exec::filter::STANDARD_TCP;
 use ringfence_jail::FileIdentity;
 use ringfence_policy::{self as policy, Access, Bytes, Mount, NetworkMode, Request};
 
-use super::exchange::OUTPUT;
-use super::layout::{self, WORKSPACE};
+use super::guest_paths::{OUTPUT, WORKSPACE};
 use super::manager::Manager;
+use super::mounts;
+use super::run_error::RunError;
+use super::settings::Settings;
 use super::spec::{Bind, Filter, Image, Name, OciRuntime, Resources, User, Volume};
-use super::{Containers, RunError};
 
 /// Destination of a program's output files.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,19 +52,18 @@ pub(super) struct PoolKey {
 
 impl PoolKey {
     pub(super) fn of(
-        (containers, manager): (&Containers, &Manager),
+        (settings, manager): (&Settings, &Manager),
         making: Making<'_>,
         (request, output): (&Request, Option<&Path>),
     ) -> Result<Self, RunError> {
-        let settings = &containers.settings;
         let asked = (request.workspace.as_deref(), request.mounts.as_slice());
-        let shown = layout::shown(asked, &request.trusted, settings)?;
+        let shown = mounts::shown(asked, &request.trusted, settings)?;
         let limits = &request.limits;
         let (network, filter) = reach(&request.network, (making.network, making.filter));
         let kept = output.filter(|output| settings.outputs.holds(output, &request.scope));
         Ok(Self {
             image: making.image,
-            user: layout::user(containers, manager),
+            user: mounts::user(settings, manager),
             resources: Resources {
                 memory: limits.memory,
                 cpus: limits.cpus,

@@ -4,7 +4,6 @@
 //! their errors.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
@@ -19,12 +18,14 @@ use rustix::net::sockopt::socket_peercred;
 
 use super::Error;
 use super::answers;
-use super::endpoint::{self, Address, Surroundings};
+use super::endpoint::{self, API_VERSION, Address, Surroundings};
 use super::error::Asked;
 use super::filters::Filters;
 use super::info::{self, Info};
+pub use super::inspected::{Id, Inspected, Listed, Status, Version};
+use super::spec::name::PREFIX;
 use super::spec::{Image, Name, Spec, Volume};
-use super::wire::{API_VERSION, Wire};
+use super::wire::Wire;
 
 /// Timeout of queries.
 const QUICK: Duration = Duration::from_secs(15);
@@ -38,75 +39,6 @@ const MAX_IMAGE_VOLUMES: usize = 16;
 
 /// Polling interval.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-
-/// The id or name of a container.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id(String);
-
-impl Id {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Accepts an id from an engine if it cannot change the meaning of a URL path.
-    pub(super) fn new(text: &str) -> Option<Self> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let usable =
-            !text.is_empty() && text.len() <= 128 && !text.starts_with('.') && text.chars().all(plain);
-        usable.then(|| Self(text.to_owned()))
-    }
-}
-
-impl From<&Name> for Id {
-    fn from(name: &Name) -> Self {
-        Self(name.as_str().to_owned())
-    }
-}
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// The status of a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// Created, not started.
-    Created,
-    Running,
-    Paused,
-    Exited,
-    Removing,
-}
-
-/// The engine's description of a container.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Inspected {
-    pub id: Id,
-    pub status: Status,
-    /// Exit status of its first process, if it has ended.
-    pub exit_code: Option<i64>,
-    /// Set if the OOM killer killed one of its processes.
-    pub oom_killed: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version {
-    pub engine: String,
-    pub api: String,
-}
-
-/// A container or volume in an engine's list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    pub name: String,
-    pub labels: HashMap<String, String>,
-    /// Status in the engine's words; empty for a volume.
-    pub state: String,
-    /// Creation time in seconds since 1970; 0 if unknown.
-    pub created: i64,
-}
 
 /// A connection to a container engine.
 #[derive(Debug, Clone)]
@@ -577,11 +509,11 @@ pub(super) async fn within<T>(
 
 /// The engine matches substrings of names; the results are filtered again.
 fn ours() -> HashMap<&'static str, Vec<&'static str>> {
-    HashMap::from([("name", vec![super::check::PREFIX])])
+    HashMap::from([("name", vec![PREFIX])])
 }
 
 fn is_ours(name: &str) -> bool {
-    name.starts_with(super::check::PREFIX)
+    name.starts_with(PREFIX)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Manages named sandboxes that a person created, each in its scope with a limited lifetime.
 
+pub(crate) mod info;
 mod journal;
 
 use std::collections::BTreeMap;
@@ -17,18 +18,21 @@ use ringfence_policy::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::agent::{InitLost, Interpreter};
-use super::backend::{Containers, RunError};
-use super::check::PREFIX;
-use super::exchange::OUTPUT;
+use super::backend::Containers;
+use super::error::Error;
+use super::guest_paths::OUTPUT;
 use super::layout;
 use super::manager::{Manager, Sandbox};
+use super::mounts;
+use super::run_error::RunError;
+use super::spec::name::PREFIX;
 use super::spec::{Binds, Filter, Image, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, Volume};
 use super::state::State;
 use super::streams::RunResult;
 use super::task::Order;
 use super::warm::{self, Warm};
+pub use info::SandboxInfo;
 use journal::Journal;
 pub use journal::{Printed, SandboxLog};
 
@@ -63,21 +67,6 @@ pub struct NewSandbox {
     pub allowed_hosts: Vec<String>,
     /// Address ranges that are not public but may be reached.
     pub private_networks: Vec<String>,
-}
-
-/// The description of a sandbox.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SandboxInfo {
-    pub name: String,
-    pub engine: EngineKind,
-    /// Name of the template that its limits come from.
-    pub template: String,
-    /// Name of its state.
-    pub state: String,
-    /// Seconds since its creation.
-    pub age_seconds: f64,
-    /// Seconds until its end.
-    pub left_seconds: f64,
 }
 
 /// A sandbox with its metadata.
@@ -157,11 +146,11 @@ impl Sandboxes {
                 size: resources.volume(),
             }],
             name: name.clone(),
-            image: self.containers.pinned(new.engine, &image)?,
+            image: self.containers.settings().pinned(new.engine, &image)?,
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
             env: layout::fixed(false),
             directory: "/tmp".to_owned(),
-            user: layout::user(&self.containers, manager),
+            user: mounts::user(self.containers.settings(), manager),
             resources,
             network: NetworkMode::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,

@@ -3,10 +3,10 @@
 //! There is no field for capabilities, devices, host namespaces, an unconfined filter or an engine's socket,
 //! so no configuration, however it is parsed, leads to a container that has one.
 
-mod bind;
+pub(crate) mod bind;
 mod image;
-mod lower;
-mod name;
+pub(crate) mod lower;
+pub(crate) mod name;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 
 pub use bind::{Bind, BindError, Binds};
 pub use image::{Image, ParseImageError};
-pub(crate) use lower::{OWNER_LABEL, labels};
 pub use name::{Name, ParseNameError};
 pub use volume::Volume;
 

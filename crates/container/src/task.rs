@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::attached::AttachedMounts;
 use super::cleanup::{Remains, clean};
 use super::runtime::{Id, Inspected, Status};
-use super::spec::{Spec, labels};
+use super::spec::Spec;
+use super::spec::lower::labels;
 use super::state::{Event, Failure, State};
 use super::{Attached, ContainerRuntime, Error};
 

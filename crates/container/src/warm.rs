@@ -12,10 +12,11 @@ use ringfence_policy::{Access, Pids};
 use tokio::time::timeout;
 
 use super::agent::{self, Agent, INSIDE, InitLost, Interpreter};
+use super::error::Error;
 use super::manager::{Manager, Sandbox};
+use super::run_error::RunError;
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
 use super::task::Order;
-use super::{Error, RunError};
 
 /// Processes of a warm interpreter with its idle guests.
 const WARM_PROCESSES: u64 = 5;
@@ -134,6 +135,13 @@ fn check_mounts(spec: &Spec, agent: &Agent) -> Result<(), BindError> {
         // They were made by descriptor, or where no program may write.
         false => Ok(()),
     }
+}
+
+/// Returns the warning for a program that requested a bridge and got none.
+pub(super) fn without_bridge(why: &str) -> String {
+    format!(
+        "the program had no bridge to the skills, and no `device`: that needs Ringfence's init in the container, and {why}"
+    )
 }
 
 #[cfg(test)]

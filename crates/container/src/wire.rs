@@ -16,10 +16,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 use super::check;
-use super::endpoint::Address;
-
-/// The API version that we speak if the engine still does: that of Docker 20.10 and Podman 4.
-pub(super) const API_VERSION: (u32, u32) = (1, 41);
+use super::endpoint::{API_VERSION, Address};
 
 /// A client with tasks that drive its open connections and end with it.
 #[derive(Debug, Clone)]

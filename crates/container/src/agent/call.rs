@@ -14,9 +14,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::Agent;
 use super::connection::GuestStream;
+use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
-use super::{Agent, InitLost};
 
 /// Time past its deadline that a call may take to end, before the connection to its init is closed.
 const GRACE: Duration = Duration::from_secs(6);
@@ -24,7 +25,6 @@ const GRACE: Duration = Duration::from_secs(6);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Upper bound for the connections of a call, its bridge included.
 const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
-const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 /// Exit code of a call with an unknown outcome: that of an internal failure of Ringfence, never success.
 const UNKNOWN_STATUS: i32 = 125;
 
@@ -45,49 +45,6 @@ pub struct Finished {
     pub warning: Option<String>,
     /// Fingerprint of `/output` at the end of the call, if known.
     pub output: Option<u64>,
-}
-
-/// The reason why a call was not run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotRun {
-    /// The call does not fit into a frame.
-    #[error("the code, its arguments and its environment are too long together")]
-    TooLong,
-    /// The concurrency limit was reached, and no call ended before the deadline.
-    #[error("the container's limit of concurrent calls is reached, and none ended in time")]
-    Busy,
-    /// The program could not be started in the container.
-    #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]
-    NotStarted {
-        /// The step that failed.
-        step: String,
-        errno: i32,
-    },
-    /// The connection to the init is closed.
-    #[error("the program was not started: {0}")]
-    InitLost(InitLost),
-}
-
-impl NotRun {
-    /// Returns `true` if the container has no such program.
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
-    }
-
-    /// Returns a hint for the user.
-    pub const fn hint(&self) -> &'static str {
-        match self {
-            Self::Busy => "wait until some have ended",
-            Self::TooLong => "pass long data as a file or on standard input",
-            Self::NotStarted { errno: EACCES, .. } => {
-                "give the directory to the program's user: where root runs it, that is the user 65534 (`chown -R 65534:65534 DIR`)"
-            }
-            Self::NotStarted { .. } => {
-                "look whether the image has the program, and whether the directory exists there"
-            }
-            Self::InitLost(parted) => parted.hint(),
-        }
-    }
 }
 
 impl Agent {

@@ -12,8 +12,8 @@ use ringfence_jail::agent::frames::{
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use super::connection::{Connections, Flow};
-use super::{InitLost, NotRun};
+use super::error::{InitLost, NotRun};
+use super::flow::{Connections, Flow};
 
 /// Limit of concurrent calls. The init still counts those that were just cancelled, hence half of its own
 /// limit.

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::GatherError;
 use super::archive::Writer;
+use super::error::GatherError;
 
 /// Packages of the image, as far as they are installed here.
 const WANTED: &[&str] = &[

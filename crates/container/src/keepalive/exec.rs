@@ -7,9 +7,9 @@ use ringfence_exec::output::{Capture, Captured};
 use ringfence_policy::{Language, Outcome, Request};
 use tokio::time::Instant;
 
-use crate::RunError;
 use crate::agent::Finished;
 use crate::manager::Sandbox;
+use crate::run_error::RunError;
 
 /// Runs a request. Timeout and cancellation remove the whole container: an engine cannot kill one process of
 /// it. There is no standard input and no live output.

@@ -7,17 +7,20 @@ use ringfence_exec::local::Workdir;
 use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{self as policy, Access, EngineKind, EnvName, Isolation, NetworkMode};
 
-use super::Key;
+use super::key::Key;
 use crate::agent::{AT_ONCE, Interpreter};
-use crate::exchange::{Exchange, OUTPUT};
+use crate::exchange::Exchange;
+use crate::guest_paths::{OUTPUT, WORKSPACE};
 use crate::info::Info;
-use crate::layout::{Storage, WORKSPACE};
+use crate::layout::Storage;
 use crate::manager::{Manager, Sandbox};
 use crate::outputs::OpenOutput;
+use crate::run_error::RunError;
+use crate::settings::Settings;
 use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Resources, Spec, Stdin};
 use crate::task::Order;
 use crate::warm::{self, Warm};
-use crate::{Containers, RunError, layout, oneshot, pool_key};
+use crate::{layout, mounts, oneshot, pool_key};
 
 /// Longer than the lifetime of any reused container, which ends with its calls.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -56,7 +59,7 @@ pub(super) enum Runs {
 
 /// Parameters of a container to create.
 struct Maker<'a> {
-    containers: &'a Containers,
+    settings: &'a Settings,
     manager: &'a Manager,
     key: &'a Key,
     image: Image,
@@ -65,28 +68,24 @@ struct Maker<'a> {
 }
 
 /// Creates a reused container. Falls back to the engine's exec API if our init cannot run in it.
-pub(super) async fn make(
-    containers: &Containers,
-    manager: &Manager,
-    key: &Key,
-) -> Result<Container, RunError> {
-    let program = containers.agent_program()?;
-    make_with(containers, manager, key, &program).await
+pub(super) async fn make(settings: &Settings, manager: &Manager, key: &Key) -> Result<Container, RunError> {
+    let program = settings.agent_program()?;
+    make_with(settings, manager, key, &program).await
 }
 
 /// Like [`make`], with this program as the init.
 pub(super) async fn make_with(
-    containers: &Containers,
+    settings: &Settings,
     manager: &Manager,
     key: &Key,
     program: &Path,
 ) -> Result<Container, RunError> {
-    let outputs = &containers.settings.outputs;
+    let outputs = &settings.outputs;
     let image: Image = key.keep_alive.image.parse().map_err(RunError::Image)?;
-    let image = containers.pinned(key.engine, &image)?;
+    let image = settings.pinned(key.engine, &image)?;
     let environment = manager.engine().image_environment(&image).await?;
     let maker = Maker {
-        containers,
+        settings,
         manager,
         key,
         output: outputs
@@ -136,9 +135,9 @@ impl Maker<'_> {
         let isolation = oneshot::isolation(self.manager, spec);
         let info = self.manager.info().clone();
         let (output, environment) = (self.output.clone(), self.environment.clone());
-        let egress = self.containers.settings.egress.clone();
+        let egress = self.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
-        let closed = layout::warning(self.key.workspace.as_deref(), &self.containers.settings);
+        let closed = mounts::warning(self.key.workspace.as_deref(), self.settings);
         let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
         move |runs| Container {
             runs,
@@ -159,13 +158,12 @@ impl Maker<'_> {
     /// one.
     fn specify(&self, storage: Storage) -> Result<(Spec, Option<Workdir>), RunError> {
         let Self {
-            containers,
+            settings,
             manager,
             key,
             ..
         } = self;
-        let user = layout::user(containers, manager);
-        let settings = &containers.settings;
+        let user = mounts::user(settings, manager);
         let own_filter = filter(key.keep_alive.network);
         let (network, filter) = pool_key::reach(&key.reach, (key.keep_alive.network, own_filter));
         let own = match (&key.workspace, storage) {
@@ -208,7 +206,7 @@ impl Maker<'_> {
     }
 
     fn binds(&self, own: Option<&Workdir>, storage: Storage) -> Result<Binds, RunError> {
-        let settings = &self.containers.settings;
+        let settings = self.settings;
         let own = own.map(|own| own.path().join("workspace"));
         let mut binds = self.key.shown.clone();
         if let (None, Some(own)) = (&self.key.workspace, own) {
@@ -216,7 +214,7 @@ impl Maker<'_> {
             binds.push(Bind::ours(&own, place, Access::ReadWrite, &settings.hidden)?);
         }
         if storage == Storage::Host {
-            binds.extend(layout::kept(self.output.path())?);
+            binds.extend(mounts::kept(self.output.path())?);
         }
         Ok(Binds::new(binds)?)
     }

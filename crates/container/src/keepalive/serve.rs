@@ -13,8 +13,11 @@ use tokio::sync::watch;
 use super::exec;
 use super::place::{Container, Runs};
 use crate::agent::{self, Finished, InitLost, NotRun};
-use crate::layout::WORKSPACE;
-use crate::{Error, RunError, exchange, layout, outputs, without_bridge};
+use crate::error::Error;
+use crate::guest_paths::WORKSPACE;
+use crate::run_error::RunError;
+use crate::warm::without_bridge;
+use crate::{exchange, layout, outputs};
 
 /// Lower bound for a call's remaining time, however late it is.
 const LEAST: Duration = Duration::from_millis(1);

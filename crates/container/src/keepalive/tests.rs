@@ -1,6 +1,7 @@
 //! Tests reused containers of real engines.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ringfence_exec::backend::Fingerprint;
 use ringfence_exec::local::NOBODY;
@@ -8,7 +9,7 @@ use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::Ledger;
 use ringfence_network::egress::proxy::Injection;
 use ringfence_network::egress::{NetworkSettings, Resolver};
-use ringfence_policy::{Language, NetworkMode};
+use ringfence_policy::{Language, Limits, NetworkMode};
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
@@ -197,7 +198,7 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
         let wanted = wanted(&engine);
         let run = async |request: &Request| {
             let key = Key::of(request, (wanted.0, &wanted.1), containers.settings()).unwrap();
-            let container = place::make_with(&containers, manager, &key, &program)
+            let container = place::make_with(containers.settings(), manager, &key, &program)
                 .await
                 .unwrap();
             assert!(matches!(container.runs, Runs::Exec(..)));

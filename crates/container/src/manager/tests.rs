@@ -193,7 +193,7 @@ async fn orphans_are_removed_and_nobody_elses() {
         let _ = engine.start(&Id::from(&orphan.name)).await;
         let theirs = volume();
         engine
-            .create_volume(&theirs, crate::spec::labels(&dead, "test"))
+            .create_volume(&theirs, crate::spec::lower::labels(&dead, "test"))
             .await
             .unwrap();
         let foreign = volume();
@@ -338,7 +338,7 @@ async fn a_name_is_had_once() {
         }
         let mut same_volume = order(&second, &["sleep", "600"], LONG);
         let theirs = volume();
-        let labels = crate::spec::labels(first.owner(), "test");
+        let labels = crate::spec::lower::labels(first.owner(), "test");
         engine.create_volume(&theirs, labels).await.unwrap();
         same_volume.spec.volumes = vec![theirs.clone()];
         let error = sandbox(&second, same_volume).await.unwrap_err();

@@ -7,12 +7,14 @@ use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
-use super::Ready;
+use super::ready::Ready;
 use crate::agent::{Finished, NotRun, start};
 use crate::layout::with;
 use crate::manager::Manager;
+use crate::run_error::RunError;
 use crate::state::Failure;
-use crate::{Life, RunError, exchange, oneshot};
+use crate::task::Life;
+use crate::{exchange, oneshot};
 
 /// Runs a request, then ends the container. The removal of a pooled one is not awaited.
 pub(crate) async fn serve(

@@ -164,7 +164,7 @@ async fn an_attached_container_reads_and_writes() {
 async fn what_happens_is_told() {
     for engine in engines().await {
         let spec = spec(&["true"]);
-        let label = format!("{}={}", crate::spec::OWNER_LABEL, spec.owner);
+        let label = format!("{}={}", crate::spec::lower::OWNER_LABEL, spec.owner);
         let mut events = engine.events(&label);
         let id = started(&engine, &spec).await;
         engine.wait(&id).await.unwrap();

@@ -4,7 +4,8 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
-use crate::check::PREFIX;
+/// Name prefix of every container and volume that we create.
+pub(crate) const PREFIX: &str = "fw-sandbox-";
 
 /// The name of a container or volume: `fw-sandbox-` and 1 to 40 of `a-z 0-9 -`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

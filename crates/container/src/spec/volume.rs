@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use ringfence_policy::Bytes;
 
-use super::Name;
+use super::name::Name;
 
 /// Bytes per inode, as in the cells of the local runtime.
 const BYTES_FOR_A_FILE: u64 = 4096;

@@ -1,0 +1,86 @@
+//! Errors of calls, and of the connection to the init that runs them.
+
+use ringfence_jail::agent::frames::VERSION;
+
+const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+
+/// The reason why the connection to a container's init closed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InitLost {
+    /// The container or the container engine exited.
+    #[error("the container ended")]
+    Gone,
+    /// The init violated the protocol.
+    #[error("the init of the container sent a malformed message: {0}")]
+    Senseless(String),
+    /// The init reported a failure of its own.
+    #[error("the init of the container broke: {0}")]
+    Broken(String),
+    /// The init did not end a call in time, or did not answer the handshake.
+    #[error("the init of the container does not answer")]
+    Silent,
+    /// The init speaks another protocol version.
+    #[error("the init of the container speaks version {0} of its protocol, and not {VERSION}")]
+    Version(u32),
+    /// The random number generator failed.
+    #[error("this machine has no random numbers")]
+    Secret,
+    /// The owner released the container.
+    #[error("the container was released")]
+    Released,
+}
+
+impl InitLost {
+    /// Returns a hint for the user.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Gone | Self::Released | Self::Secret => "try again: the next call starts a new container",
+            Self::Senseless(_) | Self::Broken(_) | Self::Silent | Self::Version(_) => {
+                "try again: the next call starts a new container; if that does not help, look at the log of the container engine"
+            }
+        }
+    }
+}
+
+/// The reason why a call was not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRun {
+    /// The call does not fit into a frame.
+    #[error("the code, its arguments and its environment are too long together")]
+    TooLong,
+    /// The concurrency limit was reached, and no call ended before the deadline.
+    #[error("the container's limit of concurrent calls is reached, and none ended in time")]
+    Busy,
+    /// The program could not be started in the container.
+    #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]
+    NotStarted {
+        /// The step that failed.
+        step: String,
+        errno: i32,
+    },
+    /// The connection to the init is closed.
+    #[error("the program was not started: {0}")]
+    InitLost(InitLost),
+}
+
+impl NotRun {
+    /// Returns `true` if the container has no such program.
+    pub(crate) fn is_missing(&self) -> bool {
+        matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
+    }
+
+    /// Returns a hint for the user.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::Busy => "wait until some have ended",
+            Self::TooLong => "pass long data as a file or on standard input",
+            Self::NotStarted { errno: EACCES, .. } => {
+                "give the directory to the program's user: where root runs it, that is the user 65534 (`chown -R 65534:65534 DIR`)"
+            }
+            Self::NotStarted { .. } => {
+                "look whether the image has the program, and whether the directory exists there"
+            }
+            Self::InitLost(parted) => parted.hint(),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Errors of requests in containers.
+
+use std::io;
+use std::path::PathBuf;
+
+use ringfence_exec::backend;
+use ringfence_exec::filter::UnknownFilter;
+use ringfence_exec::trust::Conflict;
+
+use super::agent::{InitLost, NotRun};
+use super::error::Error;
+use super::pins;
+use super::spec::{BindError, ParseImageError, ParseNameError};
+
+/// The reason why a request did not run in a container.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The engine failed.
+    #[error(transparent)]
+    Engine(#[from] Error),
+    /// A mount of the request is denied.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A trusted path cannot be protected from the program.
+    #[error(transparent)]
+    Trusted(#[from] Conflict),
+    /// The seccomp filter does not exist.
+    #[error(transparent)]
+    Filter(UnknownFilter),
+    /// The pinned images cannot be read.
+    #[error(transparent)]
+    Pins(#[from] pins::Error),
+    /// A required resource limit is not supported by the engine.
+    #[error("the container engine cannot limit {0}")]
+    Unlimited(String),
+    /// The working directory of the run cannot be created.
+    #[error("cannot create the run's directory: {0}")]
+    Directory(io::Error),
+    /// The output directory cannot be used, so the program's files would be lost.
+    #[error("the output directory cannot be used: {0}")]
+    OutputDirectory(io::Error),
+    /// The command is empty.
+    #[error("there is no program to run")]
+    NoProgram,
+    /// Our own process cannot be identified, so containers would have no owner.
+    #[error("cannot identify this process: /proc is not readable")]
+    NoOwner,
+    /// The requested working directory does not exist.
+    #[error("cannot start in `{}`: there is no such directory", .0.display())]
+    WorkingDirectory(PathBuf),
+    /// Invalid name of a sandbox.
+    #[error(transparent)]
+    Name(ParseNameError),
+    /// Invalid name of an image.
+    #[error(transparent)]
+    Image(ParseImageError),
+    /// The sandbox is a reused container, which serves calls by itself.
+    #[error("{0} is reserved for `sandbox_exec`: it can only be listed, measured and removed")]
+    KeptForCalls(String),
+    /// The sandbox is paused, so it runs no command.
+    #[error("the sandbox `{0}` is paused")]
+    Paused(String),
+    /// The limit of sandboxes is reached.
+    #[error("sandbox limit reached ({0})")]
+    TooMany(usize),
+    /// The init program cannot be written.
+    #[error("cannot write the init for containers: {0}")]
+    AgentFile(io::Error),
+    /// The connection to a container's init closed.
+    #[error(transparent)]
+    InitLost(#[from] InitLost),
+    /// A call was not run in its container.
+    #[error(transparent)]
+    NotRun(#[from] NotRun),
+    /// Invalid allowlist of a sandbox's hosts.
+    #[error("cannot read the sandbox's network rules: {0}")]
+    Reach(String),
+    /// The seccomp filter prevents our init from starting anything.
+    #[error(
+        "the seccomp filter `{0}` allows no network: Ringfence's init, which connects to hosts, cannot run under it"
+    )]
+    ReachUnder(String),
+    /// The init, the only way to the proxy, does not run in the container.
+    #[error(
+        "limiting the network to allowed hosts needs Ringfence's init, which does not run in this image: {0}"
+    )]
+    NoAgent(InitLost),
+    /// The image lacks the interpreter of the language.
+    #[error("there is no {program} in the image {image}")]
+    ProgramMissing {
+        /// Reference of the image.
+        image: String,
+        program: &'static str,
+    },
+    /// All reused containers are busy.
+    #[error("container limit reached ({0})")]
+    KeptFull(usize),
+    /// The directory for output files cannot be used.
+    #[error("cannot use the directory for the files of programs: {0}")]
+    Outputs(io::Error),
+    /// The requested feature exists in the local runtime only.
+    #[error("{0} is not supported in a container")]
+    LocalOnly(&'static str),
+}
+
+impl RunError {
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Engine(error) => error.hint(),
+            Self::Bind(error) => error.hint(),
+            Self::Filter(_) => "`ringfence seccomp show` names the filters",
+            Self::Directory(_) => {
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+            }
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::Unlimited(_) => {
+                "give it control groups (rootless engines: version 2), or run without them: `--isolation best-effort`"
+            }
+            Self::Pins(error) => error.hint(),
+            Self::NoProgram => "name a program",
+            Self::WorkingDirectory(_) => {
+                "name a directory of the workspace that exists; without a workspace there is none"
+            }
+            Self::Name(_) => "choose another name",
+            Self::Image(_) => "name an image",
+            Self::KeptForCalls(_) => {
+                "what runs there prints to its caller; `ringfence sandbox rm` ends it, and the next call gets another one"
+            }
+            Self::Paused(_) => "resume it with `ringfence sandbox resume NAME`",
+            Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
+            Self::NoOwner => "mount /proc",
+            Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
+            Self::InitLost(parted) => parted.hint(),
+            Self::NotRun(error) => error.hint(),
+            Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`",
+            Self::ReachUnder(_) => {
+                "choose the filter `standard-net` for it, or leave out the hosts (`allowed_hosts`)"
+            }
+            Self::NoAgent(_) => {
+                "use another image, of this machine's architecture, or run it without a network"
+            }
+            Self::ProgramMissing { .. } => "use another language, or name an image that has it",
+            Self::KeptFull(_) => "wait until a call has ended",
+            Self::Outputs(_) => "make that directory yours alone, or remove it",
+            Self::Trusted(conflict) => conflict.hint(),
+            Self::LocalOnly(_) => {
+                "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
+            }
+        }
+    }
+
+    /// Returns `true` if the cause may be that the init, not the program, cannot run in a container.
+    pub(super) fn may_be_of_the_agent(&self) -> bool {
+        matches!(
+            self,
+            Self::InitLost(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
+        )
+    }
+
+    fn reason(&self) -> backend::Reason {
+        use backend::Reason as R;
+        match self {
+            Self::Engine(error) => match error {
+                Error::Unavailable { .. }
+                | Error::NotPermitted { .. }
+                | Error::Endpoint(_)
+                | Error::TooOld { .. }
+                | Error::OciRuntime { .. }
+                | Error::Unfiltered { .. }
+                | Error::ImageMissing { .. } => R::Unavailable,
+                Error::NotFound { .. } => R::NotFound,
+                _ => R::Failed,
+            },
+            Self::Bind(_)
+            | Self::Trusted(_)
+            | Self::NoProgram
+            | Self::LocalOnly(_)
+            | Self::Name(_)
+            | Self::Image(_)
+            | Self::Reach(_)
+            | Self::KeptForCalls(_)
+            | Self::Paused(_)
+            | Self::ReachUnder(_) => R::Invalid,
+            Self::TooMany(_) | Self::KeptFull(_) | Self::NotRun(NotRun::Busy) => R::Busy,
+            Self::NotRun(NotRun::TooLong) => R::Invalid,
+            Self::ProgramMissing { .. } | Self::NotRun(NotRun::NotStarted { .. }) => R::NotFound,
+            Self::NotRun(NotRun::InitLost(_)) => R::Failed,
+            Self::WorkingDirectory(_) => R::NotFound,
+            Self::Filter(_) | Self::NoOwner | Self::Pins(_) | Self::NoAgent(_) | Self::Unlimited(_) => {
+                R::Unavailable
+            }
+            Self::Directory(_)
+            | Self::OutputDirectory(_)
+            | Self::Outputs(_)
+            | Self::AgentFile(_)
+            | Self::InitLost(_) => R::Failed,
+        }
+    }
+}
+
+impl From<RunError> for backend::Error {
+    fn from(error: RunError) -> Self {
+        Self {
+            reason: error.reason(),
+            hint: error.hint().to_owned(),
+            message: error.to_string(),
+        }
+    }
+}
