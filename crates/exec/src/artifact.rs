@@ -47,7 +47,7 @@ impl FromStr for StorePolicy {
             _ => Err(UnknownName {
                 what: "artifact policy",
                 name: name.to_owned(),
-                known: "always, on_error and never",
+                known: "always, on_error and never".into(),
             }),
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_imports::{self as imports, Findings};
 use ringfence_network::redact::Redactor;
-use ringfence_policy::{ExecutionResult, Language, Meta, Outcome, Request, RuntimeKind, Target};
+use ringfence_policy::{ExecutionResult, Family, Language, Meta, Outcome, Request, RuntimeKind, Target};
 
 use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::backend::{Backend, Error};
@@ -174,19 +174,16 @@ impl Runner {
         hooks: Hooks<'_>,
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
-        let mut result = match spec.target {
-            Target::Pyodide if !self.rules.pyodide => {
-                let spec = RunSpec {
-                    target: Target::Local,
-                    ..spec.clone()
-                };
-                let mut result = self.bridged(&spec, hooks.bridge, connection).await?;
-                result.meta.warnings.push(NOT_IN_PYODIDE.to_owned());
-                result
-            }
-            Target::Local | Target::Pyodide | Target::Container { .. } | Target::E2b => {
-                self.bridged(spec, hooks.bridge, connection).await?
-            }
+        let mut result = if spec.target == Target::Pyodide && !self.rules.pyodide {
+            let spec = RunSpec {
+                target: Target::Local,
+                ..spec.clone()
+            };
+            let mut result = self.bridged(&spec, hooks.bridge, connection).await?;
+            result.meta.warnings.push(NOT_IN_PYODIDE.to_owned());
+            result
+        } else {
+            self.bridged(spec, hooks.bridge, connection).await?
         };
         if let Some(complete) = hooks.complete {
             complete(&mut result);
@@ -235,12 +232,12 @@ fn blocked(
     rules: &Rules,
 ) -> Result<Option<ExecutionResult>, imports::Error> {
     let since = Instant::now();
-    let (blocklist, setting) = match runtime {
-        RuntimeKind::Pyodide => (
+    let (blocklist, setting) = match runtime.traits().family {
+        Family::Pyodide => (
             &rules.blocked_in_pyodide,
             "take them out of `skills.sandbox.blocked_imports`",
         ),
-        _ => (
+        Family::General | Family::Container => (
             &rules.blocked_imports,
             "set `sandbox.block_dangerous_imports` to false",
         ),

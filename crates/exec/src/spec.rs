@@ -34,10 +34,6 @@ impl RunSpec {
 
     /// Returns `true` if the program can call functions of the host.
     pub(crate) fn has_bridge(&self) -> bool {
-        let carried = match self.target {
-            Target::Local | Target::Container { .. } | Target::Pyodide => true,
-            Target::E2b => false,
-        };
-        carried && self.request.language == Language::Python
+        self.request.language == Language::Python
     }
 }

@@ -186,7 +186,7 @@ impl FromStr for UserScope {
             _ => Err(crate::UnknownName {
                 what: "user scope",
                 name: name.chars().take(80).collect(),
-                known: "none, user and session",
+                known: "none, user and session".into(),
             }),
         }
     }

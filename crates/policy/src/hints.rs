@@ -5,7 +5,7 @@
 
 mod refused;
 
-use crate::{Bytes, ExecutionResult, Language, Outcome, RuntimeKind, Timeout};
+use crate::{Bytes, ExecutionResult, Family, Language, Outcome, RuntimeKind, Timeout};
 
 /// A remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,14 +113,14 @@ fn missing_module(errors: &str) -> Option<&str> {
 }
 
 fn no_module(module: &str, runtime: &str) -> Hint {
-    let person = match runtime.parse::<RuntimeKind>() {
-        Ok(RuntimeKind::Docker | RuntimeKind::Podman) => {
+    let person = match family(runtime) {
+        Family::Container => {
             format!("the image has no module `{module}`; name one that has it in `sandbox.docker.image`")
         }
-        Ok(RuntimeKind::Pyodide) => format!(
+        Family::Pyodide => format!(
             "put a wheel of `{module}` into the directory of `skills.sandbox.packages`, or use the local runtime"
         ),
-        Ok(RuntimeKind::Local | RuntimeKind::E2b) | Err(_) => format!(
+        Family::General => format!(
             "the interpreter has no module `{module}`; name one that has it, such as `--python .venv/bin/python`, or \
              show the module's directory with `--workspace` or `--mount`"
         ),
@@ -166,11 +166,17 @@ fn more_memory(result: &ExecutionResult) -> Option<Hint> {
 
 /// Returns the configuration keys of a runtime's limits of time and memory.
 fn keys(runtime: &str) -> (&'static str, &'static str) {
-    match runtime.parse::<RuntimeKind>() {
-        Ok(RuntimeKind::Docker | RuntimeKind::Podman) => ("sandbox.timeout", "sandbox.docker.memory_limit"),
-        Ok(RuntimeKind::Pyodide) => ("skills.sandbox.timeout_seconds", "skills.sandbox.memory_limit_mb"),
-        Ok(RuntimeKind::Local | RuntimeKind::E2b) | Err(_) => ("sandbox.timeout", "sandbox.memory"),
+    match family(runtime) {
+        Family::Container => ("sandbox.timeout", "sandbox.docker.memory_limit"),
+        Family::Pyodide => ("skills.sandbox.timeout_seconds", "skills.sandbox.memory_limit_mb"),
+        Family::General => ("sandbox.timeout", "sandbox.memory"),
     }
+}
+
+/// Returns the family of the runtime that a result names.
+fn family(runtime: &str) -> Family {
+    let runtime = runtime.parse::<RuntimeKind>();
+    runtime.map_or(Family::General, |runtime| runtime.traits().family)
 }
 
 fn no_process(result: &ExecutionResult) -> Hint {

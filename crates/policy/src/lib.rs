@@ -35,8 +35,8 @@ pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
 };
 pub use request::{
-    EnvName, Language, ParseEnvNameError, ParseIdError, Request, RuntimeKind, Scope, SessionId, UnknownName,
+    EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };
-pub use target::{EngineKind, KeepAlive, NetworkMode, Target};
+pub use target::{EngineKind, Family, Feature, KeepAlive, Lack, NetworkMode, RuntimeKind, Target, Traits};
 pub use trusted::{HostServer, Imports, Trusted};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

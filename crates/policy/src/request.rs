@@ -1,5 +1,6 @@
 //! A request to run code.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,7 +18,7 @@ pub struct UnknownName {
     /// The given name.
     pub name: String,
     /// Accepted names.
-    pub known: &'static str,
+    pub known: Cow<'static, str>,
 }
 
 /// A programming language.
@@ -66,66 +67,13 @@ impl FromStr for Language {
             _ => Err(UnknownName {
                 what: "language",
                 name: name.to_owned(),
-                known: "python, bash and javascript",
+                known: "python, bash and javascript".into(),
             }),
         }
     }
 }
 
 impl fmt::Display for Language {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A backend that runs code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RuntimeKind {
-    /// The fence on this machine.
-    Local,
-    /// A Docker container.
-    Docker,
-    /// A Podman container.
-    Podman,
-    /// Pyodide in Deno.
-    Pyodide,
-    /// An E2B-compatible cloud.
-    E2b,
-}
-
-impl RuntimeKind {
-    /// Returns the name used in every interface.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Docker => "docker",
-            Self::Podman => "podman",
-            Self::Pyodide => "pyodide",
-            Self::E2b => "e2b",
-        }
-    }
-}
-
-impl FromStr for RuntimeKind {
-    type Err = UnknownName;
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name.to_ascii_lowercase().as_str() {
-            "local" => Ok(Self::Local),
-            "docker" => Ok(Self::Docker),
-            "podman" => Ok(Self::Podman),
-            "pyodide" => Ok(Self::Pyodide),
-            "e2b" => Ok(Self::E2b),
-            _ => Err(UnknownName {
-                what: "runtime",
-                name: name.to_owned(),
-                known: "local, docker, podman, pyodide and e2b",
-            }),
-        }
-    }
-}
-
-impl fmt::Display for RuntimeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

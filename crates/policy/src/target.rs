@@ -1,12 +1,196 @@
 //! The place where a request runs.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{RuntimeKind, SessionId};
+use crate::{SessionId, UnknownName};
+
+/// The kind of the place where a request runs.
+///
+/// A new runtime is a variant here with its [`Traits`], a variant of [`Target`], and its arms in the backend of a
+/// process: nothing else matches on either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RuntimeKind {
+    /// The fence on this machine.
+    Local,
+    /// A Docker container.
+    Docker,
+    /// A Podman container.
+    Podman,
+    /// Pyodide in Deno.
+    Pyodide,
+    /// An E2B-compatible cloud.
+    E2b,
+}
+
+/// The properties in which runtimes differ for everything but the backend that runs programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    /// Name in every interface.
+    pub name: &'static str,
+    pub family: Family,
+    /// Features that it lacks. A request for one is refused.
+    pub lacks: &'static [Lack],
+}
+
+/// Runtimes with the same configured limits and the same advice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Runtimes without limits of their own.
+    General,
+    Container,
+    Pyodide,
+}
+
+/// A feature that a runtime lacks, with the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lack {
+    pub feature: Feature,
+    pub why: &'static str,
+}
+
+/// Features of a run that not every runtime has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Languages other than Python.
+    OtherLanguages,
+    /// An interpreter that the user names.
+    Interpreter,
+    Session,
+    /// A run without a fence.
+    Unfenced,
+    Network,
+    Workspace,
+    WritableMount,
+    /// A limit of processor cores.
+    Cpus,
+    /// A limit of processes and threads.
+    Pids,
+}
+
+const LOCAL: Traits = Traits {
+    name: "local",
+    family: Family::General,
+    lacks: &[],
+};
+
+const DOCKER: Traits = Traits {
+    name: "docker",
+    family: Family::Container,
+    lacks: &[
+        lack(Feature::Interpreter, "a container has the Python of its image"),
+        lack(Feature::Session, LOCAL_SESSIONS),
+        lack(Feature::Unfenced, "a container always has its fence"),
+    ],
+};
+
+const PODMAN: Traits = Traits {
+    name: "podman",
+    ..DOCKER
+};
+
+const PYODIDE: Traits = Traits {
+    name: "pyodide",
+    family: Family::Pyodide,
+    lacks: &[
+        lack(Feature::OtherLanguages, "it is a Python"),
+        lack(Feature::Interpreter, "Pyodide is a Python of its own"),
+        lack(Feature::Session, LOCAL_SESSIONS),
+        lack(Feature::Unfenced, "Pyodide always runs in the fence"),
+        lack(Feature::Network, "Pyodide has no network"),
+        lack(Feature::Workspace, "Pyodide has its files in memory"),
+        lack(Feature::WritableMount, "files are copied into Pyodide's memory"),
+        lack(Feature::Cpus, "Pyodide has one thread"),
+        lack(Feature::Pids, "Pyodide has one process"),
+    ],
+};
+
+const E2B: Traits = Traits {
+    name: "e2b",
+    family: Family::General,
+    lacks: &[lack(Feature::Session, LOCAL_SESSIONS)],
+};
+
+const LOCAL_SESSIONS: &str = "sessions exist in the local runtime only";
+
+const fn lack(feature: Feature, why: &'static str) -> Lack {
+    Lack { feature, why }
+}
+
+impl RuntimeKind {
+    /// All runtimes, in the order in which messages name them.
+    pub const ALL: &'static [Self] = &[Self::Local, Self::Docker, Self::Podman, Self::Pyodide, Self::E2b];
+
+    /// Returns the properties.
+    pub const fn traits(self) -> Traits {
+        match self {
+            Self::Local => LOCAL,
+            Self::Docker => DOCKER,
+            Self::Podman => PODMAN,
+            Self::Pyodide => PYODIDE,
+            Self::E2b => E2B,
+        }
+    }
+
+    /// Returns the name used in every interface.
+    pub const fn as_str(self) -> &'static str {
+        self.traits().name
+    }
+
+    /// Returns `true` if a request for the feature is refused.
+    pub fn lacks(self, feature: Feature) -> bool {
+        self.traits().lacks.iter().any(|lack| lack.feature == feature)
+    }
+}
+
+impl FromStr for RuntimeKind {
+    type Err = UnknownName;
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = |runtime: &&Self| name.eq_ignore_ascii_case(runtime.as_str());
+        Self::ALL.iter().find(known).copied().ok_or_else(|| UnknownName {
+            what: "runtime",
+            name: name.to_owned(),
+            known: Cow::Owned(enumerated()),
+        })
+    }
+}
+
+/// Renders the names of all runtimes.
+fn enumerated() -> String {
+    let names: Vec<&str> = RuntimeKind::ALL.iter().map(|runtime| runtime.as_str()).collect();
+    match names.split_last() {
+        Some((last, first)) => format!("{} and {last}", first.join(", ")),
+        None => String::new(),
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl JsonSchema for RuntimeKind {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Runtime".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = Self::ALL.iter().map(|runtime| runtime.as_str()).collect();
+        json_schema!({"type": "string", "enum": names})
+    }
+}
 
 /// The place where a request runs.
-///
-/// A new runtime is a variant here, one in [`RuntimeKind`], and what the compiler then asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
@@ -106,15 +290,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_reports_the_runtime_that_it_was_made_of() {
-        for runtime in [
-            RuntimeKind::Local,
-            RuntimeKind::Docker,
-            RuntimeKind::Podman,
-            RuntimeKind::Pyodide,
-            RuntimeKind::E2b,
-        ] {
-            assert_eq!(Target::of(runtime).runtime(), runtime);
+    fn every_runtime_has_a_target_and_a_name_that_is_read() {
+        for runtime in RuntimeKind::ALL {
+            assert_eq!(Target::of(*runtime).runtime(), *runtime);
+            assert_eq!(runtime.as_str().to_uppercase().parse(), Ok(*runtime));
+            let serialised = serde_json::to_value(runtime).unwrap();
+            assert_eq!(serialised, runtime.as_str());
         }
+        let unknown = "lokal".parse::<RuntimeKind>().unwrap_err();
+        assert_eq!(unknown.known, "local, docker, podman, pyodide and e2b");
+    }
+
+    #[test]
+    fn no_runtime_is_left_out_of_the_list() {
+        let error = serde_json::from_str::<RuntimeKind>("\"none\"").unwrap_err();
+        let names = RuntimeKind::ALL.iter().map(|runtime| format!("`{runtime}`"));
+        let names = names.collect::<Vec<_>>().join(", ");
+        assert!(
+            error.to_string().contains(&format!("expected one of {names} at")),
+            "{error}"
+        );
     }
 }

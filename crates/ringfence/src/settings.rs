@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::artifact::{Keep, Store, StorePolicy};
 use ringfence_exec::local::Fence;
 use ringfence_exec::mount_guard::DeniedPaths;
-use ringfence_policy::{Bytes, EnvName, Limits, Network, RuntimeKind};
+use ringfence_policy::{Bytes, EnvName, Family, Limits, Network, RuntimeKind};
 
 use crate::config::values::{IsolationChoice, NetworkKind, VariableName};
 use crate::config::{Config, Problems};
@@ -87,24 +87,27 @@ pub fn default_limits(config: &Config) -> Limits {
 /// own memory limit and timeout.
 pub fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     let sandbox = &config.sandbox;
-    let is_container = matches!(runtime, RuntimeKind::Docker | RuntimeKind::Podman);
-    let container = is_container.then_some(&sandbox.docker);
-    let pyodide = (runtime == RuntimeKind::Pyodide).then_some(&config.skills.sandbox);
-    let limits = Limits {
+    let (container, pyodide) = (&sandbox.docker, &config.skills.sandbox);
+    let general = Limits {
         timeout: sandbox.timeout,
         max_output: sandbox.max_output,
-        memory: container.map_or(sandbox.memory, |container| container.memory_limit),
-        cpus: container.map_or(sandbox.cpus, |container| container.cpu_limit),
+        memory: sandbox.memory,
+        cpus: sandbox.cpus,
         pids: sandbox.pids,
         disk: sandbox.disk,
     };
-    match pyodide {
-        Some(pyodide) => Limits {
+    match runtime.traits().family {
+        Family::General => general,
+        Family::Container => Limits {
+            memory: container.memory_limit,
+            cpus: container.cpu_limit,
+            ..general
+        },
+        Family::Pyodide => Limits {
             timeout: pyodide.timeout_seconds,
             memory: Bytes::mib(u64::from(pyodide.memory_limit_mb)),
-            ..limits
+            ..general
         },
-        None => limits,
     }
 }
 

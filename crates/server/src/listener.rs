@@ -11,7 +11,7 @@ use ringfence_exec::backend::Backend;
 use ringfence_exec::bridge::ByteChannel;
 use ringfence_exec::local::{Chunk, Connection, Error, Local, SessionInfo, Stream};
 use ringfence_exec::runner::RunSpec;
-use ringfence_policy::{ExecutionResult, Scope, Target, Trusted};
+use ringfence_policy::{ExecutionResult, Scope, Trusted};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -234,15 +234,10 @@ async fn bridge(
 
 /// Returns the refusal of a client with other settings, which then runs the request itself.
 fn declined(spec: &RunSpec) -> Refusal {
-    let what = match spec.target {
-        Target::Local => "another interpreter",
-        Target::Pyodide => "another Pyodide",
-        Target::Container { .. } => "other containers",
-        Target::E2b => "another runtime",
-    };
+    let runtime = spec.target.runtime();
     Refusal {
         reason: Reason::Declined,
-        message: format!("the server is set up for {what}"),
+        message: format!("the server has other settings of the runtime `{runtime}`"),
         hint: "restart the server, or pass `--no-engine`".to_owned(),
     }
 }

@@ -27,7 +27,7 @@ use std::time::Instant;
 use ringfence_exec::local::{Chunk, Fence};
 use ringfence_exec::runner::{RunSpec, Runner};
 use ringfence_network::fetch::Fetcher;
-use ringfence_policy::{Limits, Network, Request, RuntimeKind, Target, Trusted};
+use ringfence_policy::{Family, Limits, Network, Request, RuntimeKind, Target, Trusted};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -111,10 +111,10 @@ pub struct CodeLimits {
 
 impl CodeLimits {
     fn on(&self, runtime: RuntimeKind) -> &Limits {
-        match runtime {
-            RuntimeKind::Docker | RuntimeKind::Podman => &self.container,
-            RuntimeKind::Pyodide => &self.pyodide,
-            RuntimeKind::Local | RuntimeKind::E2b => &self.local,
+        match runtime.traits().family {
+            Family::Container => &self.container,
+            Family::Pyodide => &self.pyodide,
+            Family::General => &self.local,
         }
     }
 }
@@ -130,7 +130,7 @@ impl CodeSettings {
             max_output,
             ..
         } = request.limits;
-        if runtime == RuntimeKind::Pyodide {
+        if runtime.traits().family == Family::Pyodide {
             timeout = timeout.min(own.timeout);
         }
         request.limits = Limits {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{Bytes, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
+use ringfence_policy::{Bytes, Family, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
 
 use super::guest::Held;
 use super::launcher::FailedModule;
@@ -87,12 +87,12 @@ const FULL: [&str; 3] = ["No space left on device", "Disk quota exceeded", "File
 /// Returns a warning that names the limit, if a program's errors say that a file did not fit.
 pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Option<String> {
     let full = FULL.iter().any(|text| stderr.contains(text));
-    let (size, why) = match runtime {
-        RuntimeKind::Docker | RuntimeKind::Podman => {
+    let (size, why) = match runtime.traits().family {
+        Family::Container => {
             let room = limits.disk.min(Bytes(limits.memory.0 / 2));
             (room, ", each of them, and no more than half of the memory")
         }
-        RuntimeKind::Local | RuntimeKind::Pyodide | RuntimeKind::E2b => (limits.disk, " together"),
+        Family::General | Family::Pyodide => (limits.disk, " together"),
     };
     full.then(|| {
         format!(

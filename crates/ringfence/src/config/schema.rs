@@ -53,7 +53,6 @@ pub struct Config {
 pub struct Sandbox {
     /// Runtime: `local`, `docker`, `podman` or `pyodide`.
     #[serde(rename = "type")]
-    #[schemars(with = "values::RuntimeName")]
     pub runtime: RuntimeKind,
     /// Wall-clock limit of a run.
     #[serde(serialize_with = "values::shown")]

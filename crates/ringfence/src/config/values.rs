@@ -319,7 +319,6 @@ macro_rules! schema_of {
     };
 }
 
-schema_of!(RuntimeName, {"type": "string", "enum": ["local", "docker", "podman", "pyodide", "e2b"]});
 schema_of!(StoreName, {"type": "string", "enum": ["always", "on_error", "never"]});
 schema_of!(Size, {"description": "bytes, or a text such as `10KiB` or `256MiB`", "type": ["integer", "string"]});
 schema_of!(Duration, {"description": "seconds, or a text such as `500ms`, `5s` or `2m`", "type": ["number", "string"]});

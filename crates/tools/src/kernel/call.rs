@@ -11,8 +11,8 @@ use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
-    Access, ExecutionResult, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId, Target,
-    Timeout, Trusted,
+    Access, ExecutionResult, Feature, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId,
+    Target, Timeout, Trusted,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -178,7 +178,8 @@ impl Call<'_> {
             };
             files.iter().try_for_each(|file| write(file).map(drop))
         };
-        let shows_none = runtime.unwrap_or(self.kernel.code.runtime) == RuntimeKind::Pyodide;
+        let runtime = runtime.unwrap_or(self.kernel.code.runtime);
+        let shows_none = runtime.lacks(Feature::Workspace);
         if let Some(root) = self.workspace.as_ref().filter(|_| !shows_none) {
             write(root)?;
             return Ok(None);

@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     language: LanguageArg,
     /// Runtime that runs it; the configured one by default. `pyodide` imports only Python's standard library
     /// and the packages that the operator installed.
-    runtime: Option<Runtime>,
+    runtime: Option<RuntimeKind>,
     /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
     #[expect(dead_code, reason = "the kernel reads it")]
     timeout: Option<Timeout>,
@@ -47,17 +47,6 @@ enum LanguageArg {
     Javascript,
 }
 
-/// Runtimes that a caller can choose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-enum Runtime {
-    Local,
-    Docker,
-    Podman,
-    Pyodide,
-    E2b,
-}
-
 impl Tool for RunCode {
     const NAME: &'static str = "run_code";
     const TITLE: &'static str = "Run code";
@@ -75,13 +64,7 @@ impl Tool for RunCode {
             LanguageArg::Bash => Language::Bash,
             LanguageArg::Javascript => Language::Javascript,
         };
-        let runtime = arguments.runtime.map(|runtime| match runtime {
-            Runtime::Local => RuntimeKind::Local,
-            Runtime::Docker => RuntimeKind::Docker,
-            Runtime::Podman => RuntimeKind::Podman,
-            Runtime::Pyodide => RuntimeKind::Pyodide,
-            Runtime::E2b => RuntimeKind::E2b,
-        });
+        let runtime = arguments.runtime;
         let mut request = call.request(language);
         request.code = arguments.code;
         if let Some(name) = &arguments.session {
