@@ -12,6 +12,7 @@ mod bad_input;
 mod bench;
 mod chaos;
 mod config;
+mod conformance;
 mod console;
 mod containers;
 mod containers_exchanged;
