@@ -23,7 +23,6 @@ everywhere!(
     memory_is_limited,
     a_signal_is_told,
     processes_are_limited,
-    later_runtimes_say_what_is_missing,
     there_is_no_network,
 );
 
@@ -395,23 +394,6 @@ fn processes_are_limited(world: &World) {
     ]);
     assert!(bomb.seconds() < 5.0, "{bomb:?}");
     assert_eq!(world.python("print('still well')"), "still well\n");
-}
-
-/// Scenarios 2 and 7, as far as this version supports them.
-fn later_runtimes_say_what_is_missing(world: &World) {
-    let what = "the runtime `e2b` is not available";
-    world.run(["--runtime", "e2b", "-c", "1"]).refused(125, what);
-    let refused = world.call(["-c", "1"]).env("SANDBOX_TYPE", "e2b").output();
-    refused.refused(125, what);
-    assert!(refused.stderr.contains("SANDBOX_TYPE=local"), "{refused:?}");
-    assert_eq!(
-        world
-            .call(["-c", "print(1)"])
-            .env("SANDBOX_TYPE", "local")
-            .output()
-            .ok(),
-        "1\n"
-    );
 }
 
 fn there_is_no_network(world: &World) {
