@@ -3,6 +3,7 @@
 
 mod bare;
 mod docs;
+mod fourth;
 mod fuzz;
 mod gate;
 mod metrics;
@@ -26,6 +27,7 @@ usage: cargo xtask COMMAND
   bare      list what set-up made; with --yes, remove it and run the gate
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
+  fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20)
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
@@ -53,6 +55,7 @@ fn dispatch() -> Result<()> {
         ("bare", Some("--yes")) => bare::bare(&root, true),
         ("tidy", None) => tidy::tidy(&root),
         ("docs", None) => docs::write(&root),
+        ("fourth", None) => fourth::run(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("vm", None) => vm::run(&root),

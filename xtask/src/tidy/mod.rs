@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{report, source};
+use crate::{fourth, report, source};
 
 /// Checks every rule and reports all breaches at once.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
@@ -22,6 +22,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(threats::check(root)?);
     breaches.extend(starts::check(root, &sources)?);
     breaches.extend(opens::check(root, &sources)?);
+    breaches.extend(fourth::check(root)?);
     breaches.extend(sizes::check(&sources));
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
