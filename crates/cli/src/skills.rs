@@ -1,4 +1,4 @@
-//! Skill calls of a command line: their records, their questions, and their problems.
+//! Audit records, approval prompts and warnings of the skill calls of a run.
 
 mod person;
 

@@ -42,7 +42,7 @@ enum Interruption {
 struct Heard {
     stdout: Captured,
     stderr: Captured,
-    /// The reason why its streams broke off before its end.
+    /// The error that closed its streams before its end.
     broken: Option<String>,
 }
 

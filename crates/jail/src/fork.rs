@@ -83,7 +83,7 @@ pub(crate) fn ask(
     })
 }
 
-/// Tells a session that there will be no fork. It waits for one message for each that the server requests.
+/// Notifies a session that its fork was cancelled. It waits for one message for each that the server requests.
 pub(crate) fn cancel(session: &OwnedFd) {
     // A session that does not read does not wait, either.
     let _ = sys::offer_message(session.as_fd(), b"null", &[]);

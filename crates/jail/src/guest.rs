@@ -12,9 +12,7 @@ use crate::{sys, template};
 /// Parameters of a guest's first process.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
-    /// The program.
     pub(crate) program: &'a Program,
-    /// Its confinement.
     pub(crate) confinement: &'a Confinement,
     /// File descriptors of stdin, stdout, stderr and control.
     pub(crate) descriptors: [OwnedFd; 4],

@@ -22,19 +22,13 @@ use crate::{landlock, sys, template};
 pub enum Layer {
     /// A user namespace with an id map, created like an ordinary user would.
     UserNamespace,
-    /// A pid namespace.
     PidNamespace,
-    /// A mount namespace.
     MountNamespace,
     /// A network namespace.
     NetNamespace,
-    /// An IPC namespace.
     IpcNamespace,
-    /// A UTS namespace.
     UtsNamespace,
-    /// A cgroup namespace.
     CgroupNamespace,
-    /// A time namespace.
     TimeNamespace,
     /// A `/proc` of a new pid namespace.
     Proc,
@@ -46,9 +40,7 @@ pub enum Layer {
     Landlock,
     /// The fence's seccomp filter, which takes effect.
     Seccomp,
-    /// `no_new_privs`.
     NoNewPrivs,
-    /// A pidfd.
     Pidfd,
 }
 
@@ -80,7 +72,6 @@ pub enum Trial {
     Works,
     /// A step of the test was refused.
     Refused {
-        /// The step.
         step: String,
         /// The error number.
         errno: i32,

@@ -55,7 +55,6 @@ pub struct HostIds {
 pub struct Bind {
     /// Path on the host.
     pub host: PathBuf,
-    /// Path in the guest.
     pub guest: PathBuf,
     /// Set if the guest may write.
     pub writable: bool,
@@ -73,7 +72,6 @@ pub struct Bind {
 pub struct TemplateFile {
     /// Absolute path inside.
     pub path: PathBuf,
-    /// Its contents.
     pub content: String,
 }
 
@@ -120,7 +118,6 @@ pub struct Spawn {
     pub guest: Guest,
     /// File name below `/code` for the source code, whose file descriptor is then attached.
     pub code: Option<String>,
-    /// Its confinement.
     pub confinement: Confinement,
     /// Total bytes in the writable directories; 0 if the working directory lies on the host.
     pub disk_bytes: u64,
@@ -162,7 +159,6 @@ impl Guest {
 /// A guest's confinement, apart from namespaces and cgroups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Working directory.
     pub working_directory: PathBuf,
     /// User and group id to take; `None` keeps the caller's.
     pub ids: Option<(u32, u32)>,

@@ -55,7 +55,6 @@ pub enum Refusal {
     Address {
         /// The requested host.
         host: Host,
-        /// The class of the address.
         class: AddressClass,
         /// The document that reserves the address, or another source.
         grounds: &'static str,

@@ -63,7 +63,6 @@ pub enum UserRootError {
         "the root of user files `{template}` needs `{{{missing}}}`; without it they would share one directory"
     )]
     Shared {
-        /// The template.
         template: String,
         /// The missing placeholder.
         missing: &'static str,

@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Read only.
     ReadOnly,
-    /// Read and write.
     ReadWrite,
     /// Read and write a path created for this request alone: a backend that cannot mount it may copy it
     /// instead.

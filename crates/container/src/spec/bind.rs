@@ -174,7 +174,7 @@ impl Bind {
         }
     }
 
-    /// Marks it as the user's: the container's user gets the rights of its owner.
+    /// Marks the bind as a directory or file of the user: the container's user gets the rights of its owner.
     pub(crate) fn users(self) -> Self {
         Self {
             is_users: true,

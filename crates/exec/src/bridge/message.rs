@@ -49,7 +49,6 @@ pub struct Call {
     pub kwargs: Map<String, Value>,
 }
 
-/// The error of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
     /// Error code.

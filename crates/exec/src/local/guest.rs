@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) job: Vec<u8>,
 }
 
-/// The extent to which the limits of memory and processor time hold.
+/// The processes over which the limits of memory and processor time are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Held {
     /// For all processes of the guest together.
@@ -63,7 +63,7 @@ pub(super) struct Guest {
     pub(super) group: Option<Group>,
     pub(super) held: Held,
     pub(super) output: Output,
-    /// Listening socket through which it reaches the proxy, if it may.
+    /// Listening socket of the egress proxy. `None`: the guest has no network.
     pub(super) listener: Option<OwnedFd>,
     /// Unsent rest of the job.
     pub(super) job: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The message that tells a Python worker its job.
+//! The message that assigns a job to a Python worker.
 
 use ringfence_policy::EnvName;
 

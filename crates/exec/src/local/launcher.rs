@@ -237,7 +237,6 @@ impl LauncherClient {
         }
     }
 
-    /// Sends a command.
     pub(super) async fn send(&self, command: &Command, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.socket
             .async_io(Interest::WRITABLE, || self.launcher.send(command, fds))
@@ -288,7 +287,7 @@ impl LauncherClient {
         self.zygote.subscribe()
     }
 
-    /// Tells the launcher to exit with all guests. [`LauncherClient::close`] waits for it.
+    /// Requests the launcher to exit with all guests. [`LauncherClient::close`] waits for it.
     pub(super) fn end(&self) {
         self.launcher.end();
     }

@@ -143,7 +143,7 @@ impl LauncherState {
         }
     }
 
-    /// Tells the launcher to exit with all guests.
+    /// Requests the launcher to exit with all guests.
     pub(super) fn end(&self) {
         self.lane.end();
     }

@@ -341,7 +341,6 @@ static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
 /// The location of a guest's writable directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Places {
-    /// In its cell.
     Cell,
     /// In a host directory.
     Directory(PathBuf),

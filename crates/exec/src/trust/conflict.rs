@@ -13,7 +13,6 @@ pub enum Conflict {
     Around {
         /// Requested tree.
         tree: PathBuf,
-        /// Trusted path.
         trusted: PathBuf,
     },
     /// A trusted file has another hard link, perhaps one that the guest may write to.
@@ -24,7 +23,6 @@ pub enum Conflict {
     Linked {
         /// Requested tree.
         tree: PathBuf,
-        /// Trusted path.
         trusted: PathBuf,
     },
     /// A protected entry leads to the tree itself, or to a directory around it.
@@ -113,7 +111,6 @@ pub enum Conflict {
     Unkept {
         /// Requested tree.
         tree: PathBuf,
-        /// Trusted path.
         trusted: PathBuf,
     },
     /// The PATH leads to an interpreter that a guest may have put there.

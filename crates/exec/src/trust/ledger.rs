@@ -31,7 +31,7 @@ struct Opened {
     /// Time of its creation in nanoseconds, where the file system keeps it: inodes are used again.
     #[serde(default)]
     born: Option<u64>,
-    /// Set if the directory stands for some of those below it: no program could write all of it.
+    /// Set if the entry represents some of the directories below it: no program could write to all of it.
     #[serde(default = "in_parts")]
     parts: bool,
     /// The `.git` at its top, if that was there before any program could write here and no program could since.
@@ -60,7 +60,7 @@ enum Kind {
     Workspace,
     /// All of it is theirs.
     Writable,
-    /// It stands for directories below it.
+    /// Represents several directories below it.
     Shared,
 }
 

@@ -30,7 +30,6 @@ pub enum NamedPathError {
         link.display(), tree.display()
     )]
     Planted {
-        /// The link.
         link: PathBuf,
         /// Directory that programs could write.
         tree: PathBuf,

@@ -86,7 +86,7 @@ struct Parameters {
 }
 
 pub(super) trait Update: DeserializeOwned {
-    /// Kind to request.
+    /// Kind of update to subscribe to.
     const KIND: AllowedUpdate;
     /// Member of an update that contains it.
     const MEMBER: &str;

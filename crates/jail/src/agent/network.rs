@@ -109,7 +109,7 @@ impl Network {
         }
     }
 
-    /// Accepts guests, and relays data without blocking.
+    /// Accepts connections of guests, and relays data without blocking.
     pub(super) fn tend(&mut self, channel: &mut Channel, now: Instant) {
         if !self.connections.is_empty() {
             let mut buffer = [0; MAX_PIECE];

@@ -108,7 +108,6 @@ impl Effect {
 /// One effect of a part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The effect.
     pub effect: Effect,
     /// The rule behind it, with the name of the part.
     pub reason: String,

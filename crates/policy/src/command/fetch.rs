@@ -7,7 +7,6 @@ use crate::shell::Word;
 /// A public host name that a command contacts. The caller must check that its address is public, too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// The name.
     pub name: String,
     /// Position for `--resolve`, which prevents a second lookup.
     pub at: Option<usize>,

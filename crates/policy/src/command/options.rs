@@ -64,7 +64,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Judges a word that only the running shell determines.
+    /// Judges a word whose value only the running shell knows.
     fn computed(&mut self, word: &Word, ended: bool) {
         let title = self.title;
         match word.shape() {

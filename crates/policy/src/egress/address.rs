@@ -16,15 +16,12 @@ pub enum AddressClass {
     Private,
     /// A carrier's network behind carrier-grade NAT.
     CarrierShared,
-    /// The local link.
     LinkLocal,
     /// A cloud's metadata service, which hands out a machine's credentials.
     Metadata,
-    /// Multicast.
     Multicast,
     /// Broadcast on the local link.
     Broadcast,
-    /// Reserved.
     Reserved,
     /// Documentation examples.
     Documentation,

@@ -14,7 +14,6 @@ const MAX_LABEL: usize = 63;
 /// name is a name both for us and for the resolver.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// A name.
     Name(HostName),
     /// An address; an IPv4-mapped IPv6 address is converted to IPv4.
     Address(IpAddr),

@@ -18,7 +18,6 @@ pub enum Node {
     Pipe(Vec<Self>),
     /// Control flow around other commands.
     Compound {
-        /// The kind.
         kind: Compound,
         /// The loop variable.
         variable: Option<String>,
@@ -44,9 +43,7 @@ pub enum Compound {
     For,
     /// `while` or `until`
     While,
-    /// `if`
     If,
-    /// `case`
     Case,
     /// `[[ … ]]`
     Test,
@@ -89,7 +86,6 @@ pub struct Simple {
 pub struct Assignment {
     /// The variable.
     pub name: String,
-    /// The value.
     pub value: Word,
 }
 
@@ -98,7 +94,6 @@ pub struct Assignment {
 pub struct Redirect {
     /// The file descriptor, if written.
     pub descriptor: Option<u32>,
-    /// The kind.
     pub kind: RedirectKind,
     /// The file, the file descriptor or the text.
     pub target: Word,
@@ -120,7 +115,6 @@ pub enum RedirectKind {
 /// An argument, before expansion.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Word {
-    /// Its pieces.
     pub pieces: Vec<Piece>,
     /// Source text.
     pub text: String,

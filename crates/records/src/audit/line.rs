@@ -33,7 +33,6 @@ pub struct Link {
     pub hash: Digest,
 }
 
-/// A parse error of a [`Link`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not of the form SEQUENCE:HASH; `ringfence audit verify` prints one as the head")]
 pub struct ParseLinkError(String);

@@ -28,7 +28,6 @@ pub(super) struct Refusals(BTreeMap<String, Rate>);
 pub(super) enum Refusal {
     /// It gets a record of its own.
     Recorded,
-    /// It is counted.
     Counted,
     /// It is counted, and the count is to be recorded.
     Due(Counted),

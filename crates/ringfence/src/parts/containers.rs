@@ -16,7 +16,6 @@ use crate::settings;
 /// Images of containers, and the mounts of `sandbox_exec`.
 #[derive(Debug, Clone)]
 pub struct Containers {
-    /// The image of runs.
     pub runs: Image,
     /// The image of the tool `shell`.
     pub shell: Image,

@@ -122,7 +122,7 @@ const fn version() -> u32 {
 pub enum Refusal {
     /// It is not a valid message; the connection ends.
     Malformed(String),
-    /// The type is unknown; the connection goes on.
+    /// The type is unknown; the connection stays open.
     UnknownType,
 }
 

@@ -22,9 +22,9 @@ pub struct ToolLimits {
 pub enum AtLimit {
     /// The tool is cancelled.
     Deny,
-    /// The tool goes on, up to this limit, with a warning in the answer.
+    /// The tool keeps running, up to this limit, with a warning in the answer.
     Extend(Timeout),
-    /// A person is asked while the tool goes on; it is cancelled unless approved.
+    /// A person is asked while the tool keeps running; it is cancelled unless approved.
     Ask {
         /// Hard limit.
         cap: Timeout,

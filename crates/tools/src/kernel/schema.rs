@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{ErrorKind, ToolError};
 
-/// Maximum number of reported violations.
+/// Maximum number of reported schema violations.
 const MAX_TOLD: usize = 5;
 
 /// Returns the schema of a type as it is deserialized or serialized, with inlined references. A member that

@@ -15,7 +15,7 @@ const MAX_PARAMETERS: usize = 32;
 const MAX_SHOWN: usize = 200;
 /// Maximum length of the documentation, in characters; the rest is truncated.
 const MAX_DOC: usize = 2000;
-/// Maximum number of reported violations.
+/// Maximum number of reported schema violations.
 const MAX_TOLD: usize = 3;
 
 /// Declaration of a function by its skill.

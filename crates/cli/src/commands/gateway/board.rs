@@ -1,4 +1,4 @@
-//! The questions on a terminal, and the parser of the person's commands.
+//! The list of pending questions on a terminal, with the parser of the person's commands.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

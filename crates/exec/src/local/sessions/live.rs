@@ -176,7 +176,7 @@ impl Live {
         }
     }
 
-    /// Tells the session to end.
+    /// Requests the session to end.
     pub(in super::super) fn stop(&self) {
         self.stop.send_replace(true);
     }

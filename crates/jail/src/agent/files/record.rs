@@ -95,23 +95,19 @@ impl Attributes {
     }
 }
 
-/// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A file that the reader has, with its fingerprint.
     Known {
-        /// Path.
         path: FilePath,
         /// Its [`super::identity`].
         identity: u64,
     },
     /// A file that is unchanged since its [`Record::Known`].
     Same(FilePath),
-    /// A directory.
     Directory(FilePath),
     /// A file; its contents follow the record.
     File {
-        /// Path.
         path: FilePath,
         /// Its [`super::identity`].
         identity: u64,
@@ -123,7 +119,6 @@ pub enum Record {
     Left {
         /// Path, unvalidated: it may be too long or too deep.
         path: PathBuf,
-        /// Reason.
         why: Reason,
     },
     /// An entry to be removed.

@@ -208,7 +208,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds the packages in a directory of libraries. They are copies, but for what lies at the top.
+    /// Adds the packages in a directory of libraries. Installed packages are copies; only top-level files can refer to code elsewhere.
     fn packages(&mut self, library: &Path) {
         if !library.is_dir() || !self.libraries.insert(library.to_owned()) {
             return;
