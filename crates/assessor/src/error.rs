@@ -1,7 +1,7 @@
 //! Defines the reasons for a missing score.
 
 use ringfence_network::egress::ConnectError;
-use ringfence_network::fetch::{Fault, TlsFault, TrustError};
+use ringfence_network::fetch::{FetchCause, TlsFault, TrustError};
 use ringfence_policy::Timeout;
 
 use super::{KeyError, MAX_ANSWER};
@@ -50,15 +50,15 @@ pub enum ScoreError {
     NoInteger,
 }
 
-impl From<Fault> for ScoreError {
-    fn from(fault: Fault) -> Self {
+impl From<FetchCause> for ScoreError {
+    fn from(fault: FetchCause) -> Self {
         match fault {
-            Fault::Connect(error) => Self::Connect(error),
-            Fault::Trust(error) => Self::Trust(error),
-            Fault::Tls(fault) => Self::Tls(fault),
-            Fault::Protocol | Fault::TimedOut => Self::Broken,
+            FetchCause::Connect(error) => Self::Connect(error),
+            FetchCause::Trust(error) => Self::Trust(error),
+            FetchCause::Tls(fault) => Self::Tls(fault),
+            FetchCause::Protocol | FetchCause::TimedOut => Self::Broken,
             // Redirects are not followed.
-            Fault::Redirect(_) | Fault::Downgrade | Fault::TooManyRedirects(_) => Self::Format,
+            FetchCause::Redirect(_) | FetchCause::Downgrade | FetchCause::TooManyRedirects(_) => Self::Format,
         }
     }
 }

@@ -13,8 +13,8 @@ use ringfence_container::{ContainerRuntime, Containers, Manager, Order};
 use ringfence_exec::local::Connection;
 use ringfence_policy::{Bytes, EngineKind, EnvName, Limits, NetworkMode};
 
+use super::context::BenchContext;
 use super::engine::python;
-use super::place::Place;
 use super::process::milliseconds;
 
 /// The command of the peers.
@@ -32,7 +32,7 @@ pub(super) struct Dock {
 
 impl Dock {
     /// Connects to the container engine and checks for the image.
-    pub(super) async fn open(place: &Place, engine_kind: EngineKind) -> anyhow::Result<Self> {
+    pub(super) async fn open(place: &BenchContext, engine_kind: EngineKind) -> anyhow::Result<Self> {
         let mut settings = place.machine.containers.clone();
         settings.agent = place.directory("agent");
         let dock = Self {

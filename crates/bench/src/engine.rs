@@ -11,7 +11,7 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scop
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
 
-use super::place::Place;
+use super::context::BenchContext;
 use super::process::{descendants, program};
 
 /// The world of the server that the rows share.
@@ -28,7 +28,7 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Starts `ringfence serve` and waits until it listens.
-    pub(super) fn start(place: &Place, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub(super) fn start(place: &BenchContext, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Self> {
         let mut command = place.ringfence(world, &["serve"]);
         command.envs(env.iter().copied());
         let engine = Self {
@@ -57,7 +57,7 @@ impl Engine {
     }
 
     /// Waits until the server answers from its pool.
-    pub(super) fn warm_up(&self, place: &Place) -> anyhow::Result<()> {
+    pub(super) fn warm_up(&self, place: &BenchContext) -> anyhow::Result<()> {
         place.runtime.block_on(async {
             let mut client = self.connect().await?;
             let since = Instant::now();

@@ -12,20 +12,20 @@ mod sessions;
 mod skills;
 mod whole;
 
+use super::context::BenchContext;
 use super::figure::Figure;
-use super::place::Place;
 
 /// A figure, or several from one measurement.
 #[derive(Debug)]
 pub struct Row {
     pub name: &'static str,
     pub about: &'static str,
-    measure: fn(&mut Place) -> anyhow::Result<Vec<Figure>>,
+    measure: fn(&mut BenchContext) -> anyhow::Result<Vec<Figure>>,
 }
 
 impl Row {
     /// Measures its figures. A failure is a figure with its reason: the other rows are still useful.
-    pub fn measure(&self, place: &mut Place) -> Vec<Figure> {
+    pub fn measure(&self, place: &mut BenchContext) -> Vec<Figure> {
         (self.measure)(place)
             .unwrap_or_else(|error| vec![Figure::unmeasured(self.name, format!("{error:#}"))])
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guest_paths::OUTPUT;
-use ringfence_jail::agent::frames::{FrameReader, Hello, Order, Ready, Report, Secret, VERSION};
+use ringfence_jail::agent::frames::{FrameReader, Hello, InitRequest, Ready, Report, Secret, VERSION};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -104,12 +104,12 @@ fn secret() -> Result<Secret, InitLost> {
     }
 }
 
-fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) -> Order {
+fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) -> InitRequest {
     let python: &[&str] = match interpreter {
         Interpreter::Warm => &["-I", "-B", "-X", "utf8", "-c", PYTHON, ""],
         Interpreter::None => &[],
     };
-    Order::Hello(Hello {
+    InitRequest::Hello(Hello {
         version: VERSION,
         secret,
         python: python.iter().map(|&word| word.to_owned()).collect(),
@@ -120,7 +120,7 @@ fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) ->
 
 async fn greet<R, W>(
     (reader, writer): (&mut R, &mut W),
-    hello: &Order,
+    hello: &InitRequest,
     frames: &mut FrameReader,
 ) -> Result<Ready, InitLost>
 where

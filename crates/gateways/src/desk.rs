@@ -11,7 +11,7 @@ use ringfence_records::audit::Digest;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::card::{Card, Choice, Ending, Standing};
-use ringfence_server::gateway::{FromEngine, FromGateway, News, RequestWords, visible};
+use ringfence_server::gateway::{FromEngine, FromGateway, LinkEvent, RequestWords, visible};
 
 /// Maximum number of requests; a server has fewer.
 const MAX_CARDS: usize = 512;
@@ -131,20 +131,20 @@ impl Desk {
     }
 
     /// Processes an event of the link. Returns a line for the log, if any.
-    pub(crate) fn receive(&mut self, news: News, now: Instant) -> Option<String> {
+    pub(crate) fn receive(&mut self, news: LinkEvent, now: Instant) -> Option<String> {
         match news {
-            News::Connected => {
+            LinkEvent::Connected => {
                 self.connected = Some(now);
                 Some("connected to the server".to_owned())
             }
-            News::Gone => {
+            LinkEvent::Gone => {
                 self.connected = None;
                 Some("the server has gone; what waits is kept".to_owned())
             }
-            News::Unreachable(error) => Some(format!(
+            LinkEvent::Unreachable(error) => Some(format!(
                 "no server answers ({error}); trying again until one does"
             )),
-            News::Said(message) => self.take(*message, now),
+            LinkEvent::Said(message) => self.take(*message, now),
         }
     }
 

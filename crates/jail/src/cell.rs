@@ -240,7 +240,6 @@ pub(crate) fn remote_error(step: String, errno: i32) -> StepError {
     }
 }
 
-/// Runs the cell's init.
 pub(crate) fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
     let (message, handles) = match &outcome {
@@ -251,8 +250,8 @@ pub(crate) fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let borrowed: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
     let told = sys::send_message(socket.as_fd(), &bytes, &borrowed).is_ok();
     match outcome {
-        Ok(Stands { home: Some(home), .. }) if told => nest::serve(spec, &socket, &home),
-        Ok(Stands { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
+        Ok(CellSetup { home: Some(home), .. }) if told => nest::serve(spec, &socket, &home),
+        Ok(CellSetup { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
         _ => sys::exit_now(1),
     }
 }
@@ -266,8 +265,8 @@ fn reap_for_ever() -> ! {
     }
 }
 
-/// The result of setting up a cell.
-struct Stands {
+/// The descriptors of a cell that was set up.
+struct CellSetup {
     /// Handles for the launcher: the output directory and, for a fork, the rest of [`Cell`].
     handles: Vec<OwnedFd>,
     /// Handles with which the init creates cells for forks.
@@ -283,7 +282,7 @@ pub(crate) struct Home {
     pub(crate) proc: OwnedFd,
 }
 
-fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
+fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup, StepError> {
     sys::die_with_parent().step("tie a cell to its launcher")?;
     match spec.tenant {
         Tenant::Fork(original) => nest::map_own_id(original)?,
@@ -313,7 +312,7 @@ fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<Stands, StepError> {
     sys::set_no_new_privs().step("set no_new_privs")?;
     // The bounding set stays: this process never executes a program, and each guest drops its own.
     sys::drop_held_capabilities().step("drop all capabilities")?;
-    Ok(Stands { handles, home })
+    Ok(CellSetup { handles, home })
 }
 
 fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {

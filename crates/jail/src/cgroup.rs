@@ -30,7 +30,6 @@ pub enum Version {
     V2,
 }
 
-/// Limits of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupLimits {
     /// Memory of every kind, including tmpfs and page cache; no swap on top.
@@ -58,7 +57,6 @@ pub enum Error {
     Write {
         /// The file.
         path: PathBuf,
-        /// The value.
         value: String,
         /// The cause.
         #[source]
@@ -95,13 +93,13 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     version: Version,
-    own: Places,
+    own: GroupPaths,
 }
 
 /// A group's directory in the tree of each controller. In version 2, and where version 1 mounts controllers
 /// together, some are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Places {
+struct GroupPaths {
     memory: PathBuf,
     pids: PathBuf,
     cpu: Option<PathBuf>,
@@ -109,7 +107,7 @@ struct Places {
     accounting: Option<PathBuf>,
 }
 
-impl Places {
+impl GroupPaths {
     fn join(&self, name: &str) -> Self {
         Self {
             memory: self.memory.join(name),
@@ -317,7 +315,7 @@ mod tests {
 
     fn fake(folder: &Path) -> Hierarchy {
         let all = || folder.to_owned();
-        let own = Places {
+        let own = GroupPaths {
             memory: all(),
             pids: all(),
             cpu: Some(all()),
@@ -358,7 +356,7 @@ mod tests {
             std::fs::create_dir_all(tree.join("ringfence-stuck")).unwrap();
         }
         std::fs::write(pids.join("ringfence-stuck/file"), "keeps the folder from going").unwrap();
-        let own = Places {
+        let own = GroupPaths {
             memory: memory.clone(),
             pids,
             cpu: None,

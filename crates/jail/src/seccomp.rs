@@ -109,10 +109,7 @@ pub enum Error {
     },
     /// The policy names a system call that no architecture has.
     #[error("the seccomp policy names the unknown system call `{name}`")]
-    UnknownSyscall {
-        /// The name.
-        name: String,
-    },
+    UnknownSyscall { name: String },
     /// A condition that can never be met, or that cannot be expressed.
     #[error("the seccomp rule for `{name}` compares argument {argument} in a way that is never true")]
     Condition {

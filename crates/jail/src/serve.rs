@@ -13,14 +13,14 @@ use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::Forks;
 use crate::steps::{Step, StepError, prepare, read_report};
-use crate::zygote::{Heard, Order, Zygote};
+use crate::zygote::{GuestRequest, Zygote, ZygoteMessage};
 use crate::{flat, sys};
 
 mod forks;
 mod reap;
 mod running;
 
-use running::{Left, Live, Running, SpawnDescriptors};
+use running::{Live, LiveProcesses, Running, SpawnDescriptors};
 
 /// A launcher at work.
 pub(crate) struct Launcher<'a> {
@@ -202,12 +202,12 @@ impl<'a> Launcher<'a> {
             return;
         };
         match successor.receive() {
-            Heard::Ready => {}
-            Heard::Report(text) => {
+            ZygoteMessage::Ready => {}
+            ZygoteMessage::Report(text) => {
                 self.successor = Some(successor);
                 return send(self.engine, &Event::ZygoteReports { text }, &[]);
             }
-            Heard::Gone => {
+            ZygoteMessage::Gone => {
                 let _ = sys::kill(successor.pid, libc::SIGKILL);
                 return send(self.engine, &Event::ZygoteGone, &[]);
             }
@@ -358,7 +358,7 @@ impl<'a> Launcher<'a> {
             .as_ref()
             .ok_or_else(missing)
             .step("find a warm zygote")?;
-        let order = Order {
+        let order = GuestRequest {
             confinement: &spawn.confinement,
             descriptors: &descriptors,
             session: theirs.as_ref(),
@@ -409,7 +409,7 @@ impl<'a> Launcher<'a> {
                 let live = Live {
                     cell,
                     guest,
-                    left: Left::Both,
+                    left: LiveProcesses::Both,
                     applied,
                     session,
                     of: None,

@@ -32,8 +32,7 @@ struct ForkRequest {
 
 /// Parameters of a guest requested from the zygote.
 #[derive(Debug)]
-pub(crate) struct Order<'a> {
-    /// Its confinement.
+pub(crate) struct GuestRequest<'a> {
     pub(crate) confinement: &'a Confinement,
     /// File descriptors of stdin, stdout, stderr and control.
     pub(crate) descriptors: &'a [OwnedFd; 4],
@@ -54,7 +53,7 @@ pub(crate) struct Zygote {
 
 /// A message of a zygote that is not warm yet.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ZygoteMessage {
     /// It has warmed up.
     Ready,
     /// It reports progress.
@@ -93,18 +92,18 @@ impl Zygote {
     }
 
     /// Receives a message of a zygote that is not warm yet.
-    pub(crate) fn receive(&self) -> Heard {
+    pub(crate) fn receive(&self) -> ZygoteMessage {
         let mut buffer = [0; MAX_REPORT];
         match sys::receive_message(self.socket.as_fd(), &mut buffer) {
-            Ok((0, _)) | Err(_) => Heard::Gone,
-            Ok((length, _)) if &buffer[..length] == READY => Heard::Ready,
-            Ok((length, _)) => Heard::Report(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+            Ok((0, _)) | Err(_) => ZygoteMessage::Gone,
+            Ok((length, _)) if &buffer[..length] == READY => ZygoteMessage::Ready,
+            Ok((length, _)) => ZygoteMessage::Report(String::from_utf8_lossy(&buffer[..length]).into_owned()),
         }
     }
 
     /// Requests a guest in a cell. The guest will be a child of the caller; [`Zygote::receive_pid`] returns
     /// its pid, in the order of the requests.
-    pub(crate) fn ask(&self, cell: &Cell, order: &Order<'_>) -> Result<Starting, StepError> {
+    pub(crate) fn ask(&self, cell: &Cell, order: &GuestRequest<'_>) -> Result<Starting, StepError> {
         const STEP: &str = "ask the zygote for a guest";
         let (reports, status) = sys::pipe().step("make a status pipe")?;
         let request = ForkRequest {

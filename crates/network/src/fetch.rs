@@ -14,7 +14,7 @@ mod url;
 mod tests;
 
 pub use body::Body;
-pub use error::{Fault, FetchError, FetchErrorKind, TlsFault};
+pub use error::{FetchCause, FetchError, FetchErrorKind, TlsFault};
 pub use exchange::{Page, secure, send};
 pub use request::{FetchRequest, RequestError};
 pub use trust::{Trust, TrustError};
@@ -36,7 +36,6 @@ pub struct Fetcher {
     trust: Trust,
 }
 
-/// Limits of a fetch.
 #[derive(Debug, Clone)]
 pub struct FetchLimits {
     /// Deadline, including redirects and name resolution.
@@ -51,7 +50,6 @@ pub struct FetchLimits {
     pub max_header_bytes: usize,
 }
 
-/// The response to a fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FetchResponse {
     /// Status of the final response.
@@ -101,7 +99,7 @@ impl Fetcher {
         let all = self.follow(request, limits, &log);
         let outcome = timeout_at(limits.deadline.into(), all).await;
         let attempts = log.attempts();
-        match outcome.unwrap_or(Err(Fault::TimedOut)) {
+        match outcome.unwrap_or(Err(FetchCause::TimedOut)) {
             Ok(journey) => Ok(journey.response(attempts)),
             Err(fault) => Err(FetchError { fault, attempts }),
         }
@@ -112,7 +110,7 @@ impl Fetcher {
         mut request: FetchRequest,
         limits: &FetchLimits,
         log: &AttemptLog,
-    ) -> Result<Journey, Fault> {
+    ) -> Result<RedirectChain, FetchCause> {
         let mut redirects = Vec::new();
         loop {
             let url = &request.url;
@@ -122,14 +120,14 @@ impl Fetcher {
                 .await?;
             let page = send(stream, &request, &self.trust, limits).await?;
             let Some(location) = page.location() else {
-                return Ok(Journey {
+                return Ok(RedirectChain {
                     redirects,
                     last: request.url,
                     page,
                 });
             };
             if redirects.len() >= limits.max_redirects {
-                return Err(Fault::TooManyRedirects(limits.max_redirects));
+                return Err(FetchCause::TooManyRedirects(limits.max_redirects));
             }
             let next = request.redirected(page.status, location.as_bytes())?;
             redirects.push(mem::replace(&mut request, next).url);
@@ -137,14 +135,14 @@ impl Fetcher {
     }
 }
 
-/// The redirects to a page.
-struct Journey {
+/// The URLs visited on the way to a page, and the page.
+struct RedirectChain {
     redirects: Vec<Url>,
     last: Url,
     page: Page,
 }
 
-impl Journey {
+impl RedirectChain {
     fn response(self, attempts: Vec<Attempt>) -> FetchResponse {
         let page = self.page;
         FetchResponse {

@@ -92,7 +92,6 @@ impl Stage {
 /// The verdict on a command line, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// The verdict.
     pub verdict: Verdict,
     /// The stage that decides.
     pub stage: Stage,
@@ -112,7 +111,7 @@ pub struct Decision {
 
 /// The authority that lets a line run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LetBy {
+pub enum Authority {
     /// A list or a model, without human review.
     Policy,
     /// A person, who approved the text.
@@ -123,8 +122,8 @@ impl Decision {
     /// Returns the line to run, and its argument vector if it needs no shell.
     ///
     /// Unreviewed lines run with the confining options; an approved line runs unchanged.
-    pub fn executed<'a>(&'a self, line: &'a str, by: LetBy) -> (&'a str, Option<Vec<String>>) {
-        match self.runs.as_deref().filter(|_| by == LetBy::Policy) {
+    pub fn executed<'a>(&'a self, line: &'a str, by: Authority) -> (&'a str, Option<Vec<String>>) {
+        match self.runs.as_deref().filter(|_| by == Authority::Policy) {
             Some(runs) => (runs, shell::parse(runs).ok().and_then(|script| script.argv())),
             None => (line, self.argv.clone()),
         }

@@ -28,7 +28,7 @@ pub use confine::{Confinement, Forced};
 pub use effect::{Effect, Finding};
 pub use fetch::Host;
 pub(crate) use find::{feeds_sources, takes_zeros};
-pub(crate) use nested::{Around, Judged, redirect_findings, simple_findings, variable_findings};
+pub(crate) use nested::{Judged, LineContext, redirect_findings, simple_findings, variable_findings};
 pub(crate) use place::{directory, prints_ids, prints_names};
 pub use secrets::{Opened, Reach, is_broad_place, is_secret_path};
 pub(crate) use special::INPUT;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use ringfence_policy::cascade::{Confinement, Decision, LetBy, Rules, Verdict, decide};
+use ringfence_policy::cascade::{Authority, Confinement, Decision, Rules, Verdict, decide};
 
 /// Any effect of the canary proves that a program executed it.
 const CANARY: &str = "xtouch canary";
@@ -187,7 +187,7 @@ fn scripts_of_sed_that_are_let_run_change_nothing() {
             continue;
         }
         run += 1;
-        let (confined, _) = decision.executed(&line, LetBy::Policy);
+        let (confined, _) = decision.executed(&line, Authority::Policy);
         assert!(confined.starts_with("sed --sandbox "), "{confined}");
         assert_eq!(
             changes(confined, place.path()),
@@ -310,7 +310,7 @@ fn lines_that_are_let_run_change_nothing() {
             continue;
         }
         run += 1;
-        let (executed, _) = decision.executed(line, LetBy::Policy);
+        let (executed, _) = decision.executed(line, Authority::Policy);
         assert_eq!(changes(executed, place.path()), Vec::<String>::new(), "{line}");
     }
     assert!(run > 200, "{run}");

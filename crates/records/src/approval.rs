@@ -19,7 +19,9 @@ pub use approved::{Approved, Entry};
 pub use asked::Asked;
 pub use error::{Error, Unanswerable};
 pub use listeners::{Listener, Notice};
-pub use request::{Answer, Chat, Id, Kind, Lasting, Malformed, Place, Question, Remember, Request, Verdict};
+pub use request::{
+    Answer, Chat, CommandContext, Id, Kind, Lasting, Malformed, Question, Remember, Request, Verdict,
+};
 pub use service::{Changes, Decision, Service};
 pub use state::{Event, State};
 

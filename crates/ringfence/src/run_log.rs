@@ -7,7 +7,7 @@ use ringfence_exec::local::Fence;
 use ringfence_exec::runner::{EndedRun, RunLog, RunSpec};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{ExecutionResult, Outcome as End};
-use ringfence_records::audit::{Arguments, Decision, Digest, Entry, Limits, Log, Outcome, Who};
+use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Digest, Entry, Limits, Log, Outcome};
 use ringfence_tools::kernel::{ErrorKind, Surface};
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl RunLog for AuditedRuns {
         let (decision, outcome, error) = verdict(run);
         log.insert(opened).append(&Entry {
             started: run.started,
-            who: Who {
+            who: AuditedCaller {
                 scope: run.spec.request.scope.as_str(),
                 session: None,
                 surface: self.surface.as_str(),

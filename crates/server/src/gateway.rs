@@ -17,8 +17,8 @@ mod shown;
 mod start;
 
 pub use client::Client;
-pub use link::{Link, News};
-pub use listener::{Listener, Patience};
+pub use link::{Link, LinkEvent};
+pub use listener::{Listener, ReadTimeout};
 pub use messages::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };

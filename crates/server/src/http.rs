@@ -11,9 +11,9 @@ mod guard;
 mod keys;
 mod listener;
 mod peer;
-mod places;
 mod refusal;
 mod session;
+mod slots;
 
 pub use keys::{Keys, NoRandom};
 pub use listener::Listener;

@@ -20,7 +20,7 @@ pub(crate) struct Lines<R> {
 
 /// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum LineRead {
     /// A line without its newline.
     Line(Vec<u8>),
     /// A line beyond the limit, which is skipped.
@@ -43,18 +43,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// If the stream breaks.
-    pub(crate) async fn next(&mut self) -> io::Result<Next> {
+    pub(crate) async fn next(&mut self) -> io::Result<LineRead> {
         loop {
             while let Some(line) = self.lines.next_line() {
                 let skipped = std::mem::replace(&mut self.skipping, line.end == LineEnd::TooLong);
                 match line.whole() {
                     _ if skipped => {}
-                    Some(line) => return Ok(Next::Line(line.to_vec())),
-                    None => return Ok(Next::TooLong),
+                    Some(line) => return Ok(LineRead::Line(line.to_vec())),
+                    None => return Ok(LineRead::TooLong),
                 }
             }
             match self.reader.read(&mut self.chunk).await? {
-                0 => return Ok(Next::End),
+                0 => return Ok(LineRead::End),
                 length => self.lines.push(&self.chunk[..length]),
             }
         }
@@ -65,7 +65,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 mod tests {
     use super::*;
 
-    async fn check(input: &str, expected: &[Next]) {
+    async fn check(input: &str, expected: &[LineRead]) {
         let mut lines = Lines::new(input.as_bytes(), 5);
         for next in expected {
             assert_eq!(lines.next().await.unwrap(), *next, "{input:?}");
@@ -74,14 +74,18 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_whole_and_bounded() {
-        let line = |text: &str| Next::Line(text.as_bytes().to_vec());
-        check("a\n\nbcdef\n", &[line("a"), line(""), line("bcdef"), Next::End]).await;
-        check("abcdef\na\n", &[Next::TooLong, line("a"), Next::End]).await;
+        let line = |text: &str| LineRead::Line(text.as_bytes().to_vec());
         check(
-            &format!("{}\na\n", "x".repeat(100_000)),
-            &[Next::TooLong, line("a")],
+            "a\n\nbcdef\n",
+            &[line("a"), line(""), line("bcdef"), LineRead::End],
         )
         .await;
-        check("ab\ncd", &[line("ab"), Next::End]).await;
+        check("abcdef\na\n", &[LineRead::TooLong, line("a"), LineRead::End]).await;
+        check(
+            &format!("{}\na\n", "x".repeat(100_000)),
+            &[LineRead::TooLong, line("a")],
+        )
+        .await;
+        check("ab\ncd", &[line("ab"), LineRead::End]).await;
     }
 }

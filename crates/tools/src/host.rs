@@ -20,12 +20,12 @@ use std::sync::Arc;
 
 use ringfence_assessor::Assessor;
 use ringfence_exec::trust::Ledger;
-use ringfence_policy::cascade::{Decision, Effect, LetBy, Rules};
+use ringfence_policy::cascade::{Authority, Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use addresses::pinned;
 pub use makes::confinements;
-pub(crate) use opened::{Place, secret};
+pub(crate) use opened::{LineDirectory, secret};
 pub(crate) use path_identity::{PARTIAL, PathIdentity, TooMuch};
 pub(crate) use project_config::{apply_to, executable_config};
 pub(crate) use risk::Risk;
@@ -104,7 +104,7 @@ impl HostSettings {
 /// Returns the program and arguments for a line: the command's own where no shell is needed, else a bash that
 /// reads no startup files. A name without an executable, such as `type`, may be a shell builtin and needs
 /// bash.
-pub(crate) fn program(line: &str, decision: &Decision, by: LetBy) -> Program {
+pub(crate) fn program(line: &str, decision: &Decision, by: Authority) -> Program {
     let has_program = |words: &Vec<String>| {
         let name = words.first().map_or("", String::as_str);
         name.contains('/') || std::env::split_paths(PATH).any(|folder| folder.join(name).is_file())
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn one_command_runs_without_a_shell_and_a_line_in_a_bare_bash() {
         let check = |line: &str, expected: &[&str]| {
-            let Program { name, args } = program(line, &decided(line), LetBy::Person);
+            let Program { name, args } = program(line, &decided(line), Authority::Person);
             assert_eq!([&[name], &args[..]].concat(), expected, "{line}");
         };
         check("df -h", &["df", "-h"]);

@@ -47,8 +47,8 @@ use crate::shell::ShellRunner;
 use crate::skills::Skills;
 use crate::tools;
 use crate::workspaces::Workspaces;
-use deadline_extension::{End, Overtime, about};
-use record::Recording;
+use deadline_extension::{DeadlineExtension, End, about};
+use record::CallRecord;
 use ringfence_records::approval::Asked;
 use ringfence_records::audit::{self, Decision};
 use watchdog::awaited;
@@ -224,7 +224,7 @@ impl Kernel {
     ) -> Result<Answer, ToolError> {
         let Parts { audit, runner, .. } = &self.parts;
         let rules = runner.rules();
-        let mut recording = Recording::begin(audit.as_ref(), &rules.redactor, caller, tool, &arguments);
+        let mut recording = CallRecord::begin(audit.as_ref(), &rules.redactor, caller, tool, &arguments);
         let result = match self.admit(tool, &arguments) {
             Ok(definition) => {
                 recording.decision = Decision::Allowed;
@@ -268,7 +268,7 @@ impl Kernel {
         definition: &Definition,
         arguments: Value,
         attention: Attention,
-        recording: &Recording<'_>,
+        recording: &CallRecord<'_>,
     ) -> Result<Answer, ToolError> {
         let caller = recording.caller();
         let limits = &self.parts.limits;
@@ -276,7 +276,7 @@ impl Kernel {
         let allowance = limits.allowance(definition.name, asked);
         let workspace = self.parts.workspaces.of(&caller.scope, caller.session.as_ref())?;
         let about = about(allowance, &arguments, &self.parts.runner.rules().redactor);
-        let overtime = Overtime::of(allowance, attention.cancelled.clone(), about);
+        let overtime = DeadlineExtension::of(allowance, attention.cancelled.clone(), about);
         let call = Call {
             kernel: &self.parts,
             caller,

@@ -10,9 +10,9 @@ use ringfence_container::{ContainerRuntime, Containers};
 use ringfence_exec::local::{Connection, Fence};
 
 use super::super::containers::{Dock, PRINT};
+use super::super::context::BenchContext;
 use super::super::engine::{Engine, python};
 use super::super::figure::{Figure, Sample, Target};
-use super::super::place::Place;
 use super::super::process::{milliseconds, time};
 use super::containers::{ENGINES, unmeasured};
 
@@ -24,7 +24,7 @@ const ROUNDS: usize = 8;
 const READY: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for engine_kind in ENGINES {
         let opened = place.runtime.block_on(Dock::open(place, engine_kind));
@@ -44,7 +44,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Measures a request in this process, compared with the same container made by the API of its engine.
-async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
+async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let mut settings = place.machine.containers.clone();
     settings.agent = place.directory("agent");
     let containers = Containers::keeping(READY, settings);
@@ -86,7 +86,7 @@ async fn by_api(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
 }
 
 /// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.
-fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
+fn by_command(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let name = dock.engine_kind.as_str();
     let program = place.find(name)?.context("its command is not on the PATH")?;
     let address = place.runtime.block_on(dock.address())?;
@@ -118,7 +118,7 @@ fn by_command(place: &Place, dock: &Dock) -> anyhow::Result<Figure> {
 }
 
 /// Returns the engine's own command for the same container.
-fn peer(place: &Place, program: &Path, image: &str, oci_runtime: Option<&str>) -> Command {
+fn peer(place: &BenchContext, program: &Path, image: &str, oci_runtime: Option<&str>) -> Command {
     let mut command = place.plain(program, &[]);
     // Podman's command has another default than its service.
     if let (Some(runtime), true) = (oci_runtime, program.ends_with("podman")) {

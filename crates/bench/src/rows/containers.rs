@@ -7,8 +7,8 @@ use ringfence_container::spec::OciRuntime;
 use ringfence_policy::EngineKind;
 
 use super::super::containers::{Dock, call};
+use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::{memory, milliseconds};
 
 pub(super) const ENGINES: [EngineKind; 2] = [EngineKind::Docker, EngineKind::Podman];
@@ -23,7 +23,7 @@ const BUDGET: Duration = Duration::from_secs(8);
 
 /// Measures in each available container engine, and reports the others.
 fn in_each(
-    place: &mut Place,
+    place: &mut BenchContext,
     name: &'static str,
     measure: impl AsyncFn(&Dock) -> anyhow::Result<Vec<Figure>>,
 ) -> Vec<Figure> {
@@ -76,7 +76,7 @@ fn place_of(dock: &Dock, runtime: OciRuntime) -> String {
 /// Measures a call in a kept-alive container. Each side is measured in blocks, and each time begins with an
 /// idle container, as after a client that thinks in between: it includes neither our refilling nor the
 /// container engine's cleanup.
-pub(super) fn calls(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn calls(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-call";
     let measure = async |dock: &Dock, runtime: OciRuntime| {
         let warm = dock.warm(runtime).await?;
@@ -137,7 +137,7 @@ fn concerns(pid: u32, id: &str) -> bool {
 }
 
 /// Measures the start of a container until it is ready for a call.
-pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn starts(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-start";
     let measure = async |dock: &Dock, runtime: OciRuntime| {
         let engine = dock.engine().await?;
@@ -169,7 +169,7 @@ pub(super) fn starts(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Measures the memory of an idle container.
-pub(super) fn idle(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn idle(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-idle";
     let measure = async |dock: &Dock| {
         let warm = dock.warm(OciRuntime::Default).await?;

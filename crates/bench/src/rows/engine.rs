@@ -6,9 +6,9 @@ use anyhow::bail;
 use ringfence_policy::{Language, Limits, Outcome};
 use tokio::task::JoinSet;
 
+use super::super::context::BenchContext;
 use super::super::engine::{request as run_of, request_within, send, send_print};
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::{milliseconds, time};
 
 const REQUESTS: usize = 300;
@@ -18,7 +18,7 @@ const REQUESTS_BUDGET: Duration = Duration::from_secs(6);
 /// throughput row measures a server without pauses.
 const PAUSE: Duration = Duration::from_millis(10);
 
-pub(super) fn request(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn request(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     let mut plain = place.plain(&python, &["-I", "-S", "-c", "print(1)"]);
     place.engine()?.settle();
@@ -52,7 +52,7 @@ const CLIENTS: usize = 4;
 const LOAD: Duration = Duration::from_secs(4);
 const PEER_LOAD: Duration = Duration::from_secs(2);
 
-pub(super) fn throughput(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn throughput(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     place.engine()?;
     // Interleaved here too: half the load, the peer, the other half.
@@ -67,7 +67,7 @@ pub(super) fn throughput(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ))])
 }
 
-fn load(place: &mut Place) -> anyhow::Result<usize> {
+fn load(place: &mut BenchContext) -> anyhow::Result<usize> {
     let run = run_of("print(1)")?;
     let until = Instant::now() + LOAD / 2;
     let mut clients = Vec::new();
@@ -95,7 +95,7 @@ fn load(place: &mut Place) -> anyhow::Result<usize> {
     })
 }
 
-fn peer_load(place: &Place, python: &std::path::Path) -> anyhow::Result<usize> {
+fn peer_load(place: &BenchContext, python: &std::path::Path) -> anyhow::Result<usize> {
     let until = Instant::now() + PEER_LOAD;
     let worker = || {
         let mut plain = place.plain(python, &["-I", "-S", "-c", "print(1)"]);
@@ -124,7 +124,7 @@ const LIMIT: &str = "300ms";
 const TIMEOUTS: usize = 8;
 
 /// Measures the cleanup after a timeout: the program leaves children that loop too and must be killed.
-pub(super) fn timeout(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn timeout(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let before = place.engine()?.settle();
     let limits = Limits {
         timeout: LIMIT.parse()?,

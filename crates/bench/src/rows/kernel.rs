@@ -23,13 +23,13 @@ use ringfence_tools::shell::ShellRunner;
 use ringfence_tools::workspaces::Workspaces;
 use serde_json::json;
 
+use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::milliseconds;
 
 const INVOCATIONS: usize = 3_000;
 
-pub(super) fn overhead(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn overhead(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let kernel = kernel(place)?;
     let caller = Caller {
         scope: Scope::local(),
@@ -52,7 +52,7 @@ pub(super) fn overhead(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     )])
 }
 
-fn kernel(place: &Place) -> anyhow::Result<Kernel> {
+fn kernel(place: &BenchContext) -> anyhow::Result<Kernel> {
     let directory = place.directory("kernel");
     let limits = audit::Limits {
         max_file_bytes: 64 << 20,

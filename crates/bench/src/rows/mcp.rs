@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
+use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::milliseconds;
 
 const CALLS: usize = 300;
@@ -96,7 +96,7 @@ impl Drop for Client {
     }
 }
 
-pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn call(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let mut client = Client::start(place.ringfence("mcp", &["mcp"]))?;
     for _ in 0..WARM_UP {
         client.call()?;

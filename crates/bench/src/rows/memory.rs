@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use ringfence_policy::{Cpus, Language, Limits, Outcome, Timeout};
 
+use super::super::context::BenchContext;
 use super::super::engine::{Engine, request_within, send};
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::{descendants, memory, pid_depth, runs};
 
-pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn worker(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     let engine = place.engine()?;
     engine.settle();
@@ -59,7 +59,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-pub(super) fn engine(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn engine(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let engine = Engine::start(place, "empty", &[("RINGFENCE_ENGINE_POOL_SIZE", "0")])?;
     engine.settle();
     let rss = memory(engine.id(), "status", "VmRSS")?;
@@ -84,7 +84,7 @@ while left > 0:
     left -= os.write(1, piece[:min(left, len(piece))])
 ";
 
-pub(super) fn flood(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn flood(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     place.interpreter(Language::Python)?;
     let size = place.flood_bytes;
     let limits = Limits {

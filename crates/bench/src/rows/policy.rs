@@ -5,8 +5,8 @@ use std::time::Instant;
 use ringfence_policy::cascade::{Rules, decide};
 use ringfence_policy::shell::MAX_CHARACTERS;
 
+use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::milliseconds;
 
 const DECISIONS: usize = 2_000;
@@ -14,7 +14,7 @@ const LONG_DECISIONS: usize = 40;
 
 const EVERYDAY: &str = "git log --oneline --since='2 weeks ago' -- src | grep -v merge | head -n 20";
 
-pub(super) fn decision(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn decision(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let rules = &place.machine.rules;
     let figure = |what: String, sample: Sample| {
         Figure::new("policy", what, sample.median, Unit::Milliseconds).with(sample)

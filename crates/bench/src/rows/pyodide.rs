@@ -9,9 +9,9 @@ use ringfence_exec::local::{Connection, Fence};
 use ringfence_exec::pyodide::{Pyodide, Settings};
 use ringfence_policy::Request;
 
+use super::super::context::BenchContext;
 use super::super::engine::python;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::{descendants, memory, milliseconds, runs as runs_program, time};
 
 const NAME: &str = "pyodide-run";
@@ -33,7 +33,7 @@ pyodide.runPython('print(1)');
 ";
 
 /// Measures runs from a snapshot and from a pooled interpreter.
-pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let folder = installed(&place.machine.pyodide, "pyodide-")?;
     let script = place.directory("plain.js");
     fs::write(&script, PLAIN)?;
@@ -89,7 +89,7 @@ pub(super) fn runs(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Measures the memory of an idle interpreter.
-pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn worker(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let deno = deno(&place.machine.pyodide)?;
     let pyodide = Pyodide::new(settings(place, 1));
     let print = python("print(1)");
@@ -108,7 +108,7 @@ pub(super) fn worker(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ))])
 }
 
-fn settings(place: &Place, spares: usize) -> Settings {
+fn settings(place: &BenchContext, spares: usize) -> Settings {
     Settings {
         spares,
         ..place.machine.pyodide.clone()

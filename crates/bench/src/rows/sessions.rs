@@ -6,9 +6,9 @@ use anyhow::bail;
 use ringfence_policy::SessionId;
 use ringfence_server::wire::SessionAction;
 
+use super::super::context::BenchContext;
 use super::super::engine::{request_in, send, sessions};
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::milliseconds;
 
 const EVALUATIONS: usize = 300;
@@ -17,7 +17,7 @@ const FORKS: usize = 100;
 /// Pause between requests, so that each meets an idle server, as with a client that thinks in between.
 const PAUSE: Duration = Duration::from_millis(2);
 
-pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn evaluation(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let session: SessionId = "bench".parse()?;
     place.engine()?.settle();
     let mut client = place.connect()?;
@@ -50,7 +50,7 @@ pub(super) fn evaluation(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Measures the fork of a session that has imported common modules.
-pub(super) fn fork(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn fork(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let (session, copy): (SessionId, SessionId) = ("bench".parse()?, "bench-copy".parse()?);
     place.engine()?.settle();
     let mut client = place.connect()?;

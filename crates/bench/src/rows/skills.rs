@@ -9,8 +9,8 @@ use anyhow::{Context as _, bail};
 use ringfence_policy::{ExecutionResult, Language};
 use serde_json::json;
 
+use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
-use super::super::place::Place;
 use super::super::process::milliseconds;
 use super::mcp::Client;
 
@@ -56,7 +56,7 @@ print(times[50:])
 "#;
 
 /// The directory of skills that the rows share.
-fn skills(place: &Place) -> anyhow::Result<PathBuf> {
+fn skills(place: &BenchContext) -> anyhow::Result<PathBuf> {
     let directory = place.directory("skills");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("bench.py"), SKILL)?;
@@ -67,7 +67,7 @@ fn skills(place: &Place) -> anyhow::Result<PathBuf> {
 const RUNTIMES: [(&str, Option<f64>); 3] = [("local", Some(0.15)), ("pyodide", Some(0.5)), ("docker", None)];
 
 /// Measures one call of a function, from the program's line to its answer.
-pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn call(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "bridge-call";
     let place = &*place;
     let python = place.interpreter(Language::Python)?;
@@ -92,7 +92,7 @@ pub(super) fn call(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 }
 
 /// Returns the times of a program's calls in this runtime.
-fn called_in(place: &Place, runtime: &str) -> anyhow::Result<Vec<f64>> {
+fn called_in(place: &BenchContext, runtime: &str) -> anyhow::Result<Vec<f64>> {
     let directory = skills(place)?;
     let directory = directory.to_str().context("the name of a directory is no text")?;
     let args = [
@@ -139,7 +139,7 @@ const CALLS: usize = 200;
 const LOOPS: usize = 5;
 
 /// Measures many calls: one program that makes them all, compared with one tool call for each.
-pub(super) fn tool_loop(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn tool_loop(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let directory = skills(place)?;
     let mut command = place.ringfence("loop", &["mcp"]);
     command.env("RINGFENCE_SKILLS_PATH", directory);

@@ -2,16 +2,16 @@
 
 use ringfence_policy::Language;
 
+use super::super::context::BenchContext;
 use super::super::engine::WORLD;
 use super::super::figure::{Figure, Target, Unit};
-use super::super::place::Place;
 use super::super::process::in_turns;
 
 /// A world without a server.
 const ALONE: &str = "alone";
 const PYTHON: &[&str] = &["-I", "-S", "-c", "print(1)"];
 
-pub(super) fn start(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn start(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let [ours, floor] = in_turns([
         place.ringfence(ALONE, &["--version"]),
         place.plain("/bin/true", &[]),
@@ -25,7 +25,7 @@ pub(super) fn start(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![figure.with(ours).beside(floor).against(Target::AtMost(3.0))])
 }
 
-pub(super) fn python(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn python(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     let [sample] = in_turns([place.plain(&python, PYTHON)])?;
     let what = format!("{} -I -S", python.display());
@@ -34,7 +34,7 @@ pub(super) fn python(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-pub(super) fn cold(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn cold(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "run-cold";
     let python = place.interpreter(Language::Python)?;
     let ours = || place.ringfence(ALONE, &["run", "--no-engine", "-c", "print(1)"]);
@@ -68,7 +68,7 @@ pub(super) fn cold(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-pub(super) fn warm(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn warm(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     place.engine()?;
     let [warm, peer] = in_turns([
@@ -79,7 +79,7 @@ pub(super) fn warm(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     Ok(vec![figure.against(Target::AtMost(0.6))])
 }
 
-pub(super) fn bash(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn bash(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let bash = place.interpreter(Language::Bash)?;
     let plain = place.plain(&bash, &["--noprofile", "--norc", "-c", "echo 1"]);
     fresh(
@@ -91,7 +91,7 @@ pub(super) fn bash(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
     )
 }
 
-pub(super) fn node(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
+pub(super) fn node(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let node = place.interpreter(Language::Javascript)?;
     let name = node
         .file_name()
@@ -108,7 +108,7 @@ pub(super) fn node(place: &mut Place) -> anyhow::Result<Vec<Figure>> {
 
 /// Measures a language without a pool: with and without a server, both compared with the plain interpreter.
 fn fresh(
-    place: &mut Place,
+    place: &mut BenchContext,
     name: &'static str,
     plain: std::process::Command,
     peer_name: &str,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use ringfence_bench::{Figure, Machine, Place, ROWS, Row, header};
+use ringfence_bench::{BenchContext, Figure, Machine, ROWS, Row, header};
 use ringfence_exec::local::Warmth;
 use serde_json::json;
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
 /// Measures row after row and prints each at once, since all of them take a minute.
 fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result<Vec<Figure>> {
     let machine = machine(context).context("preparing the measurements")?;
-    let mut place = Place::new(machine, args.full).context("preparing the measurements")?;
+    let mut place = BenchContext::new(machine, args.full).context("preparing the measurements")?;
     let paint = |text: &str, met| context.ui.toned(text, if met { Tone::Good } else { Tone::Bad });
     let mut figures = Vec::new();
     if !args.json {

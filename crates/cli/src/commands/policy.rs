@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ringfence_exec::lines::{LineEnd, LineReader};
-use ringfence_policy::cascade::{Decision, LetBy, Part, Rules, Stage, Verdict, decide};
+use ringfence_policy::cascade::{Authority, Decision, Part, Rules, Stage, Verdict, decide};
 use ringfence_policy::{Scope, shell};
 use ringfence_records::approval::{Approved, Service};
 use ringfence_tools::host::{HostSettings, Standing, standing};
@@ -199,10 +199,10 @@ fn explanation(line: &str, judged: &Judged) -> String {
 }
 
 /// Returns the authority that would let it run.
-fn let_by(decision: &Decision) -> LetBy {
+fn let_by(decision: &Decision) -> Authority {
     match decision.verdict {
-        Verdict::Review => LetBy::Person,
-        Verdict::Allow | Verdict::Notify => LetBy::Policy,
+        Verdict::Review => Authority::Person,
+        Verdict::Allow | Verdict::Notify => Authority::Policy,
     }
 }
 

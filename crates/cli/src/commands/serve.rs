@@ -42,7 +42,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let socket = context.paths.socket();
         let listener = Listener::bind(&socket).map_err(|error| deaf(&socket, &error))?;
         let for_gateways = context.paths.gateway_socket();
-        let gateways = gateway::Listener::bind(&for_gateways, gateway::Patience::default())
+        let gateways = gateway::Listener::bind(&for_gateways, gateway::ReadTimeout::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = kernel::approvals(context)?;
         let console = Served::open(approvals.clone(), context).await?;

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
 use ringfence_network::redact::Redactor;
-use ringfence_records::audit::{Arguments, Decision, Entry, Limits, Link, Log, Outcome, Who};
+use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Entry, Limits, Link, Log, Outcome};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, Output, entries, finish};
@@ -44,7 +44,7 @@ impl Logged {
             attempts: &[],
             judgement: None,
             started: UNIX_EPOCH + Duration::from_millis(1_795_299_300_123),
-            who: Who {
+            who: AuditedCaller {
                 scope: "ann",
                 session: None,
                 surface: "mcp",

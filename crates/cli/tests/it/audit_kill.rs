@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ringfence_network::redact::Redactor;
-use ringfence_records::audit::{Arguments, Decision, Entry, Limits, Log, Outcome, Who};
+use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Entry, Limits, Log, Outcome};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, entries};
@@ -155,7 +155,7 @@ fn entry(arguments: &Arguments) -> Entry<'_> {
     Entry {
         judgement: None,
         started: SystemTime::now(),
-        who: Who {
+        who: AuditedCaller {
             scope: "local",
             session: None,
             surface: "library",

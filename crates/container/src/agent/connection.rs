@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringfence_jail::agent::frames::{MAX_PIECE, Order};
+use ringfence_jail::agent::frames::{MAX_PIECE, InitRequest};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::mux::Mux;
@@ -58,7 +58,7 @@ impl AsyncWrite for GuestStream {
             if count > 0 {
                 flow.room -= count as u32;
                 let (connection, bytes) = (self.id, bytes[..count].to_vec());
-                Order::Deliver { connection, bytes }.write(outbox);
+                InitRequest::Deliver { connection, bytes }.write(outbox);
             }
             Poll::Ready(Ok(count))
         })
@@ -73,7 +73,7 @@ impl AsyncWrite for GuestStream {
             if !flow.said_all && !flow.gone {
                 flow.said_all = true;
                 let (connection, bytes) = (self.id, Vec::new());
-                Order::Deliver { connection, bytes }.write(outbox);
+                InitRequest::Deliver { connection, bytes }.write(outbox);
             }
             Poll::Ready(Ok(()))
         })

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_STREAMS, Order};
+use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_STREAMS, InitRequest};
 use tokio::io::ReadBuf;
 
 use super::error::InitLost;
@@ -145,7 +145,7 @@ impl Flow {
         if self.taken >= CONNECTION_WINDOW / 2 && !self.is_over() {
             let bytes = std::mem::take(&mut self.taken);
             self.credit += bytes;
-            Order::Allow {
+            InitRequest::Allow {
                 connection: id,
                 bytes,
             }

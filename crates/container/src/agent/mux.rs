@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_jail::agent::frames::{
-    self, End, INPUT_WINDOW, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Order, Report, Start,
+    self, End, INPUT_WINDOW, InitRequest, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Report, Start,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -148,7 +148,7 @@ impl Mux {
         let (has_network, awaits_bridge) = (!start.proxy.is_empty(), start.bridge);
         let start = Box::new(start);
         let before = state.outbox.len();
-        Order::Start { call: id, start }.write(&mut state.outbox);
+        InitRequest::Start { call: id, start }.write(&mut state.outbox);
         if state.outbox.len() - before > MAX_START {
             state.outbox.truncate(before);
             return Err(NotRun::TooLong);
@@ -182,7 +182,7 @@ impl Mux {
         })
     }
 
-    fn send(&self, order: &Order) {
+    fn send(&self, order: &InitRequest) {
         order.write(&mut self.state().outbox);
         self.to_send.notify_one();
     }
@@ -268,7 +268,7 @@ impl Mux {
             let forgotten = state.connections.forget(*connection);
             if forgotten.is_some_and(|flow| !flow.is_over()) {
                 let connection = *connection;
-                Order::Drop { connection }.write(&mut state.outbox);
+                InitRequest::Drop { connection }.write(&mut state.outbox);
                 self.to_send.notify_one();
             }
         }
@@ -347,7 +347,7 @@ impl State {
 
     fn turn_away(&mut self, connection: u32) {
         self.connections.forget(connection);
-        Order::Drop { connection }.write(&mut self.outbox);
+        InitRequest::Drop { connection }.write(&mut self.outbox);
     }
 
     fn flow(
@@ -435,7 +435,7 @@ impl Slot<'_> {
         let bytes = std::mem::take(&mut inbox.owed);
         inbox.credit = inbox.credit.saturating_add(bytes);
         drop(state);
-        self.line.send(&Order::Credit { call: self.id, bytes });
+        self.line.send(&InitRequest::Credit { call: self.id, bytes });
     }
 
     /// Sends input as fast as flow control permits.
@@ -449,7 +449,7 @@ impl Slot<'_> {
             }
             let rest = bytes.split_off(count);
             let piece = std::mem::replace(&mut bytes, rest);
-            self.line.send(&Order::Input {
+            self.line.send(&InitRequest::Input {
                 call: self.id,
                 bytes: piece,
             });
@@ -476,11 +476,11 @@ impl Slot<'_> {
     }
 
     pub(super) fn end_input(&self) {
-        self.line.send(&Order::InputEnd { call: self.id });
+        self.line.send(&InitRequest::InputEnd { call: self.id });
     }
 
     pub(super) fn kill(&self) {
-        self.line.send(&Order::Kill { call: self.id });
+        self.line.send(&InitRequest::Kill { call: self.id });
     }
 
     /// Closes the connection because the init did not end the call in time: the container must be removed.
@@ -499,7 +499,7 @@ impl Drop for Slot<'_> {
         if inbox.is_some_and(|inbox| !inbox.ended) {
             self.kill();
             // Output that was already sent is discarded and must not stall the init.
-            self.line.send(&Order::Credit {
+            self.line.send(&InitRequest::Credit {
                 call: self.id,
                 bytes: u32::MAX,
             });
@@ -545,7 +545,7 @@ mod tests {
         prints(1);
         let mut expected = Vec::new();
         let bytes = WORTH_A_FRAME;
-        Order::Credit { call: slot.id, bytes }.write(&mut expected);
+        InitRequest::Credit { call: slot.id, bytes }.write(&mut expected);
         assert_eq!(line.outgoing().await, expected);
     }
 }

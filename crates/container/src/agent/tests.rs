@@ -462,7 +462,7 @@ impl Impostor {
         let answering = async {
             let mut heard = FrameReader::default();
             let hello = loop {
-                if let Some(Order::Hello(hello)) = heard.order().unwrap() {
+                if let Some(InitRequest::Hello(hello)) = heard.order().unwrap() {
                     break hello;
                 }
                 let mut buffer = [0; 4096];

@@ -21,7 +21,7 @@ impl Chats {
     fn new() -> Self {
         let chats = ["chat_1", "chat_2"].map(str::to_owned).into();
         let (mut desk, start) = (Desk::new(chats, ROOM).unwrap(), Instant::now());
-        desk.receive(News::Connected, start);
+        desk.receive(LinkEvent::Connected, start);
         Self { desk, start }
     }
 
@@ -30,7 +30,8 @@ impl Chats {
     }
 
     fn says(&mut self, message: FromEngine, seconds: u64) {
-        self.desk.receive(News::Said(Box::new(message)), self.at(seconds));
+        self.desk
+            .receive(LinkEvent::Said(Box::new(message)), self.at(seconds));
     }
 
     /// Adds a request, and posts it as the message `message`.
@@ -151,7 +152,7 @@ fn a_press_that_is_not_the_questions_own_has_no_effect() {
     assert_eq!(chats.press(&always, 5, 2), Err(Ignored::NotOffered));
     assert_eq!(chats.press(&data, 5, 0), Err(Ignored::TooSoon));
     assert_eq!(chats.press(&data, 5, 300), Err(Ignored::Over));
-    chats.desk.receive(News::Gone, now);
+    chats.desk.receive(LinkEvent::Gone, now);
     assert_eq!(chats.press(&data, 5, 2), Err(Ignored::NoEngine));
     // Another gateway has another token for the same request.
     let mut other = Chats::new();
@@ -182,8 +183,8 @@ fn an_answer_that_did_not_arrive_can_be_given_again() {
     assert!(chats.press(&data, 5, 1).is_ok());
     // The server went down with the answer, and the next one still has the request: it is not posted again.
     let (gone, back) = (chats.at(2), chats.at(3));
-    chats.desk.receive(News::Gone, gone);
-    chats.desk.receive(News::Connected, back);
+    chats.desk.receive(LinkEvent::Gone, gone);
+    chats.desk.receive(LinkEvent::Connected, back);
     chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 3);
     assert!(chats.desk.due().is_none());
     chats.desk.look(chats.at(60));
@@ -202,10 +203,10 @@ fn what_ended_while_the_engine_was_away_is_ended_here() {
     let mut chats = Chats::new();
     chats.show("apr_1", 5);
     let (gone, back) = (chats.at(2), chats.at(3));
-    chats.desk.receive(News::Gone, gone);
+    chats.desk.receive(LinkEvent::Gone, gone);
     chats.desk.look(chats.at(299));
     assert_eq!(chats.ending(), None);
-    chats.desk.receive(News::Connected, back);
+    chats.desk.receive(LinkEvent::Connected, back);
     chats.desk.look(chats.at(4));
     assert_eq!(chats.ending(), None);
     chats.desk.look(chats.at(5));

@@ -8,7 +8,7 @@ use super::channel::Channel;
 use super::family;
 use super::frames::{Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Report, Start, Stream};
 use super::pending::Pending;
-use super::worker::{Heard, Worker};
+use super::worker::{SupervisorMessage, Worker};
 use crate::sys;
 
 /// Time for a killed guest to disappear before its supervisor counts as faulty and is killed, too.
@@ -207,9 +207,11 @@ impl Call {
             let heard = self.worker.as_mut().and_then(Worker::receive);
             match heard {
                 None => return,
-                Some(Heard::Started { .. }) => {}
-                Some(Heard::Failed { errno, step }) => self.failed = Some(Fate::NotStarted { step, errno }),
-                Some(Heard::Ended { end, left }) => {
+                Some(SupervisorMessage::Started { .. }) => {}
+                Some(SupervisorMessage::Failed { errno, step }) => {
+                    self.failed = Some(Fate::NotStarted { step, errno })
+                }
+                Some(SupervisorMessage::Ended { end, left }) => {
                     self.ended = Some(end);
                     self.left = left;
                     if left {
@@ -219,7 +221,7 @@ impl Call {
                         self.gone = true;
                     }
                 }
-                Some(Heard::Gone) => self.gone = true,
+                Some(SupervisorMessage::Gone) => self.gone = true,
             }
         }
     }

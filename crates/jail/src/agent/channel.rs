@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use super::frames::{FrameError, FrameReader, MAX_PIECE, Order, Report, Secret, Stream, write_output};
+use super::frames::{FrameError, FrameReader, InitRequest, MAX_PIECE, Report, Secret, Stream, write_output};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
@@ -73,7 +73,7 @@ impl Channel {
         }
     }
 
-    pub(super) fn order(&mut self) -> Result<Option<Order>, Closed> {
+    pub(super) fn order(&mut self) -> Result<Option<InitRequest>, Closed> {
         self.reader.order().map_err(Closed::Senseless)
     }
 

@@ -89,7 +89,7 @@ pub enum FrameError {
 
 /// A message from the server to the init.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
+pub enum InitRequest {
     /// The first frame: the handshake.
     Hello(Hello),
     /// Starts a call. Its number was never used before.
@@ -163,9 +163,7 @@ pub struct Hello {
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
-    /// The program.
     pub program: Program,
-    /// Its arguments.
     pub arguments: Vec<String>,
     /// Its environment, beside `PATH`, `HOME` and `LANG`.
     pub environment: Vec<(String, String)>,
@@ -173,7 +171,6 @@ pub struct Start {
     pub directory: String,
     /// Set if input follows. Otherwise standard input is empty.
     pub input: bool,
-    /// Timeout.
     pub timeout: Duration,
     /// Environment variables to set to the address of an HTTP proxy. Empty: no network.
     pub proxy: Vec<String>,
@@ -205,7 +202,7 @@ pub enum Program {
 /// A message from the init to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    /// The init is up: the response to [`Order::Hello`].
+    /// The init is up: the response to [`InitRequest::Hello`].
     Ready(Ready),
     /// Output of a call.
     Output {
@@ -220,7 +217,6 @@ pub enum Report {
     End {
         /// Number of the call.
         call: u32,
-        /// Its end.
         end: End,
     },
     /// A call has consumed input: credit for as much.

@@ -11,7 +11,7 @@ use super::call::{Call, Interest};
 use super::channel::{Channel, Closed};
 use super::family;
 use super::files;
-use super::frames::{Cut, Hello, MAX_CALLS, Order, Program, Ready, Report, Start, VERSION};
+use super::frames::{Cut, Hello, InitRequest, MAX_CALLS, Program, Ready, Report, Start, VERSION};
 use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
@@ -155,26 +155,26 @@ impl Agent {
         calls.chain(patience).chain(others).min()
     }
 
-    fn obey(&mut self, order: Order) {
+    fn obey(&mut self, order: InitRequest) {
         let now = Instant::now();
         match order {
-            Order::Hello(hello) => self.greet(hello),
-            Order::Start { call, start } => self.accept(call, start, now),
-            Order::Input { call, bytes } => {
+            InitRequest::Hello(hello) => self.greet(hello),
+            InitRequest::Start { call, start } => self.accept(call, start, now),
+            InitRequest::Input { call, bytes } => {
                 if let Some(call) = self.calls.get_mut(&call)
                     && !call.add_input(&bytes)
                 {
                     call.kill(Cut::Ordered, now);
                 }
             }
-            Order::InputEnd { call } => self.with(call, Call::end_input),
-            Order::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
-            Order::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
-            Order::Deliver { connection, bytes } => {
+            InitRequest::InputEnd { call } => self.with(call, Call::end_input),
+            InitRequest::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
+            InitRequest::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
+            InitRequest::Deliver { connection, bytes } => {
                 self.network.deliver(connection, &bytes, &mut self.channel);
             }
-            Order::Allow { connection, bytes } => self.network.allow(connection, bytes),
-            Order::Drop { connection } => self.network.drop_connection(connection),
+            InitRequest::Allow { connection, bytes } => self.network.allow(connection, bytes),
+            InitRequest::Drop { connection } => self.network.drop_connection(connection),
         }
     }
 

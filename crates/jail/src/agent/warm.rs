@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::worker::{self, Execution, Heard, Worker};
+use super::worker::{self, Execution, SupervisorMessage, Worker};
 use crate::steps::{Step, StepError};
 use crate::sys;
 
@@ -98,7 +98,7 @@ impl Warm {
     pub(super) fn listen(&mut self) {
         self.spares.retain_mut(|spare| {
             while let Some(heard) = spare.receive() {
-                if !matches!(heard, Heard::Started { .. }) {
+                if !matches!(heard, SupervisorMessage::Started { .. }) {
                     return false;
                 }
             }

@@ -35,9 +35,8 @@ pub(super) struct Worker {
     pub(super) stderr: Option<File>,
 }
 
-/// A message of a supervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum SupervisorMessage {
     /// Supervisor and guest run.
     Started {
         supervisor: libc::pid_t,
@@ -233,14 +232,14 @@ fn tell_failure(status: &OwnedFd, error: &StepError) {
 
 impl Worker {
     /// Receives the supervisor's next message; `None` if there is none.
-    pub(super) fn receive(&mut self) -> Option<Heard> {
+    pub(super) fn receive(&mut self) -> Option<SupervisorMessage> {
         let mut buffer = [0; MAX_PACKET];
         let heard = match sys::receive_message(self.reports.as_fd(), &mut buffer) {
             Ok((length, _)) => parse(&buffer[..length]),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return None,
-            Err(_) => Heard::Gone,
+            Err(_) => SupervisorMessage::Gone,
         };
-        if let Heard::Started { supervisor, guest } = heard {
+        if let SupervisorMessage::Started { supervisor, guest } = heard {
             (self.supervisor, self.guest) = (Some(supervisor), Some(guest));
         }
         Some(heard)
@@ -253,11 +252,11 @@ impl Worker {
 }
 
 /// An invalid packet did not come from a supervisor: treated as its exit.
-fn parse(packet: &[u8]) -> Heard {
-    parse_packet(packet).unwrap_or(Heard::Gone)
+fn parse(packet: &[u8]) -> SupervisorMessage {
+    parse_packet(packet).unwrap_or(SupervisorMessage::Gone)
 }
 
-fn parse_packet(packet: &[u8]) -> Option<Heard> {
+fn parse_packet(packet: &[u8]) -> Option<SupervisorMessage> {
     let (kind, rest) = packet.split_first()?;
     let (number, rest) = rest.split_first_chunk()?;
     let number = i32::from_le_bytes(*number);
@@ -265,9 +264,9 @@ fn parse_packet(packet: &[u8]) -> Option<Heard> {
         b'S' => {
             let guest = i32::from_le_bytes(rest.try_into().ok()?);
             let supervisor = number;
-            (supervisor > 1 && guest > 1).then_some(Heard::Started { supervisor, guest })
+            (supervisor > 1 && guest > 1).then_some(SupervisorMessage::Started { supervisor, guest })
         }
-        b'F' => Some(Heard::Failed {
+        b'F' => Some(SupervisorMessage::Failed {
             errno: number,
             step: String::from_utf8_lossy(rest).into_owned(),
         }),
@@ -281,7 +280,7 @@ fn parse_packet(packet: &[u8]) -> Option<Heard> {
                 cpu_micros: u64::from_le_bytes(*cpu),
                 max_rss: u64::from_le_bytes(*rss),
             };
-            Some(Heard::Ended { end, left: left != 0 })
+            Some(SupervisorMessage::Ended { end, left: left != 0 })
         }
         _ => None,
     }
@@ -294,16 +293,16 @@ mod tests {
     #[test]
     fn packets_of_a_supervisor_are_read_or_it_counts_as_gone() {
         let check = |packet: &[u8], expected| assert_eq!(parse(packet), expected, "{packet:?}");
-        let started = Heard::Started {
+        let started = SupervisorMessage::Started {
             supervisor: 7,
             guest: 8,
         };
         check(b"S\x07\0\0\0\x08\0\0\0", started);
-        check(b"S\x01\0\0\0\x08\0\0\0", Heard::Gone);
-        check(b"S\x07\0\0\0", Heard::Gone);
+        check(b"S\x01\0\0\0\x08\0\0\0", SupervisorMessage::Gone);
+        check(b"S\x07\0\0\0", SupervisorMessage::Gone);
         check(
             b"F\x02\0\0\0do it",
-            Heard::Failed {
+            SupervisorMessage::Failed {
                 errno: 2,
                 step: "do it".to_owned(),
             },
@@ -315,9 +314,9 @@ mod tests {
             max_rss: 4096,
         };
         let packet = b"E\xf7\xff\xff\xff\x03\0\0\0\0\0\0\0\0\x10\0\0\0\0\0\0\x01";
-        check(packet, Heard::Ended { end, left: true });
-        check(&packet[..packet.len() - 1], Heard::Gone);
-        check(b"", Heard::Gone);
-        check(b"X\0\0\0\0", Heard::Gone);
+        check(packet, SupervisorMessage::Ended { end, left: true });
+        check(&packet[..packet.len() - 1], SupervisorMessage::Gone);
+        check(b"", SupervisorMessage::Gone);
+        check(b"X\0\0\0\0", SupervisorMessage::Gone);
     }
 }

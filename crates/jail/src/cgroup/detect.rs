@@ -1,6 +1,6 @@
 //! Detects where this process can create groups, by reading `/proc` and trying.
 
-use super::{ENGINE, Error, Hierarchy, PROBE, Places, Version, read, write};
+use super::{ENGINE, Error, GroupPaths, Hierarchy, PROBE, Version, read, write};
 use crate::mount_point::unescape;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ fn version1(
     let accounting = optional("cpuacct", "processor time is not counted");
     Ok(Hierarchy {
         version: Version::V1,
-        own: Places {
+        own: GroupPaths {
             memory,
             pids,
             cpu,
@@ -190,7 +190,7 @@ fn version2(
     // cpu.stat counts time with or without the controller.
     Ok(Hierarchy {
         version: Version::V2,
-        own: Places {
+        own: GroupPaths {
             memory: all(),
             pids: all(),
             cpu,

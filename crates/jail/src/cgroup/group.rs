@@ -1,6 +1,6 @@
 //! A single cgroup: limits, usage, removal.
 
-use super::{Error, GroupLimits, PATIENCE, Places, Version, detect, read, remove, write};
+use super::{Error, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Group {
     version: Version,
-    places: Places,
+    places: GroupPaths,
     /// Empty once the group has been removed.
     folders: Vec<PathBuf>,
     /// Directories of the owner, removed with the last slot.
@@ -55,13 +55,13 @@ impl MemoryGauge {
 
 impl Group {
     /// Creates the directories, without limits.
-    pub(super) fn create(version: Version, own: &Places, name: &str) -> Result<Self, Error> {
+    pub(super) fn create(version: Version, own: &GroupPaths, name: &str) -> Result<Self, Error> {
         let owner = name.split_once('/').map(|(owner, _)| own.join(owner));
         let mut group = Self {
             version,
             places: own.join(name),
             folders: Vec::new(),
-            owners: owner.as_ref().map(Places::distinct).unwrap_or_default(),
+            owners: owner.as_ref().map(GroupPaths::distinct).unwrap_or_default(),
             procs: Vec::new(),
             baseline: Usage::default(),
         };
@@ -231,7 +231,7 @@ impl Group {
     }
 
     fn counters(&self) -> Usage {
-        let Places {
+        let GroupPaths {
             memory,
             pids,
             accounting,
@@ -339,7 +339,7 @@ mod tests {
             std::fs::write(folder.join(name), content).unwrap();
         }
         let all = || folder.to_owned();
-        let places = Places {
+        let places = GroupPaths {
             memory: all(),
             pids: all(),
             cpu: Some(all()),
@@ -441,7 +441,7 @@ mod tests {
             eprintln!("skipped: no group can be made at the top of a version 2 tree");
             return;
         };
-        let places = Places {
+        let places = GroupPaths {
             memory: own.clone(),
             pids: own.clone(),
             cpu: None,

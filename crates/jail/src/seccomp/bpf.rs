@@ -90,7 +90,7 @@ fn spans(decisions: &Decisions) -> Vec<Span<'_>> {
 
 /// The position of an instruction, counted from the end of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place(usize);
+struct Offset(usize);
 
 struct Writer {
     backwards: Vec<sock_filter>,
@@ -98,26 +98,26 @@ struct Writer {
 
 impl Writer {
     /// Returns the instruction written last, which is the one that runs first.
-    fn here(&self) -> Place {
-        Place(self.backwards.len().saturating_sub(1))
+    fn here(&self) -> Offset {
+        Offset(self.backwards.len().saturating_sub(1))
     }
 
-    fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) -> Place {
+    fn push(&mut self, code: u16, k: u32, jt: u8, jf: u8) -> Offset {
         self.backwards.push(sock_filter { code, jt, jf, k });
         self.here()
     }
 
-    fn load(&mut self, offset: u32) -> Place {
+    fn load(&mut self, offset: u32) -> Offset {
         self.push(LOAD, offset, 0, 0)
     }
 
     /// Returns the number of instructions that the next one has to skip to reach `target`.
-    fn distance(&self, target: Place) -> usize {
+    fn distance(&self, target: Offset) -> usize {
         self.backwards.len() - target.0 - 1
     }
 
     /// Returns `target`, or a jump to it if a branch written soon could not reach it.
-    fn within_reach(&mut self, target: Place) -> Place {
+    fn within_reach(&mut self, target: Offset) -> Offset {
         // A branch may have to bridge its other target first: leave room for that instruction.
         if self.distance(target) < usize::from(u8::MAX) {
             return target;
@@ -126,7 +126,7 @@ impl Writer {
         self.push(JUMP, k, 0, 0)
     }
 
-    fn branch(&mut self, code: u16, k: u32, yes: Place, no: Place) -> Place {
+    fn branch(&mut self, code: u16, k: u32, yes: Offset, no: Offset) -> Offset {
         let yes = self.within_reach(yes);
         let no = self.within_reach(no);
         let skip = |distance| u8::try_from(distance).unwrap_or(u8::MAX);
@@ -134,7 +134,7 @@ impl Writer {
         self.push(code, k, jt, jf)
     }
 
-    fn answer(&mut self, action: Action) -> Place {
+    fn answer(&mut self, action: Action) -> Offset {
         let value = match action {
             Action::Allow => ALLOW,
             Action::Refuse(errno) => ERRNO | u32::from(errno.number()),
@@ -143,7 +143,7 @@ impl Writer {
     }
 
     /// Emits a balanced search: each branch tests whether the number lies in the upper half.
-    fn tree(&mut self, spans: &[Span<'_>]) -> Place {
+    fn tree(&mut self, spans: &[Span<'_>]) -> Offset {
         let (low, high) = spans.split_at(spans.len() / 2);
         match (low, high) {
             ([], [span]) => self.decision(span),
@@ -156,7 +156,7 @@ impl Writer {
         }
     }
 
-    fn decision(&mut self, span: &Span<'_>) -> Place {
+    fn decision(&mut self, span: &Span<'_>) -> Offset {
         let mut next = self.answer(span.otherwise);
         for (conditions, action) in span.cases.iter().rev() {
             let mut holds = self.answer(*action);
@@ -172,7 +172,7 @@ impl Writer {
     }
 
     /// Continues at `yes` if the argument's masked bits are among the values, else at `no`.
-    fn any_of(&mut self, condition: &Condition, values: &[u64], (yes, no): (Place, Place)) -> Place {
+    fn any_of(&mut self, condition: &Condition, values: &[u64], (yes, no): (Offset, Offset)) -> Offset {
         let (mask_high, mask_low) = halves(condition.mask);
         let mut next = no;
         for &value in values.iter().rev() {
@@ -195,7 +195,7 @@ impl Writer {
     }
 
     /// Prepends the instructions that load and mask half an argument.
-    fn masked(&mut self, offset: u32, mask: u32) -> Place {
+    fn masked(&mut self, offset: u32, mask: u32) -> Offset {
         if mask != u32::MAX {
             self.push(AND, mask, 0, 0);
         }

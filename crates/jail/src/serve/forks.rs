@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::running::{Left, Live, Running, SpawnDescriptors};
+use super::running::{Live, LiveProcesses, Running, SpawnDescriptors};
 use super::{Launcher, failure, send};
 use crate::cell::Cell;
 use crate::fork::{self, Forking};
@@ -23,7 +23,7 @@ impl Launcher<'_> {
     ) -> Result<Running, StepError> {
         let refuse = |errno, step| Err(io::Error::from_raw_os_error(errno)).step(step);
         let session = match self.running.get(&of) {
-            Some(Running::Live(live)) if live.left == Left::Both => live,
+            Some(Running::Live(live)) if live.left == LiveProcesses::Both => live,
             _ => return refuse(libc::ESRCH, "find the session to fork"),
         };
         if session.session.is_none() {
@@ -72,7 +72,7 @@ impl Launcher<'_> {
         }
     }
 
-    /// Tells the server and the session that there will be no fork.
+    /// Notifies the server and the session that a fork was cancelled.
     pub(super) fn cancel_fork(&mut self, id: u64, of: u64, error: &StepError) {
         if let Some(Running::Live(session)) = self.running.get(&of) {
             session.session.iter().for_each(fork::cancel);
@@ -94,7 +94,7 @@ impl Launcher<'_> {
                 let live = Live {
                     cell,
                     guest,
-                    left: Left::Both,
+                    left: LiveProcesses::Both,
                     applied,
                     session: Some(forking.session),
                     of: Some(of),
@@ -185,7 +185,7 @@ impl Launcher<'_> {
         if !self.has_forks(id) {
             return live.cell.kill();
         }
-        if live.left == Left::Both {
+        if live.left == LiveProcesses::Both {
             // Not reaped yet, so the pid is still its own. The rest of the cell follows once it has exited.
             let _ = sys::kill(live.guest, libc::SIGKILL);
         } else {
@@ -196,7 +196,7 @@ impl Launcher<'_> {
     /// Ends the cell of an exited session once its last fork has exited.
     pub(super) fn note_fork_gone(&self, of: u64) {
         if let Some(Running::Live(session)) = self.running.get(&of)
-            && session.left != Left::Both
+            && session.left != LiveProcesses::Both
             && !self.has_forks(of)
         {
             session.cell.kill();

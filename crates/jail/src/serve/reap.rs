@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use super::running::{Left, Running};
+use super::running::{LiveProcesses, Running};
 use super::{Launcher, send};
 use crate::protocol::Event;
 use crate::{flat, sys};
@@ -69,7 +69,11 @@ impl Launcher<'_> {
         };
         let is_guest = live.guest == ended.pid;
         let left = live.left;
-        live.left = if is_guest { Left::Init } else { Left::Guest };
+        live.left = if is_guest {
+            LiveProcesses::Init
+        } else {
+            LiveProcesses::Guest
+        };
         let of = live.of;
         if is_guest {
             let exited = Event::Exited {
@@ -82,9 +86,9 @@ impl Launcher<'_> {
             self.give_up_forks_of(id);
         }
         match (left, self.running.get(&id)) {
-            (Left::Both, Some(Running::Live(live))) if is_guest => self.end_cell(id, live),
-            (Left::Both, _) => {}
-            (Left::Init | Left::Guest, _) => self.note_gone(id, of),
+            (LiveProcesses::Both, Some(Running::Live(live))) if is_guest => self.end_cell(id, live),
+            (LiveProcesses::Both, _) => {}
+            (LiveProcesses::Init | LiveProcesses::Guest, _) => self.note_gone(id, of),
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) enum Running {
 pub(super) struct Live {
     pub(super) cell: Cell,
     pub(super) guest: libc::pid_t,
-    pub(super) left: Left,
+    pub(super) left: LiveProcesses,
     pub(super) applied: Applied,
     /// Socket for fork requests, if it is a session.
     pub(super) session: Option<OwnedFd>,
@@ -59,7 +59,7 @@ pub(super) struct Live {
 
 /// The processes of a cell that have not exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum LiveProcesses {
     Both,
     Init,
     Guest,
@@ -69,7 +69,7 @@ impl Live {
     /// Returns `true` if the cell of a session's fork has ended: its init exits after all other processes in
     /// it.
     pub(super) fn is_over(&self) -> bool {
-        let waits = self.cell.init.is_none() && self.left == Left::Init;
+        let waits = self.cell.init.is_none() && self.left == LiveProcesses::Init;
         waits && sys::poll(&[self.cell.pidfd.as_fd()], Some(0)).is_ok_and(|ended| ended == [true])
     }
 }
@@ -83,9 +83,9 @@ impl Running {
             // A fork's pid is unknown before it has been verified.
             Self::Nesting { .. } | Self::Forking { .. } => false,
             Self::Live(live) => match live.left {
-                Left::Both => live.cell.init == Some(pid) || live.guest == pid,
-                Left::Init => live.cell.init == Some(pid),
-                Left::Guest => live.guest == pid,
+                LiveProcesses::Both => live.cell.init == Some(pid) || live.guest == pid,
+                LiveProcesses::Init => live.cell.init == Some(pid),
+                LiveProcesses::Guest => live.guest == pid,
             },
             Self::Supervised { supervisor } => *supervisor == pid,
         }
@@ -99,9 +99,8 @@ impl Running {
             Self::Nesting { nesting, .. } => Some(nesting.as_fd()),
             Self::Forking { forking, .. } => Some(forking.reports.as_fd()),
             // The init of a fork's cell is reaped in the session's cell; the pidfd signals its exit.
-            Self::Live(live) => {
-                (live.cell.init.is_none() && live.left == Left::Init).then_some(live.cell.pidfd.as_fd())
-            }
+            Self::Live(live) => (live.cell.init.is_none() && live.left == LiveProcesses::Init)
+                .then_some(live.cell.pidfd.as_fd()),
             Self::Supervised { .. } => None,
         }
     }

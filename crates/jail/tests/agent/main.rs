@@ -16,8 +16,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use ringfence_jail::agent::frames::{
-    Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, OUTPUT_WINDOW, Order, Program, Ready, Report,
-    Secret, Start, Stream, VERSION,
+    Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, InitRequest, OUTPUT_WINDOW, Program, Ready,
+    Report, Secret, Start, Stream, VERSION,
 };
 use ringfence_jail::{MountPoint, Mounted};
 
@@ -80,7 +80,7 @@ impl Container {
     /// Creates a container without Python.
     fn new() -> Self {
         let mut container = Self::silent();
-        container.send(&Order::Hello(Hello {
+        container.send(&InitRequest::Hello(Hello {
             version: VERSION,
             secret: SECRET,
             python: Vec::new(),
@@ -99,7 +99,7 @@ impl Container {
         container
     }
 
-    fn send(&mut self, order: &Order) {
+    fn send(&mut self, order: &InitRequest) {
         let mut bytes = Vec::new();
         order.write(&mut bytes);
         self.input.as_mut().unwrap().write_all(&bytes).unwrap();
@@ -122,7 +122,7 @@ impl Container {
         let call = self.next;
         self.next += 1;
         let start = Box::new(start);
-        self.send(&Order::Start { call, start });
+        self.send(&InitRequest::Start { call, start });
         call
     }
 
@@ -137,7 +137,7 @@ impl Container {
                         Stream::Stdout => stdout.extend(bytes),
                         Stream::Stderr => stderr.extend(bytes),
                     }
-                    self.send(&Order::Credit { call, bytes: length });
+                    self.send(&InitRequest::Credit { call, bytes: length });
                 }
                 Report::End { call, end } if call == wanted => {
                     return Outcome {
@@ -296,7 +296,7 @@ fn at_its_deadline_a_call_goes_with_all_that_it_started() {
     );
     assert!(!outcome.stdout.is_empty());
     // Another call is unaffected.
-    container.send(&Order::Input {
+    container.send(&InitRequest::Input {
         call: other,
         bytes: b"alive\n".to_vec(),
     });
@@ -316,7 +316,7 @@ fn what_a_program_leaves_behind_ends_with_it() {
 fn a_call_is_killed_when_that_is_wanted() {
     let mut container = Container::new();
     let call = container.begin(bash("sleep 1000"));
-    container.send(&Order::Kill { call });
+    container.send(&InitRequest::Kill { call });
     let end = container.finish(call).end;
     assert_eq!((end.fate, end.cut), (Fate::Ended(-libc::SIGKILL), Cut::Ordered));
 }
@@ -384,7 +384,7 @@ fn output_waits_for_credit_and_nobody_else_does() {
     assert_eq!(printed, OUTPUT_WINDOW as usize);
     // Without credit, another call gets its turn: `finish` accepts nothing else.
     assert_eq!(container.bash("echo other").stdout, "other\n");
-    container.send(&Order::Credit {
+    container.send(&InitRequest::Credit {
         call: flood,
         bytes: OUTPUT_WINDOW,
     });
@@ -412,9 +412,9 @@ fn input_is_passed_on_as_it_is_read() {
         }
         let bytes = vec![b'x'; window.min(50_000) as usize];
         (window, sent) = (window - bytes.len() as u32, sent + bytes.len());
-        container.send(&Order::Input { call, bytes });
+        container.send(&InitRequest::Input { call, bytes });
     }
-    container.send(&Order::InputEnd { call });
+    container.send(&InitRequest::InputEnd { call });
     assert_eq!(container.finish(call).stdout.trim(), "1000000");
     let without = container.bash("cat; echo end");
     assert_eq!(without.stdout, "end\n");
@@ -429,7 +429,7 @@ fn many_calls_run_at_once() {
     };
     let calls: Vec<u32> = (0..16).map(|_| container.begin(waiting.clone())).collect();
     for call in calls.into_iter().rev() {
-        container.send(&Order::Input {
+        container.send(&InitRequest::Input {
             call,
             bytes: format!("{call}\n").into(),
         });
@@ -466,7 +466,7 @@ fn without_an_engine_everything_ends() {
 #[test]
 fn another_version_is_told_ours() {
     let mut container = Container::silent();
-    container.send(&Order::Hello(Hello {
+    container.send(&InitRequest::Hello(Hello {
         version: VERSION + 1,
         secret: SECRET,
         python: vec!["-c".to_owned()],

@@ -52,7 +52,7 @@ impl Container {
 
     fn deliver(&mut self, connection: u32, bytes: &[u8]) {
         let bytes = bytes.to_vec();
-        self.send(&Order::Deliver { connection, bytes });
+        self.send(&InitRequest::Deliver { connection, bytes });
     }
 }
 
@@ -93,7 +93,7 @@ fn who_has_no_network_finds_nobody() {
     assert_eq!(container.finish(second).stdout, "3129\n");
     let look =
         "for p in 3128 3129; do (exec 3<>/dev/tcp/127.0.0.1/$p) 2>/dev/null && echo $p; done; echo ${P-none}";
-    container.send(&Order::Kill { call: with });
+    container.send(&InitRequest::Kill { call: with });
     assert_eq!(container.finish(with).end.cut, Cut::Ordered);
     assert_eq!(container.bash(look).stdout, "none\n");
 }
@@ -107,7 +107,7 @@ fn what_the_engine_does_not_want_waits_and_nobody_else_does() {
     assert_eq!(container.heard(connection, window).len(), window);
     // No data arrives while another call runs from start to end.
     assert_eq!(container.bash("echo other").stdout, "other\n");
-    container.send(&Order::Allow {
+    container.send(&InitRequest::Allow {
         connection,
         bytes: 1_000_000 - CONNECTION_WINDOW,
     });
@@ -136,7 +136,7 @@ fn what_a_guest_does_not_read_is_bounded() {
         }
     };
     assert_eq!(dropped, connection);
-    container.send(&Order::Kill { call });
+    container.send(&InitRequest::Kill { call });
     container.finish(call);
 }
 
@@ -151,7 +151,7 @@ fn only_so_many_connect_at_once_and_the_others_wait() {
     assert_eq!(open, (1..=count).collect::<Vec<_>>());
     // Another call still gets its turn.
     assert_eq!(container.bash("echo other").stdout, "other\n");
-    container.send(&Order::Drop { connection: 1 });
+    container.send(&InitRequest::Drop { connection: 1 });
     let last = container.connected(call);
     assert_eq!(container.heard(last, 4), b"last");
     container.deliver(last, b"bye");
@@ -175,8 +175,8 @@ fn the_end_of_a_call_is_the_end_of_its_connections() {
     assert_eq!(outcome.fate, Fate::Ended(7));
     // Messages that cross the end of a call do no harm.
     container.deliver(connection, b"late");
-    container.send(&Order::Allow { connection, bytes: 1 });
-    container.send(&Order::Drop { connection });
+    container.send(&InitRequest::Allow { connection, bytes: 1 });
+    container.send(&InitRequest::Drop { connection });
     container.deliver(4711, b"never was");
     assert_eq!(container.bash("echo on").stdout, "on\n");
 }
@@ -194,8 +194,8 @@ fn what_was_said_whole_is_passed_on_and_half_of_it_is_not_waited_for() {
     let piece = vec![0; CONNECTION_WINDOW as usize];
     container.deliver(connection, &piece);
     container.deliver(connection, b"");
-    container.send(&Order::Drop { connection });
-    container.send(&Order::Input {
+    container.send(&InitRequest::Drop { connection });
+    container.send(&InitRequest::Input {
         call: whole,
         bytes: b"\n".to_vec(),
     });

@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 
 use super::{AttemptLog, Guard};
 use crate::fetch::Trust;
-use answer::{Fault, Payload};
+use answer::{ForwardError, Payload};
 use idle::{Activity, Watched};
 use tunnel::Tunnel;
 
@@ -47,7 +47,7 @@ const MAX_HEADERS: usize = 128;
 
 /// Timeouts of the proxy.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct Timeouts {
     /// Connection to a host, including name resolution and handshake.
     pub connect: Duration,
     /// First bytes in a tunnel.
@@ -56,7 +56,7 @@ pub struct Patience {
     pub idle: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// Defaults: half a minute to connect, ten seconds for the first bytes, two minutes idle.
     pub const USUAL: Self = Self {
         connect: Duration::from_secs(30),
@@ -71,7 +71,7 @@ pub struct Proxy {
     guard: Guard,
     trust: Arc<Trust>,
     injections: Vec<Injection>,
-    patience: Patience,
+    patience: Timeouts,
 }
 
 impl Proxy {
@@ -82,13 +82,13 @@ impl Proxy {
             guard,
             trust,
             injections,
-            patience: Patience::USUAL,
+            patience: Timeouts::USUAL,
         }
     }
 
     /// Sets the timeouts.
     #[must_use]
-    pub fn with_patience(self, patience: Patience) -> Self {
+    pub fn with_patience(self, patience: Timeouts) -> Self {
         Self { patience, ..self }
     }
 
@@ -163,7 +163,7 @@ impl Proxy {
         } else {
             forward::forward(self, request, log).await
         };
-        Ok(result.unwrap_or_else(|fault: Fault| answer::refusal(&fault)))
+        Ok(result.unwrap_or_else(|fault: ForwardError| answer::refusal(&fault)))
     }
 
     fn deadline(&self) -> Instant {

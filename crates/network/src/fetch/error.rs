@@ -10,14 +10,14 @@ use crate::egress::{Attempt, ConnectError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct FetchError {
-    pub fault: Fault,
+    pub fault: FetchCause,
     /// Egress attempts.
     pub attempts: Vec<Attempt>,
 }
 
 /// The cause of a failed fetch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FetchCause {
     /// The connection was not made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -89,32 +89,36 @@ impl FetchError {
     /// Returns the category.
     pub fn kind(&self) -> FetchErrorKind {
         match &self.fault {
-            Fault::Connect(ConnectError::Refused(_)) | Fault::Downgrade => FetchErrorKind::Denied,
-            Fault::Connect(ConnectError::NotFound(_)) => FetchErrorKind::NotFound,
-            Fault::Connect(ConnectError::Unreachable(..)) => FetchErrorKind::Unreachable,
-            Fault::Connect(ConnectError::TimedOut(_)) | Fault::TimedOut => FetchErrorKind::Timeout,
-            Fault::Redirect(_) => FetchErrorKind::InvalidUrl,
-            Fault::TooManyRedirects(_) => FetchErrorKind::TooManyRedirects,
-            Fault::Trust(_) | Fault::Tls(_) => FetchErrorKind::Tls,
-            Fault::Protocol => FetchErrorKind::Protocol,
+            FetchCause::Connect(ConnectError::Refused(_)) | FetchCause::Downgrade => FetchErrorKind::Denied,
+            FetchCause::Connect(ConnectError::NotFound(_)) => FetchErrorKind::NotFound,
+            FetchCause::Connect(ConnectError::Unreachable(..)) => FetchErrorKind::Unreachable,
+            FetchCause::Connect(ConnectError::TimedOut(_)) | FetchCause::TimedOut => FetchErrorKind::Timeout,
+            FetchCause::Redirect(_) => FetchErrorKind::InvalidUrl,
+            FetchCause::TooManyRedirects(_) => FetchErrorKind::TooManyRedirects,
+            FetchCause::Trust(_) | FetchCause::Tls(_) => FetchErrorKind::Tls,
+            FetchCause::Protocol => FetchErrorKind::Protocol,
         }
     }
 
     /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match &self.fault {
-            Fault::Connect(error) => error.hint(),
-            Fault::Trust(error) => error.hint(),
-            Fault::Redirect(_) | Fault::Downgrade => "fetch the page's new address, if it has one, directly",
-            Fault::TooManyRedirects(_) => {
+            FetchCause::Connect(error) => error.hint(),
+            FetchCause::Trust(error) => error.hint(),
+            FetchCause::Redirect(_) | FetchCause::Downgrade => {
+                "fetch the page's new address, if it has one, directly"
+            }
+            FetchCause::TooManyRedirects(_) => {
                 "the pages may lead to each other in a circle; fetch the last one directly"
             }
-            Fault::Tls(TlsFault::UnknownIssuer) => {
+            FetchCause::Tls(TlsFault::UnknownIssuer) => {
                 "if it is an authority of your own, name its certificate file in your configuration"
             }
-            Fault::Tls(_) => "check the host's name; the server's owner has to mend the rest",
-            Fault::Protocol => "check the scheme and the port; the server may speak something else there",
-            Fault::TimedOut => "try again later, or allow more time",
+            FetchCause::Tls(_) => "check the host's name; the server's owner has to mend the rest",
+            FetchCause::Protocol => {
+                "check the scheme and the port; the server may speak something else there"
+            }
+            FetchCause::TimedOut => "try again later, or allow more time",
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::FetchLimits;
-use super::error::{Fault, TlsFault};
+use super::error::{FetchCause, TlsFault};
 use super::request::FetchRequest;
 use super::trust::Trust;
 use super::url::{Scheme, Url};
@@ -60,7 +60,7 @@ pub async fn send(
     request: &FetchRequest,
     trust: &Trust,
     limits: &FetchLimits,
-) -> Result<Page, Fault> {
+) -> Result<Page, FetchCause> {
     match request.url.scheme {
         Scheme::Http => speak(stream, request, limits).await,
         Scheme::Https => speak(secure(stream, &request.url, trust).await?, request, limits).await,
@@ -68,17 +68,17 @@ pub async fn send(
 }
 
 /// Performs the TLS handshake with the host of the URL.
-pub async fn secure(stream: TcpStream, url: &Url, trust: &Trust) -> Result<TlsStream<TcpStream>, Fault> {
+pub async fn secure(stream: TcpStream, url: &Url, trust: &Trust) -> Result<TlsStream<TcpStream>, FetchCause> {
     let connector = TlsConnector::from(trust.config().await?);
     let name = match &url.host {
         Host::Name(name) => ServerName::try_from(name.as_str().to_owned()),
         Host::Address(address) => Ok(ServerName::from(*address)),
     };
-    let name = name.map_err(|_| Fault::Tls(TlsFault::OtherHost))?;
+    let name = name.map_err(|_| FetchCause::Tls(TlsFault::OtherHost))?;
     connector
         .connect(name, stream)
         .await
-        .map_err(|error| Fault::Tls(tls_fault(&error)))
+        .map_err(|error| FetchCause::Tls(tls_fault(&error)))
 }
 
 fn tls_fault(error: &io::Error) -> TlsFault {
@@ -88,7 +88,7 @@ fn tls_fault(error: &io::Error) -> TlsFault {
     inner.map_or(TlsFault::Handshake, TlsFault::from)
 }
 
-async fn speak<S>(stream: S, request: &FetchRequest, limits: &FetchLimits) -> Result<Page, Fault>
+async fn speak<S>(stream: S, request: &FetchRequest, limits: &FetchLimits) -> Result<Page, FetchCause>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -100,11 +100,11 @@ where
         .max_headers(limits.max_headers)
         .max_header_size(limits.max_header_bytes);
     let handshake = builder.handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|_| Fault::Protocol)?;
+    let (mut sender, connection) = handshake.map_err(|_| FetchCause::Protocol)?;
     let message = message(request)?;
     let answer = async {
         let response = sender.send_request(message).await;
-        read(response.map_err(|_| Fault::Protocol)?, limits).await
+        read(response.map_err(|_| FetchCause::Protocol)?, limits).await
     };
     beside(connection, answer).await
 }
@@ -119,10 +119,10 @@ async fn beside<T>(connection: impl Future, answer: impl Future<Output = T>) -> 
     }
 }
 
-fn message(request: &FetchRequest) -> Result<Request<Full<Bytes>>, Fault> {
+fn message(request: &FetchRequest) -> Result<Request<Full<Bytes>>, FetchCause> {
     // Already strictly parsed; the parser of the `http` crate accepts it, too.
-    let target = PathAndQuery::try_from(request.url.target.as_str()).map_err(|_| Fault::Protocol)?;
-    let host = HeaderValue::try_from(request.url.authority()).map_err(|_| Fault::Protocol)?;
+    let target = PathAndQuery::try_from(request.url.target.as_str()).map_err(|_| FetchCause::Protocol)?;
+    let host = HeaderValue::try_from(request.url.authority()).map_err(|_| FetchCause::Protocol)?;
     let mut message = Request::new(Full::new(request.body.clone()));
     *message.method_mut() = request.method.clone();
     *message.uri_mut() = Uri::from(target);
@@ -146,7 +146,7 @@ fn max_wire(limits: &FetchLimits) -> u64 {
     u64::try_from(body.saturating_add(MAX_BUFFER)).unwrap_or(u64::MAX)
 }
 
-async fn read(response: Response<Incoming>, limits: &FetchLimits) -> Result<Page, Fault> {
+async fn read(response: Response<Incoming>, limits: &FetchLimits) -> Result<Page, FetchCause> {
     let (head, body) = response.into_parts();
     let (body, truncated) = match location(head.status, &head.headers) {
         Some(_) => (Vec::new(), false),
@@ -173,10 +173,10 @@ fn location(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Reads the body up to the limit; returns `true` with it if there was more.
-async fn collect(mut body: Incoming, limit: usize) -> Result<(Vec<u8>, bool), Fault> {
+async fn collect(mut body: Incoming, limit: usize) -> Result<(Vec<u8>, bool), FetchCause> {
     let mut kept = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Fault::Protocol)?;
+        let frame = frame.map_err(|_| FetchCause::Protocol)?;
         let Ok(data) = frame.into_data() else { continue };
         let room = limit.saturating_sub(kept.len());
         kept.extend_from_slice(data.get(..room).unwrap_or(&data));

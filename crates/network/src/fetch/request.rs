@@ -4,7 +4,7 @@ use hyper::body::Bytes;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 
-use super::error::Fault;
+use super::error::FetchCause;
 use super::url::{ParseUrlError, Scheme, Url};
 
 /// Size limit of a request body.
@@ -129,12 +129,12 @@ impl FetchRequest {
     }
 
     /// Returns the request after a redirect (RFC 9110, section 15.4).
-    pub(super) fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, FetchCause> {
         let location =
-            std::str::from_utf8(location).map_err(|_| Fault::Redirect(ParseUrlError::Malformed))?;
-        let url = self.url.join(location).map_err(Fault::Redirect)?;
+            std::str::from_utf8(location).map_err(|_| FetchCause::Redirect(ParseUrlError::Malformed))?;
+        let url = self.url.join(location).map_err(FetchCause::Redirect)?;
         if self.url.scheme == Scheme::Https && url.scheme == Scheme::Http {
-            return Err(Fault::Downgrade);
+            return Err(FetchCause::Downgrade);
         }
         let mut next = Self { url, ..self.clone() };
         if !self.url.same_origin(&next.url) {
@@ -322,10 +322,16 @@ mod tests {
                 .redirected(StatusCode::FOUND, location.as_bytes())
                 .unwrap_err()
         };
-        assert_eq!(next("http://a.test/"), Fault::Downgrade);
-        assert_eq!(next("file:///etc/passwd"), Fault::Redirect(ParseUrlError::Scheme));
-        assert_eq!(next("https://u:p@b.test/"), Fault::Redirect(ParseUrlError::User));
+        assert_eq!(next("http://a.test/"), FetchCause::Downgrade);
+        assert_eq!(
+            next("file:///etc/passwd"),
+            FetchCause::Redirect(ParseUrlError::Scheme)
+        );
+        assert_eq!(
+            next("https://u:p@b.test/"),
+            FetchCause::Redirect(ParseUrlError::User)
+        );
         let odd = first.redirected(StatusCode::FOUND, b"/\xff").unwrap_err();
-        assert_eq!(odd, Fault::Redirect(ParseUrlError::Malformed));
+        assert_eq!(odd, FetchCause::Redirect(ParseUrlError::Malformed));
     }
 }

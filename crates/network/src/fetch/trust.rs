@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 /// The system's certificate authorities, and optionally those of a file. Loaded on first use.
 #[derive(Debug, Default)]
 pub struct Trust {
-    own: Option<Own>,
+    own: Option<ExtraRoots>,
     config: OnceCell<Arc<ClientConfig>>,
 }
 
@@ -26,14 +26,14 @@ type Open = dyn Fn(&Path) -> Option<File> + Send + Sync;
 
 /// A file of further authorities.
 #[derive(Clone)]
-struct Own {
+struct ExtraRoots {
     path: PathBuf,
     open: Arc<Open>,
 }
 
-impl fmt::Debug for Own {
+impl fmt::Debug for ExtraRoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Own")
+        f.debug_struct("ExtraRoots")
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
@@ -76,7 +76,7 @@ impl Trust {
         open: impl Fn(&Path) -> Option<File> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            own: own.map(|path| Own {
+            own: own.map(|path| ExtraRoots {
                 path,
                 open: Arc::new(open),
             }),
@@ -110,7 +110,7 @@ impl Trust {
     }
 }
 
-fn load(own: Option<&Own>) -> Result<Arc<ClientConfig>, TrustError> {
+fn load(own: Option<&ExtraRoots>) -> Result<Arc<ClientConfig>, TrustError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(own) = own {
@@ -124,7 +124,7 @@ fn load(own: Option<&Own>) -> Result<Arc<ClientConfig>, TrustError> {
 }
 
 /// Adds the certificates of the file; `None` if there is none, or one is malformed.
-fn add_file(roots: &mut RootCertStore, own: &Own) -> Option<()> {
+fn add_file(roots: &mut RootCertStore, own: &ExtraRoots) -> Option<()> {
     let before = roots.len();
     let file = (own.open)(&own.path)?;
     for certificate in CertificateDer::pem_reader_iter(BufReader::new(file)) {

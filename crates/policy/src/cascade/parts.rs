@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::expand::Scope;
 use super::pattern::Asked;
 use super::{Pattern, Rules, Verdict, floor};
-use crate::command::{self, Around, Effect, Finding, Forced, Host, Judged, Opened, variable_findings};
+use crate::command::{self, Effect, Finding, Forced, Host, Judged, LineContext, Opened, variable_findings};
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
 
 /// One command of a line, or the control flow around others.
@@ -70,7 +70,7 @@ impl Part {
 
 /// Returns all parts of a line, in source order.
 pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
-    let around = Around {
+    let around = LineContext {
         feeds: feeds(&script.nodes),
         directory: None,
         confinements: Arc::clone(&rules.confinements),
@@ -82,7 +82,7 @@ pub(super) fn parts(script: &Script, rules: &Rules) -> Vec<Part> {
         around,
         readings: MAX_READINGS,
     };
-    let place = Place::default();
+    let place = Enclosure::default();
     walk.nodes(&script.nodes, &place);
     for word in &script.here {
         walk.word(word, &place);
@@ -126,7 +126,7 @@ fn is_commands(piece: &Piece) -> bool {
 
 /// The surroundings of a command within the line.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct Enclosure {
     /// Nesting depth.
     depth: usize,
     /// The enclosing construct, if no list may allow commands in it.
@@ -138,7 +138,7 @@ struct Place {
     scope: Scope,
 }
 
-impl Place {
+impl Enclosure {
     fn deeper(&self) -> Self {
         Self {
             depth: self.depth + 1,
@@ -153,7 +153,7 @@ const MAX_READINGS: usize = 100;
 struct Walk<'a> {
     rules: &'a Rules,
     parts: Vec<Part>,
-    around: Around,
+    around: LineContext,
     readings: usize,
 }
 
@@ -168,7 +168,7 @@ fn is_plain_flow(kind: Compound) -> bool {
 }
 
 impl<'a> Walk<'a> {
-    fn nodes(&mut self, nodes: &[Node], place: &Place) {
+    fn nodes(&mut self, nodes: &[Node], place: &Enclosure) {
         for node in nodes {
             match node {
                 Node::Simple(simple) => self.simple(simple, place),
@@ -178,9 +178,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn pipe(&mut self, parts: &[Node], place: &Place) {
+    fn pipe(&mut self, parts: &[Node], place: &Enclosure) {
         for (index, part) in parts.iter().enumerate() {
-            let within = Place {
+            let within = Enclosure {
                 fed: place.fed || index > 0,
                 ..place.clone()
             };
@@ -196,7 +196,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn compound(&mut self, node: &Node, place: &Place) {
+    fn compound(&mut self, node: &Node, place: &Enclosure) {
         let Node::Compound {
             kind,
             variable,
@@ -237,7 +237,7 @@ impl<'a> Walk<'a> {
         self.nodes(body, &within);
     }
 
-    fn simple(&mut self, simple: &Simple, place: &Place) {
+    fn simple(&mut self, simple: &Simple, place: &Enclosure) {
         if let Some(directory) = self.changes_directory(simple, place) {
             let mut part = self.part(visible(&simple.text), place.depth, Vec::new());
             // Commands that run there are judged on their own; without any list nothing runs unasked.
@@ -294,13 +294,13 @@ impl<'a> Walk<'a> {
 
     /// Accepts `cd` once per line, outside control flow, so that a command runs in one of at most two
     /// directories.
-    fn changes_directory(&self, simple: &Simple, place: &Place) -> Option<String> {
+    fn changes_directory(&self, simple: &Simple, place: &Enclosure) -> Option<String> {
         let first = place.depth == 0 && self.around.directory.is_none();
         command::directory(simple).filter(|_| first)
     }
 
     /// Judges a command in all its variants.
-    fn judge(&mut self, simple: &Simple, place: &Place) -> Judged {
+    fn judge(&mut self, simple: &Simple, place: &Enclosure) -> Judged {
         let variants = place.scope.variants(&simple.words);
         let variants = match self.readings.checked_sub(variants.len()) {
             Some(left) => {
@@ -334,7 +334,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Judges the commands inside a word as parts of their own.
-    fn word(&mut self, word: &Word, place: &Place) {
+    fn word(&mut self, word: &Word, place: &Enclosure) {
         for piece in &word.pieces {
             match piece {
                 Piece::Commands(body) | Piece::Process { output: false, body } => self.nodes(body, place),
@@ -342,7 +342,7 @@ impl<'a> Walk<'a> {
                     let inside = Some("a command that is written to");
                     self.nodes(
                         body,
-                        &Place {
+                        &Enclosure {
                             inside,
                             ..place.clone()
                         },

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use super::{Confinement, Rules, Verdict, decide};
-use crate::command::{self, Around, Effect, Finding, within_word};
+use crate::command::{self, Effect, Finding, LineContext, within_word};
 use crate::shell::{self, Node, Piece, Simple, Word};
 
 /// A pattern of `allowList` or `notifyList`.
@@ -204,7 +204,7 @@ fn effects(words: &[Part]) -> Vec<Effect> {
         words: words.iter().map(Part::sample).map(literal).collect(),
         ..Simple::default()
     };
-    let found = command::simple_findings(&simple, &Around::default()).findings;
+    let found = command::simple_findings(&simple, &LineContext::default()).findings;
     found.iter().map(|finding| finding.effect).collect()
 }
 

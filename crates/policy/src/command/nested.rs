@@ -27,7 +27,7 @@ pub(crate) struct Judged {
 
 /// The context of a command within the line.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Around {
+pub(crate) struct LineContext {
     /// Set if printed names become arguments.
     pub(crate) feeds: bool,
     /// Directory in which the command may run instead of the line's start.
@@ -38,7 +38,7 @@ pub(crate) struct Around {
     pub(crate) sources_only: bool,
 }
 
-impl Around {
+impl LineContext {
     fn found(&self) -> Found {
         Found {
             feeds: self.feeds,
@@ -51,7 +51,7 @@ impl Around {
 }
 
 /// Judges a simple command.
-pub(crate) fn simple_findings(simple: &Simple, around: &Around) -> Judged {
+pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
     let mut found = around.found();
     assignments(simple, &mut found);
     let assigns = !found.findings.is_empty();
@@ -102,7 +102,7 @@ pub(super) fn is_own(name: &str) -> bool {
 }
 
 /// Returns the effects of a redirection, and the files it opens.
-pub(crate) fn redirect_findings(redirect: &Redirect, around: &Around) -> (Vec<Finding>, Vec<Opened>) {
+pub(crate) fn redirect_findings(redirect: &Redirect, around: &LineContext) -> (Vec<Finding>, Vec<Opened>) {
     let mut found = around.found();
     redirection(redirect, &mut found);
     (found.findings, found.opens)

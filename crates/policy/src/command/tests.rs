@@ -9,7 +9,7 @@ fn effect(line: &str) -> Effect {
     let [shell::Node::Simple(simple)] = script.nodes.as_slice() else {
         panic!("{line}")
     };
-    let findings = super::simple_findings(simple, &super::Around::default()).findings;
+    let findings = super::simple_findings(simple, &super::LineContext::default()).findings;
     let worst = findings.iter().map(|finding| finding.effect).max();
     worst.unwrap_or(Effect::Read)
 }

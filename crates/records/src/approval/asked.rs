@@ -64,7 +64,7 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Chat, Decision, Kind, Lasting, Place, Question, State};
+    use super::super::{Chat, CommandContext, Decision, Kind, Lasting, Question, State};
     use super::*;
     use ringfence_policy::{Scope, Timeout};
     use tempfile::TempDir;
@@ -111,7 +111,7 @@ mod tests {
                 reasons: Vec::new(),
                 risk: None,
                 lasting: Lasting::Never,
-                place: Place::default(),
+                place: CommandContext::default(),
             },
             text: "rm x".to_owned(),
             scope: Scope::local(),

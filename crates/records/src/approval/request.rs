@@ -107,7 +107,7 @@ pub enum Kind {
         lasting: Lasting,
         /// Working directory and files.
         #[serde(default, flatten)]
-        place: Place,
+        place: CommandContext,
     },
     /// Permission for a tool to exceed its time limit.
     SoftTimeout {
@@ -133,7 +133,7 @@ pub enum Kind {
 
 /// The context of a command besides its text: a remembered answer holds for the same context only.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Place {
+pub struct CommandContext {
     /// Working directory.
     #[serde(default)]
     pub directory: String,
@@ -423,7 +423,7 @@ mod tests {
             reasons: Vec::new(),
             risk: None,
             lasting: Lasting::Offered,
-            place: Place::default(),
+            place: CommandContext::default(),
         };
         assert_eq!(names(&command), ["once", "session", "always"]);
     }
@@ -434,7 +434,7 @@ mod tests {
             reasons: Vec::new(),
             risk: None,
             lasting,
-            place: Place::default(),
+            place: CommandContext::default(),
         };
         let timeout = Kind::SoftTimeout {
             tool: "a".to_owned(),

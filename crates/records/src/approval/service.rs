@@ -109,7 +109,7 @@ impl Service {
             return Ok(decision);
         }
         let deadline = Instant::now() + question.patience.as_duration();
-        let mut waiting = Waiting {
+        let mut waiting = PendingQuestion {
             service: self.clone(),
             id: Id::random()?,
             over: Arc::default(),
@@ -364,14 +364,14 @@ impl Changes {
 }
 
 /// A pending question. Dropping it before it is answered withdraws it.
-struct Waiting {
+struct PendingQuestion {
     service: Service,
     id: Id,
     /// Set once nobody waits any more. Accessed before the store, whose lock orders the accesses.
     over: Arc<AtomicBool>,
 }
 
-impl Waiting {
+impl PendingQuestion {
     async fn wait(&mut self, deadline: Instant) -> Result<Decision, Error> {
         let mut changes = self.service.changes();
         let decision = loop {
@@ -408,7 +408,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingQuestion {
     fn drop(&mut self) {
         if self.over.swap(true, Ordering::SeqCst) {
             return;

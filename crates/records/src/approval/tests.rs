@@ -74,7 +74,7 @@ fn command(text: &str) -> Question {
             reasons: vec!["installs packages".to_owned()],
             risk: Some(8),
             lasting: Lasting::Offered,
-            place: Place::default(),
+            place: CommandContext::default(),
         },
         text: text.to_owned(),
         scope: Scope::local(),

@@ -23,7 +23,7 @@ pub(super) struct End {
 
 /// The result of parsing a file's last bytes.
 #[derive(Debug, PartialEq, Eq)]
-enum Look {
+enum TailScan {
     Found(End),
     /// The record begins before these bytes.
     Further,
@@ -39,42 +39,42 @@ pub(super) fn of(file: &File, length: u64, path: &Path) -> Result<End, Error> {
         file.read_exact_at(&mut bytes, start)
             .map_err(failed("read", path))?;
         match look_at(&bytes, start == 0) {
-            Look::Found(end) => return Ok(end),
-            Look::Further => {}
-            Look::Damaged => break,
+            TailScan::Found(end) => return Ok(end),
+            TailScan::Further => {}
+            TailScan::Damaged => break,
         }
     }
     Err(Error::Damaged(path.to_owned()))
 }
 
 /// Parses a file's last bytes; `whole` if they are the whole file.
-fn look_at(bytes: &[u8], whole: bool) -> Look {
+fn look_at(bytes: &[u8], whole: bool) -> TailScan {
     let lines = after_last_newline(bytes);
     let newest = match last_line(&bytes[..lines], whole) {
         Last::None => return found(None, &bytes[lines..]),
-        Last::Cut => return Look::Further,
+        Last::Cut => return TailScan::Further,
         Last::Line(start) => match line::open(&bytes[start..lines - 1]) {
             Ok(record) => return found(Some(record.link()), &bytes[lines..]),
             // With bytes behind it, it was whole when those were written.
-            Err(_) if lines < bytes.len() => return Look::Damaged,
+            Err(_) if lines < bytes.len() => return TailScan::Damaged,
             Err(_) => start,
         },
     };
     match last_line(&bytes[..newest], whole) {
         Last::None => found(None, &bytes[newest..]),
-        Last::Cut => Look::Further,
+        Last::Cut => TailScan::Further,
         Last::Line(start) => match line::open(&bytes[start..newest - 1]) {
             Ok(record) => found(Some(record.link()), &bytes[newest..]),
-            Err(_) => Look::Damaged,
+            Err(_) => TailScan::Damaged,
         },
     }
 }
 
-fn found(newest: Option<Link>, torn: &[u8]) -> Look {
+fn found(newest: Option<Link>, torn: &[u8]) -> TailScan {
     if torn.len() > MAX_LINE {
-        return Look::Damaged;
+        return TailScan::Damaged;
     }
-    Look::Found(End {
+    TailScan::Found(End {
         newest,
         torn: torn.to_vec(),
     })

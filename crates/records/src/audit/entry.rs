@@ -27,7 +27,7 @@ pub const MAX_ATTEMPTS: usize = 20;
 pub struct Entry<'a> {
     /// Time of the request.
     pub started: SystemTime,
-    pub who: Who<'a>,
+    pub who: AuditedCaller<'a>,
     /// Requested tool; it need not exist.
     pub tool: &'a str,
     /// Redacted arguments.
@@ -49,7 +49,7 @@ pub struct Entry<'a> {
 
 /// The caller of a tool.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Who<'a> {
+pub struct AuditedCaller<'a> {
     /// Owner of the files and interpreters.
     #[serde(serialize_with = "name")]
     pub scope: &'a str,
@@ -92,7 +92,7 @@ pub enum Outcome {
 #[derive(Serialize)]
 pub(super) struct Written<'a> {
     time: String,
-    who: Who<'a>,
+    who: AuditedCaller<'a>,
     #[serde(serialize_with = "name")]
     tool: &'a str,
     #[serde(flatten)]

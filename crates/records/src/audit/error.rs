@@ -57,13 +57,13 @@ pub enum Error {
     },
     /// The log's content is not what was recorded.
     #[error("the audit log is broken: {0}")]
-    Broken(Broken),
+    Broken(ChainBreak),
 }
 
 /// The first break of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}: {what}", file = file.display())]
-pub struct Broken {
+pub struct ChainBreak {
     pub file: PathBuf,
     /// Line number, from 1.
     pub line: u64,

@@ -32,7 +32,7 @@ fn arguments(arguments: &Value) -> Arguments {
 fn entry<'a>(tool: &'a str, arguments: &'a Arguments) -> Entry<'a> {
     Entry {
         started: UNIX_EPOCH + Duration::from_millis(1_795_299_300_123),
-        who: Who {
+        who: AuditedCaller {
             scope: "ann",
             session: None,
             surface: "mcp",
@@ -89,7 +89,7 @@ fn intact(dir: &Path) -> Verified {
 }
 
 #[track_caller]
-fn broken(dir: &Path) -> Broken {
+fn broken(dir: &Path) -> ChainBreak {
     match verify(dir, None) {
         Err(Error::Broken(broken)) => broken,
         other => panic!("{other:?}"),
@@ -133,7 +133,7 @@ fn the_longest_record_fits_into_a_line() {
     let members = (0..1_000).map(|n| (format!("password{n:0120}"), json!("x")));
     let widest = arguments(&Value::Object(members.collect()));
     let entry = Entry {
-        who: Who {
+        who: AuditedCaller {
             scope: &long,
             session: Some(&long),
             surface: &long,

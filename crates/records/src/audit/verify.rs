@@ -6,7 +6,7 @@ use ringfence_exec::lines::LineEnd;
 use serde::Serialize;
 
 use super::entry::Removed;
-use super::error::{Broken, Error, failed};
+use super::error::{ChainBreak, Error, failed};
 use super::files::{self, Piece};
 use super::follow::lines;
 use super::line::{self, Link, Record};
@@ -66,14 +66,14 @@ struct Check<'a> {
 }
 
 /// A reader's position.
-struct Place {
+struct Position {
     file: PathBuf,
     line: u64,
 }
 
-impl Place {
+impl Position {
     fn broken(&self, sequence: Option<u64>, what: impl Into<String>) -> Error {
-        Error::Broken(Broken {
+        Error::Broken(ChainBreak {
             file: self.file.clone(),
             line: self.line,
             sequence,
@@ -85,7 +85,7 @@ impl Place {
 impl Check<'_> {
     fn file(&mut self, piece: Piece) -> Result<(), Error> {
         let named = piece.first;
-        let mut place = Place {
+        let mut place = Position {
             file: piece.path,
             line: 0,
         };
@@ -119,7 +119,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn record(&mut self, record: &Record, place: &Place) -> Result<(), Error> {
+    fn record(&mut self, record: &Record, place: &Position) -> Result<(), Error> {
         let broken = |what: String| Err(place.broken(self.next(), what));
         match self.verified.head {
             // The record before the oldest kept one is unknown.
@@ -167,7 +167,7 @@ impl Check<'_> {
         if missing <= told {
             return Ok(());
         }
-        let place = Place {
+        let place = Position {
             file: oldest.unwrap_or_default(),
             line: 1,
         };
@@ -176,7 +176,7 @@ impl Check<'_> {
     }
 
     /// Accepts the beginning of a record: a crash leaves nothing more.
-    fn torn(&mut self, bytes: &[u8], place: &Place) -> Result<(), Error> {
+    fn torn(&mut self, bytes: &[u8], place: &Position) -> Result<(), Error> {
         let changed = bytes
             .split_last()
             .is_some_and(|(_, line)| line::open(line).is_ok());

@@ -58,7 +58,7 @@ async fn list(Given(shared): Given<Arc<Shared>>) -> Result<Json<Listed>, Refusal
 /// A person's answer. It must name the digest of the text that the person was shown.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct AnswerBody {
     approved: bool,
     digest: Digest,
     #[serde(default)]
@@ -68,7 +68,7 @@ struct Said {
 async fn answer(
     Given(shared): Given<Arc<Shared>>,
     Path(id): Path<String>,
-    body: Result<Json<Said>, JsonRejection>,
+    body: Result<Json<AnswerBody>, JsonRejection>,
 ) -> Result<Json<Value>, Refusal> {
     let Json(said) = body.map_err(|rejection| MALFORMED.saying(rejection.body_text()))?;
     let service = &shared.sources.approvals;

@@ -17,7 +17,7 @@ use hyper::body::{Body as Streamed, Bytes, Frame};
 use serde_json::json;
 
 use super::Shared;
-use super::hub::{News, Viewer};
+use super::hub::{Revisions, Viewer};
 use crate::http::Refusal;
 
 /// Interval of keepalive comments.
@@ -42,9 +42,9 @@ const TOO_MANY: Refusal = Refusal::new(
 );
 
 /// The next event, with its viewer and the state that the viewer has.
-type Next = Pin<Box<dyn Future<Output = Option<(String, Viewer, News)>> + Send>>;
+type NextEvent = Pin<Box<dyn Future<Output = Option<(String, Viewer, Revisions)>> + Send>>;
 
-struct Stream(Next);
+struct Stream(NextEvent);
 
 impl Streamed for Stream {
     type Data = Bytes;
@@ -62,7 +62,7 @@ impl Streamed for Stream {
     }
 }
 
-async fn next(mut viewer: Viewer, told: Option<News>) -> Option<(String, Viewer, News)> {
+async fn next(mut viewer: Viewer, told: Option<Revisions>) -> Option<(String, Viewer, Revisions)> {
     let changed = async {
         // Waits for a change, except for the first event.
         if told.is_some() {
@@ -79,7 +79,7 @@ async fn next(mut viewer: Viewer, told: Option<News>) -> Option<(String, Viewer,
     }
 }
 
-fn text(told: Option<&News>, news: &News) -> String {
+fn text(told: Option<&Revisions>, news: &Revisions) -> String {
     let mut text = String::new();
     if told.is_none_or(|told| told.approvals != news.approvals) {
         let data = json!({"revision": news.approvals, "waiting": news.waiting});

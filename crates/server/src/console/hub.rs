@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Revision counters, sent to pages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct News {
+pub(super) struct Revisions {
     /// Incremented when an approval request is created or changes its state.
     pub(super) approvals: u64,
     /// Pending approval requests.
@@ -40,7 +40,7 @@ struct Seen {
 pub(super) struct Hub {
     sources: Sources,
     viewers: watch::Sender<usize>,
-    news: watch::Sender<News>,
+    news: watch::Sender<Revisions>,
 }
 
 /// An open page, until dropped.
@@ -48,7 +48,7 @@ pub(super) struct Hub {
 pub(super) struct Viewer {
     viewers: watch::Sender<usize>,
     /// Changes to send to the page.
-    pub(super) news: watch::Receiver<News>,
+    pub(super) news: watch::Receiver<Revisions>,
 }
 
 impl Drop for Viewer {

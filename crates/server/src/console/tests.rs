@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_records::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, CommandContext, Decision, Kind, Lasting, Question, Service};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -79,7 +79,7 @@ impl Open {
         self.tasks.spawn(async move {
             let question = Question {
                 kind: Kind::Command {
-                    place: Place::default(),
+                    place: CommandContext::default(),
                     reasons: vec!["it\u{202e} changes".to_owned()],
                     risk: Some(7),
                     lasting,

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::{FromEngine, FromGateway, MAX_LINE, Refusal, VERSION, parse_from_engine};
-use crate::lines::{Lines, Next};
+use crate::lines::{LineRead, Lines};
 
 /// A gateway's connection to the server.
 #[derive(Debug)]
@@ -42,9 +42,9 @@ impl Client {
     pub async fn next(&mut self) -> io::Result<Option<FromEngine>> {
         loop {
             match self.lines.next().await? {
-                Next::End => return Ok(None),
-                Next::TooLong => return Err(invalid("the server sent a line that is too long")),
-                Next::Line(line) => match parse_from_engine(&line) {
+                LineRead::End => return Ok(None),
+                LineRead::TooLong => return Err(invalid("the server sent a line that is too long")),
+                LineRead::Line(line) => match parse_from_engine(&line) {
                     Ok(message) => return Ok(Some(message)),
                     Err(Refusal::UnknownType) => {}
                     Err(Refusal::Malformed(what)) => return Err(invalid(&what)),

@@ -15,8 +15,8 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use super::messages::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
-use super::{MAX_LINE, Patience};
-use crate::lines::{Lines, Next};
+use super::{MAX_LINE, ReadTimeout};
+use crate::lines::{LineRead, Lines};
 
 /// Polling interval for requests that expired or whose asker has died.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const MAX_NAME: usize = 64;
 
 /// Reason for the end of a connection.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum ConnectionEnd {
     #[error(transparent)]
     Stream(#[from] io::Error),
     #[error("the gateway stopped reading")]
@@ -40,7 +40,7 @@ enum Broken {
 struct Connection {
     service: Service,
     sender: OwnedWriteHalf,
-    patience: Patience,
+    patience: ReadTimeout,
     /// Requests sent to this gateway and not ended: only these can be answered through it.
     sent: HashMap<Id, (Chat, Digest)>,
     /// Chats that it serves. `None`: all.
@@ -52,7 +52,7 @@ struct Connection {
 }
 
 /// Serves a gateway until it disconnects or violates the protocol.
-pub(super) async fn supervise(stream: UnixStream, service: Service, patience: Patience) {
+pub(super) async fn supervise(stream: UnixStream, service: Service, patience: ReadTimeout) {
     // Before the greeting: a gateway that has read it can be asked.
     let Ok(listener) = service.listen(None, None).await else {
         return;
@@ -75,7 +75,10 @@ pub(super) async fn supervise(stream: UnixStream, service: Service, patience: Pa
 }
 
 impl Connection {
-    async fn talk(&mut self, mut lines: Lines<impl tokio::io::AsyncRead + Unpin>) -> Result<(), Broken> {
+    async fn talk(
+        &mut self,
+        mut lines: Lines<impl tokio::io::AsyncRead + Unpin>,
+    ) -> Result<(), ConnectionEnd> {
         self.say(&FromEngine::Hello { version: VERSION }).await?;
         let mut changes = self.service.changes();
         let mut looks = tokio::time::interval(LOOK_EVERY);
@@ -89,19 +92,19 @@ impl Connection {
                 line = lines.next() => line?,
             };
             match line {
-                Next::Line(line) => self.receive(&line).await?,
-                Next::TooLong => {
+                LineRead::Line(line) => self.receive(&line).await?,
+                LineRead::TooLong => {
                     let message = format!("a line is longer than {MAX_LINE} bytes");
                     self.say(&FromEngine::error(None, "malformed", &message)).await?;
-                    return Err(Broken::Protocol);
+                    return Err(ConnectionEnd::Protocol);
                 }
-                Next::End => return Ok(()),
+                LineRead::End => return Ok(()),
             }
         }
     }
 
     /// Sends new requests, outcomes and notices.
-    async fn show(&mut self) -> Result<(), Broken> {
+    async fn show(&mut self) -> Result<(), ConnectionEnd> {
         let waiting = self.service.waiting().await?;
         let ended: Vec<Id> = self
             .sent
@@ -120,14 +123,14 @@ impl Connection {
         self.pass_notices_on().await
     }
 
-    async fn open(&mut self, request: Request) -> Result<(), Broken> {
+    async fn open(&mut self, request: Request) -> Result<(), ConnectionEnd> {
         let words = RequestWords::of(&request, now());
         self.sent
             .insert(request.id.clone(), (request.chat.clone(), words.digest));
         self.say(&FromEngine::ApprovalRequest(words)).await
     }
 
-    async fn close(&mut self, id: &Id) -> Result<(), Broken> {
+    async fn close(&mut self, id: &Id) -> Result<(), ConnectionEnd> {
         self.sent.remove(id);
         match self.service.request(id).await? {
             Some(request) => self.say(&FromEngine::closed(&request)).await,
@@ -135,7 +138,7 @@ impl Connection {
         }
     }
 
-    async fn pass_notices_on(&mut self) -> Result<(), Broken> {
+    async fn pass_notices_on(&mut self) -> Result<(), ConnectionEnd> {
         let notices = self.service.notices(self.noticed).await?;
         let Some(last) = notices.last().map(|notice| notice.number) else {
             self.noticed.get_or_insert(0);
@@ -162,7 +165,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn receive(&mut self, line: &[u8]) -> Result<(), Broken> {
+    async fn receive(&mut self, line: &[u8]) -> Result<(), ConnectionEnd> {
         match parse_from_gateway(line) {
             Ok(FromGateway::Hello { version, chats, name }) => self.introduced(version, chats, name).await,
             Ok(FromGateway::ApprovalResponse {
@@ -173,7 +176,7 @@ impl Connection {
                 remember,
                 by,
             }) => {
-                let said = Said {
+                let said = AnswerFields {
                     chat: chat_id,
                     digest,
                     by,
@@ -196,7 +199,7 @@ impl Connection {
                 self.say(&FromEngine::refusal(&refusal)).await?;
                 match refusal {
                     super::Refusal::UnknownType => Ok(()),
-                    super::Refusal::Malformed(_) => Err(Broken::Protocol),
+                    super::Refusal::Malformed(_) => Err(ConnectionEnd::Protocol),
                 }
             }
         }
@@ -207,7 +210,7 @@ impl Connection {
         version: u32,
         chats: Option<BTreeSet<String>>,
         name: Option<String>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ConnectionEnd> {
         let chats = chats.map(|chats| {
             chats
                 .iter()
@@ -219,7 +222,7 @@ impl Connection {
                 "this server speaks version {VERSION}, and a chat's name is up to 128 plain characters"
             );
             self.say(&FromEngine::error(None, "malformed", &what)).await?;
-            return Err(Broken::Protocol);
+            return Err(ConnectionEnd::Protocol);
         };
         if let Some(name) = name {
             self.name = short(&name);
@@ -235,7 +238,13 @@ impl Connection {
     }
 
     /// Forwards an answer, if the gateway was sent the request.
-    async fn answer(&self, id: &str, said: Said, verdict: Verdict, remember: Remember) -> Result<(), Error> {
+    async fn answer(
+        &self,
+        id: &str,
+        said: AnswerFields,
+        verdict: Verdict,
+        remember: Remember,
+    ) -> Result<(), Error> {
         let id: Id = id.parse().map_err(|_| Unanswerable::Unknown)?;
         let Some((chat, digest)) = self.sent.get(&id) else {
             return Err(self.gone(&id).await?.into());
@@ -268,18 +277,18 @@ impl Connection {
         self.chats.as_ref().is_none_or(|chats| chats.contains(chat))
     }
 
-    async fn say(&mut self, message: &FromEngine) -> Result<(), Broken> {
+    async fn say(&mut self, message: &FromEngine) -> Result<(), ConnectionEnd> {
         let mut line = serde_json::to_vec(message).map_err(io::Error::from)?;
         line.push(b'\n');
         tokio::time::timeout(self.patience.0, self.sender.write_all(&line))
             .await
-            .map_err(|_| Broken::Slow)?
-            .map_err(Broken::Stream)
+            .map_err(|_| ConnectionEnd::Slow)?
+            .map_err(ConnectionEnd::Stream)
     }
 }
 
 /// An answer's fields other than the verdict.
-struct Said {
+struct AnswerFields {
     chat: Option<String>,
     digest: Option<Digest>,
     by: Option<String>,

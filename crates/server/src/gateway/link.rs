@@ -25,9 +25,8 @@ pub struct Link {
     told: bool,
 }
 
-/// An event of the link.
 #[derive(Debug)]
-pub enum News {
+pub enum LinkEvent {
     /// Connected; pending requests will be sent again.
     Connected,
     /// A message of the server.
@@ -56,10 +55,10 @@ impl Link {
     }
 
     /// Waits for the next event. Cancel safe.
-    pub async fn next(&mut self) -> News {
+    pub async fn next(&mut self) -> LinkEvent {
         if let Some(client) = &mut self.client {
             return match client.next().await {
-                Ok(Some(message)) => News::Said(Box::new(message)),
+                Ok(Some(message)) => LinkEvent::Said(Box::new(message)),
                 Ok(None) | Err(_) => self.lost(),
             };
         }
@@ -69,13 +68,13 @@ impl Link {
                 Ok(client) => {
                     self.client = Some(client);
                     (self.pause, self.told) = (PAUSES[0], false);
-                    return News::Connected;
+                    return LinkEvent::Connected;
                 }
                 Err(error) => {
                     self.due = Instant::now() + self.pause;
                     self.pause = (self.pause * 2).min(PAUSES[1]);
                     if !std::mem::replace(&mut self.told, true) {
-                        return News::Unreachable(error);
+                        return LinkEvent::Unreachable(error);
                     }
                 }
             }
@@ -96,9 +95,9 @@ impl Link {
         Ok(client)
     }
 
-    fn lost(&mut self) -> News {
+    fn lost(&mut self) -> LinkEvent {
         self.client = None;
         self.due = Instant::now() + self.pause;
-        News::Gone
+        LinkEvent::Gone
     }
 }

@@ -15,9 +15,9 @@ const MAX_CONNECTIONS: usize = 32;
 
 /// Timeout for a gateway to read a message.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience(pub Duration);
+pub struct ReadTimeout(pub Duration);
 
-impl Default for Patience {
+impl Default for ReadTimeout {
     fn default() -> Self {
         Self(Duration::from_secs(10))
     }
@@ -27,7 +27,7 @@ impl Default for Patience {
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    patience: Patience,
+    patience: ReadTimeout,
 }
 
 impl Listener {
@@ -36,7 +36,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub fn bind(path: &Path, patience: Patience) -> io::Result<Self> {
+    pub fn bind(path: &Path, patience: ReadTimeout) -> io::Result<Self> {
         Ok(Self {
             socket: Socket::bind(path)?,
             patience,

@@ -213,7 +213,7 @@ fn unseen(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_records::approval::{Lasting, Place};
+    use ringfence_records::approval::{CommandContext, Lasting};
 
     use super::*;
 
@@ -244,9 +244,9 @@ mod tests {
             reasons: Vec::new(),
             risk: Some(6),
             lasting: Lasting::Never,
-            place: Place {
+            place: CommandContext {
                 directory: "/work\u{1b}".to_owned(),
-                ..Place::default()
+                ..CommandContext::default()
             },
         };
         assert_eq!(what(&command), "a command of risk 6 in /work\\u{1b}");

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringfence_policy::Timeout;
-use ringfence_records::approval::{Chat, Decision, Error, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, CommandContext, Decision, Error, Kind, Lasting, Question, Service};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::{Client, FromEngine, FromGateway, Link, Listener, News, Patience};
+use super::{Client, FromEngine, FromGateway, Link, LinkEvent, Listener, ReadTimeout};
 
 /// A listener that serves until dropped.
 struct Served {
@@ -23,7 +23,7 @@ impl Served {
     fn new(patience: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let service = Service::at(dir.path());
-        let listener = Listener::bind(&dir.path().join("gateway.sock"), Patience(patience)).unwrap();
+        let listener = Listener::bind(&dir.path().join("gateway.sock"), ReadTimeout(patience)).unwrap();
         let (mut tasks, own) = (JoinSet::new(), service.clone());
         tasks.spawn(async move { listener.serve(&own, std::future::pending()).await });
         Self { dir, service, tasks }
@@ -45,7 +45,7 @@ impl Served {
                 reasons: vec!["unknown".to_owned()],
                 risk: Some(8),
                 lasting: Lasting::Never,
-                place: Place::default(),
+                place: CommandContext::default(),
             },
             text,
             scope: format!("u{scope}").parse().unwrap(),
@@ -149,25 +149,25 @@ async fn a_notice_is_told_to_one_who_comes_later_and_not_twice() {
 async fn a_link_finds_the_next_engine_and_is_told_what_waits() {
     let mut served = Served::new(Duration::from_secs(10));
     let mut link = Link::new(served.socket(), &["local".to_owned()].into(), "phone");
-    assert!(matches!(link.next().await, News::Connected));
+    assert!(matches!(link.next().await, LinkEvent::Connected));
     let _asking = served.ask("x".to_owned(), 0);
-    assert!(matches!(link.next().await, News::Said(_)));
+    assert!(matches!(link.next().await, LinkEvent::Said(_)));
     served.tasks.shutdown().await;
-    assert!(matches!(link.next().await, News::Gone));
+    assert!(matches!(link.next().await, LinkEvent::Gone));
     let hello = FromGateway::Hello {
         version: 1,
         chats: None,
         name: None,
     };
     assert!(!link.say(&hello).await);
-    assert!(matches!(link.next().await, News::Unreachable(_)));
-    let listener = Listener::bind(&served.socket(), Patience::default()).unwrap();
+    assert!(matches!(link.next().await, LinkEvent::Unreachable(_)));
+    let listener = Listener::bind(&served.socket(), ReadTimeout::default()).unwrap();
     let service = served.service.clone();
     served
         .tasks
         .spawn(async move { listener.serve(&service, std::future::pending()).await });
-    assert!(matches!(link.next().await, News::Connected));
-    let News::Said(said) = link.next().await else {
+    assert!(matches!(link.next().await, LinkEvent::Connected));
+    let LinkEvent::Said(said) = link.next().await else {
         panic!("nothing is said");
     };
     assert!(matches!(*said, FromEngine::ApprovalRequest(words) if words.command == "x"));

@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::places::Place;
 use super::refusal::RETRY_AFTER;
 use super::session::{self, Credentials, single};
+use super::slots::ConnectionSlot;
 use super::{Keys, NoRandom, Refusal};
 
 /// Timeout of a request, except for streamed bodies.
@@ -159,7 +159,7 @@ impl Guard {
 
 /// Protects the request's connection from eviction.
 fn know(request: &Request) {
-    if let Some(place) = request.extensions().get::<Arc<Place>>() {
+    if let Some(place) = request.extensions().get::<Arc<ConnectionSlot>>() {
         place.know();
     }
 }

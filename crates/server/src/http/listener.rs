@@ -13,7 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::peer;
-use super::places::{Place, Places};
+use super::slots::{ConnectionSlot, ConnectionSlots};
 use crate::socket;
 
 /// Maximum number of connections.
@@ -76,7 +76,7 @@ impl Listener {
 
     /// Serves `routes` until `stop` resolves; then drops all connections.
     pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
-        let places = Places::new(MAX_CONNECTIONS);
+        let places = ConnectionSlots::new(MAX_CONNECTIONS);
         let supervise = |stream: TcpStream, peer| {
             if is_ours(peer, self.address) {
                 let place = places.enter()?;
@@ -102,7 +102,7 @@ fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
-async fn supervise(stream: TcpStream, routes: Router, place: Arc<Place>) {
+async fn supervise(stream: TcpStream, routes: Router, place: Arc<ConnectionSlot>) {
     let routes = routes.layer(Extension(Arc::clone(&place)));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -17,10 +17,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::calls::{Calls, Seat};
-use super::invocation::{Client, Event, Invocation, Named, Use};
+use super::invocation::{CallIdentity, Client, Event, Invocation, Use};
 use super::lines::Length;
 use super::log::{Log, is_stateless};
-use super::parked::{self, Parked, Waiting};
+use super::parked::{self, Parked, ParkedInvocation};
 use super::roots::{Adopted, Roots};
 use super::{Elicitation, Settings, elicitation, progress, tools};
 use crate::gateway::waiting;
@@ -228,10 +228,10 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
-        let named = Named::new(&request.name, &arguments);
+        let named = CallIdentity::new(&request.name, &arguments);
         drop(arguments);
         let state = request.request_state.unwrap_or_default();
-        let Some(Waiting { invocation, asked }) = self.parked.take(&state, &named) else {
+        let Some(ParkedInvocation { invocation, asked }) = self.parked.take(&state, &named) else {
             return Ok(tools::failed(&tools::not_waiting()).into());
         };
         let answers = request.input_responses.unwrap_or_default();
@@ -303,7 +303,7 @@ impl Server {
                     }
                     if is_stateless(context) {
                         let asked = *asked;
-                        return Ok(self.put_off(Waiting { invocation, asked }).into());
+                        return Ok(self.put_off(ParkedInvocation { invocation, asked }).into());
                     }
                     let by = elicitation::client_name(context);
                     elicitation::ask(&context.peer, &mut asked, &by).await;
@@ -313,7 +313,7 @@ impl Server {
         }
     }
 
-    /// Tells the client, and the person at this machine, of a question that only the person can answer.
+    /// Notifies the client, and the person at this machine, of a question that only the person can answer.
     async fn announce(&self, asked: &Asked, invocation: &Invocation, context: &RequestContext<RoleServer>) {
         let what = waiting(asked.request());
         invocation.recent.wait(Some(what.clone()));
@@ -323,7 +323,7 @@ impl Server {
     }
 
     /// Asks the client to get an answer from its user, and to retry with another request.
-    fn put_off(&self, waiting: Waiting) -> InputRequiredResult {
+    fn put_off(&self, waiting: ParkedInvocation) -> InputRequiredResult {
         let request = waiting.asked.request();
         let (questions, state) = (elicitation::input(request), parked::state(request));
         self.parked.put(waiting);

@@ -38,7 +38,7 @@ pub(super) struct Client {
 
 /// Tool and arguments: a request that resumes an invocation must have the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct CallIdentity {
     tool: String,
     arguments: Digest,
 }
@@ -46,7 +46,7 @@ pub(super) struct Named {
 /// A running tool call. Dropping it cancels the call.
 #[derive(Debug)]
 pub(super) struct Invocation {
-    pub(super) named: Named,
+    pub(super) named: CallIdentity,
     /// Set if the tool exists.
     pub(super) is_known: bool,
     /// Set if the client's user can answer questions.
@@ -68,7 +68,7 @@ pub(super) enum Event {
     Done(Result<Answer, ToolError>),
 }
 
-impl Named {
+impl CallIdentity {
     pub(super) fn new(tool: &str, arguments: &Value) -> Self {
         Self {
             tool: tool.to_owned(),
@@ -102,7 +102,7 @@ impl Invocation {
             notices: Some(telling),
         };
         let invocation = Self {
-            named: Named::new(&used.tool, &used.arguments),
+            named: CallIdentity::new(&used.tool, &used.arguments),
             is_known: used.kernel.tools().any(|tool| tool.name == used.tool),
             is_answered: client.answers,
             since: Instant::now(),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
-use crate::lines::{self, Next};
+use crate::lines::{self, LineRead};
 
 /// Maximum size of a message. A program of 8 MiB, escaped as JSON, fits.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -83,13 +83,13 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
                 () = out.closed() => return None,
             };
             let refusal = match next {
-                Ok(Next::Line(line)) => match self.understood(&line) {
+                Ok(LineRead::Line(line)) => match self.understood(&line) {
                     Ok(Some(message)) => return Some(message),
                     Ok(None) => continue,
                     Err(refusal) => refusal,
                 },
-                Ok(Next::TooLong) => too_long(self.max_line),
-                Ok(Next::End) | Err(_) => return None,
+                Ok(LineRead::TooLong) => too_long(self.max_line),
+                Ok(LineRead::End) | Err(_) => return None,
             };
             self.out.send(encode(&refusal.message()).ok()?).await.ok()?;
         }

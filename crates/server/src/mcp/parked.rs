@@ -6,18 +6,18 @@ use std::sync::{Mutex, PoisonError};
 use ringfence_records::approval::{Asked, Request};
 
 use super::calls::RUNNING;
-use super::invocation::{Invocation, Named};
+use super::invocation::{CallIdentity, Invocation};
 
 /// Maximum number of waiting invocations: as many as can run.
 const MAX_PARKED: usize = RUNNING;
 
 /// Invocations of a connection that wait for another request.
 #[derive(Debug, Default)]
-pub(super) struct Parked(Mutex<VecDeque<Waiting>>);
+pub(super) struct Parked(Mutex<VecDeque<ParkedInvocation>>);
 
 /// An invocation with its question.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct ParkedInvocation {
     pub(super) invocation: Invocation,
     pub(super) asked: Asked,
 }
@@ -30,7 +30,7 @@ pub(super) fn state(request: &Request) -> String {
 
 impl Parked {
     /// Stores an invocation until the client returns.
-    pub(super) fn put(&self, waiting: Waiting) {
+    pub(super) fn put(&self, waiting: ParkedInvocation) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MAX_PARKED {
             // A client that does not return loses the oldest finished invocation, or else the oldest.
@@ -41,7 +41,7 @@ impl Parked {
     }
 
     /// Removes the invocation of a state, if the request has the same tool and arguments.
-    pub(super) fn take(&self, wanted: &str, named: &Named) -> Option<Waiting> {
+    pub(super) fn take(&self, wanted: &str, named: &CallIdentity) -> Option<ParkedInvocation> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let place = all.iter().position(|waiting| {
             waiting.invocation.named == *named && state(waiting.asked.request()) == wanted

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::error::shown;
-use super::resolve::{Last, Place, directory_below, kind};
+use super::resolve::{Last, ResolvedPath, directory_below, kind};
 use super::{EntryKind, Error, Root};
 
 /// Result of a deletion.
@@ -35,7 +35,7 @@ impl Root {
     }
 
     /// Returns `true` for one of too many entries of the top directory that only a pattern protects.
-    fn is_surplus(&self, place: &Place) -> bool {
+    fn is_surplus(&self, place: &ResolvedPath) -> bool {
         let protected = &self.rules.protected;
         let [name] = &*place.names else { return false };
         if protected.names(name) {
@@ -46,7 +46,7 @@ impl Root {
         of_pattern.take(MAX_RULES + 1).count() > MAX_RULES
     }
 
-    pub(super) fn delete_at(&self, place: &Place) -> Result<Deleted, Error> {
+    pub(super) fn delete_at(&self, place: &ResolvedPath) -> Result<Deleted, Error> {
         let failed = place.failed("delete");
         let Some((above, name)) = place.split() else {
             return Err(Error::Protected {

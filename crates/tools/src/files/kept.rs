@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
 
 use super::error::shown;
-use super::resolve::{Place, directory_below};
+use super::resolve::{ResolvedPath, directory_below};
 use super::{Error, Root};
 
 /// Maximum number of parent directories to walk, in case the place is moved outside. Beyond it, access is
@@ -21,7 +21,7 @@ type Identity = (u64, u64);
 
 impl Root {
     /// Rejects trusted paths and everything below them: Ringfence executes, loads or believes these.
-    pub(super) fn untrusted(&self, place: &Place) -> Result<(), Error> {
+    pub(super) fn untrusted(&self, place: &ResolvedPath) -> Result<(), Error> {
         let relied_on = || Error::Protected {
             path: shown(&place.given),
             why: "is what Ringfence itself relies on",
@@ -62,7 +62,7 @@ impl Root {
 
     /// Rejects paths that programs on the host act on because a protected link at the top, or the settings of
     /// git, lead there.
-    pub(super) fn unacted(&self, place: &Place) -> Result<(), Error> {
+    pub(super) fn unacted(&self, place: &ResolvedPath) -> Result<(), Error> {
         let acted_on = || Error::Protected {
             path: shown(&place.given),
             why: "is what a protected link or git's settings lead to: programs on the host act on it",
@@ -83,7 +83,7 @@ impl Root {
     }
 
     /// Returns `true` if a place is one of these files, or inside one.
-    fn passes(&self, place: &Place, identities: &[Identity]) -> Result<bool, Errno> {
+    fn passes(&self, place: &ResolvedPath, identities: &[Identity]) -> Result<bool, Errno> {
         let mut above = place.path();
         let mut directory = loop {
             let name = above.file_name().map(ToOwned::to_owned);

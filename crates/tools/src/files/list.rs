@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::error::shown;
-use super::resolve::{Last, Place, kind, open_below, text};
+use super::resolve::{Last, ResolvedPath, kind, open_below, text};
 use super::{EntryKind, Error, Root};
 
 /// Maximum number of entries scanned for the first ones by name.
@@ -55,7 +55,7 @@ impl Root {
         self.at(path, Last::Target, |place| self.list_at(place))
     }
 
-    pub(super) fn list_at(&self, place: &Place) -> Result<Listing, Error> {
+    pub(super) fn list_at(&self, place: &ResolvedPath) -> Result<Listing, Error> {
         let failed = place.failed("list");
         let (found, stat) = self.look(place)?;
         if kind(&stat) != EntryKind::Directory {

@@ -6,12 +6,12 @@ use ringfence_exec::trust::git;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 
-use super::resolve::{Place, directory_below};
+use super::resolve::{ResolvedPath, directory_below};
 use super::{Error, Root};
 
 impl Root {
     /// Rejects a place that is in a bare repository, or would complete one.
-    pub(super) fn check_repositories(&self, place: &Place) -> Result<(), Error> {
+    pub(super) fn check_repositories(&self, place: &ResolvedPath) -> Result<(), Error> {
         let mut above = PathBuf::from(".");
         for name in &place.names {
             let directory = match directory_below(&self.directory, &above) {

@@ -37,7 +37,7 @@ pub(super) enum Last {
 
 /// Names below the root, free of links when they were resolved.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     pub(super) names: Vec<OsString>,
     /// Set if a name visited on the way is protected.
     pub(super) protected: bool,
@@ -47,7 +47,7 @@ pub(super) struct Place {
     pub(super) given: String,
 }
 
-impl Place {
+impl ResolvedPath {
     pub(super) fn path(&self) -> PathBuf {
         joined(&self.names)
     }
@@ -73,7 +73,7 @@ impl Root {
         &self,
         path: &str,
         last: Last,
-        act: impl Fn(&Place) -> Result<T, Error>,
+        act: impl Fn(&ResolvedPath) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut tried = self.resolve(path, last).and_then(|place| act(&place));
         for _ in 1..ATTEMPTS {
@@ -86,14 +86,14 @@ impl Root {
     }
 
     /// Resolves the links of a path. Nothing outside is ever accessed: a link that leads out is an error.
-    pub(super) fn resolve(&self, path: &str, last: Last) -> Result<Place, Error> {
+    pub(super) fn resolve(&self, path: &str, last: Last) -> Result<ResolvedPath, Error> {
         let outside = || Error::Outside { path: shown(path) };
         let invalid = |why| Error::InvalidPath {
             path: shown(path),
             why,
         };
         let (mut todo, directory) = self.names(path)?;
-        let mut place = Place {
+        let mut place = ResolvedPath {
             names: Vec::new(),
             protected: false,
             directory,
@@ -171,7 +171,7 @@ impl Root {
     }
 
     /// Returns the target of the last name of a place, if it is a link.
-    fn link(&self, place: &Place) -> Result<Option<OsString>, Error> {
+    fn link(&self, place: &ResolvedPath) -> Result<Option<OsString>, Error> {
         let handle = match open_below(&self.directory, &place.path(), OFlags::PATH) {
             // A path that does not exist yet is no link.
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
@@ -186,7 +186,7 @@ impl Root {
     }
 
     /// Opens a place with `O_PATH`, which has no side effect on a device or a pipe.
-    pub(super) fn look(&self, place: &Place) -> Result<(OwnedFd, Stat), Error> {
+    pub(super) fn look(&self, place: &ResolvedPath) -> Result<(OwnedFd, Stat), Error> {
         let handle =
             open_below(&self.directory, &place.path(), OFlags::PATH).map_err(place.failed("open"))?;
         let stat = fstat(&handle).map_err(place.failed("open"))?;
@@ -197,7 +197,7 @@ impl Root {
     }
 
     /// Opens the regular file at a place.
-    pub(super) fn regular(&self, place: &Place, access: OFlags) -> Result<(File, Stat), Error> {
+    pub(super) fn regular(&self, place: &ResolvedPath, access: OFlags) -> Result<(File, Stat), Error> {
         let (found, stat) = self.look(place)?;
         if kind(&stat) != EntryKind::File || place.directory {
             return Err(Error::WrongKind {

@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::shown;
-use super::resolve::{Last, Place, directory_below, kind, make_below, open_below};
+use super::resolve::{Last, ResolvedPath, directory_below, kind, make_below, open_below};
 use super::{EntryKind, Error, Root};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Root {
     }
 
     /// Renames a new file over the old one, so that other hard links to the old one keep their content.
-    pub(super) fn replace(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn replace(&self, place: &ResolvedPath, content: &[u8]) -> Result<(), Error> {
         let failed = place.failed("write");
         let (Some(name), false) = (place.names.last(), place.directory) else {
             return Err(Error::directory(&place.given, "a file"));
@@ -88,7 +88,7 @@ impl Root {
         file.rename(name).map_err(&failed)
     }
 
-    pub(super) fn append(&self, place: &Place, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn append(&self, place: &ResolvedPath, content: &[u8]) -> Result<(), Error> {
         let (_, found) = self.look(place)?;
         replaceable(place, &found)?;
         let (mut file, found) = self.regular(place, OFlags::WRONLY | OFlags::APPEND)?;
@@ -109,7 +109,7 @@ impl Root {
     }
 
     /// Opens the parent directory of a place, and creates it if missing.
-    fn parents(&self, place: &Place) -> Result<OwnedFd, Error> {
+    fn parents(&self, place: &ResolvedPath) -> Result<OwnedFd, Error> {
         let failed = place.failed("make the directory of");
         let mut directory = directory_below(&self.directory, Path::new(".")).map_err(&failed)?;
         let above = place.names.len().saturating_sub(1);
@@ -127,7 +127,7 @@ impl Root {
     }
 
     /// Rejects another entry in a directory that has as many as a listing shows.
-    fn room(&self, place: &Place, directory: &OwnedFd) -> Result<(), Error> {
+    fn room(&self, place: &ResolvedPath, directory: &OwnedFd) -> Result<(), Error> {
         let failed = place.failed("look into the directory of");
         let readable =
             open_below(directory, Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY).map_err(&failed)?;
@@ -143,7 +143,7 @@ impl Root {
     }
 }
 
-impl Place {
+impl ResolvedPath {
     /// Rejects a protected place.
     pub(super) fn changeable(&self) -> Result<(), Error> {
         if self.protected {
@@ -156,7 +156,7 @@ impl Place {
     }
 }
 
-fn replaceable(place: &Place, old: &Stat) -> Result<(), Error> {
+fn replaceable(place: &ResolvedPath, old: &Stat) -> Result<(), Error> {
     match kind(old) {
         EntryKind::File if old.st_mode & 0o222 == 0 => Err(Error::Protected {
             path: shown(&place.given),

@@ -42,7 +42,7 @@ fn pin(name: &str, address: IpAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_policy::cascade::{LetBy, Rules, Verdict, decide};
+    use ringfence_policy::cascade::{Authority, Rules, Verdict, decide};
 
     fn decided(line: &str) -> Decision {
         let rules = Rules {
@@ -60,7 +60,7 @@ mod tests {
         let mut decision = decided(line);
         let pins = pinned(&decision, &resolver).await?;
         decision.confine(line, &pins);
-        Ok(decision.executed(line, LetBy::Policy).0.to_owned())
+        Ok(decision.executed(line, Authority::Policy).0.to_owned())
     }
 
     #[tokio::test]

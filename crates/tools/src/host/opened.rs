@@ -18,7 +18,7 @@ const MAX_PATHS: usize = 5_000;
 
 /// The working directory of a line, with the directories that count as secret.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct LineDirectory {
     /// Working directory.
     pub(crate) directory: PathBuf,
     /// Expansion of `~`.
@@ -29,11 +29,11 @@ pub(crate) struct Place {
 
 /// Returns the first secret that an allowed line opens: one that it names, or the target of a project file
 /// that is a link, whose lines programs print when they cannot parse them.
-pub(crate) fn secret(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+pub(crate) fn secret(line: &str, decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
     linked(line, decision, place).or_else(|| opened(line, decision, place))
 }
 
-fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+fn linked(line: &str, decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
     let opens = decision.parts.iter().flat_map(|part| &part.opens);
     let named = opens.flat_map(|opened| place.absolute(&opened.path));
     let above = named.flat_map(|path| [path.parent().map(Path::to_path_buf), Some(path)]);
@@ -64,7 +64,7 @@ fn linked(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
 /// Maximum number of directories in which project files are examined. Beyond it a person is asked.
 const MAX_DIRECTORIES: usize = 1_000;
 
-fn opened(line: &str, decision: &Decision, place: &Place) -> Option<PathBuf> {
+fn opened(line: &str, decision: &Decision, place: &LineDirectory) -> Option<PathBuf> {
     let mut left = MAX_PATHS;
     let mut trees = Trees::new(line, place);
     for opened in decision.parts.iter().flat_map(|part| &part.opens) {
@@ -116,7 +116,7 @@ fn readings(text: &str) -> Vec<&str> {
     std::iter::once(text).chain(value).chain(attached).collect()
 }
 
-impl Place {
+impl LineDirectory {
     /// Returns the paths that a word can mean. In quotes, and within options, `~` is an ordinary name.
     fn absolute(&self, text: &str) -> Vec<PathBuf> {
         let behind = text.strip_prefix('~');
@@ -192,7 +192,7 @@ mod tests {
 
     struct World {
         dir: tempfile::TempDir,
-        place: Place,
+        place: LineDirectory,
     }
 
     impl World {
@@ -212,7 +212,7 @@ mod tests {
             ] {
                 fs::write(at(name), "x").unwrap();
             }
-            let place = Place {
+            let place = LineDirectory {
                 directory: at("work"),
                 home: Some(at("home")),
                 own: vec![at("state"), at("work/own.toml")],
@@ -222,7 +222,7 @@ mod tests {
 
         fn starting(&self, directory: &str) -> Starting {
             let directory = self.dir.path().join(directory);
-            Starting(Place {
+            Starting(LineDirectory {
                 directory,
                 ..self.place.clone()
             })
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    struct Starting(Place);
+    struct Starting(LineDirectory);
 
     impl Starting {
         fn is_secret(&self, line: &str) -> bool {

@@ -12,11 +12,11 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use look::{Look, Stamp};
+use look::{Examination, Stamp};
 pub(super) use tree::is_broad;
 use tree::{Leaf, is_systems};
 
-use super::{Place, pattern, project};
+use super::{LineDirectory, pattern, project};
 use ringfence_records::audit::Digest;
 
 /// The identities of the programs, files and directories that a line names.
@@ -55,10 +55,10 @@ impl PathIdentity {
     ///
     /// # Errors
     /// If there is too much to examine: after a partial examination, the rest could be changed unnoticed.
-    pub(crate) fn by(line: &str, runs_code: bool, place: &Place) -> Result<Self, TooMuch> {
+    pub(crate) fn by(line: &str, runs_code: bool, place: &LineDirectory) -> Result<Self, TooMuch> {
         let (directory, home) = (&place.directory, place.home.as_deref());
         let words = tokens::of(line, home);
-        let mut look = Look::default();
+        let mut look = Examination::default();
         // More than are examined: what is not examined cannot be bound to an answer that lasts.
         let mut truncated = false;
         look.at(directory.clone())?;
@@ -157,7 +157,7 @@ impl PathIdentity {
 
 /// Examines the paths that named scripts and settings name in turn, and adds the directories in which these
 /// are. Returns `true` if a limit was reached.
-fn follow(look: &mut Look, place: &Place, roots: &mut BTreeSet<PathBuf>) -> bool {
+fn follow(look: &mut Examination, place: &LineDirectory, roots: &mut BTreeSet<PathBuf>) -> bool {
     let home = place.home.as_deref();
     let mut pending = look.scripts();
     let mut followed = BTreeSet::new();

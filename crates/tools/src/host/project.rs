@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::path_identity::is_broad;
 use super::pattern::Expanded;
 use super::project_config::names;
-use super::{Place, pattern};
+use super::{LineDirectory, pattern};
 
 /// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;
@@ -380,7 +380,7 @@ pub(super) fn names_git(line: &str) -> bool {
 
 /// Returns `true` if programs of a line load code from the project though its words run none: the shells of
 /// databases, and git with hooks.
-pub(super) fn loads(line: &str, place: &Place) -> bool {
+pub(super) fn loads(line: &str, place: &LineDirectory) -> bool {
     const SHELLS: &[&str] = &[
         "sqlite3",
         "sqlite",
@@ -405,14 +405,14 @@ pub(super) fn above<'a>(directory: &'a Path, home: Option<&Path>) -> impl Iterat
 
 /// Returns the directory of the repository in which a line starts, if it is below the home, else where it
 /// starts.
-pub(super) fn repository(place: &Place) -> PathBuf {
+pub(super) fn repository(place: &LineDirectory) -> PathBuf {
     let found = projects(place).find(|above| above.join(".git").symlink_metadata().is_ok());
     found.unwrap_or(&place.directory).to_path_buf()
 }
 
 /// Returns the outermost directory of the project in which a line starts: that of the repository, or one above
 /// it with settings of the line's programs.
-pub(super) fn root(line: &str, place: &Place) -> PathBuf {
+pub(super) fn root(line: &str, place: &LineDirectory) -> PathBuf {
     let plain = |file: &&&str| !file.contains(['*', '/']);
     let used = FILES
         .iter()
@@ -434,7 +434,7 @@ pub(super) fn root(line: &str, place: &Place) -> PathBuf {
     }
 }
 
-fn projects(place: &Place) -> impl Iterator<Item = &Path> {
+fn projects(place: &LineDirectory) -> impl Iterator<Item = &Path> {
     let above = place.directory.ancestors();
     above.take_while(|above| !is_broad(above, place.home.as_deref()))
 }

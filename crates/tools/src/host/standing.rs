@@ -7,7 +7,7 @@ use ringfence_policy::cascade::{Decision, Verdict};
 use ringfence_records::approval::{Approved, Entry, Error};
 
 use super::{
-    HostSettings, PathIdentity, Place, apply_to, executable_config, is_blind, is_computed, may_last,
+    HostSettings, LineDirectory, PathIdentity, apply_to, executable_config, is_blind, is_computed, may_last,
     runs_code,
 };
 use crate::kernel::MAX_LASTING_RISK;
@@ -65,7 +65,7 @@ fn files(line: &str, decision: &Decision, host: &HostSettings) -> Result<Option<
     if let Some(file) = &config {
         apply_to(&mut decision, file);
     }
-    let place = Place {
+    let place = LineDirectory {
         directory: directory.to_path_buf(),
         home: host.home().map(Path::to_path_buf),
         own: host.own.clone(),

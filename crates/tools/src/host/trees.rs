@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::opened::{Place, real};
+use super::opened::{LineDirectory, real};
 use super::pattern;
 use super::project_config::names;
 
@@ -85,7 +85,7 @@ const NAMING: &[Naming] = &[
 
 /// The examination of the trees that a line opens.
 pub(super) struct Trees<'a> {
-    place: &'a Place,
+    place: &'a LineDirectory,
     line: &'a str,
     entries: usize,
     bytes: u64,
@@ -94,7 +94,7 @@ pub(super) struct Trees<'a> {
 }
 
 impl<'a> Trees<'a> {
-    pub(super) fn new(line: &'a str, place: &'a Place) -> Self {
+    pub(super) fn new(line: &'a str, place: &'a LineDirectory) -> Self {
         Self {
             place,
             line,

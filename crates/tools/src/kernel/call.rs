@@ -16,10 +16,10 @@ use ringfence_policy::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::disk_quota::{Room, within};
+use super::disk_quota::{DiskQuota, within};
 use super::{
-    Allowance, Approvals, Caller, ErrorKind, Extension, Fallback, Overtime, Parts, Questions, Recording,
-    ToolError,
+    Allowance, Approvals, CallRecord, Caller, DeadlineExtension, ErrorKind, Extension, Fallback, Parts,
+    Questions, ToolError,
 };
 use crate::files::{self, Root, WriteMode};
 use crate::host::HostSettings;
@@ -40,9 +40,9 @@ pub struct Call<'a> {
     pub asked_beyond: bool,
     /// End of the time limit.
     pub deadline: Instant,
-    pub(super) recording: &'a Recording<'a>,
+    pub(super) recording: &'a CallRecord<'a>,
     pub(super) cancelled: Option<watch::Receiver<bool>>,
-    pub(super) overtime: &'a Overtime,
+    pub(super) overtime: &'a DeadlineExtension,
     pub(super) output: Option<mpsc::Sender<Chunk>>,
     pub(super) questions: Option<Questions>,
     pub(super) notices: Option<mpsc::Sender<String>>,
@@ -237,7 +237,7 @@ impl Call<'_> {
     pub(super) async fn run(
         &self,
         spec: &RunSpec,
-        room: Option<Room>,
+        room: Option<DiskQuota>,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
         let gatekeeper = self.bridge();
@@ -380,7 +380,7 @@ impl Call<'_> {
     }
 
     /// Returns the directory of ours that a run can fill, with the smaller limit of the request and its fallback.
-    fn room(&self, spec: &RunSpec) -> Option<Room> {
+    fn room(&self, spec: &RunSpec) -> Option<DiskQuota> {
         let mut room = self.room_of(&spec.request)?;
         if let Some(fallback) = &spec.fallback {
             room.limit = room.limit.min(fallback.request.limits.disk);
@@ -390,10 +390,10 @@ impl Call<'_> {
 
     /// Returns the directory of ours that a request can fill: the workspace, or the mount of files supplied with
     /// the call.
-    fn room_of(&self, request: &Request) -> Option<Room> {
+    fn room_of(&self, request: &Request) -> Option<DiskQuota> {
         let supplied = request.mounts.first().map(|mount| &mount.host);
         self.private_room(request).or_else(|| {
-            Some(Room {
+            Some(DiskQuota {
                 directory: supplied?.clone(),
                 limit: request.limits.disk,
             })
@@ -401,11 +401,11 @@ impl Call<'_> {
     }
 
     /// Returns the workspace, unless the user has chosen it.
-    pub(super) fn private_room(&self, request: &Request) -> Option<Room> {
+    pub(super) fn private_room(&self, request: &Request) -> Option<DiskQuota> {
         let private = |_: &&PathBuf| self.kernel.workspaces.is_measured();
         let directory = request.workspace.as_ref().filter(private)?.clone();
         let limit = request.limits.disk;
-        Some(Room { directory, limit })
+        Some(DiskQuota { directory, limit })
     }
 
     /// Connects a run to the caller of this invocation.

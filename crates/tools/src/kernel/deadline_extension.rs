@@ -31,7 +31,7 @@ pub(super) enum End {
 
 /// The time of an invocation beyond its limit.
 #[derive(Debug)]
-pub(super) struct Overtime {
+pub(super) struct DeadlineExtension {
     since: Instant,
     allowance: Allowance,
     caller: Option<watch::Receiver<bool>>,
@@ -44,7 +44,7 @@ pub(super) struct Overtime {
     extended: OnceLock<String>,
 }
 
-impl Overtime {
+impl DeadlineExtension {
     pub(super) fn of(allowance: Allowance, caller: Option<watch::Receiver<bool>>, about: String) -> Self {
         Self {
             since: Instant::now(),

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{ToolError, cancellation};
 
 /// A disk quota of a run.
-pub(super) struct Room {
+pub(super) struct DiskQuota {
     pub(super) directory: PathBuf,
     pub(super) limit: Bytes,
 }
@@ -18,11 +18,11 @@ pub(super) struct Room {
 /// Awaits `run`, and cancels it if it exceeds the quota, or adds to a directory that already exceeded it: a
 /// run that only deletes goes on. `run` gets the cancellation signal.
 pub(super) async fn within(
-    room: Option<Room>,
+    room: Option<DiskQuota>,
     cancelled: Option<watch::Receiver<bool>>,
     run: impl AsyncFnOnce(Option<watch::Receiver<bool>>) -> Result<ExecutionResult, ToolError>,
 ) -> Result<ExecutionResult, ToolError> {
-    let Some(Room { directory, limit }) = room else {
+    let Some(DiskQuota { directory, limit }) = room else {
         return run(cancelled).await;
     };
     let most = Usage::growing(&directory, limit.0).await;

@@ -9,7 +9,9 @@ use ringfence_policy::EgressFacts;
 use serde_json::Value;
 
 use super::{Answer, Caller, ErrorKind, ToolError};
-use ringfence_records::audit::{self, Arguments, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome, Who};
+use ringfence_records::audit::{
+    self, Arguments, AuditedCaller, Decision, Digest, Entry, Log, MAX_ATTEMPTS, Outcome,
+};
 
 /// Facts collected during an invocation for its record.
 #[derive(Debug, Default)]
@@ -58,7 +60,7 @@ impl Notes {
 
 /// The record of one tool call. Dropped before its end, it records that the caller is gone.
 #[derive(Debug)]
-pub(super) struct Recording<'a> {
+pub(super) struct CallRecord<'a> {
     log: Option<&'a Log>,
     caller: &'a Caller,
     tool: &'a str,
@@ -68,7 +70,7 @@ pub(super) struct Recording<'a> {
     pub(super) decision: Decision,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> CallRecord<'a> {
     pub(super) fn begin(
         log: Option<&'a Log>,
         redactor: &Redactor,
@@ -168,7 +170,7 @@ impl<'a> Recording<'a> {
             attempts: &noted.attempts,
             judgement: noted.judgement.as_deref(),
             started: self.since.0,
-            who: Who {
+            who: AuditedCaller {
                 scope: self.caller.scope.as_str(),
                 session: self.caller.session.as_ref().map(|session| session.as_str()),
                 surface: self.caller.surface.as_str(),
@@ -208,7 +210,7 @@ fn unrecorded(error: audit::Error) -> ToolError {
     )
 }
 
-impl Drop for Recording<'_> {
+impl Drop for CallRecord<'_> {
     fn drop(&mut self) {
         // There is no caller left to report a failure to.
         let _ = self.append(Outcome::Cancelled, Some(ErrorKind::Cancelled.as_str()), None);

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ringfence_network::egress::AttemptLog;
-use ringfence_policy::cascade::{Decision, LetBy, Stage};
+use ringfence_policy::cascade::{Authority, Decision, Stage};
 
 use super::{Approvals, Call, ErrorKind, Questions, ToolError, cancellation};
 use crate::host::{HostSettings, PARTIAL, PathIdentity, Risk, is_blind, is_computed, may_last};
-use ringfence_records::approval::{self, Kind, Lasting, Place, Question};
+use ringfence_records::approval::{self, CommandContext, Kind, Lasting, Question};
 
 /// A line of this risk or a higher one needs approval each time.
 pub(crate) const MAX_LASTING_RISK: u8 = 9;
@@ -36,7 +36,7 @@ impl Call<'_> {
         line: &str,
         decision: &Decision,
         around: ReviewInfo<'_>,
-    ) -> Result<LetBy, ToolError> {
+    ) -> Result<Authority, ToolError> {
         let host = self.host()?;
 
         let risk = self.risk(host, line, decision).await?;
@@ -44,7 +44,7 @@ impl Call<'_> {
         let note = |by: &str| self.recording.notes().judged(format!("{record}; {by}"));
         if risk.is_let_run() {
             note("let run by the model");
-            return Ok(LetBy::Policy);
+            return Ok(Authority::Policy);
         }
         note("nobody has answered");
         let notes = self.recording.notes();
@@ -52,7 +52,7 @@ impl Call<'_> {
         let (said, result) = told(self.ask_about(line, around, decision, &risk).await?, host);
         note(&said);
         notes.asked(result.is_err());
-        result.map(|()| LetBy::Person)
+        result.map(|()| Authority::Person)
     }
 
     /// Asks the model if its score can make a difference. If the floor decides, the command is not sent to
@@ -94,7 +94,7 @@ impl Call<'_> {
             false => Lasting::Never,
         };
         let reads = !is_blind(decision);
-        let place = Place {
+        let place = CommandContext {
             directory: around.directory.display().to_string(),
             files: reads.then(|| around.named.digest()),
             contents: around.named.contents().filter(|_| reads),

@@ -26,7 +26,7 @@ use super::{Asked, CallError, Function, Offer, Skill};
 use beside::Beside;
 pub use consent::Consent;
 use consent::Demand;
-use host::{Called, Coming, Host, Place};
+use host::{Called, Host, HostSpec, StartingProcess};
 use manifest::Manifest;
 pub use manifest::manifest_problems;
 use ringfence_records::audit::Digest;
@@ -212,7 +212,7 @@ impl SkillFiles {
         self.note_writes(&mounts).map_err(told)?;
         let network = manifest.network(&self.limits.private_networks).map_err(told)?;
         let name = file.strip_suffix(".py").unwrap_or(file);
-        let place = Place {
+        let place = HostSpec {
             begin: host::begin(file, &code, beside).map_err(told)?,
             journal: Journal::open(self.limits.journals.as_deref(), name),
             mounts,
@@ -285,7 +285,7 @@ impl SkillFiles {
 async fn bring_up(
     file: String,
     manifest: Manifest,
-    coming: Coming,
+    coming: StartingProcess,
     patience: Timeout,
     tell: watch::Sender<Option<Result<Arc<Host>, Unloaded>>>,
 ) {

@@ -57,7 +57,7 @@ pub struct Gatekeeper<'a> {
 }
 
 /// Rate limit state of a run.
-struct Visit {
+struct RunRate {
     calls: u32,
     /// Time at which the calls so far would be due at the average rate.
     due: Instant,
@@ -107,7 +107,7 @@ impl<'a> Gatekeeper<'a> {
     async fn converse(&self, line: &mut MessageStream, speaker: &MessageSink) -> Result<(), String> {
         let mut answering = FuturesUnordered::new();
         let mut under_way: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
-        let mut visit = Visit {
+        let mut visit = RunRate {
             calls: 0,
             due: Instant::now(),
         };
@@ -148,7 +148,7 @@ impl<'a> Gatekeeper<'a> {
     /// Counts a call. The first one beyond the limit gets an error, and is the last.
     async fn admit(
         &self,
-        visit: &mut Visit,
+        visit: &mut RunRate,
         id: &Id,
         call: &Call,
         speaker: &MessageSink,

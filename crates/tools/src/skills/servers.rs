@@ -35,7 +35,7 @@ use process::Start;
 use ringfence_records::audit::Digest;
 use tools::Tools;
 pub use wire::read as read_message;
-use wire::{Carried, wire};
+use wire::{TransportEnd, wire};
 
 /// Maximum number of pages of a list of tools.
 const MAX_PAGES: usize = 32;
@@ -120,11 +120,11 @@ pub struct Servers {
 struct Server {
     name: String,
     reach: Way,
-    up: Mutex<Option<Coming>>,
+    up: Mutex<Option<StartResult>>,
 }
 
 /// Result of the last start or listing; `None` while in progress.
-type Coming = watch::Receiver<Option<Result<Arc<Up>, String>>>;
+type StartResult = watch::Receiver<Option<Result<Arc<ConnectedServer>, String>>>;
 
 /// A connection to a server whose tools are to be listed.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ enum Way {
 
 /// A connected server with its tools.
 #[derive(Debug)]
-struct Up {
+struct ConnectedServer {
     client: Arc<Client>,
     tools: Tools,
 }
@@ -173,14 +173,14 @@ impl Servers {
 
     /// Returns a connected server with its tools: starts it if it is down, lists its tools again if they have
     /// changed. Dropping the future cancels neither; the next caller gets the result.
-    async fn ensure(&self, server: &Server) -> Result<Arc<Up>, String> {
+    async fn ensure(&self, server: &Server) -> Result<Arc<ConnectedServer>, String> {
         let mut coming = self.coming(server)?;
         let told = coming.wait_for(Option::is_some).await;
         let up = told.ok().and_then(|told| told.clone());
         up.unwrap_or_else(|| Err("it was stopped".to_owned()))
     }
 
-    fn coming(&self, server: &Server) -> Result<Coming, String> {
+    fn coming(&self, server: &Server) -> Result<StartResult, String> {
         let mut known = server.up();
         let partner = match known.as_ref().map(|coming| (coming, coming.borrow().clone())) {
             Some((coming, None)) if coming.has_changed().is_ok() => return Ok(coming.clone()),
@@ -212,7 +212,7 @@ impl Servers {
         tasks.spawn(task);
     }
 
-    fn carrying(&self, server: &Server, carried: Carried) -> Result<Carrying, String> {
+    fn carrying(&self, server: &Server, carried: TransportEnd) -> Result<Carrying, String> {
         Ok(match &server.reach {
             Way::Http(site) => Box::pin(http::carry(Arc::clone(site), carried)),
             Way::Process(process) => {
@@ -231,7 +231,7 @@ impl Servers {
 }
 
 impl Server {
-    fn up(&self) -> MutexGuard<'_, Option<Coming>> {
+    fn up(&self) -> MutexGuard<'_, Option<StartResult>> {
         self.up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -278,7 +278,7 @@ async fn bring_up(
     name: String,
     partner: Partner,
     patience: Timeout,
-    tell: watch::Sender<Option<Result<Arc<Up>, String>>>,
+    tell: watch::Sender<Option<Result<Arc<ConnectedServer>, String>>>,
 ) {
     let coming = async {
         let client = match partner {
@@ -286,7 +286,7 @@ async fn bring_up(
             Partner::Known(client) => client,
         };
         let tools = listed(&name, &client).await?;
-        Ok(Arc::new(Up { client, tools }))
+        Ok(Arc::new(ConnectedServer { client, tools }))
     };
     let late = || format!("it did not say within {patience} what it offers");
     let up = tokio::select! {

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use ringfence_network::egress::Resolver;
 use ringfence_policy::Language;
-use ringfence_policy::cascade::{Decision, Effect, LetBy, Verdict, decide};
+use ringfence_policy::cascade::{Authority, Decision, Effect, Verdict, decide};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::host::{
-    HostSettings, PathIdentity, Place, TooMuch, apply_to, executable_config, pinned, program, runs_code,
-    secret,
+    HostSettings, LineDirectory, PathIdentity, TooMuch, apply_to, executable_config, pinned, program,
+    runs_code, secret,
 };
 use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, ReviewInfo, Tool, ToolError};
 use crate::render::ModelOutput;
@@ -43,7 +43,7 @@ impl Tool for HostExec {
         let mut decision = decide(&line, &host.rules);
         let obeys = look_beside(&line, &mut decision, &directory, host).await?;
         call.judged(&decision);
-        let mut by = LetBy::Policy;
+        let mut by = Authority::Policy;
         if decision.verdict == Verdict::Review {
             let place = place(&directory, host);
             let named = look(&line, &decision, &place).await?;
@@ -133,8 +133,8 @@ async fn on_a_thread<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'stati
     })
 }
 
-fn place(directory: &Path, host: &HostSettings) -> Place {
-    Place {
+fn place(directory: &Path, host: &HostSettings) -> LineDirectory {
+    LineDirectory {
         directory: directory.to_path_buf(),
         home: host.home().map(Path::to_path_buf),
         own: host.own.clone(),
@@ -142,7 +142,7 @@ fn place(directory: &Path, host: &HostSettings) -> Place {
 }
 
 /// Fingerprints the files that a line names and could load, on a blocking thread.
-async fn look(line: &str, decision: &Decision, place: &Place) -> Result<PathIdentity, ToolError> {
+async fn look(line: &str, decision: &Decision, place: &LineDirectory) -> Result<PathIdentity, ToolError> {
     let (line, place, runs_code) = (line.to_owned(), place.clone(), runs_code(decision));
     let looking = tokio::task::spawn_blocking(move || PathIdentity::by(&line, runs_code, &place));
     looking.await.unwrap_or(Err(TooMuch)).map_err(|TooMuch| {

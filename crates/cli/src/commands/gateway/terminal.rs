@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_exec::lines::LineReader;
 use ringfence_records::approval::Chat;
-use ringfence_server::gateway::{FromEngine, FromGateway, Link, News};
+use ringfence_server::gateway::{FromEngine, FromGateway, Link, LinkEvent};
 use tokio::sync::mpsc;
 
 use super::board::{Board, Said};
@@ -97,7 +97,7 @@ impl Terminal {
                 biased;
                 news = self.link.next() => match news {
                     // Nobody is left to answer further questions.
-                    News::Unreachable(_) if self.silent => return Ok(()),
+                    LinkEvent::Unreachable(_) if self.silent => return Ok(()),
                     news => self.receive(news)?,
                 },
                 line = self.lines.recv(), if !self.silent && self.connected.is_some() => match line {
@@ -109,14 +109,14 @@ impl Terminal {
         }
     }
 
-    fn receive(&mut self, news: News) -> anyhow::Result<()> {
+    fn receive(&mut self, news: LinkEvent) -> anyhow::Result<()> {
         match news {
-            News::Connected => {
+            LinkEvent::Connected => {
                 self.connected = Some(Instant::now());
                 self.say("connected to the server; questions will appear here\n")
             }
-            News::Said(message) => self.show(*message),
-            News::Gone => {
+            LinkEvent::Said(message) => self.show(*message),
+            LinkEvent::Gone => {
                 self.connected = None;
                 self.say("the server has gone; what waits is kept and will be shown again\n")?;
                 for id in std::mem::take(&mut self.unsettled) {
@@ -127,7 +127,7 @@ impl Terminal {
                 }
                 Ok(())
             }
-            News::Unreachable(error) => self.say(&format!(
+            LinkEvent::Unreachable(error) => self.say(&format!(
                 "no server answers ({error}); trying again until one does\n"
             )),
         }

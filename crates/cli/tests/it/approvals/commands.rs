@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 use ringfence_policy::{Scope, Timeout};
-use ringfence_records::approval::{Chat, Decision, Kind, Lasting, Place, Question, Service};
+use ringfence_records::approval::{Chat, CommandContext, Decision, Kind, Lasting, Question, Service};
 use serde_json::{Value, json};
 
 use crate::support::{Dir, eventually};
@@ -17,7 +17,7 @@ fn ask(dir: &Dir, text: &str) -> JoinHandle<Decision> {
             reasons: vec!["apt: installs packages".to_owned(), "it starts in /x".to_owned()],
             risk: Some(8),
             lasting: Lasting::Offered,
-            place: Place::default(),
+            place: CommandContext::default(),
         },
         text: text.to_owned(),
         scope: Scope::local(),

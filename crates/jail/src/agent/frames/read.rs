@@ -35,7 +35,7 @@ impl FrameReader {
     ///
     /// # Errors
     /// If the bytes are not a frame of the server. Nothing after them can be one.
-    pub fn order(&mut self) -> Result<Option<Order>, FrameError> {
+    pub fn order(&mut self) -> Result<Option<InitRequest>, FrameError> {
         self.next(0, longest_order, read_order)
     }
 
@@ -94,39 +94,39 @@ fn longest_report(kind: u8) -> Result<usize, FrameError> {
     }
 }
 
-fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Order, FrameError> {
+fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<InitRequest, FrameError> {
     let (call, connection) = (number, number);
     let order = match kind {
-        HELLO if call == 0 => Order::Hello(Hello {
+        HELLO if call == 0 => InitRequest::Hello(Hello {
             version: fields.u32()?,
             secret: fields.array()?,
             python: fields.texts()?,
             output: fields.text()?,
             mount_points: fields.texts()?,
         }),
-        START => Order::Start {
+        START => InitRequest::Start {
             call,
             start: Box::new(fields.start()?),
         },
-        INPUT => Order::Input {
+        INPUT => InitRequest::Input {
             call,
             bytes: fields.rest().to_vec(),
         },
-        INPUT_END => Order::InputEnd { call },
-        KILL => Order::Kill { call },
-        CREDIT => Order::Credit {
+        INPUT_END => InitRequest::InputEnd { call },
+        KILL => InitRequest::Kill { call },
+        CREDIT => InitRequest::Credit {
             call,
             bytes: fields.u32()?,
         },
-        DELIVER => Order::Deliver {
+        DELIVER => InitRequest::Deliver {
             connection,
             bytes: fields.rest().to_vec(),
         },
-        ALLOW => Order::Allow {
+        ALLOW => InitRequest::Allow {
             connection,
             bytes: fields.u32()?,
         },
-        DROP => Order::Drop { connection },
+        DROP => InitRequest::Drop { connection },
         HELLO => return Err(FrameError::Payload),
         other => return Err(FrameError::Type(other)),
     };
@@ -181,7 +181,7 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
     fields.end(report)
 }
 
-/// The rest of a payload.
+/// The unread part of a payload.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

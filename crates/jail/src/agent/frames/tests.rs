@@ -7,8 +7,8 @@ use crate::mount_point::{FileIdentity, Mounted};
 
 const SECRET: Secret = *b"0123456789abcdef";
 
-fn orders() -> Vec<Order> {
-    let start = |program| Order::Start {
+fn orders() -> Vec<InitRequest> {
+    let start = |program| InitRequest::Start {
         call: 7,
         start: Box::new(Start {
             program,
@@ -23,7 +23,7 @@ fn orders() -> Vec<Order> {
     };
     let (name, code) = ("main".to_owned(), "ö\n".to_owned());
     vec![
-        Order::Hello(Hello {
+        InitRequest::Hello(Hello {
             version: VERSION,
             secret: SECRET,
             python: vec!["-c".to_owned(), "pass".to_owned()],
@@ -36,26 +36,26 @@ fn orders() -> Vec<Order> {
         }),
         start(Program::Bash { name, code }),
         start(Program::Command("env".to_owned())),
-        Order::Input {
+        InitRequest::Input {
             call: 7,
             bytes: vec![0xff; MAX_PIECE],
         },
-        Order::InputEnd { call: 7 },
-        Order::Kill { call: u32::MAX },
-        Order::Credit { call: 1, bytes: 5 },
-        Order::Deliver {
+        InitRequest::InputEnd { call: 7 },
+        InitRequest::Kill { call: u32::MAX },
+        InitRequest::Credit { call: 1, bytes: 5 },
+        InitRequest::Deliver {
             connection: 2,
             bytes: vec![1; MAX_PIECE],
         },
-        Order::Deliver {
+        InitRequest::Deliver {
             connection: 2,
             bytes: Vec::new(),
         },
-        Order::Allow {
+        InitRequest::Allow {
             connection: 2,
             bytes: u32::MAX,
         },
-        Order::Drop { connection: 2 },
+        InitRequest::Drop { connection: 2 },
     ]
 }
 

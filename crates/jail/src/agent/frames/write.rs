@@ -57,7 +57,7 @@ fn put_mount_points(out: &mut Vec<u8>, points: &[MountPoint]) {
     }
 }
 
-impl Order {
+impl InitRequest {
     /// Appends the frame to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {

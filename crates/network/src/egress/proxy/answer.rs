@@ -83,7 +83,7 @@ impl Relayed {
 
 /// The reason why a request was not forwarded or got no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum ForwardError {
     /// The connection was not made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -119,7 +119,7 @@ pub(super) enum Fault {
     TimedOut,
 }
 
-impl Fault {
+impl ForwardError {
     fn status(&self) -> StatusCode {
         match self {
             Self::Connect(ConnectError::Refused(_)) => StatusCode::FORBIDDEN,
@@ -161,7 +161,7 @@ pub(super) fn opened() -> Response<Payload> {
 
 /// Returns an error response. The reason phrase has the message, too: for a failed CONNECT, clients print
 /// nothing else.
-pub(super) fn refusal(fault: &Fault) -> Response<Payload> {
+pub(super) fn refusal(fault: &ForwardError) -> Response<Payload> {
     let text = format!("ringfence: {fault}\nhint: {}\n", fault.hint());
     let mut response = Response::new(Either::Left(Full::from(text)));
     *response.status_mut() = fault.status();

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout_at;
 
 use super::super::AttemptLog;
-use super::answer::{Connection, Fault, Payload, Relayed};
+use super::answer::{Connection, ForwardError, Payload, Relayed};
 use super::{MAX_HEAD, MAX_HEADERS, Proxy, inject};
 use crate::fetch::{Scheme, Url, secure};
 
@@ -35,10 +35,10 @@ pub(super) async fn forward(
     proxy: &Proxy,
     mut request: Request<Incoming>,
     log: &AttemptLog,
-) -> Result<Response<Payload>, Fault> {
+) -> Result<Response<Payload>, ForwardError> {
     let url = target(&request).inspect_err(|fault| log.malformed(&request.uri().to_string(), fault))?;
     if is_echo(&request) {
-        return Err(Fault::Echo);
+        return Err(ForwardError::Echo);
     }
     let (target, injections) = inject::for_request(&proxy.injections, &url);
     let deadline = proxy.deadline();
@@ -48,14 +48,14 @@ pub(super) async fn forward(
         .await?;
     address(&mut request, &target)?;
     // After the removal of hop-by-hop headers: the guest may have listed this one as such.
-    inject::add(&injections, request.headers_mut()).ok_or(Fault::NoCredential)?;
+    inject::add(&injections, request.headers_mut()).ok_or(ForwardError::NoCredential)?;
     let sent = match target.scheme {
         Scheme::Http => send(stream, request, deadline).await,
         Scheme::Https => {
             let stream = timeout_at(deadline.into(), secure(stream, &target, &proxy.trust)).await;
-            let stream = stream.map_err(|_| Fault::TimedOut)?;
+            let stream = stream.map_err(|_| ForwardError::TimedOut)?;
             send(
-                stream.map_err(|fault| Fault::Insecure(fault.to_string()))?,
+                stream.map_err(|fault| ForwardError::Insecure(fault.to_string()))?,
                 request,
                 deadline,
             )
@@ -92,33 +92,33 @@ fn is_echo(request: &Request<Incoming>) -> bool {
 }
 
 /// Returns the target of a request.
-fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
+fn target(request: &Request<Incoming>) -> Result<Url, ForwardError> {
     if request.uri().authority().is_none() {
-        return Err(Fault::NotAbsolute);
+        return Err(ForwardError::NotAbsolute);
     }
     let url: Url = request.uri().to_string().parse()?;
     if url.scheme == Scheme::Https {
-        return Err(Fault::Secure);
+        return Err(ForwardError::Secure);
     }
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(Fault::OtherHost);
+        return Err(ForwardError::OtherHost);
     };
     let named = host
         .to_str()
         .ok()
         .and_then(|host| format!("http://{host}/").parse::<Url>().ok());
     if !named.is_some_and(|named| named.host == url.host && named.port == url.port && named.target == "/") {
-        return Err(Fault::OtherHost);
+        return Err(ForwardError::OtherHost);
     }
     Ok(url)
 }
 
 /// Converts a proxy request to a request for the host itself.
-fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), Fault> {
-    let path = PathAndQuery::try_from(target.target.as_str()).map_err(|_| Fault::NotAbsolute)?;
-    let host = HeaderValue::try_from(target.authority()).map_err(|_| Fault::NotAbsolute)?;
+fn address(request: &mut Request<Incoming>, target: &Url) -> Result<(), ForwardError> {
+    let path = PathAndQuery::try_from(target.target.as_str()).map_err(|_| ForwardError::NotAbsolute)?;
+    let host = HeaderValue::try_from(target.authority()).map_err(|_| ForwardError::NotAbsolute)?;
     *request.uri_mut() = Uri::from(path);
     *request.version_mut() = Version::HTTP_11;
     let is_chunked = request.body().size_hint().exact().is_none();
@@ -153,7 +153,11 @@ fn drop_hops(headers: &mut HeaderMap) {
 }
 
 /// Sends a request on a connection of its own, and waits for the head of the response.
-async fn send<S>(stream: S, request: Request<Incoming>, deadline: Instant) -> Result<Response<Relayed>, Fault>
+async fn send<S>(
+    stream: S,
+    request: Request<Incoming>,
+    deadline: Instant,
+) -> Result<Response<Relayed>, ForwardError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -161,8 +165,8 @@ where
     builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
     let handshake = timeout_at(deadline.into(), builder.handshake(TokioIo::new(stream))).await;
     let (mut sender, connection) = handshake
-        .map_err(|_| Fault::TimedOut)?
-        .map_err(|_| Fault::Upstream)?;
+        .map_err(|_| ForwardError::TimedOut)?
+        .map_err(|_| ForwardError::Upstream)?;
     let mut connection: Option<Connection> = Some(Box::pin(async move { drop(connection.await) }));
     let mut answer = Box::pin(sender.send_request(request));
     // Without a timeout: slow hosts are the guest's business, and the idle timeout ends the connection.
@@ -176,9 +180,9 @@ where
             () = driven => connection = None,
         }
     };
-    let (mut head, body) = response.map_err(|_| Fault::Upstream)?.into_parts();
+    let (mut head, body) = response.map_err(|_| ForwardError::Upstream)?.into_parts();
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(Fault::Upstream);
+        return Err(ForwardError::Upstream);
     }
     drop_hops(&mut head.headers);
     head.version = Version::HTTP_11;

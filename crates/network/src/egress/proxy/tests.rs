@@ -293,10 +293,10 @@ async fn silence_ends_a_connection() {
     let server = Server::start(|_| Reply::Silence).await;
     let port = server.port;
     let soon = Duration::from_millis(50);
-    let patience = Patience {
+    let patience = Timeouts {
         hello: soon,
         idle: soon,
-        ..Patience::USUAL
+        ..Timeouts::USUAL
     };
     let proxy = proxy(port).with_patience(patience);
     let (answer, _) = ask(&proxy, "GET http://a.ok").await;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::{AttemptLog, Guard, Verdict};
-use super::answer::Fault;
+use super::answer::ForwardError;
 use super::hello::{self, Hello, HelloFault, MAX_HELLO};
 use crate::fetch::Url;
 
@@ -45,7 +45,7 @@ impl Tunnel {
         guard: &Guard,
         deadline: Instant,
         log: &AttemptLog,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, ForwardError> {
         let url = target(&request).inspect_err(|fault| log.malformed(&request.uri().to_string(), fault))?;
         let far = guard.connect(&url.host, url.port, deadline, log).await?;
         Ok(Self {
@@ -78,10 +78,10 @@ impl Tunnel {
     }
 }
 
-fn target(request: &Request<Incoming>) -> Result<Url, Fault> {
-    let authority = request.uri().authority().ok_or(Fault::NotAbsolute)?;
+fn target(request: &Request<Incoming>) -> Result<Url, ForwardError> {
+    let authority = request.uri().authority().ok_or(ForwardError::NotAbsolute)?;
     if authority.port().is_none() {
-        return Err(Fault::NoPort);
+        return Err(ForwardError::NoPort);
     }
     Ok(format!("https://{authority}/").parse()?)
 }

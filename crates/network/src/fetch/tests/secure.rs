@@ -24,7 +24,7 @@ async fn a_good_certificate_opens_the_page() {
 }
 
 /// Asserts that the certificate is rejected before any of the request is sent.
-async fn refused(server: &Server, host: &str, trust: Trust, expected: Fault) {
+async fn refused(server: &Server, host: &str, trust: Trust, expected: FetchCause) {
     let error = fetch(server, host, trust).await.unwrap_err();
     assert_eq!(error.fault, expected);
     assert_eq!(error.kind(), FetchErrorKind::Tls);
@@ -39,7 +39,7 @@ async fn refused(server: &Server, host: &str, trust: Trust, expected: Fault) {
 async fn an_unknown_authority_is_not_believed() {
     let (known, other) = (Authority::new("known"), Authority::new("other"));
     let server = other.server(&leaf(&["a.test"])).await;
-    let fault = Fault::Tls(TlsFault::UnknownIssuer);
+    let fault = FetchCause::Tls(TlsFault::UnknownIssuer);
     refused(&server, "a.test", Trust::new(Some(known.file())), fault).await;
 }
 
@@ -49,7 +49,7 @@ async fn a_certificate_for_another_host_is_refused() {
     let server = authority.server(&leaf(&["b.test", "*.a.test"])).await;
     for host in ["a.test", "127.0.0.1"] {
         let trust = Trust::new(Some(authority.file()));
-        refused(&server, host, trust, Fault::Tls(TlsFault::OtherHost)).await;
+        refused(&server, host, trust, FetchCause::Tls(TlsFault::OtherHost)).await;
     }
 }
 
@@ -61,7 +61,7 @@ async fn an_old_certificate_is_refused() {
     params.not_after = date_time_ymd(2002, 1, 1);
     let server = authority.server(&params).await;
     let trust = Trust::new(Some(authority.file()));
-    refused(&server, "a.test", trust, Fault::Tls(TlsFault::Expired)).await;
+    refused(&server, "a.test", trust, FetchCause::Tls(TlsFault::Expired)).await;
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_server_without_tls_is_refused() {
     let server = Server::start(|_| Reply::text("400 Bad Request", "")).await;
     let trust = Trust::new(Some(authority.file()));
     let error = fetch(&server, "a.test", trust).await.unwrap_err();
-    assert_eq!(error.fault, Fault::Tls(TlsFault::Handshake));
+    assert_eq!(error.fault, FetchCause::Tls(TlsFault::Handshake));
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_file_that_is_missing_is_told() {
     let authority = Authority::new("known");
     let server = authority.server(&leaf(&["a.test"])).await;
     let missing = authority.folder.path().join("none.pem");
-    let fault = Fault::Trust(TrustError::File);
+    let fault = FetchCause::Trust(TrustError::File);
     refused(&server, "a.test", Trust::new(Some(missing)), fault).await;
 }
 
@@ -96,7 +96,7 @@ async fn a_secure_page_does_not_redirect_to_an_insecure_one() {
     let error = fails(&fetcher, &format!("https://a.test:{}/", server.port)).await;
     assert_eq!(
         (error.fault.clone(), error.kind()),
-        (Fault::Downgrade, FetchErrorKind::Denied)
+        (FetchCause::Downgrade, FetchErrorKind::Denied)
     );
     assert_eq!(plain.requests().len(), 0);
 }

@@ -274,7 +274,7 @@ async fn what_may_not_be_remembered_is_not_taken_at_all() {
         reasons: Vec::new(),
         risk: None,
         lasting: Lasting::Never,
-        place: Place::default(),
+        place: CommandContext::default(),
     };
     let asking = pair.ask(Question {
         kind,

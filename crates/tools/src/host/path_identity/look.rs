@@ -38,7 +38,7 @@ pub(super) struct Stamp {
 
 /// The examination of many paths.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(super) struct Examination {
     seen: BTreeSet<PathBuf>,
     found: BTreeMap<PathBuf, Stamp>,
     read: u64,
@@ -48,7 +48,7 @@ pub(super) struct Look {
     scripts: BTreeMap<PathBuf, String>,
 }
 
-impl Look {
+impl Examination {
     pub(super) fn found(self) -> BTreeMap<PathBuf, Stamp> {
         self.found
     }

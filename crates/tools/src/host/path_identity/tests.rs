@@ -12,7 +12,7 @@ use super::*;
 use crate::host::runs_code;
 
 fn examined(line: &str, directory: &Path, home: Option<&Path>) -> Result<PathIdentity, TooMuch> {
-    let place = Place {
+    let place = LineDirectory {
         directory: directory.to_path_buf(),
         home: home.map(Path::to_path_buf),
         own: Vec::new(),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::references;
-use crate::host::{Place, pattern, project};
+use crate::host::{LineDirectory, pattern, project};
 use ringfence_records::audit::Digest;
 
 /// Maximum number of files and directories.
@@ -56,7 +56,7 @@ pub(super) struct Trees {
 /// Fingerprints all files below these directories, and below those to which their files lead.
 ///
 /// `with_records` adds what git records of the project.
-pub(super) fn of(roots: BTreeSet<PathBuf>, place: &Place, with_records: bool) -> Trees {
+pub(super) fn of(roots: BTreeSet<PathBuf>, place: &LineDirectory, with_records: bool) -> Trees {
     let records = (!with_records).then(|| project::repository(place).join(".git"));
     let mut walk = Walk {
         place,
@@ -95,7 +95,7 @@ pub(super) fn of(roots: BTreeSet<PathBuf>, place: &Place, with_records: bool) ->
 
 /// A walk through directories, those near the roots first.
 struct Walk<'a> {
-    place: &'a Place,
+    place: &'a LineDirectory,
     /// Directories, with the file system that they must be on; `None` for a root.
     pending: VecDeque<(PathBuf, Option<u64>)>,
     /// The roots, without links.

@@ -43,7 +43,7 @@ const CHUNKS: usize = 4;
 
 /// A skill file with the limits of its process.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct HostSpec {
     /// First message to the process, see [`begin`].
     pub(super) begin: Message,
     pub(super) mounts: Vec<Mount>,
@@ -55,7 +55,7 @@ pub(super) struct Place {
 /// A handle of the process of a file.
 #[derive(Debug)]
 pub(super) struct Host {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<QueuedCall>,
     functions: BTreeMap<String, Arc<Function>>,
     problems: Vec<String>,
     ended: Ended,
@@ -64,19 +64,17 @@ pub(super) struct Host {
 /// Reason for the end of its process, once known.
 type Ended = Arc<OnceLock<&'static str>>;
 
-/// A starting process.
 #[derive(Debug)]
-pub(super) struct Coming {
+pub(super) struct StartingProcess {
     /// Digest of its file and of the modules that it may import.
     source: Digest,
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<QueuedCall>,
     offered: oneshot::Receiver<Result<Offered, String>>,
     ended: Ended,
 }
 
-/// A queued call.
 #[derive(Debug)]
-struct Order {
+struct QueuedCall {
     call: Call,
     /// Closed when the caller is gone.
     reply: oneshot::Sender<Called>,
@@ -118,7 +116,10 @@ pub(super) fn begin(file: &str, code: &str, beside: &Beside) -> Result<Message, 
 
 /// Prepares the process of a file and the task that supervises it. The task ends with the process, and kills
 /// it when it is no longer needed.
-pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Future<Output = ()> + use<>) {
+pub(super) fn prepare(
+    local: &Arc<Local>,
+    mut place: HostSpec,
+) -> (StartingProcess, impl Future<Output = ()> + use<>) {
     let mut journal = std::mem::take(&mut place.journal);
     let fence = place.limits.fence;
     let (begin, request) = request(place);
@@ -126,7 +127,7 @@ pub(super) fn prepare(local: &Arc<Local>, mut place: Place) -> (Coming, impl Fut
     let (orders, ordered) = mpsc::channel(MAX_WAITING);
     let (offer, offered) = oneshot::channel();
     let ended = Ended::default();
-    let coming = Coming {
+    let coming = StartingProcess {
         source,
         orders,
         offered,
@@ -191,7 +192,7 @@ fn how(result: &ExecutionResult) -> &'static str {
     }
 }
 
-impl Coming {
+impl StartingProcess {
     /// Resolves to the process once it has loaded its file.
     pub(super) async fn up(self, file: &str, manifest: &Manifest, patience: Timeout) -> Result<Host, String> {
         let Self {
@@ -270,7 +271,7 @@ impl Host {
             args: Vec::new(),
             kwargs: arguments,
         };
-        if let Err(mpsc::error::SendError(order)) = self.orders.send(Order { call, reply }).await {
+        if let Err(mpsc::error::SendError(order)) = self.orders.send(QueuedCall { call, reply }).await {
             return Called::NotBegun(order.call.kwargs);
         }
         replied.await.unwrap_or_else(|_| {
@@ -280,7 +281,7 @@ impl Host {
     }
 }
 
-fn request(place: Place) -> (Message, Request) {
+fn request(place: HostSpec) -> (Message, Request) {
     let request = Request {
         code: PROGRAM.to_owned(),
         name: "skills.py".to_owned(),
@@ -301,7 +302,7 @@ async fn talk(
     mut line: MessageStream,
     begin: Message,
     offer: &mut Option<oneshot::Sender<Result<Offered, String>>>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<QueuedCall>,
 ) -> Option<Calls> {
     let speaker = line.speaker();
     speaker.say(&begin).await;
@@ -319,7 +320,7 @@ async fn talk(
         room: if at_once? { AT_ONCE } else { 1 },
         ..Calls::default()
     };
-    let mut waiting = Waiting { orders, held: None };
+    let mut waiting = CallQueue { orders, held: None };
     let open = match is_heard {
         true => calls.supervise(line, speaker, &mut waiting).await,
         false => None,
@@ -330,18 +331,18 @@ async fn talk(
 
 /// Queued calls, not sent to the process yet.
 #[derive(Debug)]
-struct Waiting {
-    orders: mpsc::Receiver<Order>,
+struct CallQueue {
+    orders: mpsc::Receiver<QueuedCall>,
     /// The first of them.
-    held: Option<Order>,
+    held: Option<QueuedCall>,
 }
 
-impl Waiting {
+impl CallQueue {
     /// Returns unsent calls to their callers, for another process.
     fn give_back(mut self) {
         self.orders.close();
         let rest = std::iter::from_fn(|| self.orders.try_recv().ok());
-        for Order { call, reply } in self.held.take().into_iter().chain(rest) {
+        for QueuedCall { call, reply } in self.held.take().into_iter().chain(rest) {
             let _ = reply.send(Called::NotBegun(call.kwargs));
         }
     }
@@ -389,7 +390,7 @@ impl Calls {
         mut self,
         mut line: MessageStream,
         speaker: MessageSink,
-        waiting: &mut Waiting,
+        waiting: &mut CallQueue,
     ) -> Option<Self> {
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -420,7 +421,7 @@ impl Calls {
         }
     }
 
-    async fn begin(&mut self, Order { call, reply }: Order, speaker: &MessageSink) {
+    async fn begin(&mut self, QueuedCall { call, reply }: QueuedCall, speaker: &MessageSink) {
         if reply.is_closed() {
             return;
         }

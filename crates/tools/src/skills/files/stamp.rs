@@ -10,13 +10,13 @@ use super::manifest;
 /// A snapshot of a skill file, its manifest and its modules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stamp {
-    files: [Option<One>; 2],
+    files: [Option<FileStamp>; 2],
     pub(super) beside: Arc<Beside>,
 }
 
 /// Identity, length and change time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct One {
+struct FileStamp {
     inode: (u64, u64),
     length: u64,
     changed: (i64, i64),
@@ -27,7 +27,7 @@ impl Stamp {
     pub(super) fn of(directory: &Path, file: &str, beside: &Arc<Beside>) -> Self {
         let one = |path: &Path| {
             let meta = path.metadata().ok()?;
-            Some(One {
+            Some(FileStamp {
                 inode: (meta.dev(), meta.ino()),
                 length: meta.len(),
                 changed: (meta.ctime(), meta.ctime_nsec()),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::CallError;
 use super::CallInfo;
-use ringfence_records::audit::{Arguments, Decision, Digest, Entry, Outcome, Who};
+use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Digest, Entry, Outcome};
 
 /// The record of one call. Dropped before its end, it records a cancellation.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl<'a> Record<'a> {
             attempts: &[],
             judgement: self.judgement.as_deref(),
             started: self.since.0,
-            who: Who {
+            who: AuditedCaller {
                 scope: caller.scope.as_str(),
                 session: caller.session.as_ref().map(|session| session.as_str()),
                 surface: caller.surface.as_str(),

@@ -30,7 +30,7 @@ const MAX_ID: usize = 256;
 /// A handle for requests to a server.
 #[derive(Debug)]
 pub(super) struct Client {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<QueuedRequest>,
     state: Arc<State>,
 }
 
@@ -43,9 +43,8 @@ pub(super) struct State {
     changed: AtomicBool,
 }
 
-/// A queued request.
 #[derive(Debug)]
-struct Order {
+struct QueuedRequest {
     method: &'static str,
     params: Value,
     /// Closed when the caller is gone.
@@ -55,7 +54,7 @@ struct Order {
 /// A connection to a server; [`Conversation::hold`] runs it.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<QueuedRequest>,
     state: Arc<State>,
     wire: Wire,
     last: u64,
@@ -95,7 +94,7 @@ impl Client {
     /// Sends a request and resolves to its response. Dropping the future cancels the request.
     pub(super) async fn request(&self, method: &'static str, params: Value) -> Result<Value, CallError> {
         let (reply, replied) = oneshot::channel();
-        let order = Order {
+        let order = QueuedRequest {
             method,
             params,
             reply,
@@ -107,7 +106,7 @@ impl Client {
     /// Sends a notification.
     pub(super) async fn notify(&self, method: &'static str) {
         let (reply, _) = oneshot::channel();
-        let order = Order {
+        let order = QueuedRequest {
             method,
             params: Value::Null,
             reply,
@@ -153,8 +152,8 @@ impl Conversation {
         }
     }
 
-    fn begin(&mut self, order: Order) -> Result<(), String> {
-        let Order {
+    fn begin(&mut self, order: QueuedRequest) -> Result<(), String> {
+        let QueuedRequest {
             method,
             params,
             reply,
@@ -248,10 +247,10 @@ fn outcome(message: &Value) -> Result<Value, CallError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::{Carried, wire};
+    use super::super::wire::{TransportEnd, wire};
     use super::*;
 
-    fn begun() -> (Client, Carried, tokio::task::JoinSet<()>) {
+    fn begun() -> (Client, TransportEnd, tokio::task::JoinSet<()>) {
         let (wire, carried) = wire();
         let (client, conversation) = conversation(wire);
         let mut tasks = tokio::task::JoinSet::new();
@@ -259,14 +258,14 @@ mod tests {
         (client, carried, tasks)
     }
 
-    async fn heard(carried: &mut Carried) -> Value {
+    async fn heard(carried: &mut TransportEnd) -> Value {
         match carried.out.recv().await.unwrap() {
             Outgoing::Request(_, bytes) | Outgoing::Notice(bytes) => serde_json::from_slice(&bytes).unwrap(),
             Outgoing::Forget(id) => json!({"forget": id}),
         }
     }
 
-    async fn say(carried: &Carried, message: Value) {
+    async fn say(carried: &TransportEnd, message: Value) {
         carried.back.send(Incoming::Said(message)).await.unwrap();
     }
 

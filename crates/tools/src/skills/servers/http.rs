@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::echo::hide;
 use super::events::Events;
-use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
+use super::wire::{Incoming, MAX_MESSAGE, Outgoing, TransportEnd, read, too_long};
 
 /// Timeout of a connection, and of a message without a response.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -123,8 +123,8 @@ struct Interrupted {
 }
 
 /// Sends and receives messages until there are no more.
-pub(super) async fn carry(site: Arc<Site>, carried: Carried) {
-    let Carried { mut out, back } = carried;
+pub(super) async fn carry(site: Arc<Site>, carried: TransportEnd) {
+    let TransportEnd { mut out, back } = carried;
     let agreed = Mutex::new(Agreed::default());
     let post = Post {
         site: &site,

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::super::journal::Journal;
 use super::super::process;
-use super::wire::{Carried, Incoming, MAX_MESSAGE, Outgoing, read, too_long};
+use super::wire::{Incoming, MAX_MESSAGE, Outgoing, TransportEnd, read, too_long};
 
 /// Maximum number of buffered chunks per stream.
 const IN_FLIGHT: usize = 4;
@@ -35,10 +35,10 @@ pub(super) struct Start {
 }
 
 /// Runs the process and relays messages.
-pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, journal: Journal) {
+pub(super) async fn carry(local: Arc<Local>, start: Start, carried: TransportEnd, journal: Journal) {
     let fence = start.fence;
     let request = request(start);
-    let Carried { out, back } = carried;
+    let TransportEnd { out, back } = carried;
     let (stdin, read_by_it) = mpsc::channel(IN_FLIGHT);
     let (written_by_it, output) = mpsc::channel(IN_FLIGHT);
     let (cancel, cancelled) = watch::channel(false);
@@ -48,7 +48,7 @@ pub(super) async fn carry(local: Arc<Local>, start: Start, carried: Carried, jou
         cancelled: Some(cancelled),
         bridge: None,
     };
-    let mut hearing = Hearing {
+    let mut hearing = OutputReader {
         back: back.clone(),
         lines: LineSplitter::new(MAX_MESSAGE),
         stray: 0,
@@ -98,14 +98,14 @@ async fn send(mut out: mpsc::Receiver<Outgoing>, stdin: mpsc::Sender<Vec<u8>>) {
 }
 
 /// Reader of the process's output.
-struct Hearing {
+struct OutputReader {
     back: mpsc::Sender<Incoming>,
     lines: LineSplitter,
     stray: usize,
     journal: Journal,
 }
 
-impl Hearing {
+impl OutputReader {
     async fn receive(&mut self, mut output: mpsc::Receiver<Chunk>) -> Result<(), String> {
         while let Some(Chunk { stream, bytes }) = output.recv().await {
             match stream {

@@ -42,18 +42,17 @@ pub(super) struct Wire {
     pub(super) back: mpsc::Receiver<Incoming>,
 }
 
-/// The transport's end.
 #[derive(Debug)]
-pub(super) struct Carried {
+pub(super) struct TransportEnd {
     pub(super) out: mpsc::Receiver<Outgoing>,
     pub(super) back: mpsc::Sender<Incoming>,
 }
 
 /// Creates both ends.
-pub(super) fn wire() -> (Wire, Carried) {
+pub(super) fn wire() -> (Wire, TransportEnd) {
     let (out, unsent) = mpsc::channel(MAX_UNSENT);
     let (heard, back) = mpsc::channel(MAX_UNHEARD);
-    let carried = Carried {
+    let carried = TransportEnd {
         out: unsent,
         back: heard,
     };

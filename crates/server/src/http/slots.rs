@@ -7,20 +7,20 @@ use tokio::sync::Notify;
 
 /// Slots of all connections, oldest first.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     most: usize,
-    taken: Mutex<Vec<Weak<Place>>>,
+    taken: Mutex<Vec<Weak<ConnectionSlot>>>,
 }
 
 /// The slot of a connection, freed on drop.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     /// Set once a request had valid credentials.
     is_known: AtomicBool,
     evicted: Notify,
 }
 
-impl Places {
+impl ConnectionSlots {
     pub(super) const fn new(most: usize) -> Self {
         Self {
             most,
@@ -31,11 +31,11 @@ impl Places {
     /// Returns a slot for a new connection. Any page in a browser can open connections and send nothing
     /// useful, so at the limit the oldest unauthenticated connection is evicted. `None` if all are
     /// authenticated.
-    pub(super) fn enter(&self) -> Option<Arc<Place>> {
+    pub(super) fn enter(&self) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.retain(|place| place.strong_count() > 0);
         if taken.len() >= self.most {
-            let unknown = |place: &Weak<Place>| {
+            let unknown = |place: &Weak<ConnectionSlot>| {
                 place
                     .upgrade()
                     .filter(|place| !place.is_known.load(Ordering::Relaxed))
@@ -47,13 +47,13 @@ impl Places {
             place.evicted.notify_one();
             taken.remove(at);
         }
-        let place = Arc::new(Place::default());
+        let place = Arc::new(ConnectionSlot::default());
         taken.push(Arc::downgrade(&place));
         Some(place)
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Marks the connection as authenticated.
     pub(super) fn know(&self) {
         self.is_known.store(true, Ordering::Relaxed);
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_without_credentials_makes_room() {
-        let places = Places::new(3);
+        let places = ConnectionSlots::new(3);
         let mut taken: Vec<_> = (0..3).map(|_| places.enter().unwrap()).collect();
         taken[0].know();
         let fourth = places.enter().unwrap();

@@ -20,7 +20,7 @@ use super::process::program;
 
 /// State shared by the rows.
 #[derive(Debug)]
-pub struct Place {
+pub struct BenchContext {
     /// First, so that it is dropped before its directory is removed.
     engine: Option<Engine>,
     pub(super) runtime: Runtime,
@@ -82,7 +82,7 @@ impl Drop for Directory {
     }
 }
 
-impl Place {
+impl BenchContext {
     /// Creates its directories. With `full`, rows that move much data move ten times as much.
     ///
     /// # Errors
