@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use ringfence::Environment;
+use ringfence::{Configuration, Environment};
 use ringfence_exec::local::Log;
 
 use crate::args::GlobalArgs;
@@ -20,9 +20,10 @@ impl Context {
     pub(crate) fn new(environment: Environment, global: GlobalArgs) -> Self {
         let ui = Ui::new(global.color, &environment);
         let log = Log::new(move |warning| ui.warn(warning));
+        let configuration = global.config.map_or(Configuration::Layers, Configuration::File);
         Self {
             ui,
-            library: ringfence::Context::new(environment, global.config, log),
+            library: ringfence::Context::new(environment, configuration, log),
         }
     }
 }

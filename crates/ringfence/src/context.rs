@@ -1,7 +1,7 @@
 //! The environment, the paths and the configuration of a process, loaded on demand.
 
-use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use ringfence_exec::local::Log;
 use ringfence_exec::trust::NamedPaths;
@@ -12,6 +12,17 @@ use crate::parts::{self, Parts};
 use crate::paths::Paths;
 use crate::trust;
 
+/// The files from which a configuration is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Configuration {
+    /// None, and no variables of the environment either: every setting has its default.
+    BuiltIn,
+    /// This file, then the variables of the environment.
+    File(PathBuf),
+    /// The files of the system, the user and the working directory, then the variables of the environment.
+    Layers,
+}
+
 /// The environment, the paths and the configuration of a process.
 #[derive(Debug)]
 pub struct Context {
@@ -19,28 +30,30 @@ pub struct Context {
     pub paths: Paths,
     /// Destination of warnings.
     pub log: Log,
-    explicit_config: Option<PathBuf>,
-    here: OnceCell<Option<PathBuf>>,
-    loaded: OnceCell<(Loaded, Parts)>,
+    configuration: Configuration,
+    here: OnceLock<Option<PathBuf>>,
+    loaded: OnceLock<(Loaded, Parts)>,
 }
 
 impl Context {
-    /// Creates a context. The configuration is read on first use, from `explicit_config` if given, else from the
-    /// layers of the system, the user and the working directory.
-    pub fn new(environment: Environment, explicit_config: Option<PathBuf>, log: Log) -> Self {
+    /// Creates a context. The configuration is read on first use.
+    pub fn new(environment: Environment, configuration: Configuration, log: Log) -> Self {
         Self {
             paths: Paths::new(&environment),
             log,
-            explicit_config,
+            configuration,
             environment,
-            here: OnceCell::new(),
-            loaded: OnceCell::new(),
+            here: OnceLock::new(),
+            loaded: OnceLock::new(),
         }
     }
 
     /// Returns the file of `--config`.
     pub fn explicit_config(&self) -> Option<&Path> {
-        self.explicit_config.as_deref()
+        match &self.configuration {
+            Configuration::File(file) => Some(file),
+            Configuration::BuiltIn | Configuration::Layers => None,
+        }
     }
 
     /// Returns the effective configuration, which the first call reads and validates.
@@ -95,19 +108,26 @@ impl Context {
         trust::check_accepted(file, digest, self).map_err(|failure| Problems(vec![failure.into_problem()]))
     }
 
+    fn load(&self, named: &NamedPaths) -> Result<Loaded, Problems> {
+        if self.configuration == Configuration::BuiltIn {
+            return Ok(Loaded::built_in());
+        }
+        config::load(&Sources {
+            system_dir: PathBuf::from("/etc/ringfence"),
+            user_dir: self.paths.config.clone(),
+            project_dir: PathBuf::from("."),
+            explicit: self.explicit_config().map(Path::to_path_buf),
+            environment: &self.environment,
+            named: named.clone(),
+        })
+    }
+
     fn validated(&self) -> Result<&(Loaded, Parts), Problems> {
         if let Some(validated) = self.loaded.get() {
             return Ok(validated);
         }
         let named = self.named_paths();
-        let loaded = config::load(&Sources {
-            system_dir: PathBuf::from("/etc/ringfence"),
-            user_dir: self.paths.config.clone(),
-            project_dir: PathBuf::from("."),
-            explicit: self.explicit_config.clone(),
-            environment: &self.environment,
-            named: named.clone(),
-        })?;
+        let loaded = self.load(&named)?;
         self.check_accepted(&loaded)?;
         let parts = parts::validate(&loaded, (&self.environment, &self.paths), named)?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {

@@ -20,7 +20,7 @@ pub mod settings;
 pub mod skills;
 pub mod trust;
 
-pub use context::Context;
+pub use context::{Configuration, Context};
 pub use env::Environment;
 pub use failure::{Cause, Error, Failure};
 pub use in_process::InProcess;

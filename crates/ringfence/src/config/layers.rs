@@ -74,6 +74,18 @@ pub struct Loaded {
 }
 
 impl Loaded {
+    /// Returns the default of every setting.
+    pub fn built_in() -> Self {
+        Self {
+            config: Config::default(),
+            origins: BTreeMap::new(),
+            files: Vec::new(),
+            explicit: None,
+            passed_over: Vec::new(),
+            near_misses: Vec::new(),
+        }
+    }
+
     /// Returns the origin of a key, or of the first key below it; `None` for a built-in default.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
         let below = |path: &String| {
@@ -115,12 +127,8 @@ pub fn load(sources: &Sources<'_>) -> Result<Loaded, Problems> {
     let files = find_files(sources, &mut problems);
     if files.is_empty() && problems.is_empty() && !variables::any(sources.environment) {
         return Ok(Loaded {
-            config: Config::default(),
-            origins: BTreeMap::new(),
-            files: Vec::new(),
-            explicit: None,
-            passed_over: Vec::new(),
             near_misses,
+            ..Loaded::built_in()
         });
     }
     let mut merge = Merge::new(problems);

@@ -260,6 +260,7 @@ fn is_executable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Configuration;
     use crate::env::Environment;
     use ringfence_exec::local::Log;
     use std::os::unix::fs::symlink;
@@ -295,7 +296,11 @@ mod tests {
             let entry = entry.replace("ROOT", self.path("").to_str().unwrap().trim_end_matches('/'));
             let server: Server = toml::from_str(&entry).unwrap();
             let home = self.path("home").display().to_string();
-            let context = Context::new(Environment::from([("HOME", &*home)]), None, Log::default());
+            let context = Context::new(
+                Environment::from([("HOME", &*home)]),
+                Configuration::Layers,
+                Log::default(),
+            );
             on_host("units", &server, &context)
         }
 
