@@ -15,6 +15,7 @@ mod limits;
 mod mount;
 mod network;
 mod outcome;
+mod remote;
 mod request;
 pub mod shell;
 mod target;
@@ -34,6 +35,7 @@ pub use network::Network;
 pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
 };
+pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };

@@ -1,9 +1,11 @@
 //! Quantities with units: parsed once, then carried as types.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// The error of a text that is not a quantity.
@@ -311,6 +313,25 @@ impl<'de> Deserialize<'de> for Timeout {
             NumberOrText::Text(text) => text.parse(),
         }
         .map_err(serde::de::Error::custom)
+    }
+}
+
+impl JsonSchema for Timeout {
+    fn schema_name() -> Cow<'static, str> {
+        "Timeout".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 86_400},
+                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)?$"},
+            ]
+        })
+    }
+
+    fn inline_schema() -> bool {
+        true
     }
 }
 

@@ -12,7 +12,6 @@ mod run_python_code;
 mod sandbox_exec;
 mod search_skills;
 mod shell;
-mod timeout;
 
 use crate::kernel::Definition;
 
@@ -71,7 +70,6 @@ mod tests {
         let files: BTreeSet<String> = files
             .map(|file| file.unwrap().file_name().into_string().unwrap())
             .map(|name| name.trim_end_matches(".rs").to_owned())
-            .filter(|name| name != "timeout")
             .collect();
         let named: BTreeSet<String> = all().iter().map(|tool| tool.name.to_owned()).collect();
         assert_eq!(files, named);

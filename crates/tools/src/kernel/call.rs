@@ -11,8 +11,8 @@ use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
-    Access, ExecutionResult, Feature, Language, Limits, Mount, Network, Request, RuntimeKind, SessionId,
-    Target, Timeout, Trusted,
+    Access, ExecutionResult, Feature, Limits, Mount, Network, RemoteRequest, RemoteRun, Request, RuntimeKind,
+    Target, Terms, Timeout,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -76,40 +76,33 @@ impl Call<'_> {
         error
     }
 
-    /// Creates a request with the caller's scope, workspace, variables and limits, and without code.
-    pub(crate) fn request(&self, language: Language) -> Request {
+    /// Returns the terms of the caller's requests: scope, workspace, variables and limits.
+    pub(crate) fn terms(&self) -> Terms {
         let code = &self.kernel.code;
         let limits = code.limits.on(code.runtime);
-        Request {
-            code: String::new(),
-            name: format!("main.{}", extension(language)),
-            language,
-            args: Vec::new(),
-            env: code.variables.clone(),
+        Terms {
+            scope: self.caller.scope.clone(),
+            runtime: code.runtime,
             limits: Limits {
                 timeout: self.remaining(),
                 max_output: limits.max_output.min(self.kernel.limits.max_output),
                 ..*limits
             },
             network: code.network.clone(),
-            mounts: Vec::new(),
+            env: code.variables.clone(),
             workspace: self.workspace.as_ref().map(|root| root.real().to_path_buf()),
-            working_directory: None,
-            trusted: match self.workspace {
-                Some(_) => code.trusted.clone(),
-                // Without a workspace, no code can write there.
-                None => Trusted::none(),
-            },
-            scope: self.caller.scope.clone(),
-            session: None,
+            trusted: code.trusted.clone(),
         }
     }
 
-    /// Runs a request in a session, which has no network, and may write where its first request could.
-    pub(crate) fn enter(&self, session: SessionId, request: &mut Request) {
-        request.session = Some(session);
-        request.network = Network::None;
-        request.trusted.clone_from(&self.kernel.code.trusted);
+    /// Converts a request of the caller under these terms. The kernel has read its timeout, and may let it go on
+    /// for longer where the configuration says so.
+    pub(crate) fn accept(&self, request: RemoteRequest) -> RemoteRun {
+        let request = RemoteRequest {
+            timeout: None,
+            ..request
+        };
+        request.under(self.terms())
     }
 
     /// Runs file work on a blocking thread, in the caller's workspace or in the output directory of its
@@ -159,7 +152,7 @@ impl Call<'_> {
     pub(crate) async fn supply(
         &self,
         request: &mut Request,
-        runtime: Option<RuntimeKind>,
+        runtime: RuntimeKind,
         files: BTreeMap<String, String>,
     ) -> Result<Option<PrivateDirectory>, ToolError> {
         if files.is_empty() {
@@ -178,7 +171,6 @@ impl Call<'_> {
             };
             files.iter().try_for_each(|file| write(file).map(drop))
         };
-        let runtime = runtime.unwrap_or(self.kernel.code.runtime);
         let shows_none = runtime.lacks(Feature::Workspace);
         if let Some(root) = self.workspace.as_ref().filter(|_| !shows_none) {
             write(root)?;
@@ -212,11 +204,11 @@ impl Call<'_> {
     pub(crate) async fn execute(
         &self,
         request: Request,
-        runtime: Option<RuntimeKind>,
+        runtime: RuntimeKind,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
         let code = &self.kernel.code;
-        let target = Target::of(runtime.unwrap_or(code.runtime));
+        let target = Target::of(runtime);
         // Locked until the run has ended.
         let output = self.output_of(&target);
         let fallback = match (&target, code.fallback) {
@@ -476,13 +468,4 @@ fn broken() -> ToolError {
         "the task of the file operation panicked",
         "report this as a defect",
     )
-}
-
-const fn extension(language: Language) -> &'static str {
-    match language {
-        Language::Python => "py",
-        Language::Bash => "sh",
-        Language::Javascript => "js",
-        Language::Command => "command",
-    }
 }

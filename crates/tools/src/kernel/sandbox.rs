@@ -5,7 +5,7 @@ use std::path::Path;
 use ringfence_container::outputs::{OpenOutput, Outputs};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{
-    Access, Bytes, EngineKind, ExecutionResult, KeepAlive, Language, Limits, Mount, Network, Target,
+    Access, Bytes, EngineKind, ExecutionResult, KeepAlive, Limits, Mount, Network, RemoteRequest, Target,
 };
 
 use super::{Call, ErrorKind, ToolError};
@@ -56,14 +56,9 @@ pub enum Fallback {
 
 impl Call<'_> {
     /// Runs a program in the persistent container of the caller.
-    pub(crate) async fn in_sandbox(
-        &self,
-        language: Language,
-        code: String,
-    ) -> Result<ExecutionResult, ToolError> {
+    pub(crate) async fn in_sandbox(&self, asked: RemoteRequest) -> Result<ExecutionResult, ToolError> {
         let settings = self.kernel.sandbox.as_ref().ok_or_else(not_here)?;
-        let mut request = self.request(language);
-        request.code = code;
+        let mut request = self.accept(asked).request;
         request.mounts.clone_from(&settings.mounts);
         request.trusted.clone_from(&self.kernel.code.trusted);
         request.network.clone_from(&settings.reach);

@@ -58,7 +58,7 @@ impl Tool for HostExec {
                 return Err(changed(&path));
             }
         }
-        let mut request = call.request(Language::Command);
+        let mut request = call.terms().request(Language::Command);
         request.env.clear();
         request.limits.timeout = request.limits.timeout.min(host.timeout);
         let command = program(&line, &decision, by);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use ringfence_network::fetch::{Body, FetchLimits, FetchRequest, FetchResponse};
+use ringfence_policy::Timeout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
 
 pub(super) struct HttpFetch;

@@ -3,11 +3,10 @@
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::hints::hints;
-use ringfence_policy::{ExecutionResult, Language};
+use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, RemoteRun, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 
 pub(super) struct RunPythonCode;
@@ -33,10 +32,10 @@ impl Tool for RunPythonCode {
     type Output = ();
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
-        let mut request = call.request(Language::Python);
-        request.code = arguments.code;
+        let asked = RemoteRequest::new(RemoteLanguage::Python, arguments.code);
+        let RemoteRun { request, runtime, .. } = call.accept(asked);
         // The call itself never fails: an error is part of the text.
-        Ok(Answer::text(match call.execute(request, None, None).await {
+        Ok(Answer::text(match call.execute(request, runtime, None).await {
             Ok(result) => told(&result),
             Err(error) => format!(
                 "error: {}: {}\nhint: {}",

@@ -1,10 +1,9 @@
 //! `sandbox_exec`: runs Python or bash in a persistent container.
 
-use ringfence_policy::{ExecutionResult, Language};
+use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 use crate::render::{self, ModelOutput};
 
@@ -44,10 +43,11 @@ impl Tool for SandboxExec {
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let language = match arguments.language {
-            LanguageArg::Python => Language::Python,
-            LanguageArg::Bash => Language::Bash,
+            LanguageArg::Python => RemoteLanguage::Python,
+            LanguageArg::Bash => RemoteLanguage::Bash,
         };
-        let mut result = call.in_sandbox(language, arguments.code).await?;
+        let asked = RemoteRequest::new(language, arguments.code);
+        let mut result = call.in_sandbox(asked).await?;
         let text = ModelOutput::from(&result).text();
         // Clients may show a model both the text and the structured result.
         for stream in [&mut result.stdout, &mut result.stderr] {

@@ -1,10 +1,9 @@
 //! `shell`: runs a program with arguments, without a shell.
 
-use ringfence_policy::Language;
+use ringfence_policy::{Language, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::timeout::Timeout;
 use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 use crate::shell::{Program, ShellOutput};
 
@@ -43,7 +42,7 @@ impl Tool for Shell {
             working_dir,
             ..
         } = arguments;
-        let request = call.request(Language::Command);
+        let request = call.terms().request(Language::Command);
         let program = Program { name: command, args };
         let ran = call.command(call.runner(), request, program, working_dir.as_deref());
         Answer::value(&ran.await?)
