@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
-use ringfence_exec::runner::{Hooks, Rules, RunSpec, Runner};
-use ringfence_policy::{Cpus, ExecutionResult, Target};
+use ringfence_exec::runner::{Hooks, Rules, Runner};
+use ringfence_policy::{Cpus, ExecutionResult};
 use ringfence_tools::kernel::{Caller, Surface};
 use ringfence_tools::skills::{Gatekeeper, Skills};
 use tokio::sync::{mpsc, watch};
@@ -20,7 +20,6 @@ use crate::backend::{Prepared, ServerOrLocal};
 use crate::context::Context;
 use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
-use ringfence::config::values::Fallback;
 use ringfence::{AuditedRuns, Failure, local};
 
 /// Capacity of the queues of output and input chunks.
@@ -40,7 +39,6 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let settings = local::settings(&plan.settings, Warmth::Cold, context)?;
     let backend = Arc::new(ServerOrLocal::new(socket, settings, prepared, context)?);
     let runner = Runner::new(backend.clone(), rules);
-    let spec = spec(&plan, context)?;
     let (bridge, person) = Bridge::of(&plan, context)?.unzip();
     let (output, printer) = printer(plan.report);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -52,7 +50,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
             bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
             complete: None,
         };
-        let running = async |connection| runner.run(&spec, hooks, connection).await;
+        let running = async |connection| runner.run(&plan.spec, hooks, connection).await;
         attended(person, context.ui, supervise(&plan, output, running)).await
     });
     runtime.block_on(async {
@@ -67,13 +65,13 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     printed(printer)?;
     complete_warnings(&mut result, args, context)?;
     let claims_limits = args.memory.is_some() || args.cpus.is_some();
-    let delivered = plan.output_dir.is_some();
+    let delivered = plan.spec.output_directory.is_some();
     report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
 }
 
 /// Prints the warnings that must be seen before the program runs.
 fn announce(plan: &RunPlan, context: &Context) -> anyhow::Result<()> {
-    if plan.fence == Fence::Unfenced {
+    if plan.spec.fence == Fence::Unfenced {
         context
             .ui
             .warn("running unfenced: the program can do everything that you can do");
@@ -103,7 +101,7 @@ impl Bridge {
         })?;
         let (keeper, person) = SkillCalls::new(context)?;
         let caller = Caller {
-            scope: plan.request.scope.clone(),
+            scope: plan.spec.request.scope.clone(),
             session: None,
             surface: Surface::CommandLine,
             client: None,
@@ -119,25 +117,6 @@ impl Bridge {
     fn gatekeeper(&self) -> Gatekeeper<'_> {
         Gatekeeper::new(&self.skills, self.keeper.visitor(&self.caller))
     }
-}
-
-/// Returns the specification of a planned run.
-fn spec(plan: &RunPlan, context: &Context) -> anyhow::Result<RunSpec> {
-    let target = Target::of(plan.runtime);
-    let fallback = match (&target, context.config()?.sandbox.docker.fallback) {
-        (Target::Container { .. }, Fallback::Local) => Some(RunSpec {
-            output_directory: plan.output_dir.clone(),
-            ..RunSpec::new(plan.request.clone(), Target::Local, plan.fence)
-        }),
-        _ => None,
-    };
-    Ok(RunSpec {
-        request: plan.request.clone(),
-        target,
-        fence: plan.fence,
-        output_directory: plan.output_dir.clone(),
-        fallback: fallback.map(Box::new),
-    })
 }
 
 /// Calls `run` with a connection to our own streams.

@@ -7,18 +7,23 @@ use ringfence_policy::Network;
 
 use crate::args::{NetworkChoice, RunArgs};
 use crate::context::Context;
-use ringfence::Failure;
-use ringfence::settings::default_network;
+use ringfence::{Failure, Request, resolve};
 
-/// Returns the network of a run.
+/// Sets the network of a request, and the hosts that it reaches.
 ///
 /// # Errors
-/// If it is not available for this run.
-pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Failure> {
+/// If they are not available for this run.
+pub(super) fn choose(request: &mut Request, args: &RunArgs, context: &Context) -> Result<(), Failure> {
     // A named host implies an allowlist.
     let implied = (!args.allow_host.is_empty()).then_some(NetworkChoice::Allowlist);
-    let network = match args.network.or(implied) {
-        Some(NetworkChoice::None) => Network::None,
+    request.network = match args.network.or(implied) {
+        Some(NetworkChoice::None) if implied.is_some() => {
+            return Err(Failure::usage(
+                "--allow-host has no effect with --network none",
+                "pass `--network allowlist`, or leave --allow-host out",
+            ));
+        }
+        Some(NetworkChoice::None) => Some(Network::None),
         Some(NetworkChoice::Allowlist) if args.session.is_some() => {
             return Err(Failure::usage(
                 "a session has no network",
@@ -31,30 +36,19 @@ pub(super) fn network(args: &RunArgs, context: &Context) -> Result<Network, Fail
                 "leave --unfenced out, or --network and --allow-host",
             ));
         }
-        Some(NetworkChoice::Allowlist) => Network::Allowlist(context.parts()?.egress.policy.clone()),
-        // The configured default does not fail runs that cannot have a network.
-        None if args.session.is_some() || args.unfenced => Network::None,
-        None => default_network(context)?,
+        Some(NetworkChoice::Allowlist) => Some(Network::Allowlist(context.parts()?.egress.policy.clone())),
+        None => None,
     };
-    let more = parsed(
+    request.allowed_hosts = parsed(
         "--allow-host",
         &args.allow_host,
         "write it like `example.com` or `*.example.com:8443`",
     )?;
-    match network {
-        Network::None if more.is_empty() => Ok(Network::None),
-        Network::None => Err(Failure::usage(
-            "--allow-host has no effect with --network none",
-            "pass `--network allowlist`, or leave --allow-host out",
-        )),
-        Network::Allowlist(mut policy) => {
-            policy.allowed.extend(more);
-            if policy.allowed.is_empty() {
-                context.ui.warn(NO_HOSTS);
-            }
-            Ok(Network::Allowlist(policy))
-        }
+    let network = resolve::network(request, context)?;
+    if matches!(network, Network::Allowlist(policy) if policy.allowed.is_empty()) {
+        context.ui.warn(NO_HOSTS);
     }
+    Ok(())
 }
 
 const NO_HOSTS: &str = "no host is allowed, so the program reaches none; name them with `--allow-host` or `egress.allowed_hosts`";

@@ -4,7 +4,8 @@ use super::*;
 use crate::args::{Cli, Command};
 use clap::Parser;
 use ringfence::env::Environment;
-use ringfence_policy::Network;
+use ringfence_policy::{Limits, Network, RuntimeKind};
+use std::path::Path;
 
 fn plan_with(environment: Environment, args: &[&str]) -> anyhow::Result<RunPlan> {
     let cli = Cli::try_parse_from(["ringfence", "run"].iter().chain(args))?;
@@ -31,15 +32,18 @@ fn refused(args: &[&str], words: &str) {
 #[test]
 fn defaults_are_those_of_the_specification() {
     let plan = plan_of(&["-c", "print(1)"]).unwrap();
-    assert_eq!(plan.request.limits, Limits::DEFAULT);
+    assert_eq!(plan.spec.request.limits, Limits::DEFAULT);
     assert_eq!(
-        (plan.request.code.as_str(), plan.request.name.as_str()),
+        (plan.spec.request.code.as_str(), plan.spec.request.name.as_str()),
         ("print(1)", "<string>")
     );
     assert!(matches!(plan.stdin, StdinSource::Empty), "{:?}", plan.stdin);
     assert_eq!((plan.engine, plan.report), (Engine::Use, Report::Stream));
-    assert_eq!((plan.runtime, plan.fence), (RuntimeKind::Local, Fence::Default));
-    assert_eq!(plan.request.network, Network::None);
+    assert_eq!(
+        (plan.spec.target.runtime(), plan.spec.fence),
+        (RuntimeKind::Local, Fence::Default)
+    );
+    assert_eq!(plan.spec.request.network, Network::None);
     assert_eq!(
         plan.settings.artifacts_dir,
         Path::new("/none/ringfence/artifacts")
@@ -52,12 +56,18 @@ fn the_command_line_wins_over_the_environment() {
     let environment = || Environment::from([("SANDBOX_TIMEOUT_SEC", "7"), ("SANDBOX_TYPE", "docker")]);
     let plan = plan_with(environment(), &["-c", "1"]).unwrap();
     assert_eq!(
-        (plan.request.limits.timeout.to_string(), plan.runtime),
+        (
+            plan.spec.request.limits.timeout.to_string(),
+            plan.spec.target.runtime()
+        ),
         ("7s".to_owned(), RuntimeKind::Docker)
     );
     let plan = plan_with(environment(), &["-c", "1", "--timeout", "2s", "-r", "local"]).unwrap();
     assert_eq!(
-        (plan.request.limits.timeout.to_string(), plan.runtime),
+        (
+            plan.spec.request.limits.timeout.to_string(),
+            plan.spec.target.runtime()
+        ),
         ("2s".to_owned(), RuntimeKind::Local)
     );
 }
@@ -103,7 +113,7 @@ fn a_network_is_what_its_lists_name() {
         "*.a.test:8443",
     ])
     .unwrap();
-    let Network::Allowlist(policy) = plan.request.network else {
+    let Network::Allowlist(policy) = plan.spec.request.network else {
         panic!("no network")
     };
     assert_eq!(policy.allowed, ["*.a.test:8443".parse().unwrap()]);
@@ -116,7 +126,7 @@ fn a_network_is_what_its_lists_name() {
 
 #[test]
 fn only_the_command_line_can_take_the_fence_away() {
-    let fence = |args: &[&str]| plan_of(args).unwrap().fence;
+    let fence = |args: &[&str]| plan_of(args).unwrap().spec.fence;
     assert_eq!(fence(&["-c", "1", "--unfenced"]), Fence::Unfenced);
     assert_eq!(
         fence(&["-c", "1", "--isolation", "best-effort"]),
@@ -136,6 +146,7 @@ fn variables_are_passed_by_name_and_overridden_by_options() {
     ]);
     let plan = plan_with(environment, &["-c", "1", "--env", "TZ=CET"]).unwrap();
     let seen: Vec<_> = plan
+        .spec
         .request
         .env
         .iter()
@@ -149,7 +160,10 @@ fn mounts_are_resolved_and_must_exist() {
     let dir = tempfile::tempdir().unwrap();
     let spec = format!("{}:/data:ro", dir.path().display());
     let plan = plan_of(&["-c", "1", "--mount", &spec]).unwrap();
-    assert_eq!(plan.request.mounts[0].host, dir.path().canonicalize().unwrap());
+    assert_eq!(
+        plan.spec.request.mounts[0].host,
+        dir.path().canonicalize().unwrap()
+    );
     refused(
         &["-c", "1", "--mount", "/no/such/place:/data"],
         "cannot use /no/such/place",
