@@ -9,6 +9,9 @@ use ringfence_exec::pyodide::Pyodide;
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::Target;
 
+use crate::context::Context;
+use crate::{container, failure, pyodide};
+
 /// Runs requests in this process: in the local fence, in containers, in Pyodide.
 #[derive(Debug, Clone)]
 pub struct InProcess {
@@ -18,6 +21,30 @@ pub struct InProcess {
 }
 
 impl InProcess {
+    /// Creates the backend of a process that serves one request.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn for_one(local: Local, context: &Context) -> Result<Self, failure::Error> {
+        Ok(Self {
+            local: Arc::new(local),
+            containers: Arc::new(container::containers(context)?),
+            pyodide: Arc::new(pyodide::once(context)?),
+        })
+    }
+
+    /// Creates the backend of a process that serves many requests, with pools of containers and interpreters.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub fn for_many(local: Local, context: &Context) -> Result<Self, failure::Error> {
+        Ok(Self {
+            local: Arc::new(local),
+            containers: Arc::new(container::ready(context)?),
+            pyodide: Arc::new(pyodide::kept(context)?),
+        })
+    }
+
     /// Ends every process and container that no run uses, and waits for that.
     pub async fn close(&self) {
         self.containers.close().await;

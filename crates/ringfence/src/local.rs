@@ -1,6 +1,7 @@
 //! The local backend and its rules, built from the configuration.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ringfence_exec::artifact::Store;
 use ringfence_exec::local::{self, SessionSettings, Warmth};
@@ -46,6 +47,19 @@ pub fn settings(
             lifetime: config.engine.session_lifetime_minutes.0,
         },
         network: context.parts()?.egress.network.clone(),
+    })
+}
+
+/// Returns the pool of a process that serves many requests, as configured.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn pool(context: &Context) -> Result<Warmth, Error> {
+    let engine = &context.config()?.engine;
+    Ok(Warmth::Pool {
+        size: engine.pool_size as usize,
+        renew_after: u64::from(engine.rotate_after_runs),
+        renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
     })
 }
 

@@ -3,6 +3,7 @@
 //! - [`frame`]: frames of the socket.
 //! - [`wire`]: their payloads.
 //! - [`client`]: the client's side.
+//! - [`server_or_local`]: a backend that is such a client.
 //! - [`listener`]: the server's side.
 //! - [`http`]: the interface for browsers and programs.
 //! - [`console`]: the web console for approvals.
@@ -18,6 +19,7 @@ pub mod gateway;
 pub mod http;
 pub mod listener;
 pub mod mcp;
+pub mod server_or_local;
 pub mod wire;
 
 mod lines;

@@ -6,9 +6,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ringfence_exec::local::{Local, Warmth};
+use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, SessionId, Trusted};
 use ringfence_server::mcp::{self, Elicitation, RootRequest, Settings};
 use ringfence_tools::kernel::Kernel;
@@ -21,7 +20,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::Ui;
 use private::Private;
-use ringfence::{InProcess, container, kernel, local, pyodide, settings};
+use ringfence::{InProcess, kernel, local, settings};
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -81,18 +80,8 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
 }
 
 fn backend(context: &Context) -> anyhow::Result<InProcess> {
-    let engine = &context.config()?.engine;
-    let warmth = Warmth::Pool {
-        size: engine.pool_size as usize,
-        renew_after: u64::from(engine.rotate_after_runs),
-        renew_every: Duration::from_secs(60 * u64::from(engine.rotate_after_minutes)),
-    };
-    let settings = local::settings(&settings::settings(context)?, warmth, context)?;
-    Ok(InProcess {
-        local: Arc::new(Local::new(settings)),
-        containers: Arc::new(container::ready(context)?),
-        pyodide: Arc::new(pyodide::kept(context)?),
-    })
+    let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
+    Ok(InProcess::for_many(Local::new(settings), context)?)
 }
 
 /// Returns the default session id: each connection is a conversation.

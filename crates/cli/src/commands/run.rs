@@ -16,7 +16,7 @@ use ringfence_tools::skills::{Gatekeeper, Skills};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;
-use crate::backend::{Prepared, ServerOrLocal};
+use crate::backend::{self, Prepared};
 use crate::context::Context;
 use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
         Engine::Avoid => None,
     };
     let settings = local::settings(&plan.settings, Warmth::Cold, context)?;
-    let backend = Arc::new(ServerOrLocal::new(socket, settings, prepared, context)?);
+    let backend = Arc::new(backend::server_or_local(socket, settings, prepared, context)?);
     let runner = Runner::new(backend.clone(), rules);
     let (bridge, person) = Bridge::of(&plan, context)?.unzip();
     let (output, printer) = printer(plan.report);
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
         attended(person, context.ui, supervise(&plan, output, running)).await
     });
     runtime.block_on(async {
-        backend.close().await;
+        backend.own().close().await;
         if let Some(bridge) = bridge {
             bridge.skills.close().await;
         }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_container::Sandboxes;
-use ringfence_exec::local::{Local, Warmth};
+use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
@@ -18,19 +18,13 @@ use tokio::sync::watch;
 use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
-use ringfence::{Failure, InProcess, container, kernel, local, pyodide, settings, trust};
+use ringfence::{Failure, InProcess, kernel, local, settings, trust};
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
 
 pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let config = context.config()?;
-    let warmth = Warmth::Pool {
-        size: config.engine.pool_size as usize,
-        renew_after: u64::from(config.engine.rotate_after_runs),
-        renew_every: std::time::Duration::from_secs(60 * u64::from(config.engine.rotate_after_minutes)),
-    };
-    let settings = local::settings(&settings::settings(context)?, warmth, context)?;
+    let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
     let _lock = lock(context.paths.make_state()?)?;
@@ -47,11 +41,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let approvals = kernel::approvals(context)?;
         let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let backend = InProcess {
-            local: Arc::new(Local::new(settings)),
-            containers: Arc::new(container::ready(context)?),
-            pyodide: Arc::new(pyodide::kept(context)?),
-        };
+        let backend = InProcess::for_many(Local::new(settings), context)?;
         let services = Services {
             backend: Arc::new(backend.clone()),
             local: Arc::clone(&backend.local),

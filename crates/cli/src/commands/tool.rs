@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::args::ToolArgs;
-use crate::backend::{Prepared, ServerOrLocal};
+use crate::backend::{self, Prepared};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit;
@@ -32,12 +32,8 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     } else {
         context.paths.socket_if_ours()
     };
-    let backend = Arc::new(ServerOrLocal::new(
-        socket,
-        settings,
-        Prepared::default(),
-        context,
-    )?);
+    let backend = backend::server_or_local(socket, settings, Prepared::default(), context)?;
+    let backend = Arc::new(backend);
     let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
     let skills = ringfence::skills::all(None, context)?.map(Arc::new);
     let kernel = kernel::build(backend.clone(), skills.clone(), workspaces, context)?;
@@ -60,7 +56,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
     drop(kernel);
     runtime.block_on(async {
-        backend.close().await;
+        backend.own().close().await;
         if let Some(skills) = skills {
             skills.close().await;
         }
