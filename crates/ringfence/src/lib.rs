@@ -6,6 +6,7 @@ pub mod audit;
 pub mod config;
 pub mod container;
 pub mod context;
+pub mod doctor;
 pub mod env;
 pub mod failure;
 mod in_process;
