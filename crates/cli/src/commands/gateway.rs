@@ -3,7 +3,6 @@
 mod board;
 mod chat;
 mod terminal;
-mod token;
 
 use std::process::ExitCode;
 

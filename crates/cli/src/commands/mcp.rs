@@ -1,7 +1,5 @@
 //! `ringfence mcp`: serves the tools to the MCP client that started us.
 
-mod private;
-
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +17,7 @@ use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::Ui;
-use private::Private;
+use ringfence::private_workspace::{Keep, PrivateWorkspace};
 use ringfence::{InProcess, kernel, local, settings};
 
 /// Maximum number of threads for slow system calls, standard input and output.
@@ -44,7 +42,7 @@ struct Server<'a> {
     /// The directory named on the command line.
     named: Option<PathBuf>,
     /// The workspace while the client offers none, if none was named.
-    private: Option<Private>,
+    private: Option<PrivateWorkspace>,
 }
 
 pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -66,7 +64,11 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
     };
     let mut workspaces = kernel::workspaces(server.named.as_deref(), context)?;
     if workspaces.is_open_to_choice() {
-        let private = Private::make(args.keep_workspace, context)?;
+        let keep = match args.keep_workspace {
+            true => Keep::Always,
+            false => Keep::Never,
+        };
+        let private = PrivateWorkspace::make(keep, context)?;
         workspaces = kernel::directory(private.path(), context)?.measured();
         server.private = Some(private);
     }
@@ -126,8 +128,10 @@ impl Server<'_> {
         if let Some(skills) = self.skills {
             skills.close().await;
         }
-        if let Some(private) = self.private {
-            private.leave(self.context.ui);
+        if let Some(PrivateWorkspace::Kept(path)) = &self.private {
+            // Nobody may be left to read it.
+            let kept = format!("the workspace is kept in {}\n", path.display());
+            let _ = self.context.ui.err(kept);
         }
         Ok(())
     }

@@ -3,11 +3,12 @@
 use std::convert::Infallible;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
-use ringfence_server::gateway::{ChatService, PROGRAM, Start};
+use ringfence::gateway_token;
+use ringfence_server::gateway::{ChatService, PROGRAM, Secret, Start};
 
-use super::token::token;
 use crate::context::Context;
 use ringfence::Failure;
 
@@ -40,6 +41,12 @@ pub(super) fn discord(context: &Context) -> anyhow::Result<Infallible> {
         users: config.users.iter().map(|id| id.0).collect(),
     };
     start(token.expose(), service, context)
+}
+
+fn token(variable: &str, file: Option<&Path>, context: &Context) -> Result<Secret, Failure> {
+    let found = gateway_token::find(variable, file, context)?;
+    Secret::new(&found.text)
+        .map_err(|error| Failure::usage(format!("{}: {error}", found.place), "copy the bot's token again"))
 }
 
 /// Replaces this process by the gateway (execve(2)), with the settings on its standard input.

@@ -1,35 +1,55 @@
-//! Sources of a gateway's token.
+//! The token of a gateway, from a file or from the environment.
 
+use std::fmt;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use ringfence_exec::trust::NamedPathError;
-use ringfence_server::gateway::Secret;
 
 use crate::context::Context;
-use ringfence::Failure;
-use ringfence::trust;
+use crate::failure::Failure;
+use crate::trust;
 
 /// Maximum length of a token file.
 const MAX: u64 = 4096;
 
+/// A token as it was found. Never shown in messages or logs.
+pub struct Found {
+    pub text: String,
+    /// The file or the variable that holds it.
+    pub place: String,
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Found")
+            .field("place", &self.place)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Reads the token from `file`, or from the environment variable `variable` if no file is named.
-pub(super) fn token(variable: &str, file: Option<&Path>, context: &Context) -> Result<Secret, Failure> {
-    let (text, place) = match file {
-        Some(file) => (of_file(file, context)?, file.display().to_string()),
-        None => {
-            let text = context.environment.text(variable).ok_or_else(|| {
-                Failure::usage(
-                    format!("no token: the environment variable {variable} is not set"),
-                    "set it to the bot's token, or name a file that holds it with `token_file`",
-                )
-            })?;
-            (text.to_owned(), variable.to_owned())
-        }
-    };
-    Secret::new(&text)
-        .map_err(|error| Failure::usage(format!("{place}: {error}"), "copy the bot's token again"))
+///
+/// # Errors
+/// If there is none, or others than this user could have written it.
+pub fn find(variable: &str, file: Option<&Path>, context: &Context) -> Result<Found, Failure> {
+    if let Some(file) = file {
+        return Ok(Found {
+            text: of_file(file, context)?,
+            place: file.display().to_string(),
+        });
+    }
+    let text = context.environment.text(variable).ok_or_else(|| {
+        Failure::usage(
+            format!("no token: the environment variable {variable} is not set"),
+            "set it to the bot's token, or name a file that holds it with `token_file`",
+        )
+    })?;
+    Ok(Found {
+        text: text.to_owned(),
+        place: variable.to_owned(),
+    })
 }
 
 fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
@@ -59,7 +79,7 @@ fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
             "{} holds a token and everybody on this machine may read it",
             file.display()
         );
-        context.ui.warn(&what);
+        context.log.write(&what);
     }
     let mut text = String::new();
     open.take(MAX).read_to_string(&mut text).map_err(failed)?;

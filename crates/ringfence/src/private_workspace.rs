@@ -1,4 +1,4 @@
-//! The private workspace of one connection, if no other is given.
+//! A private workspace, for a conversation that names none.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -6,23 +6,33 @@ use std::path::{Path, PathBuf};
 
 use ringfence_exec::local::{PrivateDirectory, owner_for_guests};
 use ringfence_tools::files::{Owner, Root, Rules};
+use ringfence_tools::kernel::ToolError;
 
 use crate::context::Context;
-use crate::ui::Ui;
-use ringfence::Failure;
+use crate::failure::{Error, Failure};
 
-/// The private workspace of one connection.
+/// The fate of a private workspace at the end of its conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    Never,
+    Always,
+}
+
+/// A private workspace.
 #[derive(Debug)]
-pub(super) enum Private {
+pub enum PrivateWorkspace {
     /// Removed at the end, or by the next start if we are killed.
     Passing(PrivateDirectory),
     /// Not removed.
     Kept(PathBuf),
 }
 
-impl Private {
-    /// Creates a private workspace, and removes those of killed servers.
-    pub(super) fn make(keep: bool, context: &Context) -> anyhow::Result<Self> {
+impl PrivateWorkspace {
+    /// Creates a private workspace, and removes those of killed processes.
+    ///
+    /// # Errors
+    /// If the state directory cannot be used, or the workspace cannot be created.
+    pub fn make(keep: Keep, context: &Context) -> Result<Self, Error> {
         context.paths.make_state()?;
         let parent = context.paths.workspaces();
         DirBuilder::new()
@@ -32,13 +42,13 @@ impl Private {
             .map_err(|error| failed(&parent, &error))?;
         PrivateDirectory::sweep(&parent);
         let owner = owner_for_guests();
-        if keep {
+        if keep == Keep::Always {
             let path = parent.join(format!("kept-{}", unique()));
             let given = owner.map(|user| Owner {
                 user,
                 comes_by_path: true,
             });
-            Root::create(&path, Rules::standard(), given)?;
+            Root::create(&path, Rules::standard(), given).map_err(ToolError::from)?;
             open_to_containers(&path, owner)?;
             return Ok(Self::Kept(path));
         }
@@ -54,29 +64,25 @@ impl Private {
         Ok(Self::Passing(directory))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         match self {
             Self::Passing(directory) => directory.path(),
             Self::Kept(path) => path,
-        }
-    }
-
-    /// Removes the directory, or prints its path.
-    pub(super) fn leave(self, ui: Ui) {
-        if let Self::Kept(path) = &self {
-            // Nobody may be left to read it.
-            let _ = ui.err(format!("the workspace is kept in {}\n", path.display()));
         }
     }
 }
 
 /// Makes the directory writable for programs in containers, which are not root. The directories above it
 /// exclude other users.
-fn open_to_containers(path: &Path, owner: Option<u32>) -> anyhow::Result<()> {
-    if owner.is_none() && fs::metadata("/proc/self")?.uid() == 0 {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).map_err(|error| failed(path, &error))?;
+fn open_to_containers(path: &Path, owner: Option<u32>) -> Result<(), Failure> {
+    if owner.is_some() {
+        return Ok(());
     }
-    Ok(())
+    let opened = fs::metadata("/proc/self").and_then(|own| match own.uid() {
+        0 => fs::set_permissions(path, fs::Permissions::from_mode(0o777)),
+        _ => Ok(()),
+    });
+    opened.map_err(|error| failed(path, &error))
 }
 
 fn failed(parent: &Path, error: &std::io::Error) -> Failure {
