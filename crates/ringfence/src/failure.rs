@@ -9,11 +9,24 @@ use crate::config::{Problem, Problems};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration is invalid.
-    #[error("the configuration is invalid")]
+    #[error(transparent)]
     Invalid(#[from] Problems),
     /// Any other failure or refusal.
     #[error(transparent)]
     Failed(#[from] Failure),
+}
+
+impl Error {
+    /// Returns advice, one line for each problem.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Invalid(Problems(problems)) => {
+                let hints: Vec<&str> = problems.iter().map(|problem| problem.hint.as_str()).collect();
+                hints.join("\n")
+            }
+            Self::Failed(failure) => failure.hint.clone(),
+        }
+    }
 }
 
 /// The party that can correct a failure.

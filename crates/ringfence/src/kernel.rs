@@ -227,7 +227,8 @@ fn fetcher(context: &Context) -> Result<Fetcher, Error> {
     Ok(Fetcher::new(Arc::new(guard), trust))
 }
 
-fn rules(context: &Context) -> Result<Rules, Error> {
+/// Returns the rules of file tools.
+pub(crate) fn rules(context: &Context) -> Result<Rules, Error> {
     let permissions = &context.config()?.permissions;
     Ok(Rules {
         max_read: usize::try_from(permissions.tool_limits.max_output_bytes.0).unwrap_or(usize::MAX),

@@ -1,6 +1,25 @@
-//! Ringfence as a library: configuration becomes a runner of fenced programs, and a toolbox for agents.
+//! Runs untrusted code in the strongest fence that this machine supports: the library that other programs embed.
 //!
-//! A program that embeds it calls [`init`] first in `main`.
+//! Call [`init`] first in `main`, build a [`Runner`], and give it [`Request`]s:
+//!
+//! ```standalone_crate
+//! use ringfence::{Request, Runner};
+//!
+//! fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     // The library starts this very program anew, as the process that makes fences.
+//!     ringfence::init();
+//!     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//!         let runner = Runner::builder().build()?;
+//!         let result = runner.run(Request::python("print('hello')")).await?;
+//!         assert_eq!(result.stdout, "hello\n");
+//!         runner.close().await;
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! `docs/guide/library.md` goes through the tasks. The modules are what the command line and the server are made of:
+//! they turn a configuration into backends, skills and a toolbox for agents.
 
 pub mod audit;
 pub mod config;
@@ -21,6 +40,7 @@ pub mod pyodide;
 mod request;
 pub mod resolve;
 mod run_log;
+mod runner;
 pub mod settings;
 pub mod skills;
 pub mod trust;
@@ -30,5 +50,15 @@ pub use env::Environment;
 pub use failure::{Cause, Error, Failure};
 pub use in_process::InProcess;
 pub use request::{LimitChoices, Request, Stdin};
-pub use ringfence_exec::local::init;
+pub use ringfence_exec::local::{Chunk, Fence, Stream, init};
+pub use ringfence_policy::{
+    Access, Bytes, Cpus, EgressPolicy, EnvName, ExecutionResult, HostPattern, Language, Limits, Mount,
+    Network, Outcome, Pids, RuntimeKind, Scope, SessionId, Timeout,
+};
 pub use run_log::AuditedRuns;
+pub use runner::{Builder, Cancellation, Run, Runner, StdinWriter};
+
+/// The guide, whose programs are tested as those of this page are.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/library.md")]
+struct Guide;

@@ -112,7 +112,7 @@ pub enum Error {
     Launcher(#[source] io::Error),
     /// [`super::init`] was not called.
     #[error(
-        "this program cannot start its fences: expected `ringfence_exec::local::init()` to have been called, found that it was not"
+        "this program cannot start its fences: expected `ringfence::init()` to have been called, found that it was not"
     )]
     NotInitialised,
     /// The process that was started did not become a launcher.
@@ -179,10 +179,10 @@ impl Error {
             }
             Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
             Self::NotInitialised => {
-                "call `ringfence_exec::local::init()` first in `main`: the library starts this very program anew as its launcher"
+                "call `ringfence::init()` first in `main`: the library starts this very program anew as its launcher"
             }
             Self::NoLauncher => {
-                "call `ringfence_exec::local::init()` first in `main` whatever the arguments are; if it is, try again"
+                "call `ringfence::init()` first in `main` whatever the arguments are; if it is, try again"
             }
             Self::LauncherGone => {
                 "try again; if it happens again, report it with the output of `ringfence doctor`"

@@ -114,11 +114,7 @@ fn a_program_with_the_hook_runs_code() {
 }
 
 fn one_without_it_is_refused_and_starts_nothing() {
-    check(
-        run("never"),
-        "call `ringfence_exec::local::init()` first in `main`",
-        1,
-    );
+    check(run("never"), "call `ringfence::init()` first in `main`", 1);
 }
 
 fn one_that_calls_it_on_some_paths_ends() {
@@ -127,11 +123,7 @@ fn one_that_calls_it_on_some_paths_ends() {
 }
 
 fn one_that_calls_it_late_is_refused() {
-    check(
-        run("late"),
-        "call `ringfence_exec::local::init()` first in `main`",
-        1,
-    );
+    check(run("late"), "call `ringfence::init()` first in `main`", 1);
 }
 
 fn one_that_started_a_thread_before_is_told() {
