@@ -16,6 +16,7 @@ mod mount;
 mod network;
 mod outcome;
 mod remote;
+pub mod remedy;
 mod request;
 pub mod shell;
 mod target;
@@ -36,6 +37,7 @@ pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
 };
 pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
+pub use remedy::Remedy;
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };
