@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfence_exec::local::{Connection, Destination, Fence, Spared};
 use ringfence_exec::owner::Owner;
-use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, Request};
+use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, Remedy, Request, remedy};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -275,8 +275,8 @@ impl Containers {
             && pins::is_new(&self.settings.pins, (engine_kind, image));
         is_news.then(|| {
             format!(
-                "the image {image} is not pinned: whoever may use {engine} can give its name to another image; \
-                 `ringfence setup image --engine {engine}` pins it, and so does a name with `@sha256:…`"
+                "the image {image} is not pinned: whoever may use {engine} can give its name to another image; {}",
+                Remedy::from(remedy::Container::PinImage(engine_kind)).person()
             )
         })
     }

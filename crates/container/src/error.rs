@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bollard::errors::Error as Told;
-use ringfence_policy::EngineKind;
+use ringfence_policy::{EngineKind, Remedy, remedy};
 
 use super::endpoint::{API_VERSION, Address};
 use super::spec::bind::BindError;
@@ -178,61 +178,42 @@ fn needed() -> String {
 
 impl Error {
     /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::Unavailable { engine_kind, .. } => match engine_kind {
-                EngineKind::Docker => "Set SANDBOX_TYPE=local or start Docker daemon",
-                EngineKind::Podman => {
-                    "Set SANDBOX_TYPE=local or start the Podman service (`systemctl --user start podman.socket`)"
-                }
-            },
-            Self::NotPermitted { engine_kind, .. } => match engine_kind {
-                EngineKind::Docker => {
-                    "join the group of the socket (`sudo usermod -aG docker $USER`, then log in again), or use rootless \
-                     Docker, or set SANDBOX_TYPE=local"
-                }
-                EngineKind::Podman => {
-                    "start your own service with `systemctl --user start podman.socket`, or set SANDBOX_TYPE=local"
-                }
-            },
-            Self::Endpoint(error) => error.hint(),
-            Self::TooOld { .. } => {
-                "upgrade it to Docker 20.10 or Podman 4, or later ones, or set SANDBOX_TYPE=local"
-            }
+            Self::Unavailable { engine_kind, .. } => remedy::Container::StartEngine(*engine_kind).into(),
+            Self::NotPermitted { engine_kind, .. } => remedy::Container::JoinEngine(*engine_kind).into(),
+            Self::Endpoint(error) => error.hint().into(),
+            Self::TooOld { .. } => remedy::Container::UpgradeEngine.into(),
             Self::Unfiltered { .. } => {
-                "ask for another OCI runtime, or for a template with the filter `standard`, whose refusals gVisor's kernel makes up for"
+                "ask for another OCI runtime, or for a template with the filter `standard`, whose refusals gVisor's kernel makes up for".into()
             }
             Self::OciRuntime { engine_kind, .. } => match engine_kind {
                 EngineKind::Docker => {
-                    "install it and name it under `runtimes` in /etc/docker/daemon.json, or ask for one that is known"
+                    "install it and name it under `runtimes` in /etc/docker/daemon.json, or ask for one that is known".into()
                 }
                 EngineKind::Podman => {
                     "Podman's service has one for all containers: start it with `podman --runtime NAME system service`, \
-                     or ask for the one that it has"
+                     or ask for the one that it has".into()
                 }
             },
-            Self::ImageMissing { .. } => {
-                "make it with `ringfence setup image`, or name an image that is there"
-            }
-            Self::Place(error) => error.hint(),
-            Self::ImageVolumes { .. } => "use another image, or build one from it without `VOLUME`",
+            Self::ImageMissing { .. } => remedy::Container::MakeImage.into(),
+            Self::Place(error) => error.hint().into(),
+            Self::ImageVolumes { .. } => "use another image, or build one from it without `VOLUME`".into(),
             Self::NotInRegistry { .. } => {
-                "check its name and its tag, and whether the registry wants a login"
+                "check its name and its tag, and whether the registry wants a login".into()
             }
-            Self::NotMade { .. } => {
-                "check that the container engine reaches the registry; `ringfence setup image --from host` needs none"
-            }
-            Self::NameTaken { .. } => "choose another name, or remove that container",
-            Self::DiskFull { .. } => "make room: `docker system df` shows what takes it",
-            Self::NotFound { .. } => "`ringfence sandbox ls` shows which there are",
-            Self::Files { .. } => "make the state directory yours and writable (`ringfence doctor`)",
-            Self::Closing => "make another one",
-            Self::Conflict { .. } | Self::Illegal(_) => "see its state with `ringfence sandbox ls`",
+            Self::NotMade { .. } => remedy::Container::MakeImageHere.into(),
+            Self::NameTaken { .. } => "choose another name, or remove that container".into(),
+            Self::DiskFull { .. } => "make room: `docker system df` shows what takes it".into(),
+            Self::NotFound { .. } => remedy::Container::List.into(),
+            Self::Files { .. } => remedy::Container::OwnState.into(),
+            Self::Closing => "make another one".into(),
+            Self::Conflict { .. } | Self::Illegal(_) => remedy::Container::Examine.into(),
             Self::Deadline { .. } | Self::Broken { .. } => {
-                "check that the container engine runs and is not overloaded"
+                "check that the container engine runs and is not overloaded".into()
             }
-            Self::Refused(_) => "leave it out: nothing can switch that on",
-            Self::Said { .. } => "see the log of the container engine",
+            Self::Refused(_) => "leave it out: nothing can switch that on".into(),
+            Self::Said { .. } => "see the log of the container engine".into(),
         }
     }
 }
@@ -423,7 +404,7 @@ mod tests {
                 what: "",
             };
             let error = asked.io(io::Error::from(kind));
-            (error.to_string(), error.hint())
+            (error.to_string(), error.hint().person().into_owned())
         };
         let (message, hint) = failed(EngineKind::Docker, io::ErrorKind::NotFound);
         assert!(

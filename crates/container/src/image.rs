@@ -14,7 +14,7 @@ use bollard::models::{BuildInfo, CreateImageInfo};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
-use ringfence_policy::EngineKind;
+use ringfence_policy::{EngineKind, Remedy};
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -53,10 +53,10 @@ pub enum SetupError {
 
 impl SetupError {
     /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
             Self::Engine(error) => error.hint(),
-            Self::Gather(error) => error.hint(),
+            Self::Gather(error) => error.hint().into(),
         }
     }
 }

@@ -103,7 +103,7 @@ impl Layout {
     pub(super) fn disk_limit_message(&self, limit: Bytes) -> String {
         match &self.kept {
             Some(kept) => outputs::disk_limit_message(kept, limit),
-            None => format!("killed: the program wrote more than {limit} (`sandbox.disk`)\n"),
+            None => format!("killed: the program wrote more than {limit}, its disk limit\n"),
         }
     }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::EngineKind;
+use ringfence_policy::{EngineKind, Remedy, remedy};
 
 use super::spec::Image;
 
@@ -35,10 +35,10 @@ pub enum Error {
 
 impl Error {
     /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::File { .. } => "make the state directory yours and writable (`ringfence doctor`)",
-            Self::Damaged { .. } => "remove the file, and make the images again with `ringfence setup image`",
+            Self::File { .. } => remedy::Container::OwnState.into(),
+            Self::Damaged { .. } => remedy::Container::RemakeImages.into(),
         }
     }
 }
@@ -182,7 +182,7 @@ mod tests {
             let error = Pins::read(&path).unwrap_err();
             assert!(error.to_string().contains("is damaged"), "{text}: {error}");
             let error = Pins::pin(&path, EngineKind::Docker, &image, &image).unwrap_err();
-            assert!(error.hint().contains("setup image"), "{text}");
+            assert!(error.hint() == remedy::Container::RemakeImages.into(), "{text}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
         fs::remove_file(&path).unwrap();

@@ -1,7 +1,7 @@
 //! Queries the container engines, located as for runs in containers.
 
 use ringfence_exec::probe::Layer;
-use ringfence_policy::EngineKind;
+use ringfence_policy::{EngineKind, Remedy, remedy};
 
 use crate::info::Info;
 use crate::pins::Pins;
@@ -45,7 +45,7 @@ async fn layer(
 ) -> Layer {
     let name = engine_kind.as_str();
     let refused = |error: &Error| Layer {
-        fix: Some(error.hint().to_owned()),
+        fix: Some(error.hint().into()),
         ..Layer::info(name, error.to_string())
     };
     let found = match found {
@@ -53,7 +53,7 @@ async fn layer(
         Err(error) => return refused(&error),
     };
     let said = found.said();
-    let fix = || Some(format!("ringfence setup image --engine {name}"));
+    let fix = || Some(Remedy::from(remedy::Container::MakeImageOf(engine_kind)).into());
     let used = pins.get(engine_kind, image);
     match found.engine.image(used.as_ref().unwrap_or(image)).await {
         Ok(_) if pins.hold(engine_kind, image) => {

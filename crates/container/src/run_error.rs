@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ringfence_exec::backend;
 use ringfence_exec::filter::UnknownFilter;
 use ringfence_exec::trust::Conflict;
+use ringfence_policy::{Remedy, remedy};
 
 use super::agent::{InitLost, NotRun};
 use super::error::Error;
@@ -105,48 +106,40 @@ pub enum RunError {
 
 impl RunError {
     /// Returns a hint for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
             Self::Engine(error) => error.hint(),
-            Self::Bind(error) => error.hint(),
-            Self::Filter(_) => "`ringfence seccomp show` names the filters",
+            Self::Bind(error) => error.hint().into(),
+            Self::Filter(_) => remedy::Container::ListFilters.into(),
             Self::Directory(_) => {
-                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full".into()
             }
-            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
-            Self::Unlimited(_) => {
-                "give it control groups (rootless engines: version 2), or run without them: `--isolation best-effort`"
-            }
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made".into(),
+            Self::Unlimited(_) => remedy::Container::LimitEngine.into(),
             Self::Pins(error) => error.hint(),
-            Self::NoProgram => "name a program",
+            Self::NoProgram => "name a program".into(),
             Self::WorkingDirectory(_) => {
-                "name a directory of the workspace that exists; without a workspace there is none"
+                "name a directory of the workspace that exists; without a workspace there is none".into()
             }
-            Self::Name(_) => "choose another name",
-            Self::Image(_) => "name an image",
-            Self::KeptForCalls(_) => {
-                "what runs there prints to its caller; `ringfence sandbox rm` ends it, and the next call gets another one"
-            }
-            Self::Paused(_) => "resume it with `ringfence sandbox resume NAME`",
-            Self::TooMany(_) => "remove one with `ringfence sandbox rm`",
-            Self::NoOwner => "mount /proc",
-            Self::AgentFile(_) => "make the state directory yours and writable (`ringfence doctor`)",
-            Self::InitLost(parted) => parted.hint(),
-            Self::NotRun(error) => error.hint(),
-            Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`",
-            Self::ReachUnder(_) => {
-                "choose the filter `standard-net` for it, or leave out the hosts (`allowed_hosts`)"
-            }
+            Self::Name(_) => "choose another name".into(),
+            Self::Image(_) => "name an image".into(),
+            Self::KeptForCalls(_) => remedy::Container::RemoveKept.into(),
+            Self::Paused(_) => remedy::Container::Resume.into(),
+            Self::TooMany(_) => remedy::Container::Remove.into(),
+            Self::NoOwner => "mount /proc".into(),
+            Self::AgentFile(_) => remedy::Container::OwnState.into(),
+            Self::InitLost(parted) => parted.hint().into(),
+            Self::NotRun(error) => error.hint().into(),
+            Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`".into(),
+            Self::ReachUnder(_) => remedy::Container::AllowHosts.into(),
             Self::NoAgent(_) => {
-                "use another image, of this machine's architecture, or run it without a network"
+                "use another image, of this machine's architecture, or run it without a network".into()
             }
-            Self::ProgramMissing { .. } => "use another language, or name an image that has it",
-            Self::KeptFull(_) => "wait until a call has ended",
-            Self::Outputs(_) => "make that directory yours alone, or remove it",
+            Self::ProgramMissing { .. } => "use another language, or name an image that has it".into(),
+            Self::KeptFull(_) => "wait until a call has ended".into(),
+            Self::Outputs(_) => "make that directory yours alone, or remove it".into(),
             Self::Trusted(conflict) => conflict.hint(),
-            Self::LocalOnly(_) => {
-                "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
-            }
+            Self::LocalOnly(_) => remedy::Run::UseLocal.into(),
         }
     }
 
@@ -203,7 +196,7 @@ impl From<RunError> for backend::Error {
     fn from(error: RunError) -> Self {
         Self {
             reason: error.reason(),
-            hint: error.hint().to_owned(),
+            hint: error.hint(),
             message: error.to_string(),
         }
     }

@@ -140,10 +140,10 @@ pub enum Error {
     #[error("cannot encode the artifact")]
     Encode(#[source] serde_json::Error),
     /// The text is not a valid artifact name.
-    #[error("`{0}` is not the name of an artifact; `ringfence artifacts ls` lists them")]
+    #[error("`{0}` is not the name of an artifact")]
     Name(String),
     /// No artifact has this name.
-    #[error("no artifact is called `{0}`; `ringfence artifacts ls` lists them")]
+    #[error("no artifact is called `{0}`")]
     NotFound(String),
     /// Several artifacts' names begin like this.
     #[error("`{prefix}` matches {count} artifacts; write more of the name")]

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use ringfence_imports as imports;
-use ringfence_policy::{ExecutionResult, Target};
+use ringfence_policy::{ExecutionResult, Remedy, Target, remedy};
 
 pub use crate::fingerprint::Fingerprint;
 use crate::local::{self, Connection, SessionError};
@@ -36,7 +36,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 pub struct Error {
     pub reason: Reason,
     pub message: String,
-    pub hint: String,
+    pub hint: Remedy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl From<&local::Error> for Error {
         Self {
             reason,
             message: error.explain(),
-            hint: error.hint().to_owned(),
+            hint: error.hint(),
         }
     }
 }
@@ -102,8 +102,7 @@ impl From<imports::Error> for Error {
         Self {
             reason: Reason::Invalid,
             message: error.to_string(),
-            hint: "split the code up, or switch the check off with `sandbox.block_dangerous_imports`"
-                .to_owned(),
+            hint: remedy::Run::SplitCode.into(),
         }
     }
 }

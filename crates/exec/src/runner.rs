@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_imports::{self as imports, Findings};
 use ringfence_network::redact::Redactor;
-use ringfence_policy::{ExecutionResult, Family, Language, Meta, Outcome, Request, RuntimeKind, Target};
+use ringfence_policy::{
+    ExecutionResult, Family, Language, Meta, Outcome, Remedy, Request, RuntimeKind, Target, remedy,
+};
 
 use crate::artifact::{self, Record, Store, StorePolicy};
 use crate::backend::{Backend, Error};
@@ -217,7 +219,7 @@ impl Runner {
     }
 }
 
-const NOT_IN_PYODIDE: &str = "NOT IN PYODIDE: `skills.sandbox.enabled` is false, for development alone; the local fence was all that \
+const NOT_IN_PYODIDE: &str = "NOT IN PYODIDE: Pyodide is switched off, for development alone; the local fence was all that \
                               held this program";
 
 /// Renders the warning that a fallback replaced a container.
@@ -232,15 +234,9 @@ fn blocked(
     rules: &Rules,
 ) -> Result<Option<ExecutionResult>, imports::Error> {
     let since = Instant::now();
-    let (blocklist, setting) = match runtime.traits().family {
-        Family::Pyodide => (
-            &rules.blocked_in_pyodide,
-            "take them out of `skills.sandbox.blocked_imports`",
-        ),
-        Family::General | Family::Container => (
-            &rules.blocked_imports,
-            "set `sandbox.block_dangerous_imports` to false",
-        ),
+    let (blocklist, remedy) = match runtime.traits().family {
+        Family::Pyodide => (&rules.blocked_in_pyodide, remedy::Run::UnblockImportsInPyodide),
+        Family::General | Family::Container => (&rules.blocked_imports, remedy::Run::UnblockImports),
     };
     let (Some(blocklist), Language::Python) = (blocklist, request.language) else {
         return Ok(None);
@@ -251,7 +247,7 @@ fn blocked(
     let mut modules: Vec<String> = found.iter().map(|import| import.module.clone()).collect();
     modules.sort();
     modules.dedup();
-    let stderr = imports::message(&found, setting);
+    let stderr = imports::message(&found, &Remedy::from(remedy).person());
     Ok(Some(ExecutionResult {
         stdout: String::new(),
         exit_code: BLOCKED_STATUS,
@@ -354,7 +350,7 @@ mod tests {
             let error = matches!(target, Target::Container { .. }).then(|| Error {
                 reason: Reason::Unavailable,
                 message: "nobody answers".to_owned(),
-                hint: String::new(),
+                hint: "".into(),
             });
             Box::pin(std::future::ready(error))
         }

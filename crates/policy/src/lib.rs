@@ -15,8 +15,8 @@ mod limits;
 mod mount;
 mod network;
 mod outcome;
-mod remote;
 pub mod remedy;
+mod remote;
 mod request;
 pub mod shell;
 mod target;
@@ -36,8 +36,8 @@ pub use network::Network;
 pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
 };
-pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use remedy::Remedy;
+pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };

@@ -90,7 +90,7 @@ fn pyodide_layer(settings: &Settings) -> Layer {
     match install::found(settings) {
         Ok([deno, pyodide]) => Layer::ok("pyodide", format!("{} in {}", pyodide.display(), deno.display())),
         Err(error) => Layer {
-            fix: Some(error.hint().to_owned()),
+            fix: Some(error.hint().into()),
             ..Layer::info("pyodide", error.to_string())
         },
     }

@@ -94,8 +94,8 @@ impl Failure {
 
 impl From<backend::Error> for Failure {
     fn from(error: backend::Error) -> Self {
-        let message = error.message.clone();
-        let ToolError { kind, hint, .. } = error.into();
+        let (message, hint) = (error.message.clone(), error.hint.clone());
+        let ToolError { kind, .. } = error.into();
         Self::refused(message, hint).of(kind)
     }
 }

@@ -7,7 +7,7 @@ use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unav
 use ringfence_exec::local::{Connection, Local};
 use ringfence_exec::pyodide::Pyodide;
 use ringfence_exec::runner::RunSpec;
-use ringfence_policy::Target;
+use ringfence_policy::{Target, remedy};
 
 use crate::context::Context;
 use crate::{container, failure, pyodide};
@@ -115,7 +115,6 @@ fn no_e2b() -> Error {
         message:
             "runtime_unavailable: the runtime `e2b` is not available: this version has no E2B client yet"
                 .to_owned(),
-        hint: "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
-            .to_owned(),
+        hint: remedy::Run::UseLocal.into(),
     }
 }

@@ -104,12 +104,12 @@ fn console(door: Option<&Door>) -> serde_json::Result<(Kind, Vec<u8>)> {
         Some(Err(error)) => Refusal {
             reason: Reason::Failed,
             message: error.to_string(),
-            hint: "report this as a defect".to_owned(),
+            hint: "report this as a defect".into(),
         },
         None => Refusal {
             reason: Reason::Unavailable,
             message: "the server that is running serves no console".to_owned(),
-            hint: "start one with `ringfence serve`, without `engine.console = false`".to_owned(),
+            hint: "start one with `ringfence serve`, without `engine.console = false`".into(),
         },
     };
     Ok((Kind::Refusal, serde_json::to_vec(&refusal)?))
@@ -238,7 +238,7 @@ fn declined(spec: &RunSpec) -> Refusal {
     Refusal {
         reason: Reason::Declined,
         message: format!("the server has other settings of the runtime `{runtime}`"),
-        hint: "restart the server, or pass `--no-engine`".to_owned(),
+        hint: "restart the server, or pass `--no-engine`".into(),
     }
 }
 

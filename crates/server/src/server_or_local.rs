@@ -140,7 +140,7 @@ fn no_server() -> Error {
     Error {
         reason: Reason::Unavailable,
         message: "sessions live in a server, and none is running".to_owned(),
-        hint: "start one with `ringfence serve &`".to_owned(),
+        hint: "start one with `ringfence serve &`".into(),
     }
 }
 
@@ -149,7 +149,7 @@ fn other_interpreter() -> Error {
     Error {
         reason: Reason::Unavailable,
         message: "the server is set up for another interpreter".to_owned(),
-        hint: "restart the server: its sessions use the interpreter that it was started with".to_owned(),
+        hint: "restart the server: its sessions use the interpreter that it was started with".into(),
     }
 }
 
@@ -169,7 +169,7 @@ fn explained(error: client::Error) -> Error {
         error @ (client::Error::Declined(_) | client::Error::Broken(_) | client::Error::Answer(_)) => Error {
             reason: Reason::Failed,
             message: error.to_string(),
-            hint: "nothing is known of the run; check the server, or pass `--no-engine`".to_owned(),
+            hint: "nothing is known of the run; check the server, or pass `--no-engine`".into(),
         },
     }
 }

@@ -9,8 +9,8 @@ use ringfence_exec::backend::{self, Fingerprint};
 use ringfence_exec::local::{self, Fence};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{
-    Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Request,
-    Scope, SessionId, Target, Timeout, Trusted,
+    Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Remedy,
+    Request, Scope, SessionId, Target, Timeout, Trusted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -242,7 +242,7 @@ pub struct Refusal {
     pub reason: Reason,
     /// Description of the error.
     pub message: String,
-    pub hint: String,
+    pub hint: Remedy,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -372,7 +372,7 @@ impl Refusal {
         Self {
             reason: Reason::Invalid,
             message: error.to_string(),
-            hint: "correct the request".to_owned(),
+            hint: "correct the request".into(),
         }
     }
 }
@@ -383,7 +383,7 @@ impl Refusal {
         Self {
             reason: Reason::Failed,
             message: "the client has gone".to_owned(),
-            hint: String::new(),
+            hint: "".into(),
         }
     }
 }

@@ -27,7 +27,7 @@ use std::time::Instant;
 use ringfence_exec::local::{Chunk, Fence};
 use ringfence_exec::runner::{RunSpec, Runner};
 use ringfence_network::fetch::Fetcher;
-use ringfence_policy::{Family, Limits, Network, Request, RuntimeKind, Target, Trusted};
+use ringfence_policy::{Family, Limits, Network, Request, RuntimeKind, Target, Trusted, remedy};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -247,7 +247,7 @@ impl Kernel {
             return Err(ToolError::new(
                 ErrorKind::PermissionDenied,
                 format!("the tool `{tool}` may not be used here"),
-                "use another tool, or have it removed from `permissions.denied_tools`",
+                remedy::Tool::Allow,
             ));
         }
         Ok(definition)

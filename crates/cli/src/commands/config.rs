@@ -72,7 +72,9 @@ fn check(context: &Context) -> anyhow::Result<String> {
         context.ui.warn(sentence);
     }
     for conflict in trust::server_conflicts(context)? {
-        context.ui.warn(&format!("{conflict}; {}", conflict.hint()));
+        context
+            .ui
+            .warn(&format!("{conflict}; {}", conflict.hint().person()));
     }
     let files: Vec<_> = context
         .loaded()?

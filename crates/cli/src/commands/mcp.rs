@@ -176,7 +176,7 @@ impl Server<'_> {
         let warming = self.backend.local.warm_up(&self.scope, Some(workspace), trusted);
         if let Err(error) = warming.await {
             self.context.ui.warn(&error.explain());
-            self.context.ui.hint(error.hint());
+            self.context.ui.hint(&error.hint().person());
         }
     }
 }

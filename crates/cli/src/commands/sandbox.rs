@@ -273,7 +273,9 @@ async fn ask(
     };
     let name = name_of(&request.action).unwrap_or("NAME");
     client.sandboxes(&request).await.map_err(|error| match error {
-        Error::Refused(refusal) => Failure::refused(refusal.message, refusal.hint.replace("NAME", name)),
+        Error::Refused(refusal) => {
+            Failure::refused(refusal.message, refusal.hint.person().replace("NAME", name))
+        }
         error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
             error.to_string(),
             "check the server; `ringfence sandbox ls` shows which sandboxes there are",

@@ -88,7 +88,7 @@ fn a_module_that_cannot_be_imported_costs_nothing_but_itself() {
     let warnings = run.get("meta.warnings").to_string();
     let log = world.engine_log();
     for (module, why) in FAILED {
-        let told = format!("`sandbox.preload`: `{module}` cannot be imported beforehand");
+        let told = format!("not preloaded: `{module}` cannot be imported beforehand");
         for place in [&warnings, &log] {
             let line = place.split(&told).nth(1).unwrap_or_default();
             assert!(line.get(..300).unwrap_or(line).contains(why), "{module}: {place}");

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_STREAMS, InitRequest};
+use ringfence_jail::agent::frames::{CONNECTION_WINDOW, InitRequest, MAX_STREAMS};
 use tokio::io::ReadBuf;
 
 use super::error::InitLost;

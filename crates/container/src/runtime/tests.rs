@@ -248,7 +248,7 @@ async fn what_is_missing_or_taken_is_told() {
         missing.image = "no-such-image:1".parse().unwrap();
         let error = engine.create(&missing).await.unwrap_err();
         assert_eq!(error.to_string(), "there is no image no-such-image:1");
-        assert!(error.hint().contains("ringfence setup image"));
+        assert!(error.hint().person().contains("ringfence setup image"));
         let first = spec(&["true"]);
         engine.create(&first).await.unwrap();
         let error = engine.create(&first).await.unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_policy::Timeout;
+use ringfence_policy::{Remedy, Timeout, remedy};
 
 use super::python::Version;
 
@@ -10,22 +10,16 @@ use super::python::Version;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// None was found.
-    #[error("no python3 found in {looked}; install python3, or name one with `sandbox.python`")]
+    #[error("no python3 found in {looked}")]
     NotFound {
         /// Searched places.
         looked: String,
     },
     /// The configured path is neither a program nor a virtual environment.
-    #[error(
-        "`sandbox.python` names `{0}`, which is neither a program nor a virtual environment; \
-         set it to a python3 or to the directory of a virtual environment"
-    )]
+    #[error("`{0}`, which is named as the Python, is neither a program nor a virtual environment")]
     Configured(PathBuf),
     /// Its version is too old.
-    #[error(
-        "`{path}` is Python {}.{}.{}, and at least 3.9 is needed; install a newer python3, or name one with \
-         `sandbox.python`", version.0, version.1, version.2
-    )]
+    #[error("`{path}` is Python {}.{}.{}, and at least 3.9 is needed", version.0, version.1, version.2)]
     TooOld {
         /// Interpreter.
         path: PathBuf,
@@ -33,7 +27,7 @@ pub enum Error {
         version: Version,
     },
     /// Probing it failed.
-    #[error("`{path}` cannot be used as a Python; repair it, or name another with `sandbox.python`")]
+    #[error("`{path}` cannot be used as a Python")]
     Probe {
         /// Interpreter.
         path: PathBuf,
@@ -41,25 +35,37 @@ pub enum Error {
         source: ProbeError,
     },
     /// Earlier runs used too many to keep them all from programs.
-    #[error(
-        "earlier runs used more than {most} interpreters, listed in `{file}`; remove virtual environments that you \
-         do not need, or that file"
-    )]
+    #[error("earlier runs used more than {most} interpreters, listed in `{file}`")]
     Many {
         most: usize,
         /// The list.
         file: PathBuf,
     },
     /// Showing its prefix would show much else.
-    #[error(
-        "`{path}` is installed straight into `{prefix}`, which the fence must not show; \
-         name a python3 from elsewhere with `sandbox.python`"
-    )]
+    #[error("`{path}` is installed straight into `{prefix}`, which the fence must not show")]
     Broad {
         /// Interpreter.
         path: PathBuf,
         prefix: PathBuf,
     },
+}
+
+impl Error {
+    /// Returns advice for the user.
+    pub fn hint(&self) -> Remedy {
+        match self {
+            Self::Probe {
+                source: ProbeError::Planted { .. },
+                ..
+            } => remedy::Run::AcceptFile.into(),
+            Self::Many { .. } => "remove virtual environments that you do not need, or that file".into(),
+            Self::NotFound { .. }
+            | Self::Configured(_)
+            | Self::TooOld { .. }
+            | Self::Probe { .. }
+            | Self::Broad { .. } => remedy::Run::NamePython.into(),
+        }
+    }
 }
 
 /// An error of probing an interpreter.
@@ -88,8 +94,8 @@ pub enum ProbeError {
     Beyond(PathBuf),
     /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.
     #[error(
-        "its `{}` adds {}, and programs could write in {}; look at that file, and if you trust it run \
-         `ringfence accept` with its path", file.display(), added.display(), tree.display()
+        "its `{}` adds {}, and programs could write in {}",
+        file.display(), added.display(), tree.display()
     )]
     Planted {
         /// `.pth` file.

@@ -448,14 +448,12 @@ fn a_broken_cache_is_replaced() {
 
 #[test]
 fn nothing_found_says_where_was_looked() {
-    let text = Error::NotFound {
+    let error = Error::NotFound {
         looked: looked(Some(OsStr::new("/a:/b"))),
-    }
-    .to_string();
-    assert!(
-        text.contains("PATH (/a:/b) and /usr/bin/python3") && text.contains("`sandbox.python`"),
-        "{text}"
-    );
+    };
+    let text = error.to_string();
+    assert!(text.contains("PATH (/a:/b) and /usr/bin/python3"), "{text}");
+    assert!(error.hint().person().contains("`sandbox.python`"));
 }
 
 #[test]

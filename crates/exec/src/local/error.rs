@@ -3,9 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringfence_policy::{Remedy, remedy};
+
 use super::launcher::{Failure, OpenError};
 use super::session_error::Error as SessionError;
 use crate::interpreter;
+
+/// `EAGAIN` from `errno.h`.
+const EAGAIN: i32 = 11;
 
 /// The reason why a request could not be run. [`Error::hint`] has advice.
 #[derive(Debug, thiserror::Error)]
@@ -133,59 +138,51 @@ impl Error {
     }
 
     /// Returns advice for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::Busy { .. } => "try again later, or raise `engine.max_concurrent`",
+            Self::Busy { .. } => remedy::Run::RaiseConcurrency.into(),
             Self::Session(error) => error.hint(),
-            Self::Interpreter(_) => "run `ringfence doctor` to see which interpreters were found",
-            Self::Exposing { .. } => {
-                "use an interpreter or a virtual environment in a directory of its own (`--python`, `sandbox.python`)"
-            }
+            Self::Interpreter(error) => error.hint(),
+            Self::Exposing { .. } => remedy::Run::SeparatePython.into(),
             Self::Trusted(conflict) => conflict.hint(),
-            Self::NoInterpreter { .. } => "install one of them so that it is on the path",
             Self::NamespacesForbidden { .. } | Self::NoControlGroups { .. } => {
-                "run `ringfence doctor` for the fix, or set `sandbox.isolation` (`--isolation` for one run) to best-effort"
+                remedy::Run::RepairFence.into()
             }
-            Self::Fence { .. } => "run `ringfence doctor` to see which layer does not work here, and the fix",
+            Self::Fence { .. } => remedy::Run::ExamineFence.into(),
+            Self::Program { errno: EAGAIN, .. } => remedy::Run::AllowProcesses.into(),
+            Self::NeedsNamespaces { .. } => remedy::Run::AllowNamespaces.into(),
+            Self::ControlGroup(_) => remedy::Run::ExamineControlGroups.into(),
+            Self::LauncherGone => remedy::Run::Retry.into(),
+            Self::NoInterpreter { .. } => "install one of them so that it is on the path".into(),
             Self::TooLong | Self::Program { errno: 7, .. } => {
-                "put long ones into a file, or into standard input"
-            }
-            Self::Program { errno: 11, .. } => {
-                "let other programs of this user end, or allow more processes (`--pids`, `sandbox.pids`)"
+                "put long ones into a file, or into standard input".into()
             }
             Self::Program { errno: 8, .. } => {
-                "begin a script with `#!` and its interpreter, or run it by that"
+                "begin a script with `#!` and its interpreter, or run it by that".into()
             }
-            Self::Program { .. } => "check that the file exists and may be executed",
+            Self::Program { .. } => "check that the file exists and may be executed".into(),
             Self::WorkingDirectory { .. } => {
-                "name a directory of the workspace that exists; without a workspace there is none"
-            }
-            Self::NeedsNamespaces { .. } => {
-                "leave the option out, or allow user namespaces (see `ringfence doctor`)"
+                "name a directory of the workspace that exists; without a workspace there is none".into()
             }
             Self::NetworkOfSession => {
-                "fetch what it needs in a run without a session, and hand it over by a file in the workspace"
+                "fetch what it needs in a run without a session, and hand it over by a file in the workspace".into()
             }
-            Self::ControlGroup(_) => "run `ringfence doctor` to see which control groups can be used",
             Self::Pipes(_) | Self::Launcher(_) => {
-                "check the limits on open files and processes (`ulimit -n -u`)"
+                "check the limits on open files and processes (`ulimit -n -u`)".into()
             }
             Self::Directory(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 "let Ringfence write to the directory for temporary files (`TMPDIR`); a root without capabilities cannot \
-                 give it to its guests, and had better be an ordinary user (`docker run --user`)"
+                 give it to its guests, and had better be an ordinary user (`docker run --user`)".into()
             }
             Self::Directory(_) => {
-                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full"
+                "check that the directory for temporary files (`TMPDIR`) can be written and its disk is not full".into()
             }
-            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made".into(),
             Self::NotInitialised => {
-                "call `ringfence::init()` first in `main`: the library starts this very program anew as its launcher"
+                "call `ringfence::init()` first in `main`: the library starts this very program anew as its launcher".into()
             }
             Self::NoLauncher => {
-                "call `ringfence::init()` first in `main` whatever the arguments are; if it is, try again"
-            }
-            Self::LauncherGone => {
-                "try again; if it happens again, report it with the output of `ringfence doctor`"
+                "call `ringfence::init()` first in `main` whatever the arguments are; if it is, try again".into()
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use ringfence_jail::protocol::Applied;
-use ringfence_policy::{Bytes, Family, Limits, Outcome, ResourceLimits, RuntimeKind, Timeout};
+use ringfence_policy::{
+    Bytes, Family, Limits, Outcome, Remedy, ResourceLimits, RuntimeKind, Timeout, remedy,
+};
 
 use super::guest::Held;
 use super::launcher::FailedModule;
@@ -42,12 +44,13 @@ pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
         ),
     };
     Some(format!(
-        "{LIMITS_GAP}{gap}; `ringfence doctor` says how to get them"
+        "{LIMITS_GAP}{gap}; {}",
+        Remedy::from(remedy::Run::ExamineLimits).person()
     ))
 }
 
 /// Prefix of the warning of [`not_preloaded`].
-const NOT_PRELOADED: &str = "`sandbox.preload`: ";
+const NOT_PRELOADED: &str = "not preloaded: ";
 
 /// Returns the warning about a module that the zygote could not import.
 pub(super) fn not_preloaded(FailedModule { module, reason }: &FailedModule) -> String {
@@ -62,9 +65,9 @@ const STARTED_COLD: &str = "the server keeps another Python ready: ";
 /// Returns the warning about a run that the server left to its client.
 pub fn started_cold(python: &Path) -> String {
     format!(
-        "{STARTED_COLD}this run uses {}, the first one on the PATH here, and started it; restart the server with this \
-         PATH, or set `sandbox.python`",
-        python.display()
+        "{STARTED_COLD}this run uses {}, the first one on the PATH here, and started it; {}",
+        python.display(),
+        Remedy::from(remedy::Run::SharePython).person()
     )
 }
 
@@ -96,8 +99,8 @@ pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Optio
     };
     full.then(|| {
         format!(
-            "a file did not fit: /workspace, /output and /tmp hold {size}{why}; delete what is not needed, or raise \
-             `sandbox.disk` (`codeExecution.maxDisk` for `sandbox_exec`)"
+            "a file did not fit: /workspace, /output and /tmp hold {size}{why}; {}",
+            Remedy::from(remedy::Run::RaiseDisk).person()
         )
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_policy::SessionId;
+use ringfence_policy::{Remedy, SessionId, remedy};
 
 /// `EBUSY` from `errno.h`.
 const EBUSY: i32 = 16;
@@ -17,7 +17,7 @@ pub enum Error {
     #[error("a session cannot be unfenced")]
     Unfenced,
     /// The session limit is reached.
-    #[error("limit_exceeded: session limit reached ({0}, `engine.max_sessions`)")]
+    #[error("limit_exceeded: session limit reached ({0})")]
     TooMany(usize),
     /// No session has this name.
     #[error("there is no session `{0}`")]
@@ -69,36 +69,26 @@ pub enum Error {
 
 impl Error {
     /// Returns advice for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::Language(_) => "leave the session out, or write Python",
-            Self::Unfenced => "leave `--unfenced` out",
-            Self::TooMany(_) => {
-                "end one with `ringfence session rm ID` (`ringfence session ls` lists them), or raise `engine.max_sessions`"
-            }
-            Self::Unknown(_) => {
-                "`ringfence session ls` lists the sessions; one that was idle for long has been ended"
-            }
-            Self::Taken(_) => "choose another name, or end that one with `ringfence session rm ID`",
-            Self::Busy(_) => "try again later, or use another session: different sessions run at once",
-            Self::Fixed { .. } => "leave the option out, use another session, or end this one",
+            Self::Language(_) => "leave the session out, or write Python".into(),
+            Self::Unfenced => remedy::Session::Fence.into(),
+            Self::TooMany(_) => remedy::Session::EndOne.into(),
+            Self::Unknown(_) => remedy::Session::List.into(),
+            Self::Taken(_) => remedy::Session::Rename.into(),
+            Self::Busy(_) => "try again later, or use another session: different sessions run at once".into(),
+            Self::Fixed { .. } => "leave the option out, use another session, or end this one".into(),
             Self::Weaker(_) => {
-                "use another session, or end this one and make it anew with the isolation you need"
+                "use another session, or end this one and make it anew with the isolation you need".into()
             }
-            Self::Outdated { .. } => {
-                "end it with `ringfence session rm ID`, which loses its variables, and start a new one"
-            }
-            Self::Cancelled(_) => "ask again",
-            Self::NotForkable { .. } => {
-                "make it anew once the server is warm; forking needs namespaces (see `ringfence doctor`)"
-            }
+            Self::Outdated { .. } => remedy::Session::Replace.into(),
+            Self::Cancelled(_) => "ask again".into(),
+            Self::NotForkable { .. } => remedy::Session::Remake.into(),
             Self::Fork { errno: EBUSY, .. } => {
-                "only an interpreter with a single thread can be forked: let its threads end first"
+                "only an interpreter with a single thread can be forked: let its threads end first".into()
             }
-            Self::Fork { .. } => {
-                "try again; if it happens again, report it with the output of `ringfence doctor`"
-            }
-            Self::Closing => "start the server again",
+            Self::Fork { .. } => remedy::Run::Retry.into(),
+            Self::Closing => "start the server again".into(),
         }
     }
 }

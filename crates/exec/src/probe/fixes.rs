@@ -1,5 +1,7 @@
 //! Suggests commands that enable missing layers.
 
+use ringfence_policy::{Remedy, remedy};
+
 use super::machine::Machine;
 
 const EPERM: i32 = 1;
@@ -31,13 +33,19 @@ pub(super) fn namespaces(machine: &Machine, errno: i32) -> String {
         return apparmor(machine);
     }
     match errno {
-        ENOSPC | EUSERS => "too many namespaces are in use or nested: sudo sysctl -w user.max_user_namespaces=15000, \
+        ENOSPC | EUSERS => {
+            "too many namespaces are in use or nested: sudo sysctl -w user.max_user_namespaces=15000, \
                             or run outside of other sandboxes"
-            .to_owned(),
-        ENOSYS => "use a kernel built with namespaces (CONFIG_NAMESPACES, CONFIG_USER_NS), Linux 5.12 or newer".to_owned(),
-        _ => "something above this process forbids namespaces: run outside of other sandboxes and chroots, or accept that runs \
-              are held by Landlock, the system-call filter and resource limits (`--isolation best-effort`)"
-            .to_owned(),
+                .to_owned()
+        }
+        ENOSYS => {
+            "use a kernel built with namespaces (CONFIG_NAMESPACES, CONFIG_USER_NS), Linux 5.12 or newer"
+                .to_owned()
+        }
+        _ => format!(
+            "something above this process forbids namespaces: {}",
+            Remedy::from(remedy::Run::AcceptFlatFence).person()
+        ),
     }
 }
 
@@ -126,9 +134,6 @@ pub(super) fn groups(machine: &Machine) -> String {
             .to_owned(),
     }
 }
-
-/// Fix for Python.
-pub(super) const PYTHON: &str = "sudo apt install python3  (or name one: `ringfence run --python PATH`, or `sandbox.python` in the configuration)";
 
 #[cfg(test)]
 mod tests {

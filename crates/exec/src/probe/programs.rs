@@ -5,9 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use ringfence_policy::Language;
+use ringfence_policy::{Language, Remedy, remedy};
 
-use super::fixes;
 use super::layer::Layer;
 use super::runs::Runs;
 use crate::interpreter::{self, Python, find_bash, find_javascript};
@@ -36,7 +35,10 @@ fn python(settings: &Settings, runs: &Runs) -> Layer {
     match (found, runs.language(Language::Python)) {
         (Ok(_), Ok(result)) => Layer::ok("python", format!("{detail}; {}", took(result.duration))),
         (Ok(_), Err((why, hint))) => Layer::missing("python", format!("{detail}; {why}"), hint),
-        (Err(_), _) => Layer::missing("python", detail, fixes::PYTHON),
+        (Err(interpreter::Error::NotFound { .. }), _) => {
+            Layer::missing("python", detail, Remedy::from(remedy::Run::InstallPython))
+        }
+        (Err(error), _) => Layer::missing("python", detail, error.hint()),
     }
 }
 
@@ -55,7 +57,7 @@ fn describe(python: &Python) -> String {
 
 fn origin(settings: &Settings) -> &'static str {
     match settings.python {
-        Some(_) => "named by `--python` or `sandbox.python`",
+        Some(_) => "named by you",
         None => "the first usable `python3` on the PATH, programs before scripts",
     }
 }

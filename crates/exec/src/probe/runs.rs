@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use ringfence_policy::{ExecutionResult, Isolation, Language, Limits, Outcome, Request, Timeout};
+use ringfence_policy::{
+    ExecutionResult, Isolation, Language, Limits, Outcome, Remedy, Request, Timeout, remedy,
+};
 
 use super::fixes;
 use super::layer::{Layer, Situation};
@@ -65,7 +67,7 @@ async fn run(local: &Local, language: Language, fence: Fence) -> Result<Executio
 
 impl Runs {
     /// Returns the successful run of a language, or the problem with a hint.
-    pub(super) fn language(&self, language: Language) -> Result<&ExecutionResult, (String, &'static str)> {
+    pub(super) fn language(&self, language: Language) -> Result<&ExecutionResult, (String, Remedy)> {
         match self.by_language.get(&language) {
             Some(Ok(result)) if worked(result) => Ok(result),
             Some(Ok(result)) => Err((
@@ -74,14 +76,14 @@ impl Runs {
                     outcome(result.meta.outcome),
                     result.stderr.lines().last().unwrap_or_default()
                 ),
-                "run the interpreter outside of Ringfence; if it works there, report this with the output of `ringfence doctor`",
+                remedy::Run::ReportInterpreter.into(),
             )),
             Some(Err(error)) => Err((chain(error), error.hint())),
-            None => Err(("not tried".to_owned(), "")),
+            None => Err(("not tried".to_owned(), "".into())),
         }
     }
 
-    fn default_run(&self) -> Result<&ExecutionResult, (String, &'static str)> {
+    fn default_run(&self) -> Result<&ExecutionResult, (String, Remedy)> {
         self.language(Language::Python)
     }
 
@@ -104,7 +106,7 @@ impl Runs {
             Ok(result) => Layer::missing(
                 NAME,
                 format!("it was put up, but the program {}", outcome(result.meta.outcome)),
-                "report this with the output of `ringfence doctor`",
+                Remedy::from(remedy::Run::Report),
             ),
             Err(Error::NamespacesForbidden { step, errno }) => Layer::missing(
                 NAME,
@@ -131,11 +133,11 @@ impl Runs {
         let what = match self.situation(machine) {
             Situation::Root => "root fence",
             Situation::UserNamespace if matches!(self.required, Err(Error::NoControlGroups { .. })) => {
-                "user-namespace fence (without control groups `--isolation required` would be refused)"
+                "user-namespace fence (without control groups, runs that require the whole fence are refused)"
             }
             Situation::UserNamespace => "user-namespace fence",
             Situation::Flat => {
-                "flat fence (namespaces are forbidden here; `--isolation required` would be refused)"
+                "flat fence (namespaces are forbidden here; runs that require the whole fence are refused)"
             }
             Situation::None => return self.refusal(),
         };

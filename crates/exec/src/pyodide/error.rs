@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringfence_policy::{Remedy, remedy};
+
 use crate::{backend, local};
 
 /// The reason why a request did not run in Pyodide.
@@ -67,26 +69,16 @@ pub enum RunError {
 
 impl RunError {
     /// Returns advice for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::NotInstalled(_) => "run `ringfence setup deno`",
-            Self::Snapshot(_) | Self::NotReady(_) => {
-                "run `ringfence setup deno` again; a Deno of another version is chosen by `skills.sandbox.deno_path`"
-            }
-            Self::Language(_) | Self::Elsewhere(_) => {
-                "use the runtime `local` (an argument of the tool, `--runtime local`, or SANDBOX_TYPE=local)"
-            }
-            Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime",
-            Self::Packages { .. } => {
-                "keep wheels there that are for this Pyodide, or pure Python (`skills.sandbox.packages`)"
-            }
-            Self::NoRoom { .. } => {
-                "give more (`--memory`, `skills.sandbox.memory_limit_mb`), or keep fewer wheels (`skills.sandbox.packages`)"
-            }
-            Self::NotWritten { .. } => {
-                "check that the directory can be written (`skills.sandbox.directory`) and its disk is not full"
-            }
-            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made",
+            Self::NotInstalled(_) => remedy::Pyodide::Install.into(),
+            Self::Snapshot(_) | Self::NotReady(_) => remedy::Pyodide::Reinstall.into(),
+            Self::Language(_) | Self::Elsewhere(_) => remedy::Run::UseLocal.into(),
+            Self::File { .. } | Self::TooMuch(_) => "mount less, or use the local runtime".into(),
+            Self::Packages { .. } => remedy::Pyodide::ReplaceWheels.into(),
+            Self::NoRoom { .. } => remedy::Pyodide::GiveMemory.into(),
+            Self::NotWritten { .. } => remedy::Pyodide::FreeDirectory.into(),
+            Self::OutputDirectory(_) => "name a directory that you may write, or one that can be made".into(),
             Self::Local(error) => error.hint(),
         }
     }
@@ -111,7 +103,7 @@ impl From<RunError> for backend::Error {
         };
         Self {
             reason,
-            hint: error.hint().to_owned(),
+            hint: error.hint(),
             message: error.to_string(),
         }
     }

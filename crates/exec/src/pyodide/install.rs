@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_policy::{EnvName, Limits, Outcome, Request, Timeout};
+use ringfence_policy::{EnvName, Limits, Outcome, Remedy, Request, Timeout, remedy};
 use sha2::{Digest, Sha256, Sha512};
 
 use super::cache::{self, CacheEntry, not_written, put};
@@ -137,19 +137,18 @@ pub enum InstallError {
 
 impl InstallError {
     /// Returns advice for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::NoDeno => "install Deno and set `skills.sandbox.deno_path`",
-            Self::Fetch { .. } => {
-                "install npm, or fetch the packages elsewhere with `npm pack` and name their directory with `--from`"
-            }
+            Self::NoDeno => remedy::Pyodide::InstallDeno.into(),
+            Self::Fetch { .. } => remedy::Pyodide::FetchElsewhere.into(),
             Self::Wheels { .. } => {
                 "install pip; a package without a wheel for Pyodide (`pyemscripten_2026_0_wasm32`) is in the runtimes \
                  `local` and `docker` only"
+                    .into()
             }
-            Self::Digest { .. } => "fetch it again, from a registry that you trust",
+            Self::Digest { .. } => "fetch it again, from a registry that you trust".into(),
             Self::File { .. } | Self::Unpack { .. } => {
-                "check that the state directory can be written and its disk is not full"
+                "check that the state directory can be written and its disk is not full".into()
             }
             Self::Run(error) => error.hint(),
         }

@@ -226,7 +226,7 @@ fn missing_module(stderr: &str) -> Option<String> {
     let rest = last.strip_prefix("ModuleNotFoundError: No module named '")?;
     let (module, _) = rest.split_once('\'')?;
     Some(format!(
-        "Pyodide has no module `{}`: it has Python's standard library and the wheels in `skills.sandbox.packages`, and fetches \
+        "Pyodide has no module `{}`: it has Python's standard library and the wheels in its directory of packages, and fetches \
          nothing; add a wheel there, or use the runtime `local`, `docker` or `podman`",
         module.escape_debug()
     ))

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use ringfence_policy::{Remedy, remedy};
+
 /// The reason why a guest cannot be given write access to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
@@ -128,32 +130,28 @@ pub enum Conflict {
 
 impl Conflict {
     /// Returns advice for the user.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
             Self::Around { .. } => {
-                "name a directory that holds the program's own files alone, or move what Ringfence relies on out of it"
+                "name a directory that holds the program's own files alone, or move what Ringfence relies on out of it".into()
             }
             Self::Server { .. } => {
-                "move the server out of that directory, run it in a fence (`fence = \"fenced\"`) or, if the path is data alone, list it in the server's `data`"
+                "move the server out of that directory, run it in a fence (`fence = \"fenced\"`) or, if the path is data alone, list it in the server's `data`".into()
             }
             Self::Imported { .. } => {
-                "move the server's code to a directory of its own, or name a directory for the program that holds none"
+                "move the server's code to a directory of its own, or name a directory for the program that holds none".into()
             }
             Self::ServerUnsearched { .. } => {
-                "run the server in a fence (`fence = \"fenced\"`) or, if no code of it lies there, list that path in the server's `data`"
+                "run the server in a fence (`fence = \"fenced\"`) or, if no code of it lies there, list that path in the server's `data`".into()
             }
             Self::Linked { .. } | Self::ServerLinked { .. } => {
-                "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)"
+                "replace it by a copy (`cp FILE FILE.new && mv FILE.new FILE`)".into()
             }
             Self::Leads { .. } | Self::Many { .. } => {
-                "remove that entry if a program made it; else let it lead to a directory or file of its own"
+                "remove that entry if a program made it; else let it lead to a directory or file of its own".into()
             }
-            Self::Unkept { .. } => {
-                "move it out of that directory, or run where namespaces can be made (`ringfence doctor`)"
-            }
-            Self::Found { .. } => {
-                "if you trust it, name it: `--python PATH` or `sandbox.python`; else take that directory off the PATH"
-            }
+            Self::Unkept { .. } => remedy::Run::ProtectByNamespaces.into(),
+            Self::Found { .. } => remedy::Run::TrustPython.into(),
         }
     }
 }

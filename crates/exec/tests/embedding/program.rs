@@ -102,7 +102,7 @@ fn run_code() {
     });
     match outcome {
         Ok(result) => println!("ran: {}", result.stdout),
-        Err(error) => println!("{}\n{}", error.explain(), error.hint()),
+        Err(error) => println!("{}\n{}", error.explain(), error.hint().person()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ringfence_exec::trust::Conflict;
+use ringfence_policy::Remedy;
 use rustix::io::Errno;
 
 /// A file tool failed. No message contains a path other than the given one, except [`Error::Relied`].
@@ -117,32 +118,34 @@ impl Error {
         }
     }
 
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> Remedy {
         match self {
-            Self::InvalidPath { .. } => "write a path relative to the workspace, such as `notes/a.txt`",
+            Self::InvalidPath { .. } => "write a path relative to the workspace, such as `notes/a.txt`".into(),
             Self::Outside { .. } => {
-                "write a path relative to the workspace, or one below `/workspace`; links must stay inside, too"
+                "write a path relative to the workspace, or one below `/workspace`; links must stay inside, too".into()
             }
             Self::Relied { conflict, .. } => conflict.hint(),
-            Self::Protected { .. } => "leave it as it is, or ask the user to change it",
-            Self::NotFound { .. } => "list the directory to see what is there; `.` is the workspace itself",
+            Self::Protected { .. } => "leave it as it is, or ask the user to change it".into(),
+            Self::NotFound { .. } => "list the directory to see what is there; `.` is the workspace itself".into(),
             Self::WrongKind { is, wanted, .. } => match (*is, *wanted) {
                 (_, EMPTY) => "delete what it holds first; code can delete much at once",
                 ("a directory", _) => "list it with `file_list`, or name a file in it",
                 (_, "a directory") => "name a directory; a file is read with `file_read`",
                 ("below a file", _) => "use another name, or delete the file on the way to it first",
                 _ => "only regular files are read and written; look at it with `file_list`",
-            },
-            Self::TooLarge { .. } => "work on it with code, or in smaller parts",
-            Self::Limit { .. } => "use another directory, or delete what is not needed",
-            Self::Changing { .. } => "try again when whatever changes them has ended",
-            Self::NoOpenat2 => "use Linux 5.6 or later, and let a container's filter allow openat2",
+            }
+            .into(),
+            Self::TooLarge { .. } => "work on it with code, or in smaller parts".into(),
+            Self::Limit { .. } => "use another directory, or delete what is not needed".into(),
+            Self::Changing { .. } => "try again when whatever changes them has ended".into(),
+            Self::NoOpenat2 => "use Linux 5.6 or later, and let a container's filter allow openat2".into(),
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => "give the user that Ringfence runs as the right to it",
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on the disk",
                 io::ErrorKind::WouldBlock => "try again when the program that holds it has ended",
                 _ => "look at the file and its disk on the host",
-            },
+            }
+            .into(),
         }
     }
 
@@ -229,6 +232,6 @@ mod tests {
     fn an_old_kernel_is_refused() {
         let error = Error::of("a", "open", Errno::NOSYS);
         assert_eq!(error.kind(), Kind::Io);
-        assert!(error.hint().contains("5.6"));
+        assert!(error.hint().model().contains("5.6"));
     }
 }

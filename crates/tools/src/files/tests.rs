@@ -100,6 +100,9 @@ fn text_of(root: &Root, path: &str) -> String {
 fn denied<T: Debug>(result: Result<T, Error>, kind: Kind) {
     let error = result.unwrap_err();
     assert_eq!(error.kind(), kind, "{error}");
-    let text = format!("{error} {}", error.hint());
-    assert!(!text.contains(SECRET) && !error.hint().is_empty(), "{text}");
+    let text = format!("{error} {}", error.hint().model());
+    assert!(
+        !text.contains(SECRET) && !error.hint().model().is_empty(),
+        "{text}"
+    );
 }

@@ -1,5 +1,7 @@
 //! Provides host functions to a tool and to the programs that it runs.
 
+use ringfence_policy::remedy;
+
 use super::{Call, ErrorKind, Questions, ToolError};
 use crate::skills::{CallInfo, Gatekeeper, Skills};
 
@@ -14,7 +16,7 @@ impl Call<'_> {
             ToolError::new(
                 ErrorKind::NotFound,
                 "there are no skills here",
-                "have `skills.path` set to a directory of them",
+                remedy::Tool::NameSkills,
             )
         })?;
         Ok(self.gatekeeper_of(skills))

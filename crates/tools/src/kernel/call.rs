@@ -12,7 +12,7 @@ use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
     Access, ExecutionResult, Feature, Limits, Mount, Network, RemoteRequest, RemoteRun, Request, RuntimeKind,
-    Target, Terms, Timeout,
+    Target, Terms, Timeout, remedy,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -65,7 +65,9 @@ impl Call<'_> {
         ToolError::new(
             ErrorKind::Timeout,
             format!("`{tool}` timed out after {}", self.allowance.hard),
-            format!("ask for less at once, or raise `permissions.tool_limits.{tool}_timeout_secs`"),
+            remedy::Tool::RaiseTimeout {
+                tool: tool.to_owned(),
+            },
         )
     }
 
@@ -120,7 +122,7 @@ impl Call<'_> {
             ToolError::new(
                 ErrorKind::PermissionDenied,
                 "there is no workspace, and thus no file to work on",
-                "have one named: `--workspace DIR`, `permissions.filesystem.user_scope`, or a root of the MCP client",
+                remedy::Tool::NameWorkspace,
             )
         })?;
         let working = tokio::task::spawn_blocking(move || work(&root, &path));
@@ -260,7 +262,7 @@ impl Call<'_> {
             ToolError::new(
                 ErrorKind::PermissionDenied,
                 "commands on the host are switched off",
-                "use the sandboxed tools, or have `hostExecution.enabled` set",
+                remedy::Tool::AllowHostCommands,
             )
         })
     }

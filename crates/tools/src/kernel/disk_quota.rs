@@ -43,7 +43,7 @@ pub(super) async fn within(
             &mut result.stderr,
             &format!(
                 "killed: the workspace holds more than the {limit} that a run may write; delete files, write less, or have \
-                 `sandbox.disk` raised\n"
+                 the limit raised\n"
             ),
         );
     }

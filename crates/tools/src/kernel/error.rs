@@ -2,6 +2,7 @@
 
 use ringfence_exec::backend::{self, Reason};
 use ringfence_network::fetch::{FetchError, FetchErrorKind, RequestError};
+use ringfence_policy::{Remedy, remedy};
 use serde_json::{Value, json};
 
 use crate::files::{self, Kind};
@@ -14,6 +15,7 @@ use ringfence_records::approval::{self, Decision};
 pub struct ToolError {
     pub kind: ErrorKind,
     pub message: String,
+    /// Advice, in words for a model.
     pub hint: String,
 }
 
@@ -84,11 +86,11 @@ impl ErrorKind {
 }
 
 impl ToolError {
-    pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, message: impl Into<String>, hint: impl Into<Remedy>) -> Self {
         Self {
             kind,
             message: message.into(),
-            hint: hint.into(),
+            hint: hint.into().model().into_owned(),
         }
     }
 
@@ -185,7 +187,7 @@ impl From<workspaces::Error> for ToolError {
             workspaces::Error::Which(error) => Self::new(
                 ErrorKind::PermissionDenied,
                 error.to_string(),
-                "correct `permissions.filesystem`, or pass a session id",
+                remedy::Tool::CorrectOwner,
             ),
             workspaces::Error::Open(error) => Self::from(error),
         }

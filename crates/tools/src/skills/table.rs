@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ringfence_policy::Scope;
+use ringfence_policy::{Remedy, Scope, remedy};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -90,14 +90,15 @@ impl Table {
         let all = self.entries.len() + functions;
         if all > MAX_FUNCTIONS {
             return Err(format!(
-                "with its {functions} functions there would be {all}, and {MAX_FUNCTIONS} is the limit of all skills together; \
-                 `skills.allow` can name those that are needed"
+                "with its {functions} functions there would be {all}, and {MAX_FUNCTIONS} is the limit of all skills together; {}",
+                Remedy::from(remedy::Tool::ChooseSkills).person()
             ));
         }
         match length > MAX_CATALOGUE {
             true => Err(format!(
                 "with its {functions} functions the documentation of all skills would have {length} bytes, and \
-                 {MAX_CATALOGUE} is the limit; `skills.allow` can name those that are needed"
+                 {MAX_CATALOGUE} is the limit; {}",
+                Remedy::from(remedy::Tool::ChooseSkills).person()
             )),
             false => Ok(()),
         }

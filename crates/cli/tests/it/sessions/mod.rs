@@ -586,8 +586,10 @@ fn there_are_only_so_many() {
         session(world, &["new", "a"]).ok();
         evaluate(world, "b", "1");
         let third = world.run(["--session", "c", "-c", "1"]);
-        third.refused(125, "session limit reached");
-        assert!(third.stderr.contains("ringfence session rm"), "{third:?}");
+        third.refused(125, "session limit reached (2)");
+        for advice in ["ringfence session rm", "`engine.max_sessions`"] {
+            assert!(third.stderr.contains(advice), "{third:?}");
+        }
         session(world, &["new", "a"]).refused(125, "a session `a` already");
         session(world, &["rm", "a"]).ok();
         evaluate(world, "c", "1").ended("exited", 0, 0);

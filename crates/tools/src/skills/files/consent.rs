@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::trust::{self, NamedPaths, ledger};
+use ringfence_policy::{Remedy, remedy};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -186,8 +187,9 @@ impl Consent {
             None => "you have not agreed to what it asks for",
         };
         Err(format!(
-            "{change}, and programs could write to its files. It asks for {}: look at it, and run `ringfence skills accept`",
-            demand.words
+            "{change}, and programs could write to its files. It asks for {}: {}",
+            demand.words,
+            Remedy::from(remedy::Tool::AcceptSkills).person()
         ))
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ringfence_exec::bridge::{Call, Id, MAX_LINE, Message, MessageSink, MessageStream, bridge};
 use ringfence_exec::local::{Chunk, Connection, Local};
-use ringfence_policy::{ExecutionResult, Language, Mount, Network, Outcome, Request, Timeout};
+use ringfence_policy::{
+    ExecutionResult, Language, Mount, Network, Outcome, Remedy, Request, Timeout, remedy,
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -204,7 +206,8 @@ impl StartingProcess {
         let source = Digest::of(format!("{source} {}", manifest.reach()).as_bytes());
         let Ok(answered) = tokio::time::timeout(patience.as_duration(), offered).await else {
             return Err(format!(
-                "it was not loaded within {patience} (`skills.start_timeout`)"
+                "it was not loaded within {patience}; {}",
+                Remedy::from(remedy::Tool::AllowStart).person()
             ));
         };
         let answered = answered.unwrap_or_else(|_| Err("its process was stopped".to_owned()));
