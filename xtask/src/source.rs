@@ -16,8 +16,19 @@ pub(crate) struct Source {
     pub(crate) text: String,
     /// Source text, with comments and the insides of literals replaced by spaces.
     pub(crate) code: String,
+    /// String literals, in order.
+    pub(crate) literals: Vec<Literal>,
     /// Per line: set if it is test code.
     test_lines: Vec<bool>,
+}
+
+/// A string literal.
+#[derive(Debug)]
+pub(crate) struct Literal {
+    /// Number of the line of its opening quote.
+    pub(crate) line: usize,
+    /// Its text as written, with its escapes.
+    pub(crate) text: String,
 }
 
 /// Returns every `.rs` file of the project, sorted by path.
@@ -53,12 +64,13 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
 
 impl Source {
     pub(crate) fn new(path: &str, text: String) -> Self {
-        let code = blank(&text);
+        let (code, literals) = scan(&text);
         let test_lines = test_lines(path, &code);
         Self {
             path: path.to_owned(),
             text,
             code,
+            literals,
             test_lines,
         }
     }
@@ -71,6 +83,11 @@ impl Source {
             .zip(tests)
             .enumerate()
             .map(|(index, (line, test))| (index + 1, line, test))
+    }
+
+    /// Returns `true` if the line of this number is test code.
+    pub(crate) fn is_test(&self, line: usize) -> bool {
+        self.test_lines.get(line - 1).copied().unwrap_or_default()
     }
 
     /// Returns the number of lines that are neither blank, comment nor test.
@@ -108,7 +125,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-fn line_of(text: &str, at: usize) -> usize {
+pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].matches('\n').count()
 }
 
@@ -149,21 +166,29 @@ fn test_lines(path: &str, code: &str) -> Vec<bool> {
     marked
 }
 
-/// Replaces comments and the insides of literals by spaces; line breaks stay.
-fn blank(text: &str) -> String {
+/// Replaces comments and the insides of literals by spaces, and collects the strings; line breaks stay.
+fn scan(text: &str) -> (String, Vec<Literal>) {
     let mut out = String::with_capacity(text.len());
+    let mut literals = Vec::new();
+    let mut line = 1;
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
+        let start = out.len();
+        let mut string = None;
         match c {
             '/' if rest.peek() == Some(&'/') => skip_line(&mut rest, &mut out),
             '/' if rest.peek() == Some(&'*') => skip_block(&mut rest, &mut out),
-            '"' => skip_string(&mut rest, &mut out),
+            '"' => string = Some(skip_string(&mut rest, &mut out)),
             '\'' => skip_char_or_lifetime(&mut rest, &mut out),
-            'r' if !out.ends_with(is_word) || ends_with_prefix(&out) => skip_raw(&mut rest, &mut out),
+            'r' if !out.ends_with(is_word) || ends_with_prefix(&out) => {
+                string = skip_raw(&mut rest, &mut out)
+            }
             _ => out.push(c),
         }
+        literals.extend(string.map(|text| Literal { line, text }));
+        line += out[start..].matches('\n').count();
     }
-    out
+    (out, literals)
 }
 
 /// Matches the prefix of `br"…"` and `cr"…"`: a single letter that is not part of a longer name.
@@ -196,20 +221,22 @@ fn skip_block(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-fn skip_string(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+/// Returns the text of the string.
+fn skip_string(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> String {
     out.push('"');
-    while let Some(c) = rest.next() {
-        match c {
-            '"' => return out.push('"'),
-            '\\' => {
-                out.push(' ');
-                if let Some(escaped) = rest.next() {
-                    keep_break(escaped, out);
-                }
-            }
-            _ => keep_break(c, out),
+    let mut text = String::new();
+    while let Some(c) = rest.next_if(|&c| c != '"') {
+        text.push(c);
+        keep_break(c, out);
+        if c == '\\'
+            && let Some(escaped) = rest.next()
+        {
+            text.push(escaped);
+            keep_break(escaped, out);
         }
     }
+    out.extend(rest.next());
+    text
 }
 
 fn skip_char_or_lifetime(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
@@ -231,21 +258,23 @@ fn skip_char_or_lifetime(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-fn skip_raw(rest: &mut Peekable<Chars<'_>>, out: &mut String) {
+/// Returns the text of the string; `None` if it is none, but a name or a lifetime.
+fn skip_raw(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<String> {
     out.push('r');
     let hashes = rest.clone().take_while(|&c| c == '#').count();
     if rest.clone().nth(hashes) != Some('"') {
-        return;
+        return None;
     }
     let close = format!("\"{}", "#".repeat(hashes));
     let mut body = String::new();
     for c in rest.by_ref().skip(hashes + 1) {
         body.push(c);
         keep_break(c, out);
-        if body.ends_with(&close) {
-            return;
+        if let Some(text) = body.strip_suffix(&close) {
+            return Some(text.to_owned());
         }
     }
+    Some(body)
 }
 
 #[cfg(test)]
@@ -254,7 +283,7 @@ mod tests {
 
     #[track_caller]
     fn check_blank(text: &str, expected: &str) {
-        let collapsed = blank(text).split_whitespace().collect::<Vec<_>>().join(" ");
+        let collapsed = scan(text).0.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(collapsed, expected);
     }
 
@@ -273,7 +302,7 @@ mod tests {
     #[test]
     fn line_breaks_stay() {
         let text = "/* a\n b */ \"c\n d\"\nr\"e\nf\" // g\nh";
-        assert_eq!(blank(text).lines().count(), text.lines().count());
+        assert_eq!(scan(text).0.lines().count(), text.lines().count());
     }
 
     #[test]
@@ -287,6 +316,20 @@ mod tests {
         let text = "fn a(x: [u8; 2]) {\n    b();\n}\ntrait T {\n    fn c();\n}\n";
         let functions = Source::new("src/a.rs", text.to_owned()).functions();
         assert_eq!(functions, [("a".to_owned(), 1, 3)]);
+    }
+
+    #[test]
+    fn literals_have_their_lines() {
+        let text = "f(\"a \\\" b\");\n// \"c\"\nr#\"d\n\"e\"#; '\"';\n\"f\"";
+        let found = scan(text)
+            .1
+            .into_iter()
+            .map(|literal| (literal.line, literal.text));
+        let expected = [(1, "a \\\" b"), (3, "d\n\"e"), (5, "f")];
+        assert_eq!(
+            found.collect::<Vec<_>>(),
+            expected.map(|(line, text)| (line, text.to_owned()))
+        );
     }
 
     #[test]

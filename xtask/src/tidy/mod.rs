@@ -6,6 +6,7 @@ mod paths;
 mod rules;
 mod sizes;
 mod starts;
+mod surface;
 mod threats;
 
 use std::path::Path;
@@ -23,6 +24,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(starts::check(root, &sources)?);
     breaches.extend(opens::check(root, &sources)?);
     breaches.extend(fourth::check(root)?);
+    breaches.extend(surface::check(root, &sources)?);
     breaches.extend(sizes::check(&sources));
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
