@@ -20,8 +20,13 @@ pub(crate) struct Start<'a> {
     pub(crate) groups: &'a [OwnedFd],
 }
 
-/// A guest during set-up: its process id, if known, and its status pipe.
-pub(crate) type Starting = (Option<libc::pid_t>, OwnedFd);
+/// A guest during set-up.
+pub(crate) struct Starting {
+    /// Its process id, if known.
+    pub(crate) guest: Option<libc::pid_t>,
+    /// Its status pipe.
+    pub(crate) reports: OwnedFd,
+}
 
 /// Starts a program in a cell, without waiting for its set-up.
 pub(crate) fn start(cell: &Cell, own: BorrowedFd<'_>, start: Start<'_>) -> Result<Starting, StepError> {
@@ -32,7 +37,10 @@ pub(crate) fn start(cell: &Cell, own: BorrowedFd<'_>, start: Start<'_>) -> Resul
             let joined = join_control_groups(start.groups).and_then(|()| cell.join());
             run(start, status, joined)
         }
-        sys::Fork::Parent { pid, .. } => Ok((Some(pid), reports)),
+        sys::Fork::Parent { pid, .. } => Ok(Starting {
+            guest: Some(pid),
+            reports,
+        }),
     }
 }
 

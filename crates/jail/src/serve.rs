@@ -20,6 +20,7 @@ mod forks;
 mod reap;
 mod running;
 
+use forks::Forked;
 use running::{Live, LiveProcesses, Running, SpawnDescriptors};
 
 /// A launcher at work.
@@ -147,7 +148,7 @@ impl<'a> Launcher<'a> {
     fn obey(&mut self, command: Command, fds: Vec<OwnedFd>) {
         match command {
             Command::Zygote { program, script } => {
-                if let Err(error) = self.start_zygote((&program, script.as_deref()), fds) {
+                if let Err(error) = self.start_zygote(&program, script.as_deref(), fds) {
                     send(self.engine, &failure(0, &error), &[]);
                 }
             }
@@ -178,7 +179,8 @@ impl<'a> Launcher<'a> {
 
     fn start_zygote(
         &mut self,
-        (program, script): (&Program, Option<&str>),
+        program: &Program,
+        script: Option<&str>,
         fds: Vec<OwnedFd>,
     ) -> Result<(), StepError> {
         let library = fds
@@ -273,8 +275,7 @@ impl<'a> Launcher<'a> {
                 reports,
                 session,
             }) => {
-                let started = (guest, reports);
-                self.settle(id, cell, started, session);
+                self.settle(id, cell, Starting { guest, reports }, session);
             }
             Some(Running::Nesting {
                 nesting,
@@ -290,7 +291,15 @@ impl<'a> Launcher<'a> {
                 forking,
                 of,
                 groups,
-            }) => self.settle_fork(id, of, cell, (forking, groups)),
+            }) => self.settle_fork(
+                id,
+                Forked {
+                    of,
+                    cell,
+                    forking,
+                    groups,
+                },
+            ),
             Some(Running::Live(live)) if live.is_over() => self.note_gone(id, live.of),
             // Already advanced by another event.
             Some(other @ (Running::Live(_) | Running::Supervised { .. })) => {
@@ -303,7 +312,7 @@ impl<'a> Launcher<'a> {
     fn start_guest(&mut self, cell: Cell, spawn: Spawn, parts: SpawnDescriptors) {
         let id = spawn.id;
         match self.begin_guest(&cell, &spawn, parts) {
-            Ok(((guest, reports), session)) => {
+            Ok((Starting { guest, reports }, session)) => {
                 if guest.is_none() {
                     self.forks.push_back(id);
                 }
@@ -391,7 +400,8 @@ impl<'a> Launcher<'a> {
     }
 
     /// Processes the outcome of a guest's set-up.
-    fn settle(&mut self, id: u64, mut cell: Cell, (guest, reports): Starting, session: Option<OwnedFd>) {
+    fn settle(&mut self, id: u64, mut cell: Cell, starting: Starting, session: Option<OwnedFd>) {
+        let Starting { guest, reports } = starting;
         let outcome = setup_result(read_report(reports));
         let guest = guest.or_else(|| self.await_pid(id));
         match (outcome, guest) {

@@ -85,7 +85,7 @@ impl Zygote {
         match sys::clone3(0, sys::Parentage::Own).step("fork the zygote")? {
             sys::Fork::Child => {
                 drop(socket);
-                become_interpreter(program, (library, theirs), inner_mounts)
+                become_interpreter(program, library, theirs, inner_mounts)
             }
             sys::Fork::Parent { pid, .. } => Ok(Self { pid, socket }),
         }
@@ -118,7 +118,7 @@ impl Zygote {
         let all = order.descriptors.iter().chain([&status]).chain(order.session);
         fds.extend(all.chain(order.groups).map(AsFd::as_fd));
         sys::send_message(self.socket.as_fd(), &bytes, &fds).step(STEP)?;
-        Ok((None, reports))
+        Ok(Starting { guest: None, reports })
     }
 
     /// Receives the pid of the next forked guest. Blocks if necessary.
@@ -135,11 +135,7 @@ impl Zygote {
     }
 }
 
-fn become_interpreter(
-    program: &Program,
-    (library, socket): (OwnedFd, OwnedFd),
-    inner_mounts: &[CString],
-) -> ! {
+fn become_interpreter(program: &Program, library: OwnedFd, socket: OwnedFd, inner_mounts: &[CString]) -> ! {
     const STEP: &str = "arrange a zygote";
     let arrange = || -> Result<(), StepError> {
         arrange_descriptors(&library, &socket).step(STEP)?;

@@ -305,7 +305,7 @@ impl Call {
             return false;
         };
         let most = usize::try_from(self.credit).unwrap_or(usize::MAX);
-        match channel.relay(self.id, stream, (&mut open, most)) {
+        match channel.relay(self.id, stream, &mut open, most) {
             Ok(count) if count > 0 => {
                 self.credit -= count as u64;
                 true

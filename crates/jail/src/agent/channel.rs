@@ -91,7 +91,8 @@ impl Channel {
         &mut self,
         call: u32,
         stream: Stream,
-        (from, most): (&mut impl Read, usize),
+        from: &mut impl Read,
+        most: usize,
     ) -> std::io::Result<usize> {
         let most = most.min(self.piece.len());
         let count = from.read(&mut self.piece[..most])?;

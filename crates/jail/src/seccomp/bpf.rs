@@ -162,8 +162,8 @@ impl Writer {
             let mut holds = self.answer(*action);
             for condition in conditions.iter().rev() {
                 holds = match &condition.test {
-                    Test::Equals(values) => self.any_of(condition, values, (holds, next)),
-                    Test::Differs(values) => self.any_of(condition, values, (next, holds)),
+                    Test::Equals(values) => self.any_of(condition, values, holds, next),
+                    Test::Differs(values) => self.any_of(condition, values, next, holds),
                 };
             }
             next = holds;
@@ -172,7 +172,7 @@ impl Writer {
     }
 
     /// Continues at `yes` if the argument's masked bits are among the values, else at `no`.
-    fn any_of(&mut self, condition: &Condition, values: &[u64], (yes, no): (Offset, Offset)) -> Offset {
+    fn any_of(&mut self, condition: &Condition, values: &[u64], yes: Offset, no: Offset) -> Offset {
         let (mask_high, mask_low) = halves(condition.mask);
         let mut next = no;
         for &value in values.iter().rev() {

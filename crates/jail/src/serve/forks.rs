@@ -13,6 +13,15 @@ use crate::protocol::{Applied, Event, Spawn};
 use crate::steps::{Step, StepError};
 use crate::{nest, sys};
 
+/// A fork that its session has reported.
+pub(super) struct Forked {
+    /// The session.
+    pub(super) of: u64,
+    pub(super) cell: Cell,
+    pub(super) forking: Forking,
+    pub(super) groups: Vec<OwnedFd>,
+}
+
 impl Launcher<'_> {
     /// Starts to fork a session.
     pub(super) fn begin_fork(
@@ -81,8 +90,13 @@ impl Launcher<'_> {
     }
 
     /// Processes a session's report, and verifies the fork itself.
-    pub(super) fn settle_fork(&mut self, id: u64, of: u64, cell: Cell, forked: (Forking, Vec<OwnedFd>)) {
-        let (forking, groups) = forked;
+    pub(super) fn settle_fork(&mut self, id: u64, forked: Forked) {
+        let Forked {
+            of,
+            cell,
+            forking,
+            groups,
+        } = forked;
         match self.claim(of, &cell, &forking, &groups) {
             Ok((guest, applied)) => {
                 let cell = Cell {
