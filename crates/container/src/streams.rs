@@ -457,12 +457,12 @@ fn captured(text: String) -> Captured {
 
 /// Converts errors about a container that is not running.
 fn not_begun(error: Error) -> Error {
-    let ended = match &error {
-        Error::NotFound { .. } => true,
-        Error::Conflict { said, .. } => !said.contains("paused"),
-        _ => false,
-    };
-    if ended { Error::Closing } else { error }
+    let is_paused = |said: &str| said.contains("paused");
+    match error {
+        Error::NotFound { .. } => Error::Closing,
+        Error::Conflict { ref said, .. } if !is_paused(said) => Error::Closing,
+        other => other,
+    }
 }
 
 async fn listen(logs: &mut Logs, stdout: &mut Capture, stderr: &mut Capture) -> Result<(), Error> {

@@ -231,12 +231,13 @@ impl Store {
         if !advance(&change, &found.id, event, Some(&answer.by))? {
             return Err(Unanswerable::Late(found.state).into());
         }
-        match (event, answer.remember) {
-            (Event::Approve, Remember::Session | Remember::Uses(_)) => {
+        match (answer.verdict, answer.remember) {
+            (Verdict::Approve, Remember::Session | Remember::Uses(_)) => {
                 grants::give(&change, &found, answer.remember, grants::uptime())?;
             }
-            (Event::Reject, Remember::Session) => grants::deny(&change, &found, grants::uptime())?,
-            _ => {}
+            (Verdict::Reject, Remember::Session) => grants::deny(&change, &found, grants::uptime())?,
+            (Verdict::Approve, Remember::Once | Remember::Always)
+            | (Verdict::Reject, Remember::Once | Remember::Uses(_) | Remember::Always) => {}
         }
         record(&found)?;
         change.commit()?;

@@ -59,7 +59,11 @@ impl Root {
         let kind = kind(&stat);
         let how = match kind {
             EntryKind::Directory => AtFlags::REMOVEDIR,
-            _ => AtFlags::empty(),
+            EntryKind::File
+            | EntryKind::Symlink
+            | EntryKind::Fifo
+            | EntryKind::Socket
+            | EntryKind::Device => AtFlags::empty(),
         };
         unlinkat(&parent, name, how).map_err(&failed)?;
         Ok(Deleted { kind })

@@ -196,7 +196,14 @@ impl<'a> CallRecord<'a> {
 fn not_begun(error: audit::Error) -> ToolError {
     let kind = match error {
         audit::Error::Crowded { .. } | audit::Error::Cut => ErrorKind::LimitExceeded,
-        _ => ErrorKind::Internal,
+        audit::Error::File { .. }
+        | audit::Error::Directory { .. }
+        | audit::Error::Busy(_)
+        | audit::Error::Damaged(_)
+        | audit::Error::Encode(_)
+        | audit::Error::TooLong
+        | audit::Error::Gone { .. }
+        | audit::Error::Broken(_) => ErrorKind::Internal,
     };
     let message = format!("the command was not started, for the audit log cannot record it: {error}");
     ToolError::new(kind, message, error.hint())

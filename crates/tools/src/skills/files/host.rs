@@ -190,7 +190,12 @@ const ENDED: &str = "the process of its skill has ended";
 fn how(result: &ExecutionResult) -> &'static str {
     match result.meta.outcome {
         Outcome::MemoryExceeded => "the process of its skill took more memory than it may",
-        _ => ENDED,
+        Outcome::Exited
+        | Outcome::TimedOut
+        | Outcome::Signalled
+        | Outcome::Blocked
+        | Outcome::Cancelled
+        | Outcome::Unknown => ENDED,
     }
 }
 
