@@ -129,7 +129,7 @@ impl Context {
         let named = self.named_paths();
         let loaded = self.load(&named)?;
         self.check_accepted(&loaded)?;
-        let parts = parts::validate(&loaded, (&self.environment, &self.paths), named)?;
+        let parts = parts::validate(&loaded, &self.environment, &self.paths, named)?;
         for sentence in loaded.near_misses.iter().chain(&parts.warnings) {
             self.log.write(sentence);
         }

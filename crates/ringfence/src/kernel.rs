@@ -53,7 +53,7 @@ pub fn build(
         .chain(sandbox.opened())
         .collect();
     let trusted = trust::trusted(trust::Named::default(), &opened, context)?;
-    trust::note_directories((&opened, directory.as_deref()), trust::Named::default(), context)?;
+    trust::note_directories(&opened, directory.as_deref(), trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
     let parts = Parts {
         runner: Runner::new(backend, local::rules(&settings, context)?),

@@ -74,12 +74,12 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
         session: request.session.clone(),
     };
     let output_directory = output_directory(request, context)?;
-    trust::keep(&mut resolved, (named, output_directory.as_deref()), context)?;
+    trust::keep(&mut resolved, named, output_directory.as_deref(), context)?;
     // Last, so that a rejected request leaves nothing behind.
     if let Some(directory) = &output_directory {
         make_output_directory(directory, &resolved, config)?;
         // What is delivered is the program's, too.
-        trust::note_directories((&[directory], None), named, context)?;
+        trust::note_directories(&[directory], None, named, context)?;
     }
     let fence = request.fence.unwrap_or_else(|| default_fence(config));
     let on = |request: policy::Request, target| RunSpec {
@@ -89,7 +89,8 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
     let target = Target::of(runtime);
     let fallback = match (&target, config.sandbox.docker.fallback) {
         (Target::Container { .. }, Fallback::Local) => Some(on(resolved.clone(), Target::Local)),
-        _ => None,
+        (Target::Container { .. }, Fallback::None)
+        | (Target::Local | Target::Pyodide | Target::E2b, Fallback::Local | Fallback::None) => None,
     };
     Ok(RunSpec {
         fallback: fallback.map(Box::new),

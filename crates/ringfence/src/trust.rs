@@ -165,7 +165,8 @@ fn believed(named: Named<'_>, context: &Context) -> Result<Vec<PathBuf>, Error> 
 /// # Errors
 /// If the record cannot be stored.
 pub fn note_directories(
-    (trees, workspace): (&[&Path], Option<&Path>),
+    trees: &[&Path],
+    workspace: Option<&Path>,
     named: Named<'_>,
     context: &Context,
 ) -> Result<(), Error> {
@@ -467,7 +468,8 @@ fn unknown_trees(error: std::io::Error) -> Failure {
 /// cannot be stored.
 pub fn keep(
     request: &mut Request,
-    (named, output): (Named<'_>, Option<&Path>),
+    named: Named<'_>,
+    output: Option<&Path>,
     context: &Context,
 ) -> Result<(), Error> {
     let opened: Vec<PathBuf> = trust::trees(request).map(Path::to_owned).collect();
@@ -481,7 +483,7 @@ pub fn keep(
                 Failure::refused(conflict.to_string(), conflict.hint()).of(ErrorKind::InvalidArguments)
             })?;
         }
-        note_directories((&opened, request.workspace.as_deref()), named, context)?;
+        note_directories(&opened, request.workspace.as_deref(), named, context)?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
     let directory = directory(context)?;
     match command {
         AuditCommand::Verify { host, head, json } => {
-            verify(&directory, *host, (head.as_ref(), *json), context.ui)?;
+            verify(&directory, *host, head.as_ref(), *json, context.ui)?;
         }
         AuditCommand::Tail {
             host,
@@ -45,7 +45,7 @@ pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<E
 }
 
 /// Verifies both logs, or the host log alone. A head belongs to the named log, or to the first.
-fn verify(directory: &Path, host: bool, (head, json): (Option<&Link>, bool), ui: Ui) -> anyhow::Result<()> {
+fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui) -> anyhow::Result<()> {
     let own = audit::host(directory);
     let result = if host {
         audit::verify(&own, head)

@@ -64,9 +64,11 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let mut result = result.map_err(Failure::from)?;
     printed(printer)?;
     complete_warnings(&mut result, args, context)?;
-    let claims_limits = args.memory.is_some() || args.cpus.is_some();
-    let delivered = plan.spec.output_directory.is_some();
-    report::finish(&result, plan.report, (delivered, claims_limits), context.ui)
+    let requested = report::Requested {
+        limits: args.memory.is_some() || args.cpus.is_some(),
+        output: plan.spec.output_directory.is_some(),
+    };
+    report::finish(&result, plan.report, requested, context.ui)
 }
 
 /// Prints the warnings that must be seen before the program runs.

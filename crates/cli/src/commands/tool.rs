@@ -52,7 +52,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         .enable_all()
         .build()?;
     let (ears, person) = Person::new();
-    let invoking = invoke((&kernel, &caller), ears, name, arguments);
+    let invoking = invoke(&kernel, &caller, ears, name, arguments);
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
     drop(kernel);
     runtime.block_on(async {
@@ -84,7 +84,8 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
 }
 
 async fn invoke(
-    (kernel, caller): (&Kernel, &Caller),
+    kernel: &Kernel,
+    caller: &Caller,
     ears: Ears,
     name: &str,
     arguments: Value,

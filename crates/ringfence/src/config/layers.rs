@@ -209,7 +209,7 @@ impl Merge {
         collect(
             &self.keys,
             &document.values,
-            (&[], &[]),
+            SectionPath::default(),
             &mut leaves,
             &mut unknown,
         );
@@ -305,29 +305,43 @@ impl Merge {
     }
 }
 
-/// Collects a section's values and mistakes; `at` is its path in the spelling of the schema and of the file.
+/// The path of a section.
+#[derive(Clone, Copy, Default)]
+struct SectionPath<'p> {
+    /// In the spelling of the schema.
+    named: &'p [String],
+    /// In the spelling of the file.
+    written: &'p [String],
+}
+
+/// Collects a section's values and mistakes.
 fn collect<'a>(
     keys: &Keys,
     section: &'a Map<String, Value>,
-    at: (&[String], &[String]),
+    at: SectionPath<'_>,
     leaves: &mut Vec<Leaf<'a>>,
     unknown: &mut Vec<(Vec<String>, Problem)>,
 ) {
     let below = |path: &[String], name: &str| [path, &[name.to_owned()]].concat();
     for (key, value) in section {
-        let written = below(at.1, key);
-        match (keys.child(at.0, key), value) {
+        let written = below(at.written, key);
+        match (keys.child(at.named, key), value) {
             (Child::Leaf(name), _) => leaves.push(Leaf {
-                path: below(at.0, &name),
+                path: below(at.named, &name),
                 written,
                 value,
             }),
             (Child::Section(_), Value::Null) => {}
             (Child::Section(name), Value::Object(section)) => {
-                collect(keys, section, (&below(at.0, &name), &written), leaves, unknown);
+                let named = below(at.named, &name);
+                let at = SectionPath {
+                    named: &named,
+                    written: &written,
+                };
+                collect(keys, section, at, leaves, unknown);
             }
             (Child::Section(name), _) => {
-                let key = dotted(&below(at.0, &name));
+                let key = dotted(&below(at.named, &name));
                 unknown.push((
                     written,
                     Problem::new(

@@ -53,7 +53,8 @@ pub(super) struct Checks<'a> {
 impl<'a> Checks<'a> {
     pub(super) fn new(
         loaded: &'a Loaded,
-        (environment, paths): (&'a Environment, &'a Paths),
+        environment: &'a Environment,
+        paths: &'a Paths,
         named: NamedPaths,
     ) -> Self {
         Self {

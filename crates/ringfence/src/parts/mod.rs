@@ -50,10 +50,11 @@ pub struct Parts {
 /// Reports every mistake with its key and its position.
 pub fn validate(
     loaded: &Loaded,
-    (environment, paths): (&Environment, &Paths),
+    environment: &Environment,
+    paths: &Paths,
     named: NamedPaths,
 ) -> Result<Parts, Problems> {
-    let mut checks = Checks::new(loaded, (environment, paths), named);
+    let mut checks = Checks::new(loaded, environment, paths, named);
     amounts::check(&mut checks);
     let interpreters = programs::interpreters(&mut checks);
     files::check(&mut checks);

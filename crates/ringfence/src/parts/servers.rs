@@ -27,7 +27,14 @@ pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
     let mut complete = true;
     for (key, server) in &config.skills.servers {
         let entry = Entry { key, server };
-        let plan = entry.plan(&plans, (config, environment, &named));
+        let plan = entry.plan(
+            &plans,
+            Given {
+                config,
+                environment,
+                named: &named,
+            },
+        );
         let plan = plan.and_then(|plan| entry.check_mounts(&hidden).map(|()| plan));
         match checks.keep(plan) {
             Some(plan) => plans.push(plan),
@@ -37,8 +44,13 @@ pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
     complete.then_some(plans)
 }
 
-/// Inputs of a plan besides its entry: the configuration, the environment, the rules for named paths.
-type Given<'a> = (&'a Config, &'a Environment, &'a NamedPaths);
+/// Inputs of a plan besides its entry.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    config: &'a Config,
+    environment: &'a Environment,
+    named: &'a NamedPaths,
+}
 
 /// One server of the configuration.
 #[derive(Clone, Copy)]
@@ -74,7 +86,12 @@ impl Entry<'_> {
         Ok(())
     }
 
-    fn reach(self, (config, environment, named): Given<'_>) -> Result<Reach, Wrong> {
+    fn reach(self, given: Given<'_>) -> Result<Reach, Wrong> {
+        let Given {
+            config,
+            environment,
+            named,
+        } = given;
         let server = self.server;
         let is_process = !server.command.is_empty();
         match &server.url {

@@ -37,7 +37,7 @@ fn parts_of(text: &str) -> Result<Parts, Vec<Problem>> {
         named: NamedPaths::default(),
     });
     let named = NamedPaths::default();
-    let parts = loaded.and_then(|loaded| validate(&loaded, (&environment, &Paths::new(&environment)), named));
+    let parts = loaded.and_then(|loaded| validate(&loaded, &environment, &Paths::new(&environment), named));
     parts.map_err(|Problems(problems)| {
         let cut = |text: &str| text.replace(&format!("{place}/"), "");
         let cut = |problem: Problem| Problem::new(cut(&problem.message), problem.hint);

@@ -19,7 +19,7 @@ pub(super) fn servers(local: Local, context: &Context) -> Result<Servers, Error>
     let (config, parts) = (context.config()?, context.parts()?);
     let writable = writable(config);
     let writable: Vec<&Path> = writable.iter().map(PathBuf::as_path).collect();
-    trust::note_directories((&writable, None), trust::Named::default(), context)?;
+    trust::note_directories(&writable, None, trust::Named::default(), context)?;
     let around = Surroundings {
         hidden: settings::hidden(context)?,
         trusted: trust::trusted(trust::Named::default(), &[], context)?,

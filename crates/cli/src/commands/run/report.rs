@@ -98,11 +98,20 @@ fn print_to(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     stream.flush()
 }
 
+/// The options of a run on which its report depends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Requested {
+    /// Set if the command line has a limit of memory or processors.
+    pub(super) limits: bool,
+    /// Set if there is a directory for output files.
+    pub(super) output: bool,
+}
+
 /// Prints the result of a run, and returns the exit status.
 pub(super) fn finish(
     result: &ExecutionResult,
     report: Report,
-    (delivered, claims_limits): (bool, bool),
+    requested: Requested,
     ui: Ui,
 ) -> anyhow::Result<ExitCode> {
     match report {
@@ -112,7 +121,7 @@ pub(super) fn finish(
             ui.out(text)?;
         }
         Report::JsonLines => ui.out(event(&json!({"type": "result", "result": with_hints(result)})))?,
-        Report::Stream => send(result, (delivered, claims_limits), ui)?,
+        Report::Stream => send(result, requested, ui)?,
     }
     Ok(ExitCode::from(exit::status_of(result)))
 }
@@ -159,7 +168,7 @@ fn crash(result: &ExecutionResult) -> Option<String> {
 }
 
 /// Prints notices and warnings that are not part of the streams.
-fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: Ui) -> anyhow::Result<()> {
+fn send(result: &ExecutionResult, requested: Requested, ui: Ui) -> anyhow::Result<()> {
     let meta = &result.meta;
     match notice(meta.outcome, &meta.resource_limits) {
         Some(notice) => ui.error(&notice),
@@ -170,7 +179,7 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
         tell_of_session(session, ui)?;
     }
     // Only where a limit was requested: it would appear at every run of an ordinary user.
-    let is_told = |warning: &&String| claims_limits || !is_limits_gap(warning);
+    let is_told = |warning: &&String| requested.limits || !is_limits_gap(warning);
     for warning in result.meta.warnings.iter().filter(is_told) {
         ui.warn(warning);
     }
@@ -180,7 +189,7 @@ fn send(result: &ExecutionResult, (delivered, claims_limits): (bool, bool), ui: 
     for hint in hints::hints(result) {
         ui.hint(&hint.person);
     }
-    if !delivered && !result.meta.output_files.is_empty() {
+    if !requested.output && !result.meta.output_files.is_empty() {
         let names: Vec<&str> = result
             .meta
             .output_files

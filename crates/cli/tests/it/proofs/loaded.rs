@@ -118,7 +118,7 @@ const ROWS: &[Row] = &[
 const PY: &str = "open('evil', 'w')\n";
 const JS: &str = "require('fs').writeFileSync('evil', '')\n";
 
-fn write(work: &Path, (name, text): (&str, &str)) {
+fn write(work: &Path, name: &str, text: &str) {
     let path = work.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, text).unwrap();
@@ -145,10 +145,10 @@ fn what_is_swapped_between_the_question_and_the_yes_does_not_run() {
     for row in ROWS {
         let world = world(ON, false);
         let work = world.dir.path("work");
-        row.files.iter().for_each(|file| write(&work, *file));
+        row.files.iter().for_each(|(name, text)| write(&work, name, text));
         let asker = Asker::start(&world, Through::Tool, row.line);
         let id = asked(&world, row.line);
-        write(&work, row.swap);
+        write(&work, row.swap.0, row.swap.1);
         answer(&world, "approve", &id);
         let said = asker.end();
         assert_eq!(said["error"]["type"], "permission_denied", "{}: {said}", row.line);
@@ -179,12 +179,12 @@ fn what_is_swapped_after_a_yes_for_the_session_is_asked_about_again() {
     for row in ROWS {
         let world = world(ON, false);
         let work = world.dir.path("work");
-        row.files.iter().for_each(|file| write(&work, *file));
+        row.files.iter().for_each(|(name, text)| write(&work, name, text));
         granted(&world, row.line);
         // The same files run unasked.
         let again = Asker::with(&world, Through::Tool, &TALK, row.line).end();
         assert!(again["error"].is_null(), "{}: {again}", row.line);
-        write(&work, row.swap);
+        write(&work, row.swap.0, row.swap.1);
         let asker = Asker::with(&world, Through::Tool, &TALK, row.line);
         answer(&world, "deny", &asked(&world, row.line));
         let said = asker.end();
@@ -215,8 +215,8 @@ fn a_file_that_is_changed_through_memory_is_asked_about_again() {
         map[:] = b\"open('evil', 'w')\\n\"\n";
     let world = world(ON, false);
     let work = world.dir.path("work");
-    write(&work, ("job.py", "import helper\n"));
-    write(&work, ("helper.py", "#ok\n#2345678901234"));
+    write(&work, "job.py", "import helper\n");
+    write(&work, "helper.py", "#ok\n#2345678901234");
     let mut command = world.dir.program("python3");
     let mut writer = command
         .args(["-c", WRITER])
@@ -246,7 +246,7 @@ fn a_file_that_is_changed_through_memory_is_asked_about_again() {
 fn a_project_that_is_too_large_to_bind_is_approved_once() {
     let world = world(ON, false);
     let work = world.dir.path("work");
-    write(&work, ("job.sh", "touch good\n"));
+    write(&work, "job.sh", "touch good\n");
     let large = fs::File::create(work.join("data")).unwrap();
     large.set_len(65 << 20).unwrap();
     let asker = Asker::with(&world, Through::Tool, &TALK, "sh job.sh");

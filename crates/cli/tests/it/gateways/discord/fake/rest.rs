@@ -53,7 +53,7 @@ pub(super) async fn rest(State(state): Shared, Path(path): Path<String>, request
         let page = "<html><body>the server returned an invalid or incomplete response</body></html>";
         return (StatusCode::from_u16(status).unwrap(), page).into_response();
     }
-    let mut answer = state.act((&parts.method, &places), &parts.headers, &body);
+    let mut answer = state.act(&parts.method, &places, &parts.headers, &body);
     if let Some(Fault::Spent(milliseconds)) = fault {
         let seconds = milliseconds as f64 / 1000.0;
         let headers = answer.headers_mut();
@@ -69,7 +69,7 @@ pub(super) async fn rest(State(state): Shared, Path(path): Path<String>, request
 }
 
 impl World {
-    fn act(&mut self, (method, places): (&Method, &[&str]), headers: &HeaderMap, body: &Bytes) -> Response {
+    fn act(&mut self, method: &Method, places: &[&str], headers: &HeaderMap, body: &Bytes) -> Response {
         match (method.as_str(), places) {
             ("GET", ["users", "@me"]) => json_answer(&account(BOT, "ringfence")),
             ("GET", ["channels", channel]) if self.knows(channel) => {
