@@ -1,17 +1,18 @@
 //! Discord gateway: approval requests as messages with buttons in channels.
 
 mod bot;
+mod id;
 mod page;
 mod press;
 mod rest;
+mod session;
 mod socket;
 
 use std::collections::BTreeSet;
 
-use twilight_model::id::Id;
-use twilight_model::id::marker::{ChannelMarker, UserMarker};
-
 pub(crate) use bot::Bot;
+
+use id::{ChannelId, UserId};
 
 use ringfence_network::address::Address;
 use ringfence_server::gateway::Secret;
@@ -21,9 +22,9 @@ use ringfence_server::gateway::Secret;
 pub(crate) struct Setup {
     pub(crate) token: Secret,
     /// Channels to post to; all others are ignored.
-    pub(crate) channels: BTreeSet<Id<ChannelMarker>>,
+    pub(crate) channels: BTreeSet<ChannelId>,
     /// Users whose presses count.
-    pub(crate) users: BTreeSet<Id<UserMarker>>,
+    pub(crate) users: BTreeSet<UserId>,
     /// URL of the REST API.
     pub(crate) rest: Address,
     /// URL of the gateway.
@@ -49,7 +50,7 @@ pub(crate) enum Error {
     },
     /// The bot cannot see a channel.
     #[error("the bot does not see the channel {0}")]
-    Channel(Id<ChannelMarker>),
+    Channel(ChannelId),
     /// Discord refused the request.
     #[error("discord rejects the request: {message} (status {status}, code {code})")]
     Refused {

@@ -7,8 +7,9 @@
 mod card;
 mod desk;
 mod discord;
+mod http;
+mod proxy;
 mod telegram;
-mod tls;
 
 use std::convert::Infallible;
 use std::io::{Read, Write};
@@ -51,7 +52,9 @@ impl From<telegram::Error> for Failure {
         use telegram::Error;
         let (message, hint) = (error.to_string(), error.hint());
         match error {
-            Error::NoChats | Error::NoUsers | Error::BaseUrl(_) => Self::usage(message, hint),
+            Error::NoChats | Error::NoUsers | Error::BaseUrl(_) | Error::Proxy(_) => {
+                Self::usage(message, hint)
+            }
             Error::Setup(_) | Error::Token | Error::Conflict(_) | Error::Broken => {
                 Self::refused(message, hint)
             }
@@ -156,7 +159,10 @@ async fn serve(
                 rest: http(&base_url)?,
                 gateway: Address::websocket(&gateway_url).map_err(|error| wrong(&error))?,
             };
-            Ok(discord::Bot::new(setup, socket)?.supervise(&mut log).await?)
+            Ok(discord::Bot::open(setup, socket)
+                .await?
+                .supervise(&mut log)
+                .await?)
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod api;
 mod contact;
+mod methods;
 mod page;
 mod supervise;
 
@@ -13,15 +14,16 @@ pub(crate) use contact::tell_ids;
 
 use std::collections::BTreeSet;
 
-use reqwest::Url;
-
 use ringfence_network::address::Address;
+use ringfence_network::fetch::Url;
 use ringfence_server::gateway::Secret;
+
+use crate::proxy::BadProxy;
 
 /// Validated settings: they name at least one user who may answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    base: Url,
+    base: Address,
     token: Secret,
     chats: BTreeSet<i64>,
     users: BTreeSet<i64>,
@@ -35,12 +37,14 @@ pub(crate) enum Error {
     NoChats,
     #[error("no user is configured for telegram")]
     NoUsers,
-    /// The URL library refuses the address.
+    /// The address is not a URL.
     #[error("`gateway.telegram.base_url` cannot be used: {0}")]
     BaseUrl(String),
-    /// The HTTP client cannot be created.
+    /// There are no certificate authorities, or no random bytes.
     #[error("cannot set up connections: {0}")]
     Setup(String),
+    #[error(transparent)]
+    Proxy(#[from] BadProxy),
     /// The bot token is invalid.
     #[error("telegram does not accept the bot's token")]
     Token,
@@ -60,6 +64,7 @@ impl Error {
                 "set `gateway.telegram.users` to the ids of the people who may answer: in a group, anybody could"
             }
             Self::BaseUrl(_) => "correct it, or leave it out for Telegram's own",
+            Self::Proxy(_) => "correct it, or unset it",
             Self::Setup(_) => "check that this machine has certificates of authorities to believe",
             Self::Token => {
                 "check the token that @BotFather gave you, and `gateway.telegram.base_url` if it is set"
@@ -89,7 +94,7 @@ impl Settings {
         users: impl IntoIterator<Item = i64>,
     ) -> Result<Self, Error> {
         let settings = Self {
-            base: url(base)?,
+            base: usable(base)?,
             token,
             chats: chats.into_iter().collect(),
             users: users.into_iter().collect(),
@@ -109,9 +114,11 @@ impl Settings {
     }
 }
 
-/// Converts an address for the HTTP client.
-fn url(address: &Address) -> Result<Url, Error> {
-    Url::parse(address.as_str()).map_err(|error| Error::BaseUrl(error.to_string()))
+/// Returns the address if requests can be sent to it.
+fn usable(address: &Address) -> Result<Address, Error> {
+    let parsed: Result<Url, _> = address.as_str().parse();
+    parsed.map_err(|error| Error::BaseUrl(error.to_string()))?;
+    Ok(address.clone())
 }
 
 #[cfg(test)]

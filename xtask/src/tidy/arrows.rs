@@ -23,12 +23,7 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
     ("ringfence", "clap", "the library knows no command line"),
     (
         "ringfence-cli",
-        "frankenstein",
-        "chat services are `ringfence-gateway`'s",
-    ),
-    (
-        "ringfence-cli",
-        "twilight-gateway",
+        "tokio-tungstenite",
         "chat services are `ringfence-gateway`'s",
     ),
 ];

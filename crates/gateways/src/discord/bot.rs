@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,14 +10,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
-use twilight_model::http::interaction::InteractionResponse;
-use twilight_model::id::Id;
-use twilight_model::id::marker::{ChannelMarker, MessageMarker};
 
-use super::page::{self, Edit, Form, Post};
+use super::id::{ChannelId, MessageId};
+use super::page::{self, Edit, Form, Post, Response};
 use super::press::{Button, Press};
 use super::rest::Rest;
-use super::socket::{Said, Socket};
+use super::session::Said;
+use super::socket::Socket;
 use super::{Error, Setup};
 use crate::card::Card;
 use crate::desk::{self, Desk, Due, Ignored};
@@ -58,7 +58,7 @@ pub(crate) struct Bot {
 /// Result of a post or edit.
 #[derive(Debug)]
 enum Done {
-    Asked(u64, Form, Result<Id<MessageMarker>, Error>),
+    Asked(u64, Form, Result<MessageId, Error>),
     Settled(u64, Result<(), Error>),
     Told(Result<(), Error>),
 }
@@ -69,7 +69,7 @@ impl Bot {
     /// # Errors
     /// If no channel or user is configured, this machine has no root certificates, or the kernel returns no
     /// random bytes.
-    pub(crate) fn new(setup: Setup, engine: PathBuf) -> Result<Self, Error> {
+    pub(crate) async fn open(setup: Setup, engine: PathBuf) -> Result<Self, Error> {
         if setup.channels.is_empty() {
             return Err(Error::NoChannels);
         }
@@ -83,8 +83,8 @@ impl Bot {
             .map(|channel| format!("{CHAT}{channel}"))
             .collect();
         Ok(Self {
-            rest: Arc::new(Rest::new(setup.rest.as_str(), &setup.token)?),
-            socket: Socket::new(&setup.token, &setup.gateway)?,
+            rest: Arc::new(Rest::open(setup.rest.as_str(), &setup.token).await?),
+            socket: Socket::open(&setup.token, &setup.gateway).await?,
             link: Link::new(engine, &chats, "discord"),
             desk: Desk::new(chats, ROOM).map_err(Error::Random)?,
             name: random_name()?,
@@ -177,7 +177,7 @@ impl Bot {
             Some(Due::Settle(card)) => {
                 let number = card.number();
                 let edit = Edit::settled(card, &card.ending().unwrap_or_default());
-                let place = channel(&card.words().chat_id).zip(card.message().and_then(Id::new_checked));
+                let place = channel(&card.words().chat_id).zip(card.message().and_then(message_id));
                 self.work.spawn(async move {
                     let settled = match place {
                         Some(place) => rest.edit(place, &edit, soon()).await,
@@ -293,7 +293,7 @@ impl Bot {
             .map_err(|ignored| ignored.to_string())
     }
 
-    fn answer(&mut self, press: &Press, response: InteractionResponse) {
+    fn answer(&mut self, press: &Press, response: Response) {
         if self.answers.len() >= MAX_ANSWERS {
             return;
         }
@@ -334,8 +334,12 @@ fn unknown_chat() -> Error {
     Error::Odd("the server names a chat that is no channel".to_owned())
 }
 
-fn channel(chat: &str) -> Option<Id<ChannelMarker>> {
+fn channel(chat: &str) -> Option<ChannelId> {
     chat.strip_prefix(CHAT)?.parse().ok()
+}
+
+fn message_id(number: u64) -> Option<MessageId> {
+    NonZeroU64::new(number).map(MessageId::from)
 }
 
 fn soon() -> tokio::time::Instant {

@@ -1,11 +1,6 @@
 //! Renders messages for a channel, such that only our own text is markup.
 
 use serde::Serialize;
-use twilight_model::channel::message::component::{ActionRow, Button, ButtonStyle};
-use twilight_model::channel::message::{AllowedMentions, Component, MessageFlags};
-use twilight_model::http::interaction::{
-    InteractionResponse, InteractionResponseData, InteractionResponseType,
-};
 
 use crate::card::{Card, Choice};
 use ringfence_server::gateway::lines;
@@ -21,15 +16,26 @@ const MAX_TAIL: usize = 300;
 /// Maximum length of a notice.
 const MAX_NOTICE: usize = 1800;
 
+/// Component types.
+const ROW: u8 = 1;
+pub(super) const BUTTON: u8 = 2;
+/// Types of responses to a press: a message, and nothing that is seen.
+const MESSAGE: u8 = 4;
+const DEFERRED_UPDATE: u8 = 6;
+/// Message flags.
+const SUPPRESS_EMBEDS: u32 = 1 << 2;
+const EPHEMERAL: u32 = 1 << 6;
+const NOBODY: AllowedMentions = AllowedMentions { parse: [] };
+
 /// Name of the file with a text that is too long for a message.
 pub(super) const FILE: &str = "question.txt";
 
 #[derive(Debug, Serialize)]
 pub(super) struct Post {
     pub(super) content: String,
-    components: Vec<Component>,
+    components: Vec<Row>,
     allowed_mentions: AllowedMentions,
-    flags: MessageFlags,
+    flags: u32,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     attachments: Vec<Attached>,
     /// Deduplicates a retried post.
@@ -38,6 +44,46 @@ pub(super) struct Post {
     /// Content of [`FILE`].
     #[serde(skip)]
     pub(super) file: Option<String>,
+}
+
+/// A row of buttons.
+#[derive(Debug, Serialize)]
+struct Row {
+    #[serde(rename = "type")]
+    kind: u8,
+    components: Vec<Button>,
+}
+
+#[derive(Debug, Serialize)]
+struct Button {
+    #[serde(rename = "type")]
+    kind: u8,
+    style: u8,
+    label: &'static str,
+    custom_id: String,
+}
+
+/// The people whom a message notifies.
+#[derive(Debug, Serialize)]
+struct AllowedMentions {
+    parse: [&'static str; 0],
+}
+
+/// A response to a press.
+#[derive(Debug, Serialize)]
+pub(super) struct Response {
+    #[serde(rename = "type")]
+    kind: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<Whisper>,
+}
+
+/// A message that only the presser sees.
+#[derive(Debug, Serialize)]
+struct Whisper {
+    content: String,
+    flags: u32,
+    allowed_mentions: AllowedMentions,
 }
 
 #[derive(Debug, Serialize)]
@@ -49,7 +95,7 @@ struct Attached {
 #[derive(Debug, Serialize)]
 pub(super) struct Edit {
     content: String,
-    components: Vec<Component>,
+    components: Vec<Row>,
     allowed_mentions: AllowedMentions,
 }
 
@@ -106,8 +152,8 @@ impl Post {
         Self {
             content,
             components: Vec::new(),
-            allowed_mentions: AllowedMentions::default(),
-            flags: MessageFlags::SUPPRESS_EMBEDS,
+            allowed_mentions: NOBODY,
+            flags: SUPPRESS_EMBEDS,
             attachments: Vec::new(),
             nonce,
             enforce_nonce: true,
@@ -123,28 +169,27 @@ impl Edit {
         Self {
             content: format!("{}\n**{ending}**", content(card, Form::of(card))),
             components: Vec::new(),
-            allowed_mentions: AllowedMentions::default(),
+            allowed_mentions: NOBODY,
         }
     }
 }
 
 /// Creates a response to a press that only the presser sees.
-pub(super) fn whisper(text: &str) -> InteractionResponse {
-    InteractionResponse {
-        kind: InteractionResponseType::ChannelMessageWithSource,
-        data: Some(InteractionResponseData {
-            content: Some(plain(text)),
-            flags: Some(MessageFlags::EPHEMERAL),
-            allowed_mentions: Some(AllowedMentions::default()),
-            ..InteractionResponseData::default()
+pub(super) fn whisper(text: &str) -> Response {
+    Response {
+        kind: MESSAGE,
+        data: Some(Whisper {
+            content: plain(text),
+            flags: EPHEMERAL,
+            allowed_mentions: NOBODY,
         }),
     }
 }
 
 /// Creates a response to a press that shows nothing.
-pub(super) fn taken() -> InteractionResponse {
-    InteractionResponse {
-        kind: InteractionResponseType::DeferredUpdateMessage,
+pub(super) fn taken() -> Response {
+    Response {
+        kind: DEFERRED_UPDATE,
         data: None,
     }
 }
@@ -164,29 +209,25 @@ fn content(card: &Card, form: Form) -> String {
     format!("**{}**\n{text}\n{notes}", plain(&card.headline()))
 }
 
-fn row(buttons: impl Iterator<Item = Component>) -> Component {
-    Component::ActionRow(ActionRow {
+fn row(buttons: impl Iterator<Item = Button>) -> Row {
+    Row {
+        kind: ROW,
         components: buttons.collect(),
-        id: None,
-    })
+    }
 }
 
-fn button(choice: Choice, data: String) -> Component {
-    let style = match choice {
-        Choice::Approve => ButtonStyle::Success,
-        Choice::Session | Choice::More | Choice::Always => ButtonStyle::Secondary,
-        Choice::Deny => ButtonStyle::Danger,
-    };
-    Component::Button(Button {
-        custom_id: Some(data),
-        disabled: false,
-        emoji: None,
-        id: None,
-        label: Some(choice.label().to_owned()),
-        sku_id: None,
-        style,
-        url: None,
-    })
+fn button(choice: Choice, custom_id: String) -> Button {
+    Button {
+        kind: BUTTON,
+        // Green, grey, red.
+        style: match choice {
+            Choice::Approve => 3,
+            Choice::Session | Choice::More | Choice::Always => 2,
+            Choice::Deny => 4,
+        },
+        label: choice.label(),
+        custom_id,
+    }
 }
 
 /// Renders a code block that its text cannot close, and keeps all its lines.

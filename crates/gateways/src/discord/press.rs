@@ -1,19 +1,17 @@
 //! Parses a press of a button from a Discord event; ignores unknown fields, so that additions do no harm.
 
+use super::id::{ChannelId, InteractionId, MessageId, UserId};
+use super::page::BUTTON;
 use serde::Deserialize;
 use serde_json::Value;
-use twilight_model::id::Id;
-use twilight_model::id::marker::{ChannelMarker, InteractionMarker, MessageMarker, UserMarker};
 
 /// Interaction type of a message component.
 const COMPONENT: u8 = 3;
-/// Component type of a button.
-const BUTTON: u8 = 2;
 
 /// An interaction with the bot.
 #[derive(Debug)]
 pub(super) struct Press {
-    pub(super) id: Id<InteractionMarker>,
+    pub(super) id: InteractionId,
     pub(super) token: Token,
     /// The pressed button. `None` for any other interaction.
     pub(super) button: Option<Button>,
@@ -34,27 +32,27 @@ impl std::fmt::Debug for Token {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Button {
     pub(super) data: String,
-    pub(super) channel: Id<ChannelMarker>,
-    pub(super) message: Id<MessageMarker>,
+    pub(super) channel: ChannelId,
+    pub(super) message: MessageId,
     pub(super) user: User,
 }
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct User {
-    pub(super) id: Id<UserMarker>,
+    pub(super) id: UserId,
     pub(super) username: String,
 }
 
 #[derive(Deserialize)]
 struct Interaction {
-    id: Id<InteractionMarker>,
+    id: InteractionId,
     token: Token,
     #[serde(rename = "type")]
     kind: u8,
     data: Option<Value>,
-    channel_id: Option<Id<ChannelMarker>>,
-    channel: Option<Of<ChannelMarker>>,
-    message: Option<Of<MessageMarker>>,
+    channel_id: Option<ChannelId>,
+    channel: Option<Of<ChannelId>>,
+    message: Option<Of<MessageId>>,
     /// Set in a server.
     member: Option<Member>,
     /// Set in a direct message.
@@ -62,9 +60,8 @@ struct Interaction {
 }
 
 #[derive(Deserialize)]
-#[serde(bound = "")]
-struct Of<T> {
-    id: Id<T>,
+struct Of<I> {
+    id: I,
 }
 
 #[derive(Deserialize)]
@@ -127,15 +124,15 @@ mod tests {
     fn a_press_is_understood_in_a_server_and_in_private() {
         let expected = || Button {
             data: "a0".to_owned(),
-            channel: Id::new(2),
-            message: Id::new(3),
+            channel: "2".parse().unwrap(),
+            message: "3".parse().unwrap(),
             user: User {
-                id: Id::new(4),
+                id: "4".parse().unwrap(),
                 username: "ann".to_owned(),
             },
         };
         let press = Press::of(event()).unwrap();
-        assert_eq!((press.id, press.token.0.as_str()), (Id::new(1), "t"));
+        assert_eq!((press.id, press.token.0.as_str()), ("1".parse().unwrap(), "t"));
         assert_eq!(press.button, Some(expected()));
         assert!(!format!("{press:?}").contains("\"t\""));
         let mut private = event();

@@ -4,18 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, USER_AGENT};
-use reqwest::{Client, Method, Response, StatusCode};
+use hyper::header::{HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::{Method, StatusCode};
+use ringfence_network::fetch::FetchRequest;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::time::{Instant, sleep_until, timeout_at};
-use twilight_model::http::interaction::InteractionResponse;
-use twilight_model::id::Id;
-use twilight_model::id::marker::{ChannelMarker, InteractionMarker, MessageMarker};
+use tokio::time::{Instant, sleep_until};
 
 use super::Error;
-use super::page::{Edit, Post};
-use crate::tls;
+use super::id::{ChannelId, InteractionId, MessageId};
+use super::page::{Edit, Post, Response};
+use crate::http::{Client, Failure};
 use ringfence_server::gateway::{Secret, visible};
 
 const AGENT: &str = concat!("DiscordBot (ringfence, ", env!("CARGO_PKG_VERSION"), ")");
@@ -84,29 +83,15 @@ pub(super) struct Me {
 
 #[derive(Deserialize)]
 struct Created {
-    id: Id<MessageMarker>,
+    id: MessageId,
 }
 
 impl Rest {
     /// Creates a client for the API at `base`.
-    pub(super) fn new(base: &str, token: &Secret) -> Result<Self, Error> {
-        tls::use_ring();
-        let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let mut authorization =
-            HeaderValue::from_str(&format!("Bot {}", token.expose())).map_err(|_| Error::Token)?;
-        authorization.set_sensitive(true);
-        headers.insert(AUTHORIZATION, authorization);
-        let http = Client::builder()
-            .default_headers(headers)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .connect_timeout(PATIENCE)
-            .timeout(PATIENCE)
-            .build()
-            .map_err(|error| Error::Unreachable(cause(error)))?;
+    pub(super) async fn open(base: &str, token: &Secret) -> Result<Self, Error> {
+        let http = Client::open(None, MAX_BODY).await;
         Ok(Self {
-            http,
+            http: http.map_err(|error| Error::Roots(error.to_string()))?,
             base: format!("{}/{VERSION}", base.trim_end_matches('/')),
             token: token.clone(),
             gates: Mutex::default(),
@@ -120,7 +105,7 @@ impl Rest {
     }
 
     /// Checks that a channel exists and the bot can see it.
-    pub(super) async fn channel(&self, channel: Id<ChannelMarker>, until: Instant) -> Result<(), Error> {
+    pub(super) async fn channel(&self, channel: ChannelId, until: Instant) -> Result<(), Error> {
         self.send(&Call::get(format!("channels/{channel}"), until))
             .await
             .map(drop)
@@ -129,10 +114,10 @@ impl Rest {
     /// Posts a message. The nonce makes Discord deduplicate a retried post.
     pub(super) async fn post(
         &self,
-        channel: Id<ChannelMarker>,
+        channel: ChannelId,
         post: &Post,
         until: Instant,
-    ) -> Result<Id<MessageMarker>, Error> {
+    ) -> Result<MessageId, Error> {
         let json = words(post)?;
         let call = Call {
             method: Method::POST,
@@ -151,7 +136,7 @@ impl Rest {
 
     pub(super) async fn edit(
         &self,
-        place: (Id<ChannelMarker>, Id<MessageMarker>),
+        place: (ChannelId, MessageId),
         edit: &Edit,
         until: Instant,
     ) -> Result<(), Error> {
@@ -170,8 +155,8 @@ impl Rest {
     /// Responds to a press, within the three seconds that Discord allows.
     pub(super) async fn answer(
         &self,
-        press: (Id<InteractionMarker>, &str),
-        response: &InteractionResponse,
+        press: (InteractionId, &str),
+        response: &Response,
         until: Instant,
     ) -> Result<(), Error> {
         let (id, token) = press;
@@ -254,25 +239,20 @@ impl Rest {
     }
 
     async fn attempt(&self, call: &Call) -> Result<Value, Failed> {
-        let url = format!("{}/{}", self.base, call.path);
-        let request = self.http.request(call.method.clone(), url);
-        let request = match &call.body {
-            Body::None => request,
-            Body::Json(json) => request
-                .header(CONTENT_TYPE, "application/json")
-                .body(json.clone()),
-            Body::Form { boundary, bytes } => request
-                .header(CONTENT_TYPE, format!("multipart/form-data; boundary={boundary}"))
-                .body(bytes.clone()),
+        let request = self.request(call).map_err(Failed::For)?;
+        let until = call.until.min(Instant::now() + PATIENCE);
+        let page = match self.http.call(&request, until).await {
+            Ok(page) => page,
+            Err(Failure::TooLong(_)) => {
+                return Err(Failed::For(Error::Odd(format!(
+                    "it is longer than {MAX_BODY} bytes"
+                ))));
+            }
+            Err(failure) => return Err(Failed::Now(visible(&failure.to_string()))),
         };
-        let exchange = async {
-            let response = request.send().await.map_err(|error| Failed::Now(cause(error)))?;
-            let (status, headers) = (response.status(), response.headers().clone());
-            Ok((status, headers, body(response).await?))
-        };
-        let (status, headers, body) = timeout_at(call.until, exchange)
-            .await
-            .map_err(|_| Failed::Now("it does not answer in time".to_owned()))??;
+        let (status, headers) = (page.status, page.headers);
+        // Null if there is none: errors may be HTML.
+        let body: Value = serde_json::from_slice(&page.body).unwrap_or_default();
         self.mind(call, &headers);
         match status {
             StatusCode::TOO_MANY_REQUESTS => {
@@ -288,6 +268,29 @@ impl Rest {
             status if status.is_success() => Ok(body),
             status => Err(Failed::For(refused(status, &body))),
         }
+    }
+
+    fn request(&self, call: &Call) -> Result<FetchRequest, Error> {
+        let header = |name: &str, value: String| (name.to_owned(), value);
+        let mut headers = vec![
+            header("user-agent", AGENT.to_owned()),
+            header("authorization", format!("Bot {}", self.token.expose())),
+        ];
+        let body = match &call.body {
+            Body::None => Vec::new(),
+            Body::Json(json) => {
+                headers.push(header("content-type", "application/json".to_owned()));
+                json.clone()
+            }
+            Body::Form { boundary, bytes } => {
+                let kind = format!("multipart/form-data; boundary={boundary}");
+                headers.push(header("content-type", kind));
+                bytes.clone()
+            }
+        };
+        let url = format!("{}/{}", self.base, call.path);
+        FetchRequest::new(&url, call.method.as_str(), &headers, body)
+            .map_err(|error| Error::Odd(error.to_string()))
     }
 
     fn gate(&self, call: &Call) -> Instant {
@@ -374,24 +377,6 @@ fn form(nonce: &str, json: &[u8], file: &str) -> Body {
     Body::Form { boundary, bytes }
 }
 
-/// Parses a response's JSON; null if it has none, since errors may be HTML.
-async fn body(mut response: Response) -> Result<Value, Failed> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| Failed::Now(cause(error)))?
-    {
-        if bytes.len() + chunk.len() > MAX_BODY {
-            return Err(Failed::For(Error::Odd(format!(
-                "it is longer than {MAX_BODY} bytes"
-            ))));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    Ok(serde_json::from_slice(&bytes).unwrap_or_default())
-}
-
 fn refused(status: StatusCode, body: &Value) -> Error {
     let message = body.get("message").and_then(Value::as_str).unwrap_or_default();
     Error::Refused {
@@ -407,16 +392,4 @@ fn seconds(value: Option<&HeaderValue>) -> Option<Duration> {
 
 fn wait(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// Renders a cause without the URL: those of responses to interactions are secret.
-fn cause(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(deeper) = source {
-        text = deeper.to_string();
-        source = deeper.source();
-    }
-    visible(&text)
 }

@@ -1,194 +1,137 @@
 //! Connection to Discord's gateway, on which presses arrive; reconnects whenever it ends.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::Value;
-use tokio::time::{Instant, sleep_until};
-use tokio_rustls::rustls::RootCertStore;
-use twilight_gateway::error::{ReceiveMessageError, ReceiveMessageErrorType};
-use twilight_gateway::{ConfigBuilder, Intents, Message, Shard, ShardId, ShardState, StreamExt};
-use twilight_model::gateway::CloseCode;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::Error;
-use super::press::Press;
-use crate::tls;
+use super::session::{End, Said, Sessions};
 use ringfence_network::address::Address;
+use ringfence_network::fetch::Trust;
 use ringfence_server::gateway::Secret;
 
-/// Number of consecutive failures after which the retry delay is capped.
-const MAX_FAILURES: u8 = 5;
-/// Capped retry delay.
-const PAUSE: Duration = Duration::from_secs(30);
+/// Longest pause between attempts to connect.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Number of unread events.
+const WAITING: usize = 32;
 
 /// A bot's connection to Discord's gateway.
 #[derive(Debug)]
 pub(super) struct Socket {
-    shard: Shard,
-    /// Earliest time of the next attempt.
-    due: Option<Instant>,
-    /// Set once the outage was reported.
-    told: bool,
-    token: Secret,
-}
-
-/// An event of the gateway.
-#[derive(Debug)]
-pub(super) enum Said {
-    /// Connected: presses arrive.
-    Ready,
-    Press(Press),
-    /// An outage; reported once until it is over.
-    Trouble(String),
+    events: mpsc::Receiver<Result<Said, Error>>,
+    /// Connects again and again. Aborted on drop.
+    _task: JoinSet<()>,
 }
 
 impl Socket {
-    /// Creates a connection that is not open yet.
-    pub(super) fn new(token: &Secret, gateway: &Address) -> Result<Self, Error> {
-        usable_roots()?;
-        tls::use_ring();
-        // Interactions need no intent, and no other events are wanted.
-        let config = ConfigBuilder::new(token.expose().to_owned(), Intents::empty())
-            .proxy_url(gateway.as_str().to_owned())
-            .build();
-        Ok(Self {
-            shard: Shard::with_config(ShardId::ONE, config),
-            due: None,
-            told: false,
+    /// Starts to connect. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// If this machine has no certificate authorities.
+    pub(super) async fn open(token: &Secret, gateway: &Address) -> Result<Self, Error> {
+        let trust = Trust::default();
+        let known = trust.config().await;
+        known.map_err(|error| Error::Roots(error.to_string()))?;
+        let (events, receiver) = mpsc::channel(WAITING);
+        let connecting = Connecting {
+            sessions: Sessions::new(token.clone(), gateway.clone(), trust),
             token: token.clone(),
+            events,
+        };
+        let mut task = JoinSet::new();
+        task.spawn(connecting.work());
+        Ok(Self {
+            events: receiver,
+            _task: task,
         })
     }
 
     /// Waits for the next event. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Said, Error> {
-        loop {
-            if let Some(due) = self.due {
-                sleep_until(due).await;
-                self.due = None;
+        self.events.recv().await.unwrap_or_else(|| Err(closed(None)))
+    }
+}
+
+/// The task that connects again and again.
+struct Connecting {
+    sessions: Sessions,
+    token: Secret,
+    events: mpsc::Sender<Result<Said, Error>>,
+}
+
+impl Connecting {
+    async fn work(mut self) {
+        let mut failures = 0;
+        let mut told = false;
+        while !self.events.is_closed() {
+            let end = self.sessions.converse(&self.events).await;
+            if self.sessions.was_ready() {
+                (failures, told) = (0, false);
             }
-            let said = match next(&mut self.shard).await {
-                Some(Ok(Message::Text(event))) => self.take(&event),
-                Some(Ok(Message::Close(frame))) => self.closed(frame.map(|frame| frame.code))?,
-                Some(Err(error)) => self.failed(&error),
-                None => return Err(closed(None)),
+            let what = match end {
+                End::Closed(Some(code)) if is_fatal(code) => {
+                    let _ = self.events.send(Err(closed(Some(code)))).await;
+                    return;
+                }
+                End::Closed(Some(code)) => format!("it ended the connection (code {code})"),
+                End::Closed(None) => "it ended the connection".to_owned(),
+                End::Lost(why) => why,
             };
-            self.restrain();
-            if let Some(said) = said {
-                return Ok(said);
+            if !std::mem::replace(&mut told, true) {
+                let what = self.token.scrub(&what);
+                let trouble = format!("no connection to Discord's gateway: {what}; connecting again");
+                let _ = self.events.send(Ok(Said::Trouble(trouble))).await;
             }
+            tokio::time::sleep(pause(failures)).await;
+            failures += 1;
         }
-    }
-
-    fn take(&mut self, event: &str) -> Option<Said> {
-        let event: Event = serde_json::from_str(event).ok()?;
-        match event.kind.as_deref() {
-            Some("READY" | "RESUMED") => {
-                self.told = false;
-                Some(Said::Ready)
-            }
-            Some("INTERACTION_CREATE") => {
-                Some(Press::of(event.data).map_or_else(not_understood, Said::Press))
-            }
-            _ => None,
-        }
-    }
-
-    fn closed(&mut self, code: Option<u16>) -> Result<Option<Said>, Error> {
-        if self.shard.state() == ShardState::FatallyClosed {
-            return Err(closed(code));
-        }
-        let code = code.map(|code| format!(" (code {code})")).unwrap_or_default();
-        Ok(self.trouble(&format!("it ended the connection{code}")))
-    }
-
-    fn failed(&mut self, error: &ReceiveMessageError) -> Option<Said> {
-        match error.kind() {
-            ReceiveMessageErrorType::Reconnect => {
-                let source = std::error::Error::source(error).map(ToString::to_string);
-                self.trouble(source.as_deref().unwrap_or("it cannot be reached"))
-            }
-            _ => Some(not_understood()),
-        }
-    }
-
-    fn trouble(&mut self, what: &str) -> Option<Said> {
-        let first = !std::mem::replace(&mut self.told, true);
-        first.then(|| {
-            let what = self.token.scrub(what);
-            Said::Trouble(format!(
-                "no connection to Discord's gateway: {what}; connecting again"
-            ))
-        })
-    }
-
-    /// Caps the retry delay, and discards a resume URL to which the token must not be sent.
-    fn restrain(&mut self) {
-        let ShardState::Disconnected { reconnect_attempts } = self.shard.state() else {
-            return;
-        };
-        let stray = self
-            .shard
-            .resume_url()
-            .is_some_and(|url| Address::websocket(url).is_err());
-        if reconnect_attempts < MAX_FAILURES && !stray {
-            return;
-        }
-        let mut config = ConfigBuilder::from(self.shard.config().clone());
-        if let Some(session) = self.shard.session() {
-            config = config.session(session.clone());
-        }
-        self.shard = Shard::with_config(ShardId::ONE, config.build());
-        self.due = Some(Instant::now() + PAUSE);
     }
 }
 
-/// An event as sent by the gateway.
-#[derive(Deserialize)]
-struct Event {
-    #[serde(rename = "t")]
-    kind: Option<String>,
-    #[serde(default, rename = "d")]
-    data: Value,
-}
-
-/// Returns the next message. (`StreamExt` would be another dependency.)
-async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Option<S::Item> {
-    poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
-}
-
-/// Without the content: an event contains the token for its response.
-fn not_understood() -> Said {
-    Said::Trouble("Discord's gateway sends a malformed message".to_owned())
-}
-
-/// Checks the machine's root certificates, which the library would otherwise panic about.
-fn usable_roots() -> Result<(), Error> {
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    if found.certs.is_empty() {
-        let why = found.errors.first().map(ToString::to_string);
-        return Err(Error::Roots(why.unwrap_or_else(|| "there are none".to_owned())));
+/// Returns the pause after a number of failures since the last connection.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        _ => Duration::from_secs(1 << (failures - 1).min(5)).min(LONGEST),
     }
-    for certificate in found.certs {
-        roots
-            .add(certificate)
-            .map_err(|error| Error::Roots(error.to_string()))?;
+}
+
+/// Returns the reason of a close code after which no connection is accepted, by Discord's list.
+const fn fatal(code: u16) -> Option<&'static str> {
+    match code {
+        4004 => Some("authentication failed"),
+        4010 => Some("invalid shard"),
+        4011 => Some("sharding required"),
+        4012 => Some("invalid api version"),
+        4013 => Some("invalid intents"),
+        4014 => Some("disallowed intents"),
+        _ => None,
     }
-    Ok(())
+}
+
+const fn is_fatal(code: u16) -> bool {
+    fatal(code).is_some()
 }
 
 fn closed(code: Option<u16>) -> Error {
-    let known = code.and_then(|code| CloseCode::try_from(code).ok());
-    match known {
-        Some(CloseCode::AuthenticationFailed) => Error::Token,
-        _ => Error::Closed {
-            reason: known.map_or_else(
-                || "no reason".to_owned(),
-                |known| known.to_string().to_lowercase(),
-            ),
+    match code {
+        Some(4004) => Error::Token,
+        code => Error::Closed {
+            reason: code.and_then(fatal).unwrap_or("no reason").to_owned(),
             code: code.unwrap_or_default(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_limit() {
+        let pauses: Vec<u64> = (0..8).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(pause(u32::MAX), LONGEST);
     }
 }

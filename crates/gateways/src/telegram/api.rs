@@ -1,16 +1,20 @@
 //! Client of the Bot API, without retries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use frankenstein::methods::GetUpdatesParams;
-use frankenstein::types::AllowedUpdate;
-use reqwest::{Client, StatusCode, Url, redirect};
+use hyper::StatusCode;
+use ringfence_network::fetch::FetchRequest;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use tokio::time::Instant;
+
 use super::Error;
-use crate::tls;
+use super::methods::GetUpdates;
+use crate::http::{Client, Failure};
+use crate::proxy::Proxy;
 use ringfence_server::gateway::{Secret, visible};
 
 /// Maximum size of a response.
@@ -43,8 +47,8 @@ impl Default for Patience {
 /// Client of the Bot API for one bot.
 #[derive(Debug, Clone)]
 pub(super) struct Api {
-    client: Client,
-    base: Url,
+    client: Arc<Client>,
+    base: String,
     token: Secret,
     patience: Patience,
 }
@@ -86,20 +90,16 @@ struct Parameters {
 }
 
 pub(super) trait Update: DeserializeOwned {
-    /// Kind of update to subscribe to.
-    const KIND: AllowedUpdate;
-    /// Member of an update that contains it.
-    const MEMBER: &str;
+    /// Kind of update, and the member that contains it.
+    const KIND: &'static str;
 }
 
 impl Update for Query {
-    const KIND: AllowedUpdate = AllowedUpdate::CallbackQuery;
-    const MEMBER: &str = "callback_query";
+    const KIND: &'static str = "callback_query";
 }
 
 impl Update for Written {
-    const KIND: AllowedUpdate = AllowedUpdate::Message;
-    const MEMBER: &str = "message";
+    const KIND: &'static str = "message";
 }
 
 /// A message's user and chat, without its text.
@@ -144,20 +144,11 @@ pub(super) struct Me {
 
 impl Api {
     /// Creates a client of the API at `base` for the bot with this token.
-    pub(super) fn new(base: Url, token: Secret, patience: Patience) -> Result<Self, Error> {
-        tls::use_ring();
-        let mut builder = Client::builder()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(patience.call)
-            .pool_max_idle_per_host(4);
-        if base.scheme() == "http" {
-            // Plain HTTP is allowed on loopback only, so it must not go through a proxy.
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|error| Error::Setup(chain(error)))?;
+    pub(super) async fn open(base: &str, token: Secret, patience: Patience) -> Result<Self, Error> {
+        let client = Client::open(Proxy::of_environment()?, MAX_BODY).await;
         Ok(Self {
-            client,
-            base,
+            client: Arc::new(client.map_err(|error| Error::Setup(error.to_string()))?),
+            base: base.trim_end_matches('/').to_owned(),
             token,
             patience,
         })
@@ -171,12 +162,12 @@ impl Api {
 
     /// Waits for updates of a kind; returns those that can be parsed, and the next offset.
     pub(super) async fn get_updates<T: Update>(&self, from: i64) -> Result<(Vec<T>, i64), Fault> {
-        let params = GetUpdatesParams::builder()
-            .offset(from)
-            .limit(MAX_UPDATES)
-            .timeout(u32::try_from(self.patience.poll.as_secs()).unwrap_or(0))
-            .allowed_updates(vec![T::KIND])
-            .build();
+        let params = GetUpdates {
+            offset: from,
+            limit: MAX_UPDATES,
+            timeout: self.patience.poll.as_secs(),
+            allowed_updates: [T::KIND],
+        };
         let deadline = self.patience.poll + self.patience.call;
         let updates: Vec<Value> = self.call("getUpdates", &params, deadline).await?;
         Ok(understood(updates, from))
@@ -209,29 +200,15 @@ impl Api {
         params: &impl Serialize,
         deadline: Duration,
     ) -> Result<T, Fault> {
-        let body = serde_json::to_vec(params).map_err(|error| Fault::Refused(error.to_string()))?;
-        let answered = tokio::time::timeout(deadline, self.exchange(method, body)).await;
-        let (status, body) = answered.map_err(|_| Fault::Unreachable("no answer in time".to_owned()))??;
-        judged(status, &body).map_err(|fault| self.scrubbed(fault))
-    }
-
-    async fn exchange(&self, method: &str, body: Vec<u8>) -> Result<(StatusCode, Vec<u8>), Fault> {
-        let path = self.base.path().trim_end_matches('/');
-        let mut url = self.base.clone();
-        url.set_path(&format!("{path}/bot{}/{method}", self.token.expose()));
-        let unreachable = |error| self.scrubbed(Fault::Unreachable(chain(error)));
-        let request = self.client.post(url).header("content-type", "application/json");
-        let mut response = request.body(body).send().await.map_err(unreachable)?;
-        let mut read = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(unreachable)? {
-            if read.len() + piece.len() > MAX_BODY {
-                return Err(Fault::Unreachable(format!(
-                    "an answer of more than {MAX_BODY} bytes"
-                )));
-            }
-            read.extend_from_slice(&piece);
-        }
-        Ok((response.status(), read))
+        let refused = |error: String| self.scrubbed(Fault::Refused(error));
+        let body = serde_json::to_vec(params).map_err(|error| refused(error.to_string()))?;
+        let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
+        let json = [("content-type".to_owned(), "application/json".to_owned())];
+        let request =
+            FetchRequest::new(&url, "POST", &json, body).map_err(|error| refused(error.to_string()))?;
+        let answered = self.client.call(&request, Instant::now() + deadline).await;
+        let page = answered.map_err(|failure| self.scrubbed(unreachable(&failure)))?;
+        judged(page.status, &page.body).map_err(|fault| self.scrubbed(fault))
     }
 
     fn scrubbed(&self, fault: Fault) -> Fault {
@@ -281,22 +258,14 @@ fn understood<T: Update>(updates: Vec<Value>, from: i64) -> (Vec<T>, i64) {
         if let Some(id) = update["update_id"].as_i64() {
             next = next.max(id.saturating_add(1));
         }
-        let inner = update.get_mut(T::MEMBER).map(Value::take);
+        let inner = update.get_mut(T::KIND).map(Value::take);
         found.extend(inner.and_then(|inner| T::deserialize(inner).ok()));
     }
     (found, next)
 }
 
-/// Renders an error with its causes but without the URL, which contains the token.
-fn chain(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
-    while let Some(inner) = cause {
-        text.push_str(&format!(": {inner}"));
-        cause = inner.source();
-    }
-    visible(&text)
+fn unreachable(failure: &Failure) -> Fault {
+    Fault::Unreachable(visible(&failure.to_string()))
 }
 
 #[cfg(test)]
@@ -360,17 +329,17 @@ mod tests {
         assert_eq!(understood::<Written>(Vec::new(), 3).1, 3);
     }
 
-    fn api(base: &str) -> Api {
+    async fn get_me(base: &str) -> Result<Me, Fault> {
         let patience = Patience {
             poll: Duration::ZERO,
             call: Duration::from_millis(500),
         };
         let token = Secret::new("1:hidden").unwrap();
-        Api::new(Url::parse(base).unwrap(), token, patience).unwrap()
+        Api::open(base, token, patience).await.unwrap().get_me().await
     }
 
     #[track_caller]
-    fn unreachable(result: Result<Me, Fault>, words: &str) {
+    fn expect_unreachable(result: Result<Me, Fault>, words: &str) {
         let fault = result.unwrap_err();
         let text = fault.to_string();
         assert!(
@@ -385,10 +354,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         // It accepts connections, but never responds.
-        unreachable(
-            api(&format!("http://{address}")).get_me().await,
-            "no answer in time",
-        );
+        expect_unreachable(get_me(&format!("http://{address}")).await, "no answer in time");
         let mut server = tokio::task::JoinSet::new();
         server.spawn(async move {
             loop {
@@ -400,11 +366,11 @@ mod tests {
                 while stream.write_all(&[b' '; 4096]).await.is_ok() {}
             }
         });
-        unreachable(api(&format!("http://{address}")).get_me().await, "more than");
+        expect_unreachable(get_me(&format!("http://{address}")).await, "more than");
         // Plain HTTP on a port where TLS is expected.
-        unreachable(
-            api(&format!("https://{address}")).get_me().await,
-            "error sending request",
+        expect_unreachable(
+            get_me(&format!("https://{address}")).await,
+            "the server speaks no tls",
         );
     }
 }

@@ -17,8 +17,7 @@ pub(super) const BREATH: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the URL or the token is invalid, or another program receives the updates.
 pub(crate) async fn tell_ids(base: &Address, token: Secret, log: impl Fn(&str)) -> Result<Infallible, Error> {
-    let base = super::url(base)?;
-    let api = Api::new(base, token, Patience::default())?;
+    let api = Api::open(base.as_str(), token, Patience::default()).await?;
     introduce(&api, &log).await?;
     let (mut next, mut pace) = (0, Pace::new());
     loop {

@@ -1,7 +1,6 @@
 //! Renders approval requests as Telegram messages: without markup; untrusted text is marked by entities.
 
-use frankenstein::types::{InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity, MessageEntityType};
-
+use super::methods::{Button, Entity, EntityKind, Keyboard};
 use crate::card::Card;
 
 /// Maximum length of a message in UTF-16 units, without the part reserved for the outcome.
@@ -16,7 +15,7 @@ const MAX_NOTES: usize = 6_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) text: String,
-    pub(super) entities: Vec<MessageEntity>,
+    pub(super) entities: Vec<Entity>,
 }
 
 /// Renders a request as messages; the last one is for the buttons.
@@ -36,7 +35,7 @@ pub(super) fn notice(text: &str) -> Page {
     let more = if shown.len() < text.len() { " \u{2026}" } else { "" };
     Page {
         text: format!("{shown}{more}"),
-        entities: vec![entity(MessageEntityType::Code, 0, units(shown))],
+        entities: vec![entity(EntityKind::Code, 0, units(shown))],
     }
 }
 
@@ -45,8 +44,8 @@ pub(super) fn ended(page: &Page, ending: &str) -> Page {
     let ending = &ending[..split_at(ending, 180)];
     let above = format!("{ending}\n\n");
     let shift = u16::try_from(units(&above)).unwrap_or(u16::MAX);
-    let mut entities = vec![entity(MessageEntityType::Bold, 0, units(ending))];
-    entities.extend(page.entities.iter().map(|entity| MessageEntity {
+    let mut entities = vec![entity(EntityKind::Bold, 0, units(ending))];
+    entities.extend(page.entities.iter().map(|entity| Entity {
         offset: entity.offset.saturating_add(shift),
         ..entity.clone()
     }));
@@ -57,21 +56,20 @@ pub(super) fn ended(page: &Page, ending: &str) -> Page {
 }
 
 /// Returns the buttons of a request.
-pub(super) fn keyboard(card: &Card) -> InlineKeyboardMarkup {
-    let button = |choice: &crate::card::Choice| {
-        InlineKeyboardButton::builder()
-            .text(choice.label())
-            .callback_data(card.data(*choice))
-            .build()
+pub(super) fn keyboard(card: &Card) -> Keyboard {
+    let button = |choice: &crate::card::Choice| Button {
+        text: choice.label(),
+        callback_data: card.data(*choice),
     };
-    let buttons: Vec<InlineKeyboardButton> = card.choices().iter().map(button).collect();
-    let rows = buttons.chunks(2).map(<[InlineKeyboardButton]>::to_vec).collect();
-    InlineKeyboardMarkup::builder().inline_keyboard(rows).build()
+    let buttons: Vec<Button> = card.choices().iter().map(button).collect();
+    Keyboard {
+        inline_keyboard: buttons.chunks(2).map(<[Button]>::to_vec).collect(),
+    }
 }
 
 fn laid_out(headline: &str, body: &str, notes: &str) -> Vec<Page> {
     let (mut pieces, room) = (Vec::new(), MAX_UNITS - HEAD_UNITS);
-    for (kind, text) in [(MessageEntityType::Pre, body), (MessageEntityType::Code, notes)] {
+    for (kind, text) in [(EntityKind::Pre, body), (EntityKind::Code, notes)] {
         let mut rest = text;
         while !rest.is_empty() {
             let (piece, left) = rest.split_at(split_at(rest, room));
@@ -79,7 +77,7 @@ fn laid_out(headline: &str, body: &str, notes: &str) -> Vec<Page> {
             rest = left;
         }
     }
-    let mut pages: Vec<Vec<(MessageEntityType, &str)>> = Vec::new();
+    let mut pages: Vec<Vec<(EntityKind, &str)>> = Vec::new();
     for piece in pieces {
         let taken = |page: &Vec<(_, &str)>| page.iter().map(|(_, text)| 1 + units(text)).sum::<usize>();
         match pages.last_mut() {
@@ -88,7 +86,7 @@ fn laid_out(headline: &str, body: &str, notes: &str) -> Vec<Page> {
         }
     }
     let all = pages.len();
-    let written = |(index, pieces): (usize, Vec<(MessageEntityType, &str)>)| {
+    let written = |(index, pieces): (usize, Vec<(EntityKind, &str)>)| {
         let part = if all > 1 {
             format!(", part {} of {all}", index + 1)
         } else {
@@ -100,7 +98,7 @@ fn laid_out(headline: &str, body: &str, notes: &str) -> Vec<Page> {
     pages.into_iter().enumerate().map(written).collect()
 }
 
-fn page(headline: &str, pieces: &[(MessageEntityType, &str)]) -> Page {
+fn page(headline: &str, pieces: &[(EntityKind, &str)]) -> Page {
     let mut text = headline.to_owned();
     let mut entities = Vec::new();
     for (kind, piece) in pieces {
@@ -111,13 +109,13 @@ fn page(headline: &str, pieces: &[(MessageEntityType, &str)]) -> Page {
     Page { text, entities }
 }
 
-fn entity(kind: MessageEntityType, offset: usize, length: usize) -> MessageEntity {
+fn entity(kind: EntityKind, offset: usize, length: usize) -> Entity {
     let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
-    MessageEntity::builder()
-        .type_field(kind)
-        .offset(short(offset))
-        .length(short(length))
-        .build()
+    Entity {
+        kind,
+        offset: short(offset),
+        length: short(length),
+    }
 }
 
 fn units(text: &str) -> usize {
@@ -154,9 +152,9 @@ mod tests {
     use super::*;
 
     /// Returns the text marked by entities of this kind.
-    fn marked(page: &Page, kind: MessageEntityType) -> String {
+    fn marked(page: &Page, kind: EntityKind) -> String {
         let text: Vec<u16> = page.text.encode_utf16().collect();
-        let of_kind = page.entities.iter().filter(|entity| entity.type_field == kind);
+        let of_kind = page.entities.iter().filter(|entity| entity.kind == kind);
         of_kind
             .map(|entity| {
                 let start = usize::from(entity.offset);
@@ -175,15 +173,12 @@ mod tests {
             page.text,
             "A command\necho \u{1d11e} </pre> `*_[\n\u{2022} why\nuntil"
         );
-        assert_eq!(marked(page, MessageEntityType::Pre), "echo \u{1d11e} </pre> `*_[");
-        assert_eq!(marked(page, MessageEntityType::Code), "\u{2022} why\nuntil");
+        assert_eq!(marked(page, EntityKind::Pre), "echo \u{1d11e} </pre> `*_[");
+        assert_eq!(marked(page, EntityKind::Code), "\u{2022} why\nuntil");
         let ended = ended(page, "Approved by ann");
         assert!(ended.text.starts_with("Approved by ann\n\nA command\n"));
-        assert_eq!(
-            marked(&ended, MessageEntityType::Pre),
-            "echo \u{1d11e} </pre> `*_["
-        );
-        assert_eq!(marked(&ended, MessageEntityType::Bold), "Approved by ann");
+        assert_eq!(marked(&ended, EntityKind::Pre), "echo \u{1d11e} </pre> `*_[");
+        assert_eq!(marked(&ended, EntityKind::Bold), "Approved by ann");
     }
 
     #[test]
@@ -197,17 +192,14 @@ mod tests {
         ] {
             let pages = laid_out(&"h".repeat(300), &body, &"n".repeat(MAX_NOTES));
             assert!(pages.len() > 1);
-            let shown: String = pages
-                .iter()
-                .map(|page| marked(page, MessageEntityType::Pre))
-                .collect();
+            let shown: String = pages.iter().map(|page| marked(page, EntityKind::Pre)).collect();
             assert!(shown == body, "{} of {}", shown.len(), body.len());
             for page in &pages {
                 let ended = ended(page, &"e".repeat(500));
                 assert!(units(&ended.text) <= 4096, "{}", units(&ended.text));
             }
             let last = pages.last().unwrap();
-            assert!(marked(last, MessageEntityType::Code).contains('n'));
+            assert!(marked(last, EntityKind::Code).contains('n'));
             assert!(last.text.contains(&format!(", part {0} of {0}", pages.len())));
         }
     }

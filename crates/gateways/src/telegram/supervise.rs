@@ -4,13 +4,12 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use frankenstein::methods::{AnswerCallbackQueryParams, EditMessageTextParams, SendMessageParams};
-use frankenstein::types::{LinkPreviewOptions, ReplyMarkup};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::api::{Api, Fault, Query};
 use super::contact::{BREATH, Pace, introduce, name_of};
+use super::methods::{AnswerCallbackQuery, EditMessageText, LinkPreview, SendMessage};
 use super::page::{self, Page};
 use super::{Error, Settings, chat_name};
 use crate::card::Card;
@@ -29,7 +28,7 @@ impl Settings {
     /// # Errors
     /// The permanent failure.
     pub(crate) async fn supervise(self, engine: &Path, log: impl Fn(&str)) -> Result<Infallible, Error> {
-        let api = Api::new(self.base.clone(), self.token.clone(), self.patience)?;
+        let api = Api::open(self.base.as_str(), self.token.clone(), self.patience).await?;
         introduce(&api, &log).await?;
         let chats = self.chat_names();
         let link = Link::new(engine.to_path_buf(), &chats, "telegram");
@@ -273,10 +272,10 @@ impl<L: Fn(&str)> Gateway<L> {
             return;
         }
         self.replies += 1;
-        let params = AnswerCallbackQueryParams::builder()
-            .callback_query_id(query)
-            .text(words)
-            .build();
+        let params = AnswerCallbackQuery {
+            callback_query_id: query,
+            text: words.to_owned(),
+        };
         let api = self.api.clone();
         self.calls.spawn(async move {
             // The press may be too old for a response.
@@ -288,19 +287,19 @@ impl<L: Fn(&str)> Gateway<L> {
 
 /// A call that posts or edits.
 enum Call {
-    Send(Box<SendMessageParams>),
-    Edit(Box<EditMessageTextParams>),
+    Send(SendMessage),
+    Edit(EditMessageText),
 }
 
 impl Call {
     fn send(chat: i64, page: Page) -> Self {
-        let params = SendMessageParams::builder()
-            .chat_id(chat)
-            .text(page.text)
-            .entities(page.entities)
-            .link_preview_options(LinkPreviewOptions::DISABLED)
-            .build();
-        Self::Send(Box::new(params))
+        Self::Send(SendMessage {
+            chat_id: chat,
+            text: page.text,
+            entities: page.entities,
+            link_preview_options: LinkPreview::DISABLED,
+            reply_markup: None,
+        })
     }
 
     async fn make(self, api: &Api) -> Result<Option<u64>, Fault> {
@@ -327,7 +326,7 @@ fn ask(card: &Card) -> (Post, Option<Call>) {
     let call = chat_id(&card.words().chat_id).zip(page).map(|(chat, page)| {
         let mut call = Call::send(chat, page);
         if let (true, Call::Send(params)) = (last, &mut call) {
-            params.reply_markup = Some(ReplyMarkup::InlineKeyboardMarkup(page::keyboard(card)));
+            params.reply_markup = Some(page::keyboard(card));
         }
         call
     });
@@ -342,14 +341,13 @@ fn settle(card: &Card) -> (Post, Option<Call>) {
         let Some(message) = card.message().and_then(|message| i32::try_from(message).ok()) else {
             return Call::send(chat, page);
         };
-        let params = EditMessageTextParams::builder()
-            .chat_id(chat)
-            .message_id(message)
-            .text(page.text)
-            .entities(page.entities)
-            .link_preview_options(LinkPreviewOptions::DISABLED)
-            .build();
-        Call::Edit(Box::new(params))
+        Call::Edit(EditMessageText {
+            chat_id: chat,
+            message_id: message,
+            text: page.text,
+            entities: page.entities,
+            link_preview_options: LinkPreview::DISABLED,
+        })
     });
     (Post::Settle(card.number()), call)
 }

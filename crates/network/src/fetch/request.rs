@@ -128,6 +128,10 @@ impl FetchRequest {
         })
     }
 
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
     /// Returns the request after a redirect (RFC 9110, section 15.4).
     pub(super) fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, FetchCause> {
         let location =
