@@ -186,7 +186,10 @@ fn runtimes(made: &[Made]) -> Result<()> {
 fn tools(made: &[Made]) -> Result<()> {
     for entry in made {
         if let Made::CargoTool(name) = entry {
-            cargo(Path::new("/"), &["uninstall", "--quiet", name]).run()?;
+            // Cargo knows those that it has built, as set-up did until November 2026.
+            if !cargo(Path::new("/"), &["uninstall", "--quiet", name]).succeeds() {
+                remove(&ledger::cargo_home()?.join("bin").join(name))?;
+            }
         }
     }
     Ok(())

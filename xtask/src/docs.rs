@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::cargo;
+use crate::process::ringfence;
 use crate::report;
 
 struct Reference {
@@ -54,9 +54,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
 }
 
 fn generate(root: &Path, reference: &Reference) -> Result<String> {
-    let mut arguments = vec!["run", "--quiet", "--package", "ringfence-cli", "--"];
-    arguments.extend(reference.arguments);
-    cargo(root, &arguments)
+    ringfence(root, reference.arguments)?
         .stdout()
         .with_context(|| format!("the binary cannot write {}", reference.path))
 }

@@ -42,11 +42,16 @@ pub(crate) fn build(root: &Path) -> Result<()> {
     cargo(root, &["build", "--locked", "--workspace", "--all-targets"]).run()
 }
 
-/// Builds `ringfence` alone for development. A test is built with it: without one, cargo selects no features of
-/// development dependencies, and [`build`] would compile the libraries once more.
+/// Prepares the build of one program for development. A test is built with it: without one, cargo selects no features
+/// of development dependencies, and [`build`] would compile the libraries once more.
+fn build_of(root: &Path, name: &str) -> Program {
+    let selection = ["--workspace", "--bin", name, "--test", "read_only"];
+    cargo(root, &[&["build", "--locked"], &selection[..]].concat())
+}
+
+/// Builds `ringfence` alone for development.
 pub(crate) fn build_ringfence(root: &Path) -> Result<()> {
-    let selection = ["--workspace", "--bin", "ringfence", "--test", "read_only"];
-    cargo(root, &[&["build", "--locked"], &selection[..]].concat()).run()
+    build_of(root, "ringfence").run()
 }
 
 /// Prepares `ringfence` in its dev build.

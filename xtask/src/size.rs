@@ -1,0 +1,43 @@
+//! The budget of the product's binary.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::report;
+
+/// Kilobytes that the binary may have, by reason. Later additions get lines of their own.
+const BUDGET: &[(&str, u64)] = &[("what there was in November 2026", 25_000)];
+
+/// Compares the release binary with the budget.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let path = root.join("target/release/ringfence");
+    let size = fs::metadata(&path).with_context(|| format!("look at {}", path.display()))?;
+    let line = judge(size.len())?;
+    report::line(&line);
+    Ok(())
+}
+
+fn judge(bytes: u64) -> Result<String> {
+    let budget: u64 = BUDGET.iter().map(|(_, kilobytes)| kilobytes).sum();
+    let size = bytes.div_ceil(1000);
+    if size > budget {
+        bail!(
+            "expected a binary of at most {budget} kB, got {size} kB; make it smaller, or add a line to xtask/src/size.rs"
+        );
+    }
+    Ok(format!("the binary has {size} kB of {budget} kB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_above_the_budget_is_refused() {
+        let budget: u64 = BUDGET.iter().map(|(_, kilobytes)| kilobytes * 1000).sum();
+        assert!(judge(budget).is_ok());
+        assert!(judge(budget + 1).is_err());
+    }
+}
