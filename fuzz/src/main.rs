@@ -1,9 +1,10 @@
 //! Fuzzes everything that parses bytes from a guest or another untrusted source.
 //!
-//! A plain program with its own mutation loop, so that stable Rust without network access suffices. It has no
-//! coverage feedback; the seeds make up for it. A target takes bytes and panics on a finding.
+//! A plain program with its own mutation loop, so that stable Rust without network access suffices. A build with coverage
+//! counters (`cargo xtask fuzz`) keeps inputs that reach new code. A target takes bytes and panics on a finding.
 #![forbid(unsafe_code)]
 
+mod coverage;
 mod mutate;
 mod targets;
 
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use coverage::Coverage;
 use mutate::Mutator;
 use targets::{TARGETS, Target};
 
@@ -30,12 +32,13 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    let mut coverage = Coverage::find();
     let chosen = |target: &&Target| arguments.target.as_ref().is_none_or(|name| name == target.name);
     let mut failed = false;
     for target in TARGETS.iter().filter(chosen) {
         failed |= match &arguments.replay {
             Some(file) => !replay(target, file),
-            None => !fuzz(target, Duration::from_secs(arguments.seconds), arguments.seed),
+            None => !fuzz(target, &arguments, coverage.as_mut()),
         };
     }
     if failed {
@@ -73,14 +76,19 @@ fn clock() -> u64 {
 
 /// Runs one target until its time is up or it finds an input, which is saved to a file. A crash of the whole
 /// process, such as a stack overflow, can be reproduced from the seed, which is printed first.
-fn fuzz(target: &Target, time: Duration, seed: u64) -> bool {
-    println!("{:<20} --seed {seed}", target.name);
-    let started = Instant::now();
-    let mut mutator = Mutator::new(target.seeds, seed);
+fn fuzz(target: &Target, arguments: &Arguments, mut coverage: Option<&mut Coverage>) -> bool {
+    println!("{:<20} --seed {}", target.name, arguments.seed);
+    let (started, time) = (Instant::now(), Duration::from_secs(arguments.seconds));
+    let mut mutator = Mutator::new(target.seeds, arguments.seed);
+    if let Some(coverage) = &mut coverage {
+        coverage.clear();
+    }
     let mut runs = 0_u64;
     while started.elapsed() < time {
         let input = mutator.next_input();
         runs += 1;
+        // Without the counters, all inputs are as good.
+        let is_counted = coverage.as_mut().is_some_and(|coverage| coverage.start().is_ok());
         if catch_unwind(|| (target.run)(&input)).is_err() {
             let kept = keep(target, &input);
             eprintln!(
@@ -89,12 +97,23 @@ fn fuzz(target: &Target, time: Duration, seed: u64) -> bool {
             );
             return false;
         }
+        if is_counted
+            && coverage
+                .as_mut()
+                .is_some_and(|coverage| coverage.is_new().unwrap_or(false))
+        {
+            mutator.keep(input);
+        }
     }
-    println!(
-        "{:<20} {runs:>10} runs, {:.0} s",
-        target.name,
-        started.elapsed().as_secs_f64()
-    );
+    let seconds = started.elapsed().as_secs_f64();
+    let reached = coverage.map_or(String::new(), |coverage| {
+        format!(
+            ", {} places reached, {} inputs kept",
+            coverage.reached(),
+            mutator.kept()
+        )
+    });
+    println!("{:<20} {runs:>10} runs, {seconds:.0} s{reached}", target.name);
     true
 }
 

@@ -18,24 +18,39 @@ const EDGES: &[u64] = &[
     u64::MAX,
 ];
 
-/// A stream of inputs, each a mutated seed.
+/// Number of kept inputs.
+const MOST: usize = 4096;
+
+/// A stream of inputs, each a mutated seed or a mutation of what was kept.
 pub(crate) struct Mutator {
-    seeds: &'static [&'static [u8]],
+    corpus: Vec<Vec<u8>>,
     state: u64,
 }
 
 impl Mutator {
-    pub(crate) fn new(seeds: &'static [&'static [u8]], seed: u64) -> Self {
+    pub(crate) fn new(seeds: &[&[u8]], seed: u64) -> Self {
         // Xorshift stays at zero for ever.
         Self {
-            seeds,
+            corpus: seeds.iter().map(|seed| seed.to_vec()).collect(),
             state: seed | 1,
         }
     }
 
+    /// Keeps an input, to be mutated further.
+    pub(crate) fn keep(&mut self, input: Vec<u8>) {
+        if self.corpus.len() < MOST {
+            self.corpus.push(input);
+        }
+    }
+
+    /// Returns the number of inputs that are mutated.
+    pub(crate) fn kept(&self) -> usize {
+        self.corpus.len()
+    }
+
     /// Returns the next input: a seed after one to sixteen mutations.
     pub(crate) fn next_input(&mut self) -> Vec<u8> {
-        let mut input = self.seed().to_vec();
+        let mut input = self.seed();
         for _ in 0..=self.below(16) {
             self.change(&mut input);
         }
@@ -43,9 +58,9 @@ impl Mutator {
         input
     }
 
-    fn seed(&mut self) -> &'static [u8] {
-        let at = self.below(self.seeds.len());
-        self.seeds.get(at).copied().unwrap_or_default()
+    fn seed(&mut self) -> Vec<u8> {
+        let at = self.below(self.corpus.len());
+        self.corpus.get(at).cloned().unwrap_or_default()
     }
 
     fn change(&mut self, input: &mut Vec<u8>) {
@@ -62,7 +77,7 @@ impl Mutator {
             }
             5 => {
                 let other = self.seed();
-                input.splice(at..to, other.iter().copied());
+                input.splice(at..to, other);
             }
             6 => self.write_edge(input, at),
             _ => input.splice(at..at, vec![b'['; self.below(512)]).for_each(drop),

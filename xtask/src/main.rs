@@ -30,7 +30,7 @@ usage: cargo xtask COMMAND
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
   fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
-  fuzz [S]  run every fuzz target for S seconds (20)
+  fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
 ";
@@ -46,6 +46,9 @@ fn main() -> ExitCode {
 }
 
 fn dispatch() -> Result<()> {
+    if std::env::var_os(fuzz::WRAPPED).is_some() {
+        return fuzz::compile(std::env::args().skip(1));
+    }
     let root = workspace_root()?;
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();

@@ -44,7 +44,7 @@ pub(crate) fn build(root: &Path) -> Result<()> {
 
 /// Prepares the build of one program for development. A test is built with it: without one, cargo selects no features
 /// of development dependencies, and [`build`] would compile the libraries once more.
-fn build_of(root: &Path, name: &str) -> Program {
+pub(crate) fn build_of(root: &Path, name: &str) -> Program {
     let selection = ["--workspace", "--bin", name, "--test", "read_only"];
     cargo(root, &[&["build", "--locked"], &selection[..]].concat())
 }
@@ -66,9 +66,19 @@ pub(crate) fn built(root: &Path, name: &str, arguments: &[&str]) -> Result<Progr
     Ok(dev_program(root, name, arguments))
 }
 
-fn dev_program(root: &Path, name: &str, arguments: &[&str]) -> Program {
+pub(crate) fn dev_program(root: &Path, name: &str, arguments: &[&str]) -> Program {
     let path = root.join("target/debug").join(name);
     program(root, &path.to_string_lossy(), arguments)
+}
+
+/// Becomes another program; returns only if that fails.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "xtask drives other tools; they are started here alone"
+)]
+pub(crate) fn replaced_by(words: &[String]) -> Result<()> {
+    let (name, arguments) = words.split_first().context("no program is named")?;
+    Err(Command::new(name).args(arguments).exec()).with_context(|| format!("start {name}"))
 }
 
 impl Program {
