@@ -11,6 +11,7 @@
 //! - [`agent`]: the container init, the counterpart of a launcher and its cells; `mount_point`: its view of the
 //!   container's mounts; [`AttachedMount`]: mounts that the server makes for containers.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
+//! - [`ExitListener`]: the kernel's early word about a guest's exit.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
 pub mod agent;
@@ -24,6 +25,7 @@ mod cell;
 mod client;
 mod clock;
 mod copy;
+mod exit_listener;
 mod flat;
 mod fork;
 mod guest;
@@ -45,6 +47,7 @@ pub use agent::agent_main;
 pub use attached_mount::AttachedMount;
 pub use client::{Launcher, START_DEADLINE, StartError};
 pub use clock::uptime;
+pub use exit_listener::{ExitCall, ExitListener};
 pub use hook::init;
 pub use landlock::abi as landlock_abi;
 pub use mount_point::{FileIdentity, MountPoint, Mounted};

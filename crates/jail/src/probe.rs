@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{Launcher, START_DEADLINE, StartError};
 use crate::launcher::become_root_of_own_namespace;
 use crate::protocol::{LandlockRules, LauncherSpec, MAX_MESSAGE};
-use crate::seccomp::{self, Forks, Ipc, Sockets, Surface};
+use crate::seccomp::{self, Exits, Forks, Ipc, Sockets, Surface};
 use crate::steps::{Step, StepError};
 use crate::{landlock, sys, template};
 
@@ -273,6 +273,7 @@ fn filtered() -> Result<Trial, StepError> {
         sockets: Sockets::Unix,
         ipc: Ipc::Own,
         forks: Forks::Never,
+        exits: Exits::Silent,
     };
     let filter = seccomp::fence(surface)
         .map_err(io::Error::other)

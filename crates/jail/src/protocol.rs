@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::seccomp::Surface;
+use crate::seccomp::{Exits, Surface};
 
 /// Maximum length of a message. Code travels in file descriptors, so messages are small.
 pub const MAX_MESSAGE: usize = 128 * 1024;
@@ -170,6 +170,14 @@ pub struct Confinement {
     pub landlock: Option<LandlockRules>,
     /// Parameters of the seccomp filter.
     pub surface: Surface,
+}
+
+impl Confinement {
+    /// Returns `true` if the guest's set-up sends an [`crate::ExitListener`]: without a fence there is no
+    /// filter.
+    pub fn announces_exit(&self) -> bool {
+        self.landlock.is_some() && self.surface.exits == Exits::Announced
+    }
 }
 
 /// Handling of a layer that the kernel lacks.

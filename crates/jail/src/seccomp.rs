@@ -60,6 +60,22 @@ pub enum Forks {
     Adopted,
 }
 
+/// Handling of a guest's exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exits {
+    /// Its parent learns of it once the kernel has taken the process apart.
+    Silent,
+    /// A call of `exit_group` with [`LAST_EXIT`] waits until the holder of the filter's listener has seen it.
+    Announced,
+}
+
+/// Bits of an exit status by which a worker marks the end of its program; the kernel ignores them.
+///
+/// Only marked exits wait for the listener's holder: the end of a child, or of a program that calls `_exit`
+/// itself, costs nobody anything.
+pub const LAST_EXIT: u32 = 0x5246_0000;
+
 /// Parameters in which guests' filters differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surface {
@@ -69,6 +85,8 @@ pub struct Surface {
     pub ipc: Ipc,
     /// Handling of its forks.
     pub forks: Forks,
+    /// Handling of its exit.
+    pub exits: Exits,
 }
 
 /// A filter for containers: each allows everything that the previous one allows, and more.
@@ -137,8 +155,9 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: tests prove that the policy compiles for the others.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 30] = [const { OnceLock::new() }; 30];
-    let place = &PROGRAMS[(surface.sockets as usize * 2 + surface.ipc as usize) * 3 + surface.forks as usize];
+    static PROGRAMS: [OnceLock<Program>; 60] = [const { OnceLock::new() }; 60];
+    let namespaces = (surface.ipc as usize) * 3 + surface.forks as usize;
+    let place = &PROGRAMS[(surface.sockets as usize * 6 + namespaces) * 2 + surface.exits as usize];
     if let Some(program) = place.get() {
         return Ok(program.clone());
     }
@@ -176,6 +195,7 @@ impl Profile {
             sockets,
             ipc: Ipc::Own,
             forks: Forks::Adopted,
+            exits: Exits::Silent,
         };
         Ok(match self {
             Self::Strict => (strict()?, surface(Sockets::Unix)),

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
-use crate::{landlock, seccomp, shares, sys};
+use crate::seccomp::{Exits, Surface};
+use crate::{exit_listener, landlock, seccomp, shares, sys};
 
 /// The error of a failed step.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +43,10 @@ impl<T> Step<T> for io::Result<T> {
 /// reports any error.
 pub(crate) fn prepare(confinement: &Confinement) {
     if confinement.landlock.is_some() {
-        let _ = build_filter(confinement);
+        let _ = build_filter(confinement.surface);
+        if confinement.surface.exits == Exits::Announced {
+            let _ = build_filter(silent(confinement.surface));
+        }
     }
 }
 
@@ -55,7 +59,7 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
         sys::close_from(last + 1).step("close inherited descriptors")?;
         return Ok(Applied::default());
     };
-    let filter = build_filter(confinement)?;
+    let filter = build_filter(confinement.surface)?;
     limit_resources(confinement.rlimits.as_ref())?;
     enter_working_directory(confinement)?;
     let ruleset =
@@ -68,9 +72,7 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
         None => 0,
     };
     sys::close_from(last + 1).step("close inherited descriptors")?;
-    let seccomp = forgive(sys::load_filter(filter.as_slice()), confinement.missing)
-        .step("load the system-call filter")?
-        .is_some();
+    let seccomp = load_filter(&filter, confinement)?;
     Ok(Applied {
         namespaces: false,
         time_namespace: false,
@@ -93,10 +95,44 @@ fn forgive<T>(result: io::Result<T>, missing: Missing) -> io::Result<Option<T>> 
     }
 }
 
-fn build_filter(confinement: &Confinement) -> Result<seccomp::Program, StepError> {
-    seccomp::fence(confinement.surface)
+fn build_filter(surface: Surface) -> Result<seccomp::Program, StepError> {
+    seccomp::fence(surface)
         .map_err(io::Error::other)
         .step("build the system-call filter")
+}
+
+/// Loads the filter. Returns `false` if the kernel has none and the caller wants that reported only.
+fn load_filter(filter: &seccomp::Program, confinement: &Confinement) -> Result<bool, StepError> {
+    const STEP: &str = "load the system-call filter";
+    let silently =
+        |filter: &seccomp::Program| forgive(sys::load_filter(filter.as_slice()), confinement.missing);
+    if confinement.surface.exits == Exits::Silent {
+        return silently(filter).step(STEP).map(|loaded| loaded.is_some());
+    }
+    let (listener, loaded) = match sys::load_filter_with_listener(filter.as_slice()) {
+        Ok(listener) => (Some(listener), true),
+        // The kernel is older than 5.19, or whoever started the server has a listener of its own.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EBUSY)) => {
+            let filter = build_filter(silent(confinement.surface))?;
+            (None, silently(&filter).step(STEP)?.is_some())
+        }
+        Err(error) => (
+            None,
+            forgive(Err::<(), _>(error), confinement.missing)
+                .step(STEP)?
+                .is_some(),
+        ),
+    };
+    exit_listener::send(listener.as_ref()).step("hand over the filter's listener")?;
+    Ok(loaded)
+}
+
+/// Returns the same surface without announced exits.
+fn silent(surface: Surface) -> Surface {
+    Surface {
+        exits: Exits::Silent,
+        ..surface
+    }
 }
 
 fn enter_working_directory(confinement: &Confinement) -> Result<(), StepError> {
@@ -145,6 +181,8 @@ pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
     Ok(())
 }
 
+/// Number of a guest's control channel.
+pub(crate) const CONTROL_FD: RawFd = 3;
 /// Number of a guest's status pipe during set-up.
 pub(crate) const STATUS_FD: RawFd = 4;
 /// Number of a session's socket for fork requests.

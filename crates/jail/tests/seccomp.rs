@@ -18,7 +18,7 @@
     reason = "the programs are started under the filter alone, without the jail"
 )]
 
-use ringfence_jail::seccomp::{Forks, Ipc, Program, Sockets, Surface, fence};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Program, Sockets, Surface, fence};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};
@@ -30,6 +30,7 @@ const TIGHT: Surface = Surface {
     sockets: Sockets::PairsOnly,
     ipc: Ipc::Own,
     forks: Forks::Never,
+    exits: Exits::Silent,
 };
 
 fn load(program: &Program) -> std::io::Result<()> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
 };
-use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount, Trusted};
 
 use super::user::{NOBODY, effective_uid};
@@ -529,12 +529,14 @@ pub(super) fn confinement(
                 sockets: named_sockets(extra),
                 ipc: Ipc::Own,
                 forks: Forks::Never,
+                exits: Exits::Silent,
             }
         } else {
             Surface {
                 sockets: Sockets::PairsOnly,
                 ipc: Ipc::Shared,
                 forks: Forks::Never,
+                exits: Exits::Silent,
             }
         },
     }

@@ -13,8 +13,8 @@ use ringfence_jail::protocol::{
     Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
     LauncherSpec, Missing, Program, Rlimits, Spawn, Template,
 };
-use ringfence_jail::seccomp::{Forks, Ipc, Sockets, Surface};
-use ringfence_jail::{Launcher, code_file, control_pair, output_pipe};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::{ExitListener, Launcher, code_file, control_pair, output_pipe};
 
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
 const DRIVER: &str = include_str!("driver.py");
@@ -49,6 +49,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) disk_bytes: u64,
     /// Set if the seccomp filter permits `setns`.
     pub(crate) movable: bool,
+    pub(crate) exits: Exits,
 }
 
 impl Wish<'_> {
@@ -58,6 +59,7 @@ impl Wish<'_> {
             origin,
             group: None,
             disk_bytes: 16 << 20,
+            exits: Exits::Silent,
         }
     }
 }
@@ -153,6 +155,7 @@ impl Lane {
         let (stdout, stdout_theirs) = output_pipe().unwrap();
         let (stderr, stderr_theirs) = output_pipe().unwrap();
         let (control, control_theirs) = control_pair().unwrap();
+        ExitListener::expect(control.as_fd()).unwrap();
         let given = [&stdin_theirs, &stdout_theirs, &stderr_theirs, &control_theirs];
         let mut fds: Vec<BorrowedFd<'_>> = given.map(AsFd::as_fd).into();
         fds.extend(wish.group.iter().flat_map(|group| group.procs()).map(AsFd::as_fd));
@@ -160,7 +163,7 @@ impl Lane {
             id,
             guest: wish.origin.clone(),
             code: None,
-            confinement: confinement(wish.movable),
+            confinement: confinement(wish),
             disk_bytes: wish.disk_bytes,
             listen: None,
         };
@@ -240,6 +243,33 @@ impl Lane {
         }
     }
 
+    /// Returns `true` if a descendant of the launcher is in a system call.
+    pub(crate) fn has_process_in(&self, call: &str) -> bool {
+        self.waiting_in(call).next().is_some()
+    }
+
+    /// Returns `true` if a descendant of the launcher is in a system call, with one of these signals pending.
+    pub(crate) fn has_pending_signal(&self, call: &str, signals: u64) -> bool {
+        self.waiting_in(call).any(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+            pending.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & signals != 0)
+        })
+    }
+
+    fn waiting_in(&self, call: &str) -> impl Iterator<Item = u32> + use<> {
+        let number = match (call, cfg!(target_arch = "x86_64")) {
+            ("exit_group", true) => "231 ",
+            ("exit_group", false) => "94 ",
+            (other, _) => panic!("{other}"),
+        };
+        let is_in = move |pid: &u32| {
+            let found = std::fs::read_to_string(format!("/proc/{pid}/syscall"));
+            found.is_ok_and(|found| found.starts_with(number))
+        };
+        self.processes().into_iter().filter(is_in)
+    }
+
     /// Lists the descendants of the launcher, by their process ids on the host.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let mut found = vec![self.launcher.id()];
@@ -255,7 +285,7 @@ impl Lane {
 }
 
 /// Timeout for events that happen soon on an idle machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A guest whose spawn command was sent.
 pub(crate) struct Begun {
@@ -330,7 +360,7 @@ fn template() -> Template {
     }
 }
 
-fn confinement(movable: bool) -> Confinement {
+fn confinement(wish: &Wish<'_>) -> Confinement {
     let devices = [
         "/dev/null",
         "/dev/zero",
@@ -339,7 +369,7 @@ fn confinement(movable: bool) -> Confinement {
         "/dev/urandom",
     ];
     let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
-    let (readable, writable, forks) = if movable {
+    let (readable, writable, forks) = if wish.movable {
         (paths(&[]), paths(&["/"]), Forks::IntoCells)
     } else {
         let readable = paths(&["/usr", "/bin", "/lib", "/lib64", "/etc", "/proc"]);
@@ -371,6 +401,7 @@ fn confinement(movable: bool) -> Confinement {
             sockets: Sockets::Unix,
             ipc: Ipc::Own,
             forks,
+            exits: wish.exits,
         },
     }
 }

@@ -8,6 +8,7 @@
     reason = "a test may end at once, says what it did, and starts programs"
 )]
 
+mod exits;
 mod forged;
 mod lane;
 mod life;
@@ -17,7 +18,7 @@ mod walls;
 type Test = (&'static str, fn());
 
 /// Tests that are repeated as an unprivileged user.
-const BY_ANYBODY: &[&[Test]] = &[walls::TESTS, life::TESTS, forged::TESTS];
+const BY_ANYBODY: &[&[Test]] = &[walls::TESTS, life::TESTS, forged::TESTS, exits::TESTS];
 
 fn main() {
     ringfence_exec::local::init();

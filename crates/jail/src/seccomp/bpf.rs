@@ -26,6 +26,7 @@ const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 
 const KILL_PROCESS: u32 = 0x8000_0000;
 const ALLOW: u32 = 0x7fff_0000;
+const ANNOUNCE: u32 = 0x7fc0_0000; // SECCOMP_RET_USER_NOTIF
 const ERRNO: u32 = 0x0005_0000;
 
 /// `BPF_MAXINSNS`.
@@ -138,6 +139,7 @@ impl Writer {
         let value = match action {
             Action::Allow => ALLOW,
             Action::Refuse(errno) => ERRNO | u32::from(errno.number()),
+            Action::Announce => ANNOUNCE,
         };
         self.push(RETURN, value, 0, 0)
     }

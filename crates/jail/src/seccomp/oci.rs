@@ -8,7 +8,7 @@
 //! spelled out too: a runtime whose library is older than a call drops the name, and the program should fall
 //! back.
 
-use super::policy::{Condition, Errno, Policy, Rule, Test};
+use super::policy::{Action, Condition, Policy, Rule, Test};
 use super::table::Syscall;
 use super::{Arch, Surface};
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ fn entries(policy: &Policy, arch: Arch, rule: &Rule) -> Vec<Value> {
     if names.is_empty() {
         return Vec::new();
     }
-    let entry = |arguments| entry(&names, &rule.reason, rule.errno, &arguments);
+    let entry = |arguments| entry(&names, &rule.reason, rule.action(), &arguments);
     combinations(&rule.when).into_iter().map(entry).collect()
 }
 
@@ -55,7 +55,7 @@ fn remaining(policy: &Policy, arch: Arch, surface: Surface) -> Vec<Value> {
         entry(
             &names,
             "no rule allows it",
-            Some(policy.default_errno()),
+            Action::Refuse(policy.default_errno()),
             &arguments,
         )
     };
@@ -70,11 +70,12 @@ fn undecided(policy: &Policy, surface: Surface, call: &Syscall) -> Vec<Arguments
         .fold(vec![ANY], |left, taken| without(&left, &taken))
 }
 
-fn entry(names: &[&str], reason: &str, errno: Option<Errno>, arguments: &Arguments) -> Value {
+fn entry(names: &[&str], reason: &str, action: Action, arguments: &Arguments) -> Value {
     let mut entry = json!({ "names": names, "comment": reason });
-    match errno {
-        None => entry["action"] = json!("SCMP_ACT_ALLOW"),
-        Some(errno) => {
+    match action {
+        Action::Allow => entry["action"] = json!("SCMP_ACT_ALLOW"),
+        Action::Announce => entry["action"] = json!("SCMP_ACT_NOTIFY"),
+        Action::Refuse(errno) => {
             entry["action"] = json!("SCMP_ACT_ERRNO");
             entry["errnoRet"] = json!(errno.number());
         }

@@ -1,7 +1,7 @@
 //! The policy: ordered rules over system calls and their arguments.
 
 use super::table::{self, Syscall};
-use super::{Arch, Error, Forks, Ipc, Sockets, Surface};
+use super::{Arch, Error, Exits, Forks, Ipc, Sockets, Surface};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -22,18 +22,21 @@ struct Document {
     rules: Vec<Rule>,
 }
 
-/// A rule: these calls, on these surfaces, under all of these conditions, are allowed, or refused with an
-/// error. The first matching rule decides.
+/// A rule: these calls, on these surfaces, under all of these conditions, are allowed, refused with an error,
+/// or announced. The first matching rule decides.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
     pub(super) names: Vec<String>,
     pub(super) reason: String,
-    /// `None` if the rule allows.
+    /// Error of refused calls.
     pub(super) errno: Option<Errno>,
+    /// Receiver of announced calls.
+    announce: Option<Receiver>,
     sockets: Option<Vec<Sockets>>,
     ipc: Option<Vec<Ipc>>,
     forks: Option<Vec<Forks>>,
+    exits: Option<Vec<Exits>>,
     #[serde(default)]
     pub(super) when: Vec<Condition>,
 }
@@ -99,11 +102,21 @@ impl Errno {
     }
 }
 
+/// The receivers of announced calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Receiver {
+    /// The holder of the filter's listener.
+    Listener,
+}
+
 /// The action on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Action {
     Allow,
     Refuse(Errno),
+    /// The call waits until the holder of the filter's listener answers.
+    Announce,
 }
 
 /// The decision on the calls of one number: the first case whose conditions all hold, else `otherwise`.
@@ -123,7 +136,11 @@ pub(super) struct Decisions {
 
 impl Rule {
     pub(super) fn action(&self) -> Action {
-        self.errno.map_or(Action::Allow, Action::Refuse)
+        match (self.announce, self.errno) {
+            (Some(Receiver::Listener), _) => Action::Announce,
+            (None, Some(errno)) => Action::Refuse(errno),
+            (None, None) => Action::Allow,
+        }
     }
 
     fn applies(&self, surface: Surface) -> bool {
@@ -135,6 +152,10 @@ impl Rule {
                 .forks
                 .as_ref()
                 .is_none_or(|forks| forks.contains(&surface.forks))
+            && self
+                .exits
+                .as_ref()
+                .is_none_or(|exits| exits.contains(&surface.exits))
     }
 
     fn check(&self, table: &[Syscall]) -> Result<(), Error> {

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 
 const KILL: u32 = 0x8000_0000;
 const ALLOW: u32 = 0x7fff_0000;
+const ANNOUNCED: u32 = 0x7fc0_0000;
 const fn refused(errno: i32) -> u32 {
     0x0005_0000 | errno as u32
 }
@@ -25,16 +26,21 @@ fn surfaces() -> impl Iterator<Item = Surface> {
         Sockets::UnixAndTcp,
         Sockets::UnixAndInternet,
     ];
-    let both = [
-        (Ipc::Own, Forks::Never),
-        (Ipc::Own, Forks::IntoCells),
-        (Ipc::Own, Forks::Adopted),
-        (Ipc::Shared, Forks::Never),
-        (Ipc::Shared, Forks::IntoCells),
+    let others = [
+        (Ipc::Own, Forks::Never, Exits::Silent),
+        (Ipc::Own, Forks::Never, Exits::Announced),
+        (Ipc::Own, Forks::IntoCells, Exits::Silent),
+        (Ipc::Own, Forks::Adopted, Exits::Silent),
+        (Ipc::Shared, Forks::Never, Exits::Silent),
+        (Ipc::Shared, Forks::IntoCells, Exits::Silent),
     ];
     sockets.into_iter().flat_map(move |sockets| {
-        both.into_iter()
-            .map(move |(ipc, forks)| Surface { sockets, ipc, forks })
+        others.into_iter().map(move |(ipc, forks, exits)| Surface {
+            sockets,
+            ipc,
+            forks,
+            exits,
+        })
     })
 }
 
@@ -42,6 +48,7 @@ const TIGHT: Surface = Surface {
     sockets: Sockets::PairsOnly,
     ipc: Ipc::Own,
     forks: Forks::Never,
+    exits: Exits::Silent,
 };
 
 struct Filter(Vec<libc::sock_filter>, Arch);
@@ -146,21 +153,24 @@ impl Naive {
             list.as_array()
                 .is_none_or(|list| list.iter().any(|entry| entry == item))
         };
-        let [sockets, ipc, forks] = words(surface);
+        let [sockets, ipc, forks, exits] = words(surface);
         let rules = file["rules"].as_array().unwrap().iter().filter(|rule| {
             has(&rule["names"], name)
                 && has(&rule["sockets"], sockets)
                 && has(&rule["ipc"], ipc)
                 && has(&rule["forks"], forks)
+                && has(&rule["exits"], exits)
         });
         let conditions = |rule: &Value| {
             let conditions = rule.get("when").and_then(Value::as_array).into_iter().flatten();
             conditions.map(Condition::read).collect()
         };
+        let answer = |rule: &Value| match (rule.get("announce"), rule.get("errno")) {
+            (Some(_), _) => ANNOUNCED,
+            (None, found) => found.map_or(ALLOW, errno),
+        };
         Self {
-            rules: rules
-                .map(|rule| (conditions(rule), rule.get("errno").map_or(ALLOW, errno)))
-                .collect(),
+            rules: rules.map(|rule| (conditions(rule), answer(rule))).collect(),
             otherwise: errno(&file["default"]),
         }
     }
@@ -191,7 +201,7 @@ impl Condition {
 }
 
 /// Returns the JSON names of a surface's parts.
-fn words(surface: Surface) -> [&'static str; 3] {
+fn words(surface: Surface) -> [&'static str; 4] {
     let sockets = match surface.sockets {
         Sockets::PairsOnly => "pairs-only",
         Sockets::Unix => "unix",
@@ -208,7 +218,11 @@ fn words(surface: Surface) -> [&'static str; 3] {
         Forks::IntoCells => "into-cells",
         Forks::Adopted => "adopted",
     };
-    [sockets, ipc, forks]
+    let exits = match surface.exits {
+        Exits::Silent => "silent",
+        Exits::Announced => "announced",
+    };
+    [sockets, ipc, forks, exits]
 }
 
 /// Returns every value named by a rule, its neighbours, and the same with garbage in the upper half.
@@ -472,6 +486,7 @@ fn labels_carry_their_values() {
         ("IPPROTO_UDP", libc::IPPROTO_UDP as u64),
         ("SOL_TCP", libc::SOL_TCP as u64),
         ("TCP_ULP", libc::TCP_ULP as u64),
+        ("LAST_EXIT", u64::from(LAST_EXIT)),
     ];
     let files = [policy_file(), strict_file()];
     let mut seen = BTreeSet::new();

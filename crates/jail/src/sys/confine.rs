@@ -139,6 +139,11 @@ fn rlimit(resource: u32) -> io::Result<libc::rlimit> {
 
 /// Loads a seccomp filter. `no_new_privs` must be set.
 pub(crate) fn load_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    set_filter(program, 0).map(drop)
+}
+
+/// Loads a seccomp filter with flags, and returns the call's result.
+pub(super) fn set_filter(program: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
         filter: program.as_ptr().cast_mut(),
@@ -148,11 +153,10 @@ pub(crate) fn load_filter(program: &[libc::sock_filter]) -> io::Result<()> {
         libc::syscall(
             libc::SYS_seccomp,
             libc::SECCOMP_SET_MODE_FILTER,
-            0,
+            flags,
             ptr::addr_of!(program),
         )
     })
-    .map(drop)
 }
 
 /// The rights that a Landlock rule set governs (struct landlock_ruleset_attr, landlock(7)).

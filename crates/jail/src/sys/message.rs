@@ -99,10 +99,20 @@ pub(crate) fn receive_from_sender(
     receive(socket, buffer, libc::MSG_DONTWAIT).map(|received| (received.length, received.sender))
 }
 
-struct Received {
-    length: usize,
-    fds: Vec<OwnedFd>,
-    sender: Option<libc::pid_t>,
+/// A received message.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Its length; 0 if the peer has closed.
+    pub(crate) length: usize,
+    /// Attached file descriptors.
+    pub(crate) fds: Vec<OwnedFd>,
+    /// Its sender, if [`ask_for_senders`] was called before it was sent.
+    pub(crate) sender: Option<libc::pid_t>,
+}
+
+/// Receives one message with everything attached, without blocking.
+pub(crate) fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
+    receive(socket, buffer, libc::MSG_DONTWAIT)
 }
 
 fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<Received> {

@@ -310,6 +310,7 @@ fn sockets_follow_the_surface() {
             sockets,
             ipc: Ipc::Own,
             forks: Forks::Never,
+            exits: Exits::Silent,
         };
         let filter = Filter::new(Arch::X86_64, surface);
         for (name, arguments, expected) in ROWS {
@@ -347,6 +348,7 @@ fn ipc_needs_its_own_namespace() {
                 sockets: Sockets::Unix,
                 ipc,
                 forks: Forks::Never,
+                exits: Exits::Silent,
             },
         );
         for name in ["shmget", "shmat", "semop", "msgsnd", "mq_open"] {

@@ -20,6 +20,7 @@ fn entries(document: &Value, name: &str) -> Vec<Entry> {
         let tests = entry.get("args").and_then(Value::as_array).into_iter().flatten();
         let answer = match entry["action"].as_str().unwrap() {
             "SCMP_ACT_ALLOW" => ALLOW,
+            "SCMP_ACT_NOTIFY" => ANNOUNCED,
             _ => refused(bits(&entry["errnoRet"]) as i32),
         };
         (tests.map(comparison).collect(), answer)
