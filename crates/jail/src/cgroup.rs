@@ -15,7 +15,7 @@ mod detect;
 mod group;
 
 pub use detect::Detection;
-pub use group::{Group, MemoryGauge, Usage};
+pub use group::{Group, MemoryGauge, TaskGauge, Usage};
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -23,6 +23,7 @@ mod daemon;
 mod doctor;
 mod engine;
 mod examples;
+mod exits;
 mod fetch;
 mod gateways;
 mod guidance;

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ringfence_jail::ExitListener;
 use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_policy::Limits;
@@ -15,6 +16,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use super::error::Error;
+use super::exit::ExitWatch;
 use super::launcher::{Exit, LauncherClient, Ticket};
 use super::workdir::Workdir;
 use crate::owner::{owner_is_dead, part_name};
@@ -59,6 +61,8 @@ pub(super) struct Guest {
     pub(super) stderr: pipe::Receiver,
     pub(super) control: UnixStream,
     pub(super) exited: oneshot::Receiver<Exit>,
+    /// Early word of its exit. Kept until it is dead, for its exit waits for an answer that does not come.
+    pub(super) exit: Option<ExitWatch>,
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,
     pub(super) held: Held,
@@ -76,6 +80,7 @@ pub(super) struct Attended<'a> {
     pub(super) id: u64,
     pub(super) lane: &'a LauncherClient,
     pub(super) exited: &'a mut oneshot::Receiver<Exit>,
+    pub(super) exit: Option<&'a ExitWatch>,
     pub(super) stdout: &'a mut pipe::Receiver,
     pub(super) stderr: &'a mut pipe::Receiver,
     pub(super) output: &'a Output,
@@ -191,6 +196,7 @@ pub(super) struct Begun {
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
     control: UnixStream,
+    announces_exit: bool,
     group: Option<Group>,
     held: Held,
     directory: Option<Workdir>,
@@ -237,6 +243,10 @@ pub(super) async fn begin(
         Some((_, text)) => Some(ringfence_jail::code_file(text.as_bytes()).map_err(Error::Pipes)?),
         None => None,
     };
+    let announces_exit = plan.confinement.announces_exit();
+    if announces_exit {
+        ExitListener::expect(control.as_fd()).map_err(Error::Pipes)?;
+    }
     // Before the guest exists, so that it finds the job there. The rest is sent while it runs.
     let control = StdUnixStream::from(control);
     let sent = (&control).write(&plan.job).unwrap_or(0);
@@ -278,6 +288,7 @@ pub(super) async fn begin(
         stdout: pipe::Receiver::from_owned_fd(stdout_read).map_err(Error::Pipes)?,
         stderr: pipe::Receiver::from_owned_fd(stderr_read).map_err(Error::Pipes)?,
         control: UnixStream::from_std(control).map_err(Error::Pipes)?,
+        announces_exit,
         group,
         held: groups.map_or(Held::EachProcess, Groups::held),
         directory: plan.directory,
@@ -299,6 +310,11 @@ impl Begun {
             (None, Some(handle)) => Output::Handle(handle),
             (None, None) => return Err(Error::LauncherGone),
         };
+        // Sent before the guest was reported to run.
+        let exit = match self.announces_exit {
+            true => ExitWatch::receive(&self.control, self.group.as_ref()).map_err(Error::Pipes)?,
+            false => None,
+        };
         Ok(Guest {
             id: ticket.id,
             lane: self.lane,
@@ -307,6 +323,7 @@ impl Begun {
             stderr: self.stderr,
             control: self.control,
             exited: ticket.exited,
+            exit,
             applied: started.applied,
             group: self.group,
             held: self.held,
@@ -323,11 +340,13 @@ impl Begun {
 pub(super) struct Remains {
     group: Option<Group>,
     output: Output,
+    exit: Option<ExitWatch>,
 }
 
 impl Remains {
     /// Removes the guest's directories and group, once its processes are gone.
     pub(super) async fn clear(self) -> Result<(), Error> {
+        drop(self.exit);
         self.output.remove().await;
         self.group
             .map_or(Ok(()), Group::close)
@@ -349,6 +368,7 @@ impl Guest {
             id: self.id,
             lane: &self.lane,
             exited: &mut self.exited,
+            exit: self.exit.as_ref(),
             stdout: &mut self.stdout,
             stderr: &mut self.stderr,
             output: &self.output,
@@ -361,6 +381,7 @@ impl Guest {
         Remains {
             group: self.group,
             output: self.output,
+            exit: self.exit,
         }
     }
 
@@ -378,6 +399,7 @@ impl Guest {
         self.lane.kill(self.id).await;
         // A closed channel means that the launcher has died, and all its guests before it.
         let _ = self.gone.await;
+        drop(self.exit);
         self.output.remove().await;
         match self.group {
             Some(group) => group.close().map_err(Error::ControlGroup),

@@ -39,6 +39,17 @@ pub(super) struct Exit {
     pub(super) max_rss: u64,
 }
 
+impl Exit {
+    /// An exit that has been announced, and whose process the launcher has yet to reap.
+    pub(super) const fn announced(status: i32) -> Self {
+        Self {
+            status,
+            cpu_micros: 0,
+            max_rss: 0,
+        }
+    }
+}
+
 /// The channels for a guest's events. A closed channel means that the launcher has died.
 #[derive(Debug)]
 pub(super) struct Ticket {

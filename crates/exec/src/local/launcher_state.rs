@@ -255,6 +255,9 @@ impl LauncherState {
         if matches!(origin, Origin::Session | Origin::ForkOf { .. }) {
             confinement = layout::forkable(confinement);
         }
+        if matches!(origin, Origin::Fork) && self.groups.is_some() {
+            confinement = layout::announced(confinement);
+        }
         if let Some(below) = terms.below {
             confinement.working_directory.push(below);
         }
@@ -288,6 +291,15 @@ impl LauncherState {
             Accounting::Rlimits
         };
         layout::confinement(places, &self.extra, limits, accounting, self.strength)
+    }
+
+    /// Returns the confinement of idle workers.
+    fn worker_confinement(&self, limits: &Limits) -> ringfence_jail::protocol::Confinement {
+        let confinement = self.confinement(limits, &Places::Cell);
+        match self.groups {
+            Some(_) => layout::announced(confinement),
+            None => confinement,
+        }
     }
 
     /// Creates the host directory of a guest that has no cell.

@@ -570,6 +570,17 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     }
 }
 
+/// Adapts a confinement to a guest whose exit is announced.
+pub(super) fn announced(confinement: Confinement) -> Confinement {
+    Confinement {
+        surface: Surface {
+            exits: Exits::Announced,
+            ..confinement.surface
+        },
+        ..confinement
+    }
+}
+
 /// Adapts a confinement to a guest with a network: allows TCP, where Landlock governs it only to the proxy.
 pub(super) fn networked(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {

@@ -9,6 +9,7 @@ mod command;
 mod connection;
 mod destination;
 mod error;
+mod exit;
 mod fenced;
 mod found;
 mod guest;

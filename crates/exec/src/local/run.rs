@@ -9,6 +9,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::connection::{Connection, cancellation};
+use super::exit;
 use super::guest::{Attended, Guest, Output};
 use super::launcher::Exit;
 use super::output_reader::OutputReader;
@@ -85,22 +86,33 @@ pub(super) async fn supervise(
         disk_bytes: limits.disk.0,
         cancellation: cancellation(connection.cancelled),
     };
-    let over = async {
-        over.await;
-        Some(())
+    let last_exit = exit::announced(attended.exit);
+    let answer = async {
+        Some(tokio::select! {
+            biased;
+            () = over => None,
+            exit = last_exit => Some(exit),
+        })
     };
-    let ending = listen(attended, &mut reader, bounds, feeding, over).await;
+    let ending = listen(attended, &mut reader, bounds, feeding, answer).await;
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
-    match ending {
-        Ending::Ended(end) => {
-            reader.drain(&guest.stdout, &guest.stderr).await;
-            classify_exit(end, usage(guest), reader)
-        }
-        Ending::Answered(()) => Finished {
-            lives: true,
-            ..Finished::new(Outcome::Cancelled, -9, usage(guest), reader)
+    let end = match ending {
+        Ending::Ended(end) => end,
+        // Its only thread waits to be killed: what the pipes hold now is all. It does not count as running, or a
+        // server that runs one program at a time would refuse the next one.
+        Ending::Answered(Some(exit)) => End {
+            exit: Some(exit),
+            interruption: None,
         },
-    }
+        Ending::Answered(None) => {
+            return Finished {
+                lives: true,
+                ..Finished::new(Outcome::Cancelled, -9, usage(guest), reader)
+            };
+        }
+    };
+    reader.drain(&guest.stdout, &guest.stderr).await;
+    classify_exit(end, usage(guest), reader)
 }
 
 /// Reads output until the guest replies or exits; kills it on a limit, on cancellation, or if the reply is

@@ -3,6 +3,7 @@
 use super::{Error, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -50,6 +51,23 @@ impl MemoryGauge {
     /// Returns the bytes in use; `None` once the group is gone.
     pub fn read(&self) -> Option<u64> {
         number(&self.0)
+    }
+}
+
+/// The file with the number of a group's processes and threads, those included that nobody has reaped.
+#[derive(Debug)]
+pub struct TaskGauge(File);
+
+impl TaskGauge {
+    /// Returns the number.
+    ///
+    /// # Errors
+    /// If the group is gone.
+    pub fn read(&self) -> io::Result<u64> {
+        let mut buffer = [0; 32];
+        let length = self.0.read_at(&mut buffer, 0)?;
+        let text = std::str::from_utf8(&buffer[..length]).map_err(io::Error::other)?;
+        text.trim().parse().map_err(io::Error::other)
     }
 }
 
@@ -228,6 +246,23 @@ impl Group {
             Version::V2 => "memory.current",
         };
         MemoryGauge(self.places.memory.join(name))
+    }
+
+    /// Returns a gauge of the group's tasks.
+    ///
+    /// # Errors
+    /// If the kernel's file cannot be opened.
+    pub fn task_gauge(&self) -> Result<TaskGauge, Error> {
+        let path = self.places.pids.join("pids.current");
+        match File::open(&path) {
+            Ok(file) => Ok(TaskGauge(file)),
+            Err(source) => Err(Error::Read { path, source }),
+        }
+    }
+
+    /// Returns `true` if processor time is counted for all processes of the group together.
+    pub fn counts_processor_time(&self) -> bool {
+        self.places.accounting.is_some()
     }
 
     fn counters(&self) -> Usage {

@@ -54,7 +54,7 @@ impl LauncherState {
             lane: Arc::clone(&self.lane),
             groups: self.groups.clone(),
             renewal: Arc::clone(&self.zygote_renewal),
-            confinement: self.confinement(&settings.limits, &Places::Cell),
+            confinement: self.worker_confinement(&settings.limits),
             limits: settings.limits,
         };
         self.zygote_renewal.after.store(renew_after, Ordering::Relaxed);
