@@ -11,6 +11,7 @@
 //! The memory limits of version 2 were tested on simulated directories only: the available machines have an
 //! empty version 2 tree beside a full version 1.
 
+mod counters;
 mod detect;
 mod group;
 

@@ -1,9 +1,9 @@
 //! A single cgroup: limits, usage, removal.
 
+use super::counters::{Counters, read_text};
 use super::{Error, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -17,6 +17,7 @@ pub struct Group {
     /// Directories of the owner, removed with the last slot.
     owners: Vec<PathBuf>,
     procs: Vec<File>,
+    counters: Counters,
     /// Counters at the last reset.
     baseline: Usage,
 }
@@ -65,8 +66,7 @@ impl TaskGauge {
     /// If the group is gone.
     pub fn read(&self) -> io::Result<u64> {
         let mut buffer = [0; 32];
-        let length = self.0.read_at(&mut buffer, 0)?;
-        let text = std::str::from_utf8(&buffer[..length]).map_err(io::Error::other)?;
+        let text = read_text(&self.0, &mut buffer)?;
         text.trim().parse().map_err(io::Error::other)
     }
 }
@@ -75,9 +75,11 @@ impl Group {
     /// Creates the directories, without limits.
     pub(super) fn create(version: Version, own: &GroupPaths, name: &str) -> Result<Self, Error> {
         let owner = name.split_once('/').map(|(owner, _)| own.join(owner));
+        let places = own.join(name);
         let mut group = Self {
             version,
-            places: own.join(name),
+            counters: Counters::unopened(version),
+            places,
             folders: Vec::new(),
             owners: owner.as_ref().map(GroupPaths::distinct).unwrap_or_default(),
             procs: Vec::new(),
@@ -101,6 +103,7 @@ impl Group {
                 .map_err(|source| Error::Create { path, source })?;
             group.procs.push(procs);
         }
+        group.counters = Counters::open(version, &group.places);
         Ok(group)
     }
 
@@ -208,7 +211,7 @@ impl Group {
 
     /// Returns the usage. Values that the kernel does not provide are absent, or 0.
     pub fn usage(&self) -> Usage {
-        let now = self.counters();
+        let now = self.counters.read();
         Usage {
             peak_memory_bytes: now.peak_memory_bytes,
             cpu_seconds: now
@@ -222,12 +225,10 @@ impl Group {
     /// Returns the usage since the last call, or since the creation. The peak is that of the interval if it
     /// can be reset (version 1), else the overall one.
     pub fn take_usage(&mut self) -> Usage {
-        let now = self.counters();
+        let now = self.counters.read();
         let before = std::mem::replace(&mut self.baseline, now);
-        if self.version == Version::V1 {
-            // Without a reset, the overall peak remains.
-            let _ = write(self.places.memory.join("memory.max_usage_in_bytes"), "0");
-        }
+        // Without a reset, the overall peak remains.
+        let _ = self.counters.reset_peak();
         let now = &self.baseline;
         Usage {
             peak_memory_bytes: now.peak_memory_bytes,
@@ -265,42 +266,13 @@ impl Group {
         self.places.accounting.is_some()
     }
 
-    fn counters(&self) -> Usage {
-        let GroupPaths {
-            memory,
-            pids,
-            accounting,
-            ..
-        } = &self.places;
-        let (peak, events, time, unit) = match self.version {
-            Version::V1 => (
-                "memory.max_usage_in_bytes",
-                "memory.oom_control",
-                "cpuacct.usage",
-                1e9,
-            ),
-            Version::V2 => ("memory.peak", "memory.events", "cpu.stat", 1e6),
-        };
-        let time = accounting.as_ref().and_then(|folder| match self.version {
-            Version::V1 => number(&folder.join(time)),
-            Version::V2 => keyed(&folder.join(time), "usage_usec"),
-        });
-        Usage {
-            peak_memory_bytes: number(&memory.join(peak)),
-            cpu_seconds: time.map(|time| time as f64 / unit),
-            oom_kills: keyed(&memory.join(events), "oom_kill").unwrap_or(0),
-            pids_max_hits: keyed(&pids.join("pids.events"), "max").unwrap_or(0),
-        }
-    }
-
     /// Restarts the counters for the next guest. Returns `true` if the group is as good as new: empty, hardly
     /// charged, its peak reset (version 2 cannot). If not, create another.
     pub fn reset(&mut self) -> bool {
-        self.baseline = self.counters();
+        self.baseline = self.counters.read();
         let memory = &self.places.memory;
-        self.version == Version::V1
-            && self.members().is_ok_and(|members| members.is_empty())
-            && write(memory.join("memory.max_usage_in_bytes"), "0").is_ok()
+        self.members().is_ok_and(|members| members.is_empty())
+            && self.counters.reset_peak().is_ok()
             && number(&memory.join("memory.usage_in_bytes")).is_some_and(|bytes| bytes < LEFT_OVER)
     }
 
@@ -349,15 +321,6 @@ fn number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Reads a value from a file of `key number` lines.
-fn keyed(path: &Path, key: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let value = text
-        .lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
-    value.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,6 +346,7 @@ mod tests {
         let (folders, owners, procs) = (Vec::new(), Vec::new(), Vec::new());
         Group {
             version: Version::V2,
+            counters: Counters::open(Version::V2, &places),
             places,
             folders,
             owners,
