@@ -22,6 +22,9 @@ pub(super) fn collect(
     limit: u64,
 ) -> output_files::Harvest {
     let source = match output {
+        Output::Handle(handle) if output_files::is_empty_tmpfs(handle) => {
+            return output_files::Harvest::default();
+        }
         Output::Handle(handle) => handle.try_clone(),
         Output::Directory(directory) => output_files::open_directory(&directory.path().join("output")),
     };
