@@ -3,13 +3,13 @@
 mod container_runs;
 mod containers;
 mod engine;
-mod kernel;
 mod mcp;
 mod memory;
 mod policy;
 mod pyodide;
 mod sessions;
 mod skills;
+mod toolbox;
 mod whole;
 
 use super::context::BenchContext;
@@ -60,7 +60,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "kernel",
         about: "what the kernel adds to a tool that does nothing",
-        measure: kernel::overhead,
+        measure: toolbox::overhead,
     },
     Row {
         name: "policy",

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use ringfence::config::{Problem, Problems};
 use ringfence::{Cause, Error};
 use ringfence_policy::{ExecutionResult, Outcome};
-use ringfence_tools::kernel::{ErrorKind, ToolError};
+use ringfence_tools::toolbox::{ErrorKind, ToolError};
 use serde_json::json;
 
 use crate::ui::Ui;

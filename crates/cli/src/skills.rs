@@ -7,12 +7,12 @@ use std::path::Path;
 use ringfence_network::redact::Redactor;
 use ringfence_policy::shell::quote;
 use ringfence_records::audit::Log;
-use ringfence_tools::kernel::{Approvals, Caller};
 use ringfence_tools::skills::CallInfo;
+use ringfence_tools::toolbox::{Approvals, Caller};
 
 use crate::context::Context;
 pub(crate) use person::{Ears, Person, attended};
-use ringfence::kernel;
+use ringfence::toolbox;
 
 /// Recorder and prompts of skill calls from the command line: audit log, redactor, approvals, notices.
 pub(crate) struct SkillCalls {
@@ -30,9 +30,9 @@ impl SkillCalls {
     pub(crate) fn new(context: &Context) -> anyhow::Result<(Self, Person)> {
         let (ears, person) = Person::new();
         let keeper = Self {
-            audit: kernel::audit_log(context)?,
+            audit: toolbox::audit_log(context)?,
             redactor: Redactor::from_environment(context.environment.lossy_pairs()),
-            approvals: kernel::asked(context)?,
+            approvals: toolbox::asked(context)?,
             ears,
         };
         Ok((keeper, person))

@@ -10,8 +10,8 @@ use ringfence_container::outputs::Outputs;
 use ringfence_container::spec::{OciRuntime, User};
 use ringfence_exec::local::NOBODY;
 use ringfence_policy::{EngineKind, KeepAlive, Limits, Mount, Network, NetworkMode};
-use ringfence_tools::kernel::{Fallback, SandboxSettings};
 use ringfence_tools::shell::{Contained, ShellRunner};
+use ringfence_tools::toolbox::{Fallback, SandboxSettings};
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;

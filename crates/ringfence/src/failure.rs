@@ -1,7 +1,7 @@
 //! Errors of configuration, arguments and the machine, each with a hint.
 
 use ringfence_exec::backend;
-use ringfence_tools::kernel::{ErrorKind, ToolError};
+use ringfence_tools::toolbox::{ErrorKind, ToolError};
 
 use crate::config::{Problem, Problems};
 

@@ -30,7 +30,6 @@ pub mod env;
 pub mod failure;
 pub mod gateway_token;
 mod in_process;
-pub mod kernel;
 pub mod local;
 pub mod mount_guard;
 pub mod parts;
@@ -43,6 +42,7 @@ mod run_log;
 mod runner;
 pub mod settings;
 pub mod skills;
+pub mod toolbox;
 pub mod trust;
 
 pub use context::{Configuration, Context};

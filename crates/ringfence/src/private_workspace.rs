@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_exec::local::{PrivateDirectory, owner_for_guests};
 use ringfence_tools::files::{Owner, Root, Rules};
-use ringfence_tools::kernel::ToolError;
+use ringfence_tools::toolbox::ToolError;
 
 use crate::context::Context;
 use crate::failure::{Error, Failure};

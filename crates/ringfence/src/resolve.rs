@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::local::{Fence, check_output_directory};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{self as policy, EnvName, Mount, Network, RuntimeKind, Target, Trusted};
-use ringfence_tools::kernel::ToolError;
+use ringfence_tools::toolbox::ToolError;
 
 use crate::config::values::{Fallback, UserScope};
 use crate::config::{Config, Problems};
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::request::Request;
 use crate::settings::{check_shown, default_fence, default_network, limits_on, passed_variables};
-use crate::{kernel, mount_guard, trust};
+use crate::{mount_guard, toolbox, trust};
 
 /// Returns the runtime of a request.
 ///
@@ -147,7 +147,7 @@ fn workspace(request: &Request, context: &Context) -> Result<Option<PathBuf>, Er
         )
         .into());
     }
-    let workspaces = kernel::workspaces(request.workspace.as_deref(), context)?;
+    let workspaces = toolbox::workspaces(request.workspace.as_deref(), context)?;
     let root = workspaces.of(&request.scope, None).map_err(ToolError::from)?;
     Ok(root.map(|root| root.path().to_path_buf()))
 }

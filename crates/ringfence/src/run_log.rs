@@ -8,12 +8,12 @@ use ringfence_exec::runner::{EndedRun, RunLog, RunSpec};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{ExecutionResult, Outcome as End};
 use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Digest, Entry, Limits, Log, Outcome};
-use ringfence_tools::kernel::{ErrorKind, Surface};
+use ringfence_tools::toolbox::{ErrorKind, Surface};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::failure::Error;
-use crate::{audit, kernel};
+use crate::{audit, toolbox};
 
 /// Name of runs in the audit log, where calls have that of their tool.
 const RUN: &str = "run";
@@ -39,7 +39,7 @@ impl AuditedRuns {
     pub fn new(surface: Surface, context: &Context) -> Result<Self, Error> {
         Ok(Self {
             directory: audit::directory(context)?,
-            limits: kernel::audit_limits(context)?,
+            limits: toolbox::audit_limits(context)?,
             redactor: Redactor::from_environment(context.environment.lossy_pairs()),
             surface,
             log: Mutex::default(),

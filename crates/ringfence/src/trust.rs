@@ -12,8 +12,8 @@ use ringfence_exec::interpreter;
 use ringfence_exec::protected::Protected;
 use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
 use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
-use ringfence_tools::kernel::ErrorKind;
 use ringfence_tools::skills::Consent;
+use ringfence_tools::toolbox::ErrorKind;
 
 use crate::container;
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! An MCP server: offers the tools of a [`Kernel`] to a client over standard streams.
+//! An MCP server: offers the tools of a [`Toolbox`] to a client over standard streams.
 //!
 //! Protocol messages and versions are implemented by the official library. This module adds limits (line
 //! length, concurrent calls, queued responses) and cancellation of calls when the client is lost.
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_tools::kernel::Kernel;
+use ringfence_tools::toolbox::Toolbox;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -49,7 +49,7 @@ pub struct Settings {
     /// Session, where files are separated by session.
     pub session: Option<SessionId>,
     /// Tools with their workspaces.
-    pub kernel: Arc<Kernel>,
+    pub toolbox: Arc<Toolbox>,
     /// Channel for the client's roots. `None` if the user has chosen a directory.
     pub wishes: Option<mpsc::Sender<RootRequest>>,
     /// Permission to ask the client's user for approval.
@@ -70,8 +70,8 @@ pub enum Elicitation {
 /// A request by a client about its roots.
 #[derive(Debug)]
 pub enum RootRequest {
-    /// Use this directory as the workspace. The reply is a [`Kernel`] for it, or an error.
-    Adopt(PathBuf, oneshot::Sender<Result<Kernel, String>>),
+    /// Use this directory as the workspace. The reply is a [`Toolbox`] for it, or an error.
+    Adopt(PathBuf, oneshot::Sender<Result<Toolbox, String>>),
     /// Keep the current workspace.
     Stay,
 }

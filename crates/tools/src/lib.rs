@@ -2,7 +2,7 @@
 //!
 //! The crate knows no protocol, flag or configuration file.
 //!
-//! - [`kernel`]: dispatch of tool calls.
+//! - [`toolbox`]: dispatch of tool calls.
 //! - [`shell`]: execution of shell commands; [`host`]: commands outside of the fence.
 //! - [`files`]: the workspace that file tools and code share; [`workspaces`]: one for each conversation.
 //! - [`skills`]: functions of the host that programs call.
@@ -10,9 +10,9 @@
 
 pub mod files;
 pub mod host;
-pub mod kernel;
 pub mod shell;
 pub mod skills;
+pub mod toolbox;
 pub mod workspaces;
 
 mod render;

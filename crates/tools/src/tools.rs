@@ -13,18 +13,19 @@ mod sandbox_exec;
 mod search_skills;
 mod shell;
 
-use crate::kernel::Definition;
+use crate::toolbox::Definition;
 
 /// Offered only if enabled in the configuration.
-pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::kernel::Tool>::NAME;
+pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::toolbox::Tool>::NAME;
 /// Offered only if container settings exist.
-pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::kernel::Tool>::NAME;
+pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::toolbox::Tool>::NAME;
 
 /// Offered only if skills are configured.
-pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::kernel::Tool>::NAME;
-pub(crate) const DESCRIBE_FUNCTION: &str = <describe_function::DescribeFunction as crate::kernel::Tool>::NAME;
+pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::toolbox::Tool>::NAME;
+pub(crate) const DESCRIBE_FUNCTION: &str =
+    <describe_function::DescribeFunction as crate::toolbox::Tool>::NAME;
 
-/// Names of all tools, to validate the configuration before a [`Kernel`](crate::kernel::Kernel) exists.
+/// Names of all tools, to validate the configuration before a [`Toolbox`](crate::toolbox::Toolbox) exists.
 pub const NAMES: &[&str] = &[
     "run_python_code",
     "run_code",

@@ -5,20 +5,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_records::approval::{Answer, Entry, Error, Kind, Remember, Request, Service, State, Verdict};
 use ringfence_server::gateway::{decidable, framed, remaining};
-use ringfence_tools::kernel::ErrorKind;
+use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
 use crate::args::ApprovalsCommand;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
-use ringfence::kernel;
+use ringfence::toolbox;
 
 /// The author of answers, as shown to gateways.
 const BY: &str = "ringfence approvals";
 
 pub(crate) fn run(command: &ApprovalsCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let service = kernel::approvals(context)?;
+    let service = toolbox::approvals(context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

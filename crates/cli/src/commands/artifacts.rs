@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use ringfence_exec::artifact::{Entry, Error, Store};
-use ringfence_tools::kernel::ErrorKind;
+use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
 use crate::args::ArtifactsCommand;

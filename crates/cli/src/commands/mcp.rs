@@ -8,8 +8,8 @@ use std::sync::Arc;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, SessionId, Trusted};
 use ringfence_server::mcp::{self, Elicitation, RootRequest, Settings};
-use ringfence_tools::kernel::Kernel;
 use ringfence_tools::skills::Skills;
+use ringfence_tools::toolbox::Toolbox;
 use ringfence_tools::workspaces::Workspaces;
 use tokio::sync::mpsc;
 
@@ -18,7 +18,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::Ui;
 use ringfence::private_workspace::{Keep, PrivateWorkspace};
-use ringfence::{InProcess, kernel, local, settings};
+use ringfence::{InProcess, local, settings, toolbox};
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -62,19 +62,19 @@ pub(crate) fn run(args: &McpArgs, context: &Context) -> anyhow::Result<ExitCode>
             .transpose()?,
         private: None,
     };
-    let mut workspaces = kernel::workspaces(server.named.as_deref(), context)?;
+    let mut workspaces = toolbox::workspaces(server.named.as_deref(), context)?;
     if workspaces.is_open_to_choice() {
         let keep = match args.keep_workspace {
             true => Keep::Always,
             false => Keep::Never,
         };
         let private = PrivateWorkspace::make(keep, context)?;
-        workspaces = kernel::directory(private.path(), context)?.measured();
+        workspaces = toolbox::directory(private.path(), context)?.measured();
         server.private = Some(private);
     }
-    let kernel = server.kernel(workspaces)?;
+    let toolbox = server.toolbox(workspaces)?;
     let session = args.session.clone().or_else(own_session);
-    let served = runtime.block_on(server.serve(kernel, session));
+    let served = runtime.block_on(server.serve(toolbox, session));
     // A thread may still block on standard input, for ever.
     runtime.shutdown_background();
     served?;
@@ -93,20 +93,20 @@ fn own_session() -> Option<SessionId> {
 }
 
 impl Server<'_> {
-    fn kernel(&self, workspaces: Workspaces) -> anyhow::Result<Kernel> {
+    fn toolbox(&self, workspaces: Workspaces) -> anyhow::Result<Toolbox> {
         let (backend, skills) = (self.backend.clone(), self.skills.clone());
-        Ok(kernel::build(backend, skills, workspaces, self.context)?)
+        Ok(toolbox::build(backend, skills, workspaces, self.context)?)
     }
 
     /// Serves the client until it disconnects or we are interrupted, then cleans up.
-    async fn serve(self, kernel: Kernel, session: Option<SessionId>) -> anyhow::Result<()> {
+    async fn serve(self, toolbox: Toolbox, session: Option<SessionId>) -> anyhow::Result<()> {
         let (wishes, wished) = mpsc::channel(1);
         let (notes, noted) = mpsc::channel(MAX_NOTES);
-        let trusted = kernel.trusted().clone();
+        let trusted = toolbox.trusted().clone();
         let settings = Settings {
             scope: self.scope.clone(),
             session,
-            kernel: Arc::new(kernel),
+            toolbox: Arc::new(toolbox),
             wishes: self.private.is_some().then_some(wishes),
             elicitation: match self.context.config()?.gateway.mcp_elicitation {
                 true => Elicitation::Allowed,
@@ -146,10 +146,10 @@ impl Server<'_> {
                 RootRequest::Adopt(path, answer) => {
                     let adopted = self.adopt(&path);
                     let place = adopted.as_ref().ok();
-                    let place = place.map(|(place, kernel)| (place.clone(), kernel.trusted().clone()));
+                    let place = place.map(|(place, toolbox)| (place.clone(), toolbox.trusted().clone()));
                     // The waiting call continues without warm workers.
-                    let kernel = adopted.map(|(_, kernel)| kernel);
-                    let _ = answer.send(kernel.map_err(|error| format!("{error:#}")));
+                    let toolbox = adopted.map(|(_, toolbox)| toolbox);
+                    let _ = answer.send(toolbox.map_err(|error| format!("{error:#}")));
                     if let Some((place, trusted)) = place {
                         self.warm_up(&place, &trusted).await;
                     }
@@ -164,12 +164,12 @@ impl Server<'_> {
         std::future::pending().await
     }
 
-    /// Returns a kernel for a directory of the client's, and that directory without links.
-    fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Kernel)> {
+    /// Returns a toolbox for a directory of the client's, and that directory without links.
+    fn adopt(&self, path: &Path) -> anyhow::Result<(PathBuf, Toolbox)> {
         let place = settings::workspace(path, self.context)?;
-        let workspaces = kernel::directory(&place, self.context)?;
-        let kernel = self.kernel(workspaces)?;
-        Ok((place, kernel))
+        let workspaces = toolbox::directory(&place, self.context)?;
+        let toolbox = self.toolbox(workspaces)?;
+        Ok((place, toolbox))
     }
 
     async fn warm_up(&self, workspace: &Path, trusted: &Trusted) {

@@ -13,7 +13,7 @@ use crate::args::{PolicyCheckArgs, PolicyCommand};
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::config::Config;
-use ringfence::kernel;
+use ringfence::toolbox;
 
 /// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
 const MAX_LINE: usize = 1 << 20;
@@ -54,7 +54,7 @@ struct Judged {
 impl Policy {
     fn of(context: &Context) -> anyhow::Result<Self> {
         Ok(Self {
-            host: kernel::host_settings(context)?,
+            host: toolbox::host_settings(context)?,
             approved: Service::at(&context.paths.state).approved(),
         })
     }

@@ -11,8 +11,8 @@ use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
 use ringfence_exec::runner::{Hooks, Rules, Runner};
 use ringfence_policy::{Cpus, ExecutionResult};
-use ringfence_tools::kernel::{Caller, Surface};
 use ringfence_tools::skills::{Gatekeeper, Skills};
+use ringfence_tools::toolbox::{Caller, Surface};
 use tokio::sync::{mpsc, watch};
 
 use crate::args::RunArgs;

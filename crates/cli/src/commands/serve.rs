@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::args::ServeArgs;
 use crate::commands::console::Served;
 use crate::context::Context;
-use ringfence::{Failure, InProcess, kernel, local, settings, trust};
+use ringfence::{Failure, InProcess, local, settings, toolbox, trust};
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -38,7 +38,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let for_gateways = context.paths.gateway_socket();
         let gateways = gateway::Listener::bind(&for_gateways, gateway::ReadTimeout::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
-        let approvals = kernel::approvals(context)?;
+        let approvals = toolbox::approvals(context)?;
         let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = InProcess::for_many(Local::new(settings), context)?;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use ringfence_exec::bridge::Call;
 use ringfence_policy::Scope;
-use ringfence_tools::kernel::{Caller, ErrorKind, Surface};
 use ringfence_tools::skills::{CallError, Function, Gatekeeper, Policy, Table, path_of};
+use ringfence_tools::toolbox::{Caller, ErrorKind, Surface};
 use serde_json::{Map, Value, json};
 
 use super::tool::read;

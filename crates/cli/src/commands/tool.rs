@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringfence_exec::local::Warmth;
 use ringfence_policy::Scope;
-use ringfence_tools::kernel::{
-    Answer, Attention, Caller, Definition, ErrorKind, Kernel, Questions, Surface, ToolError,
+use ringfence_tools::toolbox::{
+    Answer, Attention, Caller, Definition, ErrorKind, Questions, Surface, ToolError, Toolbox,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use crate::exit;
 use crate::skills::{Ears, Person, attended};
 use crate::ui::{Tone, Ui};
 use ringfence::Failure;
-use ringfence::{kernel, local, settings};
+use ringfence::{local, settings, toolbox};
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;
@@ -34,11 +34,11 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     };
     let backend = backend::server_or_local(socket, settings, Prepared::default(), context)?;
     let backend = Arc::new(backend);
-    let workspaces = kernel::workspaces(args.workspace.as_deref(), context)?;
+    let workspaces = toolbox::workspaces(args.workspace.as_deref(), context)?;
     let skills = ringfence::skills::all(None, context)?.map(Arc::new);
-    let kernel = kernel::build(backend.clone(), skills.clone(), workspaces, context)?;
+    let toolbox = toolbox::build(backend.clone(), skills.clone(), workspaces, context)?;
     let Some(name) = &args.name else {
-        list(&kernel, args.json, context.ui)?;
+        list(&toolbox, args.json, context.ui)?;
         return Ok(ExitCode::SUCCESS);
     };
     let arguments = arguments(args.arguments.as_deref())?;
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         .enable_all()
         .build()?;
     let (ears, person) = Person::new();
-    let invoking = invoke(&kernel, &caller, ears, name, arguments);
+    let invoking = invoke(&toolbox, &caller, ears, name, arguments);
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
-    drop(kernel);
+    drop(toolbox);
     runtime.block_on(async {
         backend.own().close().await;
         if let Some(skills) = skills {
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
 }
 
 async fn invoke(
-    kernel: &Kernel,
+    toolbox: &Toolbox,
     caller: &Caller,
     ears: Ears,
     name: &str,
@@ -97,7 +97,7 @@ async fn invoke(
         notices: Some(ears.notices),
         ..Attention::default()
     };
-    let invoking = kernel.invoke(caller, name, arguments, attention);
+    let invoking = toolbox.invoke(caller, name, arguments, attention);
     tokio::pin!(invoking);
     tokio::select! {
         result = &mut invoking => result,
@@ -158,13 +158,13 @@ fn printed(answer: &Answer, json: bool) -> serde_json::Result<String> {
     Ok(text)
 }
 
-fn list(kernel: &Kernel, json: bool, ui: Ui) -> anyhow::Result<()> {
+fn list(toolbox: &Toolbox, json: bool, ui: Ui) -> anyhow::Result<()> {
     if json {
-        let tools: Vec<Value> = kernel.tools().map(described).collect();
+        let tools: Vec<Value> = toolbox.tools().map(described).collect();
         ui.out(serde_json::to_string_pretty(&tools)? + "\n")?;
         return Ok(());
     }
-    for tool in kernel.tools() {
+    for tool in toolbox.tools() {
         let name = ui.toned(tool.name, Tone::Hint);
         ui.out(format!(
             "{name} {{{}}}\n    {}\n",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use ringfence_exec::local::{Fence, Local, Log, Warmth};
 use ringfence_exec::runner::{self, Rules};
 use ringfence_policy::{EnvName, Limits, Mount, Network, RuntimeKind};
-use ringfence_tools::kernel::Surface;
+use ringfence_tools::toolbox::Surface;
 
 use super::{Inner, Runner};
 use crate::context::{Configuration, Context};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use ringfence_exec::local::PrivateDirectory;
 use ringfence_policy::{Access, Mount, Request};
 use ringfence_tools::files::{Root, WriteMode};
-use ringfence_tools::kernel::ToolError;
+use ringfence_tools::toolbox::ToolError;
 
 use crate::context::Context;
 use crate::failure::{Error, Failure};
-use crate::{kernel, mount_guard};
+use crate::{mount_guard, toolbox};
 
 /// Writes files to the workspace of a request or, if it has none, to a temporary directory, which is removed with
 /// the returned guard.
@@ -27,7 +27,7 @@ pub(super) fn supply(
             files.try_for_each(|(path, content)| root.write(path, content, WriteMode::Replace).map(drop));
         written.map_err(ToolError::from)
     };
-    let rules = kernel::rules(context)?;
+    let rules = toolbox::rules(context)?;
     if let Some(workspace) = &request.workspace {
         let root = Root::open(workspace, rules).map_err(ToolError::from)?;
         write(&root)?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId};
 use ringfence_records::approval::Asked;
-use ringfence_tools::kernel::{Answer, Caller, Surface, ToolError};
+use ringfence_tools::toolbox::{Answer, Caller, Surface, ToolError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, Implementation,
     InitializeResult, InputRequiredResult, ListToolsResult, LoggingLevel, PaginatedRequestParams,
@@ -66,7 +66,7 @@ impl Handler {
         Self(Arc::new(Server {
             scope: settings.scope,
             session: settings.session,
-            roots: Roots::new(settings.kernel, settings.wishes),
+            roots: Roots::new(settings.toolbox, settings.wishes),
             calls: Calls::new(),
             work: Mutex::default(),
             parked: Parked::default(),
@@ -100,9 +100,9 @@ impl ServerHandler for Handler {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let kernel = self.0.roots.kernel();
+        let toolbox = self.0.roots.toolbox();
         Ok(ListToolsResult::with_all_items(
-            kernel.tools().map(tools::listed).collect(),
+            toolbox.tools().map(tools::listed).collect(),
         ))
     }
 
@@ -197,7 +197,7 @@ impl Server {
             return Err(ErrorData::internal_error("cancelled", None));
         };
         let used = Use {
-            kernel: self.roots.kernel(),
+            toolbox: self.roots.toolbox(),
             caller: self.caller(context),
             tool: request.name.into_owned(),
             arguments: Value::Object(request.arguments.unwrap_or_default()),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ringfence_records::approval::Asked;
 use ringfence_records::audit::Digest;
-use ringfence_tools::kernel::{Answer, Attention, Caller, ErrorKind, Kernel, Questions, ToolError};
+use ringfence_tools::toolbox::{Answer, Attention, Caller, ErrorKind, Questions, ToolError, Toolbox};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -21,7 +21,7 @@ const WORDS_UNDER_WAY: usize = 4;
 /// A tool call to run: tool, arguments and caller.
 #[derive(Debug)]
 pub(super) struct Use {
-    pub(super) kernel: Arc<Kernel>,
+    pub(super) toolbox: Arc<Toolbox>,
     pub(super) caller: Caller,
     pub(super) tool: String,
     pub(super) arguments: Value,
@@ -103,7 +103,7 @@ impl Invocation {
         };
         let invocation = Self {
             named: CallIdentity::new(&used.tool, &used.arguments),
-            is_known: used.kernel.tools().any(|tool| tool.name == used.tool),
+            is_known: used.toolbox.tools().any(|tool| tool.name == used.tool),
             is_answered: client.answers,
             since: Instant::now(),
             recent: Arc::clone(&recent),
@@ -114,7 +114,7 @@ impl Invocation {
         };
         let work = async move {
             let invoking = used
-                .kernel
+                .toolbox
                 .invoke(&used.caller, &used.tool, used.arguments, attention);
             let taking_back = async {
                 tokio::select! {

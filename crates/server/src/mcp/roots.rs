@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ringfence_tools::kernel::Kernel;
+use ringfence_tools::toolbox::Toolbox;
 use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, InputRequest, InputRequiredResult, ListRootsRequest, ListRootsResult, LoggingLevel,
@@ -27,12 +27,12 @@ const QUESTION: &str = "roots";
 
 const UNNAMED: &str = "the client did not name its roots";
 
-/// The [`Kernel`] for the current workspace, and the state of the negotiation.
+/// The [`Toolbox`] for the current workspace, and the state of the negotiation.
 #[derive(Debug)]
 pub(super) struct Roots {
     wishes: Option<mpsc::Sender<RootRequest>>,
-    first: Arc<Kernel>,
-    kernel: watch::Sender<Arc<Kernel>>,
+    first: Arc<Toolbox>,
+    toolbox: watch::Sender<Arc<Toolbox>>,
     settled: watch::Sender<bool>,
     asking: AtomicBool,
     /// Set if the roots changed while they were being requested.
@@ -51,21 +51,21 @@ pub(super) enum Adopted {
 }
 
 impl Roots {
-    /// Uses `kernel` until a client's directory is adopted.
-    pub(super) fn new(kernel: Arc<Kernel>, wishes: Option<mpsc::Sender<RootRequest>>) -> Self {
+    /// Uses `toolbox` until a client's directory is adopted.
+    pub(super) fn new(toolbox: Arc<Toolbox>, wishes: Option<mpsc::Sender<RootRequest>>) -> Self {
         Self {
             settled: watch::Sender::new(wishes.is_none()),
             wishes,
-            first: Arc::clone(&kernel),
-            kernel: watch::Sender::new(kernel),
+            first: Arc::clone(&toolbox),
+            toolbox: watch::Sender::new(toolbox),
             asking: AtomicBool::new(false),
             stale: AtomicBool::new(false),
         }
     }
 
-    /// Returns the [`Kernel`] for a new call. Running calls keep theirs.
-    pub(super) fn kernel(&self) -> Arc<Kernel> {
-        Arc::clone(&self.kernel.borrow())
+    /// Returns the [`Toolbox`] for a new call. Running calls keep theirs.
+    pub(super) fn toolbox(&self) -> Arc<Toolbox> {
+        Arc::clone(&self.toolbox.borrow())
     }
 
     /// Requests the client's roots and adopts the first, in protocol versions with sessions.
@@ -135,8 +135,8 @@ impl Roots {
         let (answer, answered) = oneshot::channel();
         let asked = wishes.send(RootRequest::Adopt(path.clone(), answer)).await;
         match (asked, answered.await) {
-            (Ok(()), Ok(Ok(kernel))) => {
-                self.kernel.send_replace(Arc::new(kernel));
+            (Ok(()), Ok(Ok(toolbox))) => {
+                self.toolbox.send_replace(Arc::new(toolbox));
                 Adopted::Yes(path)
             }
             (Ok(()), Ok(Err(why))) => Adopted::Refused(why),
@@ -145,10 +145,10 @@ impl Roots {
         }
     }
 
-    /// Releases waiting calls. Reverts to the first [`Kernel`] if the client no longer offers a directory.
+    /// Releases waiting calls. Reverts to the first [`Toolbox`] if the client no longer offers a directory.
     async fn settle(&self, adopted: Adopted) -> Adopted {
         if !matches!(adopted, Adopted::Yes(_)) {
-            self.kernel.send_replace(Arc::clone(&self.first));
+            self.toolbox.send_replace(Arc::clone(&self.first));
             if let Some(wishes) = &self.wishes {
                 let _ = wishes.send(RootRequest::Stay).await;
             }

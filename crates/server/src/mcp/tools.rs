@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_tools::kernel::{Answer, Definition, Effects, ErrorKind, ToolError};
+use ringfence_tools::toolbox::{Answer, Definition, Effects, ErrorKind, ToolError};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};

@@ -10,7 +10,7 @@ use super::{
     HostSettings, LineDirectory, PathIdentity, apply_to, executable_config, is_blind, is_computed, may_last,
     runs_code,
 };
-use crate::kernel::MAX_LASTING_RISK;
+use crate::toolbox::MAX_LASTING_RISK;
 
 /// A standing approval of exactly this text in this directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::fault::{read_of, sanitised};
 use super::table::Entry;
 use super::{CallError, Function, Skills, Table};
-use crate::kernel::{Approvals, Caller};
+use crate::toolbox::{Approvals, Caller};
 use record::Record;
 use ringfence_records::approval::Asked;
 use ringfence_records::audit::{Decision, Log};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kernel::{Answer, Call, Effects, ErrorKind, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Effects, ErrorKind, Tool, ToolError};
 
 pub(super) struct DescribeFunction;
 

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::EntryKind;
-use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Effects, Tool, ToolError};
 
 pub(super) struct FileDelete;
 

@@ -12,8 +12,8 @@ use crate::host::{
     HostSettings, LineDirectory, PathIdentity, TooMuch, apply_to, executable_config, pinned, program,
     runs_code, secret,
 };
-use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, ReviewInfo, Tool, ToolError};
 use crate::render::ModelOutput;
+use crate::toolbox::{Answer, Call, Clock, Effects, ErrorKind, ReviewInfo, Tool, ToolError};
 
 pub(super) struct HostExec;
 

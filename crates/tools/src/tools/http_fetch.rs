@@ -7,7 +7,7 @@ use ringfence_policy::Timeout;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Effects, Tool, ToolError};
 
 pub(super) struct HttpFetch;
 
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     #[serde(default)]
     body: String,
     /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
-    #[expect(dead_code, reason = "the kernel reads it")]
+    #[expect(dead_code, reason = "the toolbox reads it")]
     timeout: Option<Timeout>,
 }
 

@@ -3,7 +3,7 @@
 use ringfence_policy::hints::hints;
 use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, RemoteRun};
 
-use crate::kernel::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 
 pub(super) struct RunCode;
 

@@ -4,8 +4,8 @@ use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 use crate::render::{self, ModelOutput};
+use crate::toolbox::{Answer, Call, Clock, Effects, Tool, ToolError};
 
 pub(super) struct SandboxExec;
 
@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     /// Source code of the program.
     code: String,
     /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
-    #[expect(dead_code, reason = "the kernel reads it")]
+    #[expect(dead_code, reason = "the toolbox reads it")]
     timeout: Option<Timeout>,
 }
 

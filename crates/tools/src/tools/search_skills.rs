@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{Answer, Call, Effects, Tool, ToolError};
 use crate::skills::Found;
+use crate::toolbox::{Answer, Call, Effects, Tool, ToolError};
 
 pub(super) struct SearchSkills;
 

@@ -4,8 +4,8 @@ use ringfence_policy::{Language, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::kernel::{Answer, Call, Clock, Effects, Tool, ToolError};
 use crate::shell::{Program, ShellOutput};
+use crate::toolbox::{Answer, Call, Clock, Effects, Tool, ToolError};
 
 pub(super) struct Shell;
 
@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// Working directory, below the workspace.
     working_dir: Option<String>,
     /// Timeout in seconds, or with a unit such as "500ms". Can shorten the limit, not extend it.
-    #[expect(dead_code, reason = "the kernel reads it")]
+    #[expect(dead_code, reason = "the toolbox reads it")]
     timeout: Option<Timeout>,
 }
 

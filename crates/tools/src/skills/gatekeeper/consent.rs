@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::{CallError, Policy, Rules};
 use super::{CallInfo, Entry};
-use crate::kernel::{Approvals, ToolError};
+use crate::toolbox::{Approvals, ToolError};
 use ringfence_records::approval::{Decision, Kind, Question};
 use ringfence_records::audit::Arguments;
 

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::super::function::tests::find;
 use super::super::{Asked, CallError, Function, Offer, Policy, Rules, Skill, Skills};
 use super::{CallInfo, Gatekeeper};
-use crate::kernel::{Approvals, Caller, Surface};
+use crate::toolbox::{Approvals, Caller, Surface};
 use ringfence_records::approval::{Answer, Remember, Service, Verdict};
 use ringfence_records::audit::{Limits, Log};
 

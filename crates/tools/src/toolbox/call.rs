@@ -31,7 +31,7 @@ const AT_ONCE: Duration = Duration::from_millis(50);
 /// The context of one invocation.
 #[derive(Debug)]
 pub struct Call<'a> {
-    pub(super) kernel: &'a Parts,
+    pub(super) toolbox: &'a Parts,
     pub(super) workspace: Option<Arc<Root>>,
     pub caller: &'a Caller,
     /// Time limit, from the start of the invocation.
@@ -80,14 +80,14 @@ impl Call<'_> {
 
     /// Returns the terms of the caller's requests: scope, workspace, variables and limits.
     pub(crate) fn terms(&self) -> Terms {
-        let code = &self.kernel.code;
+        let code = &self.toolbox.code;
         let limits = code.limits.on(code.runtime);
         Terms {
             scope: self.caller.scope.clone(),
             runtime: code.runtime,
             limits: Limits {
                 timeout: self.remaining(),
-                max_output: limits.max_output.min(self.kernel.limits.max_output),
+                max_output: limits.max_output.min(self.toolbox.limits.max_output),
                 ..*limits
             },
             network: code.network.clone(),
@@ -178,14 +178,14 @@ impl Call<'_> {
             write(root)?;
             return Ok(None);
         }
-        let directory = PrivateDirectory::create(&self.kernel.scratch).map_err(|error| {
+        let directory = PrivateDirectory::create(&self.toolbox.scratch).map_err(|error| {
             ToolError::new(
                 ErrorKind::Internal,
                 format!("cannot make a directory for the files: {error}"),
                 "let Ringfence write to the directory for temporary files (`TMPDIR`), and make room there",
             )
         })?;
-        let root = Root::open(directory.path(), self.kernel.workspaces.rules().clone())?;
+        let root = Root::open(directory.path(), self.toolbox.workspaces.rules().clone())?;
         write(&root)?;
         let mount = Mount::new(root.real().to_path_buf(), "/workspace", Access::Copy);
         request.mounts.extend(mount);
@@ -194,12 +194,12 @@ impl Call<'_> {
 
     /// Returns the HTTP client.
     pub(crate) fn fetcher(&self) -> &Fetcher {
-        &self.kernel.fetcher
+        &self.toolbox.fetcher
     }
 
     /// Returns the maximum size of an answer in bytes.
     pub(crate) fn max_output(&self) -> usize {
-        usize::try_from(self.kernel.limits.max_output.0).unwrap_or(usize::MAX)
+        usize::try_from(self.toolbox.limits.max_output.0).unwrap_or(usize::MAX)
     }
 
     /// Runs a request like every run: with the import check, the fence, and an artifact where configured.
@@ -209,7 +209,7 @@ impl Call<'_> {
         runtime: RuntimeKind,
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
-        let code = &self.kernel.code;
+        let code = &self.toolbox.code;
         let target = Target::of(runtime);
         // Locked until the run has ended.
         let output = self.output_of(&target);
@@ -242,7 +242,7 @@ impl Call<'_> {
                 complete: Some(&complete),
             };
             let running = self
-                .kernel
+                .toolbox
                 .runner
                 .run(spec, hooks, self.connection(stdin, cancelled));
             Ok(running.await?)
@@ -258,7 +258,7 @@ impl Call<'_> {
 
     /// Returns the settings of commands on this machine itself.
     pub(crate) fn host(&self) -> Result<&HostSettings, ToolError> {
-        self.kernel.host.as_ref().ok_or_else(|| {
+        self.toolbox.host.as_ref().ok_or_else(|| {
             ToolError::new(
                 ErrorKind::PermissionDenied,
                 "commands on the host are switched off",
@@ -269,7 +269,7 @@ impl Call<'_> {
 
     /// Returns the runner of commands of the tool `shell`.
     pub(crate) fn runner(&self) -> &ShellRunner {
-        &self.kernel.shell
+        &self.toolbox.shell
     }
 
     /// Returns the working directory of a command on the host.
@@ -284,7 +284,7 @@ impl Call<'_> {
             // Dropped if the caller does not read notices.
             let _ = notices.try_send(text.to_owned());
         }
-        if let Some(Approvals { service, chat }) = &self.kernel.approvals {
+        if let Some(Approvals { service, chat }) = &self.toolbox.approvals {
             let _ = service.notify(chat, text).await;
         }
     }
@@ -335,11 +335,11 @@ impl Call<'_> {
             request.working_directory = Some(below);
         }
         check_words(&program)?;
-        request.limits.max_output = self.kernel.limits.max_output;
+        request.limits.max_output = self.toolbox.limits.max_output;
         runner.equip(&mut request);
         let is_line = program.name.contains(char::is_whitespace);
         let mut request = shell::request(request, program);
-        let fence = runner.fence(self.kernel.code.fence);
+        let fence = runner.fence(self.toolbox.code.fence);
         if fence == Fence::Host {
             self.recording.begun()?;
             // A command on the host uses the host's network.
@@ -358,7 +358,7 @@ impl Call<'_> {
                 }
                 ShellRunner::Fenced | ShellRunner::Host(_) => {
                     let spec = RunSpec::new(request, Target::Local, fence);
-                    self.kernel.runner.backend().run(&spec, connection).await?
+                    self.toolbox.runner.backend().run(&spec, connection).await?
                 }
             })
         };
@@ -396,7 +396,7 @@ impl Call<'_> {
 
     /// Returns the workspace, unless the user has chosen it.
     pub(super) fn private_room(&self, request: &Request) -> Option<DiskQuota> {
-        let private = |_: &&PathBuf| self.kernel.workspaces.is_measured();
+        let private = |_: &&PathBuf| self.toolbox.workspaces.is_measured();
         let directory = request.workspace.as_ref().filter(private)?.clone();
         let limit = request.limits.disk;
         Some(DiskQuota { directory, limit })

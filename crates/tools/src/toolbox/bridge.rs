@@ -11,7 +11,7 @@ impl Call<'_> {
     /// # Errors
     /// If skills are not configured.
     pub(crate) fn gatekeeper(&self) -> Result<Gatekeeper<'_>, ToolError> {
-        let skills = self.kernel.skills.as_deref();
+        let skills = self.toolbox.skills.as_deref();
         let skills = skills.ok_or_else(|| {
             ToolError::new(
                 ErrorKind::NotFound,
@@ -25,9 +25,9 @@ impl Call<'_> {
     fn gatekeeper_of<'g>(&'g self, skills: &'g Skills) -> Gatekeeper<'g> {
         let visitor = CallInfo {
             caller: self.caller,
-            audit: self.kernel.audit.as_ref(),
-            redactor: &self.kernel.runner.rules().redactor,
-            approvals: self.kernel.approvals.as_ref(),
+            audit: self.toolbox.audit.as_ref(),
+            redactor: &self.toolbox.runner.rules().redactor,
+            approvals: self.toolbox.approvals.as_ref(),
             questions: self.questions.as_ref().map(Questions::sender),
             notices: self.notices.as_ref(),
         };
@@ -36,7 +36,7 @@ impl Call<'_> {
 
     /// Returns the gatekeeper of the host functions that a program may call, if there are any.
     pub(super) fn bridge(&self) -> Option<Gatekeeper<'_>> {
-        let skills = self.kernel.skills.as_deref()?;
+        let skills = self.toolbox.skills.as_deref()?;
         Some(self.gatekeeper_of(skills))
     }
 }

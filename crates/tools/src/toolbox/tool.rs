@@ -23,7 +23,7 @@ pub trait Tool {
     const DESCRIPTION: &'static str;
     const EFFECTS: Effects;
     /// Enforcer of the deadline.
-    const CLOCK: Clock = Clock::Kernel;
+    const CLOCK: Clock = Clock::Toolbox;
     /// Arguments. Unknown members are rejected.
     type Arguments: DeserializeOwned + JsonSchema + Send;
     /// Structured result; `()` for text only.
@@ -51,8 +51,8 @@ pub enum Effects {
 /// Enforcer of a tool's deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// [`Kernel`](super::Kernel), which drops the tool's future.
-    Kernel,
+    /// [`Toolbox`](super::Toolbox), which drops the tool's future.
+    Toolbox,
     /// The tool's runner, which gets the deadline and reports the timeout in its result.
     Runner,
 }

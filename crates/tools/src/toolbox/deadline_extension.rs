@@ -95,7 +95,7 @@ impl DeadlineExtension {
 
     /// Asks for an extension. Returns the approver, or the reason why it was not approved.
     async fn ask(&self, call: &Call<'_>, tool: &str, patience: Timeout) -> Result<String, String> {
-        let approvals = call.kernel.approvals.as_ref().ok_or(NOBODY)?;
+        let approvals = call.toolbox.approvals.as_ref().ok_or(NOBODY)?;
         let failed = |error: ringfence_records::approval::Error| {
             format!("nobody could be asked to extend it: {error}")
         };

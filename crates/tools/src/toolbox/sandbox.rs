@@ -57,17 +57,17 @@ pub enum Fallback {
 impl Call<'_> {
     /// Runs a program in the persistent container of the caller.
     pub(crate) async fn in_sandbox(&self, asked: RemoteRequest) -> Result<ExecutionResult, ToolError> {
-        let settings = self.kernel.sandbox.as_ref().ok_or_else(not_here)?;
+        let settings = self.toolbox.sandbox.as_ref().ok_or_else(not_here)?;
         let mut request = self.accept(asked).request;
         request.mounts.clone_from(&settings.mounts);
-        request.trusted.clone_from(&self.kernel.code.trusted);
+        request.trusted.clone_from(&self.toolbox.code.trusted);
         request.network.clone_from(&settings.reach);
         request.limits = Limits {
             timeout: request.limits.timeout,
-            max_output: KEPT.min(self.kernel.limits.max_output),
+            max_output: KEPT.min(self.toolbox.limits.max_output),
             ..settings.limits
         };
-        let Self { caller, kernel, .. } = self;
+        let Self { caller, toolbox, .. } = self;
         let room = self.private_room(&request);
         let session = caller.session.clone();
         // Locked until the run has ended.
@@ -77,7 +77,7 @@ impl Call<'_> {
         };
         let fallback = (settings.fallback == Fallback::Local).then(|| RunSpec {
             output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
-            ..RunSpec::new(request.clone(), Target::Local, kernel.code.fence)
+            ..RunSpec::new(request.clone(), Target::Local, toolbox.code.fence)
         });
         let target = Target::Container {
             engine: settings.engine,
@@ -88,7 +88,7 @@ impl Call<'_> {
         };
         let spec = RunSpec {
             fallback: fallback.map(Box::new),
-            ..RunSpec::new(request, target, kernel.code.fence)
+            ..RunSpec::new(request, target, toolbox.code.fence)
         };
         self.run(&spec, room, None).await
     }
@@ -99,7 +99,7 @@ impl Call<'_> {
         let Target::Container { .. } = target else {
             return None;
         };
-        let outputs = &self.kernel.sandbox.as_ref()?.outputs;
+        let outputs = &self.toolbox.sandbox.as_ref()?.outputs;
         outputs
             .open(&self.caller.scope, self.caller.session.as_ref())
             .ok()
@@ -108,8 +108,8 @@ impl Call<'_> {
     /// Resolves a path of an output file, below `/output` or its directory on the host, to that directory and
     /// the path inside.
     pub(super) fn left_by_programs(&self, path: &str) -> Option<(Result<Root, files::Error>, String)> {
-        let settings = self.kernel.sandbox.as_ref()?;
-        let Self { caller, kernel, .. } = self;
+        let settings = self.toolbox.sandbox.as_ref()?;
+        let Self { caller, toolbox, .. } = self;
         let directory = settings.outputs.path(&caller.scope, caller.session.as_ref());
         let inside = Path::new(path).strip_prefix(OUTPUT);
         let below = inside
@@ -121,7 +121,7 @@ impl Call<'_> {
             below if path.ends_with('/') => format!("{below}/"),
             below => below.to_owned(),
         };
-        Some((Root::open(&directory, kernel.workspaces.rules().clone()), below))
+        Some((Root::open(&directory, toolbox.workspaces.rules().clone()), below))
     }
 }
 

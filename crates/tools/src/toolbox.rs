@@ -1,6 +1,6 @@
 //! Dispatches every tool call.
 //!
-//! [`Kernel::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: it
+//! [`Toolbox::invoke`] takes a caller, a tool's name and arguments, and does the same for every tool: it
 //! validates the arguments against the tool's schema, checks the caller's permissions, runs the tool until
 //! its deadline with the capabilities of its [`Call`], bounds its output, and appends a record to the audit
 //! log before it returns the answer. A tool has no capability of its own: it reaches code, files and the
@@ -53,7 +53,7 @@ use ringfence_records::approval::Asked;
 use ringfence_records::audit::{self, Decision};
 use watchdog::awaited;
 
-/// Components and configuration of a [`Kernel`].
+/// Components and configuration of a [`Toolbox`].
 #[derive(Debug)]
 pub struct Parts {
     /// Runs every request.
@@ -173,12 +173,12 @@ impl Questions {
 
 /// The single enforcement point of tool calls.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct Toolbox {
     parts: Parts,
     tools: Vec<Definition>,
 }
 
-impl Kernel {
+impl Toolbox {
     /// Creates a dispatcher of all tools.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl Kernel {
         let about = about(allowance, &arguments, &self.parts.runner.rules().redactor);
         let overtime = DeadlineExtension::of(allowance, attention.cancelled.clone(), about);
         let call = Call {
-            kernel: &self.parts,
+            toolbox: &self.parts,
             caller,
             workspace,
             allowance,
@@ -308,7 +308,7 @@ impl Kernel {
                 };
                 awaited(definition.name, call.deadline, overtime.cancelled(), ending).await
             }
-            Clock::Kernel => {
+            Clock::Toolbox => {
                 tokio::select! {
                     biased;
                     answer = running => answer,

@@ -16,10 +16,10 @@ use ringfence_policy::{
 };
 use ringfence_records::audit::{self, Log};
 use ringfence_tools::files;
-use ringfence_tools::kernel::{
-    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Kernel, Parts, Surface, ToolLimits,
-};
 use ringfence_tools::shell::ShellRunner;
+use ringfence_tools::toolbox::{
+    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Parts, Surface, ToolLimits, Toolbox,
+};
 use ringfence_tools::workspaces::Workspaces;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ use super::super::process::milliseconds;
 const INVOCATIONS: usize = 3_000;
 
 pub(super) fn overhead(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
-    let kernel = kernel(place)?;
+    let toolbox = toolbox(place)?;
     let caller = Caller {
         scope: Scope::local(),
         session: None,
@@ -41,7 +41,7 @@ pub(super) fn overhead(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> 
     for _ in 0..INVOCATIONS {
         let arguments = json!({"code": "print(1)", "timeout": 5});
         let since = Instant::now();
-        let invoking = kernel.invoke(&caller, "run_code", arguments, Attention::default());
+        let invoking = toolbox.invoke(&caller, "run_code", arguments, Attention::default());
         place.runtime.block_on(invoking)?;
         times.push(milliseconds(since.elapsed()));
     }
@@ -52,7 +52,7 @@ pub(super) fn overhead(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> 
     )])
 }
 
-fn kernel(place: &BenchContext) -> anyhow::Result<Kernel> {
+fn toolbox(place: &BenchContext) -> anyhow::Result<Toolbox> {
     let directory = place.directory("kernel");
     let limits = audit::Limits {
         max_file_bytes: 64 << 20,
@@ -68,7 +68,7 @@ fn kernel(place: &BenchContext) -> anyhow::Result<Kernel> {
         redactor: Redactor::from_environment([]),
         log: None,
     };
-    Ok(Kernel::new(Parts {
+    Ok(Toolbox::new(Parts {
         runner: Runner::new(Arc::new(Nothing), rules),
         code: CodeSettings {
             trusted: Trusted::none(),

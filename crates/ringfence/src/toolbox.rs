@@ -1,4 +1,4 @@
-//! The toolbox (`Kernel`), built from the configuration.
+//! The toolbox, built from the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use ringfence_records::approval::Service;
 use ringfence_records::audit::{AnswerLog, Limits, Log};
 use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
-use ringfence_tools::kernel::{Approvals, CodeLimits, CodeSettings, Kernel, Parts};
 use ringfence_tools::shell::{Host, ShellRunner};
 use ringfence_tools::skills::Skills;
+use ringfence_tools::toolbox::{Approvals, CodeLimits, CodeSettings, Parts, Toolbox};
 use ringfence_tools::workspaces::Workspaces;
 
 use crate::config::Problems;
@@ -32,7 +32,7 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// Builds a kernel whose code runs on `backend` and may call `skills`, and whose callers work in `workspaces`.
+/// Builds a toolbox whose code runs on `backend` and may call `skills`, and whose callers work in `workspaces`.
 ///
 /// # Errors
 /// If the configuration cannot be used.
@@ -41,7 +41,7 @@ pub fn build(
     skills: Option<Arc<Skills>>,
     workspaces: Workspaces,
     context: &Context,
-) -> Result<Kernel, Error> {
+) -> Result<Toolbox, Error> {
     let config = context.config()?;
     context.tell_passed_over()?;
     let settings = settings::settings(context)?;
@@ -83,7 +83,7 @@ pub fn build(
         audit: Some(audit_log(context)?),
     };
     // Validation of the configuration has already checked the tool names.
-    Kernel::new(parts)
+    Toolbox::new(parts)
         .map_err(|error| Failure::usage(error.to_string(), "`ringfence tool --list` lists the tools").into())
 }
 

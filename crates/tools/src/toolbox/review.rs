@@ -80,7 +80,7 @@ impl Call<'_> {
         risk: &Risk,
     ) -> Result<approval::Decision, ToolError> {
         let host = self.host()?;
-        let Some(Approvals { service, chat }) = &self.kernel.approvals else {
+        let Some(Approvals { service, chat }) = &self.toolbox.approvals else {
             return Err(ToolError::new(
                 ErrorKind::PermissionDenied,
                 "the command needs a person's approval, and there is nobody to ask",
