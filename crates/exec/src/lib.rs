@@ -24,7 +24,6 @@ pub mod interpreter;
 pub mod key;
 pub mod lines;
 pub mod local;
-pub mod mount_guard;
 mod open_flags;
 pub mod output;
 pub mod owner;
@@ -34,6 +33,6 @@ pub mod protected;
 pub mod pyodide;
 pub mod runner;
 mod spec;
-pub mod trust;
 
 pub use filter::{UnknownFilter, filter_document};
+pub use ringfence_trust::{self as trust, mount_guard};

@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
     "crates/server/src/",
     "crates/assessor/src/",
     "crates/tools/src/",
+    "crates/trust/src/",
 ];
 
 /// Calls that follow links without asking who made them.

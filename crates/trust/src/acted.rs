@@ -14,22 +14,22 @@ const MAX_LISTED: usize = 256;
 
 /// A path, and the entry that leads there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) path: PathBuf,
-    pub(crate) by: PathBuf,
+pub struct Target {
+    pub path: PathBuf,
+    pub by: PathBuf,
 }
 
 /// Paths that protected links and the settings of git lead to, inside of a workspace or outside.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acted {
     /// Files and directories that exist.
-    pub(crate) paths: Vec<Target>,
+    pub paths: Vec<Target>,
     /// Links on the way there.
-    pub(crate) links: Vec<PathBuf>,
+    pub links: Vec<PathBuf>,
     /// Paths that do not exist.
-    pub(crate) missing: Vec<Target>,
+    pub missing: Vec<Target>,
     /// Paths that cannot be resolved here, and that git may resolve.
-    pub(crate) unknown: Vec<Target>,
+    pub unknown: Vec<Target>,
 }
 
 impl Acted {
@@ -63,7 +63,7 @@ impl Acted {
     ///
     /// # Errors
     /// If the workspace is too large to be searched.
-    pub(crate) fn add_aliases(&mut self, tree: &Path, protected: &[PathBuf]) -> Result<(), Conflict> {
+    pub fn add_aliases(&mut self, tree: &Path, protected: &[PathBuf]) -> Result<(), Conflict> {
         let others = self.paths.iter().map(|target| &target.path);
         let others = others.filter(|path| !protected.contains(path));
         let linked: Vec<(PathBuf, Metadata)> = protected

@@ -1,8 +1,10 @@
-//! Trusted paths within directories that guests may write, and the mounts that protect them.
+//! Paths of the host that guests must neither see nor change: trusted paths within directories that they may write,
+//! the mounts that protect these, and paths that are never mounted.
 //!
 //! A read-only mount over a file protects it only as long as nobody renames a directory above it: so each
 //! directory between it and the guest's own is made a mount point, too, which the kernel refuses to rename or
 //! remove (EBUSY).
+#![forbid(unsafe_code)]
 
 mod accepted;
 mod acted;
@@ -12,16 +14,16 @@ mod git_settings;
 mod identity;
 mod kept;
 pub mod ledger;
+pub mod mount_guard;
 mod named;
 mod resolve;
 mod servers;
 
 pub use accepted::{Accepted, Digest};
-pub use acted::Acted;
+pub use acted::{Acted, Target};
 pub use conflict::Conflict;
 pub use identity::{holds, identity_at};
-pub use kept::{ActedOn, Kept, acted_on, kept, trees};
-pub(crate) use kept::{Held, MAX_COST, cost, held, near};
+pub use kept::{ActedOn, Held, Kept, MAX_COST, acted_on, cost, held, kept, near, trees};
 pub use ledger::Ledger;
 pub use named::{NamedPathError, NamedPaths, metadata};
 pub use resolve::{Resolved, resolve};

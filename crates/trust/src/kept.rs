@@ -47,7 +47,7 @@ pub fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
 
 /// Returns the trusted paths that lie in these trees or around them, or would if they existed, with all
 /// servers and what they import. The others get there only if a directory above them is replaced, or a file system is mounted.
-pub(crate) fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Trusted {
+pub fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Trusted {
     let looks = Looks::default();
     let places: Vec<Place<'_>> = trees.map(|tree| Place::of(tree, &looks)).collect();
     let is_near = |path: &&PathBuf| {
@@ -111,15 +111,15 @@ fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Confl
 
 /// The protection of a workspace from its guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) kept: Vec<Kept>,
+pub struct Held {
+    pub kept: Vec<Kept>,
     /// Links in the top directory that must not be replaced.
-    pub(crate) links: Vec<PathBuf>,
+    pub links: Vec<PathBuf>,
     /// An entry that leads to a path missing from the top directory, which guests must not create.
-    pub(crate) awaits: Option<PathBuf>,
+    pub awaits: Option<PathBuf>,
     /// An entry in the workspace that leads to its top directory, or to one above: guests must neither create nor
     /// change files in the top directory.
-    pub(crate) leads: Option<PathBuf>,
+    pub leads: Option<PathBuf>,
 }
 
 /// Determines the protection of a workspace: its trusted paths, and what programs of the host act on.
@@ -130,7 +130,7 @@ pub(crate) struct Held {
 /// # Errors
 /// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code
 /// there.
-pub(crate) fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Held, Conflict> {
+pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Held, Conflict> {
     let looks = Looks::default();
     let place = Place::of(tree, &looks);
     let mut held = Held::default();
@@ -189,10 +189,10 @@ pub(crate) fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -
 /// Maximum number of mounts that protect paths in a workspace, and maximum of the cost that is always free for
 /// them.
 const MAX_KEPT: usize = 512;
-pub(crate) const MAX_COST: usize = 48 << 10;
+pub const MAX_COST: usize = 48 << 10;
 
 /// Estimates how many bytes a bind mount of a path takes in a launcher's message, which has a maximum length.
-pub(crate) fn cost(path: &Path) -> usize {
+pub fn cost(path: &Path) -> usize {
     const MEMBERS: usize = 90;
     // JSON writes a control character as six bytes.
     let bytes = path.as_os_str().as_encoded_bytes().iter();

@@ -117,7 +117,7 @@ impl Accepted {
     ///
     /// # Errors
     /// If the record cannot be read.
-    pub(crate) fn reach(&self, file: &Path) -> io::Result<Option<PathBuf>> {
+    pub fn reach(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match self.opened.around(file)? {
             None => self.opened.whole_around(&resolve(file)?.path),
             Some(_) => self.opened.whole_around(file),

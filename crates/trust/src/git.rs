@@ -7,12 +7,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 use super::acted::{Acted, Target};
 use super::git_settings::{Setting, settings};
-use crate::open_flags::O_NONBLOCK;
 
 /// Files that git reads in a repository without a working tree, and programs that it runs from there.
-pub(crate) const PARTS: &[&str] = &[
+pub const PARTS: &[&str] = &[
     "HEAD",
     "config",
     "config.worktree",
@@ -41,7 +42,7 @@ pub fn is_repository(is_there: impl Fn(&str) -> bool) -> bool {
 }
 
 /// Returns `true` if git takes the directory at a path for a repository.
-pub(crate) fn is_repository_at(directory: &Path) -> bool {
+pub fn is_repository_at(directory: &Path) -> bool {
     is_repository(|name| directory.join(name).symlink_metadata().is_ok())
 }
 
@@ -171,7 +172,7 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     // A pipe would block until somebody writes to it.
     let file: File = OpenOptions::new()
         .read(true)
-        .custom_flags(O_NONBLOCK)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)
         .ok()?;
     if !file.metadata().ok()?.is_file() {
