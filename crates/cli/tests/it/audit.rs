@@ -108,7 +108,7 @@ fn a_changed_log_is_refused_with_the_file_and_the_line() {
         "tool6",
     );
     let output = logged.dir.run(["audit", "verify"]);
-    output.refused(125, "audit-000000000005.jsonl, line 2: it was changed");
+    output.refused(125, "audit-000000000005.jsonl, line 2: it was modified");
     let broken = logged.json(&[]);
     assert_eq!(
         (&broken["intact"], &broken["line"], &broken["sequence"]),

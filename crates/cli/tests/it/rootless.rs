@@ -159,12 +159,12 @@ fn a_user_without_rights_has_containers_of_their_own_engine() {
     let warned = eaten
         .get("meta.warnings")
         .to_string()
-        .contains("does not limit memory");
+        .contains("cannot limit memory");
     assert_eq!(warned, !held, "{eaten:?}");
     let required = ["--runtime", "podman", "--isolation", "required", "-c", "print(1)"];
     let required = world.run(required);
     assert_eq!(required.status, if held { 0 } else { 125 }, "{required:?}");
-    let refused = required.stderr.contains("does not limit memory");
+    let refused = required.stderr.contains("cannot limit memory");
     assert_eq!(refused, !held, "{required:?}");
 
     let arguments = json!({"language": "bash", "code": "echo $((6 * 7))"});

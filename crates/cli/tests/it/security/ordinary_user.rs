@@ -49,7 +49,7 @@ fn the_layers_are_the_same() {
     // requires every layer is refused.
     let required = fence.inside(&["--isolation", "required"], "pass", &[]);
     match isolation["cgroup"].is_null() {
-        true => required.refused(125, "isolation is required, but there is no control group here"),
+        true => required.refused(125, "isolation is required, but no control group here can limit"),
         false => assert_eq!(required.ok(), ""),
     }
     let left = "CapInh 0\nCapPrm 0\nCapEff 0\nCapBnd 0\nCapAmb 0\nNoNewPrivs 1\nSeccomp 2\ncore (0, 0)\n";

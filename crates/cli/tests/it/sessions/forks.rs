@@ -119,7 +119,7 @@ fn what_cannot_be_forked_is_refused_and_stays_whole() {
         assert_eq!(sessions(world).len(), 1);
         assert_eq!(value(world, "a", "go.set(); t.join(); x"), "1");
         fork(world, "a", "b");
-        session(world, &["fork", "a", "b"]).refused(125, "a session `b` already");
+        session(world, &["fork", "a", "b"]).refused(125, "the session `b` already exists");
         session(world, &["fork", "nobody", "c"]).refused(125, "no session `nobody`");
         session(world, &["fork", "a", "c", "--user", "bob"]).refused(125, "no session `a`");
         assert_eq!(value(world, "b", "x"), "1");

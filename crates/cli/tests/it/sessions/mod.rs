@@ -590,7 +590,7 @@ fn there_are_only_so_many() {
         for advice in ["ringfence session rm", "`engine.max_sessions`"] {
             assert!(third.stderr.contains(advice), "{third:?}");
         }
-        session(world, &["new", "a"]).refused(125, "a session `a` already");
+        session(world, &["new", "a"]).refused(125, "the session `a` already exists");
         session(world, &["rm", "a"]).ok();
         evaluate(world, "c", "1").ended("exited", 0, 0);
     });
@@ -622,7 +622,7 @@ fn what_it_was_made_with_stays() {
         assert_eq!(value(world, "a", "open('/data').read()"), "'shown'");
         let other = format!("{}:/other", data.display());
         let other = world.run(["--session", "a", "--mount", &other, "-c", "1"]);
-        other.refused(125, "made with another set of mounts");
+        other.refused(125, "created with another set of mounts");
         // Its limits stay, too, and a run that asks for others says so.
         let same = world.json(["--session", "a", "--memory", "256MiB", "-c", "1"]);
         assert!(same.get("meta.warnings").is_null(), "{same:?}");
