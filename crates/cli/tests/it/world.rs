@@ -201,7 +201,7 @@ impl World {
         };
         format!(
             "warning: this machine forbids namespaces ({step}: Operation not permitted (os error 1)); the \
-             run was held by the other layers\n"
+             run was confined by the other layers\n"
         )
     }
 

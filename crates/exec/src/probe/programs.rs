@@ -35,10 +35,24 @@ fn python(settings: &Settings, runs: &Runs) -> Layer {
     match (found, runs.language(Language::Python)) {
         (Ok(_), Ok(result)) => Layer::ok("python", format!("{detail}; {}", took(result.duration))),
         (Ok(_), Err((why, hint))) => Layer::missing("python", format!("{detail}; {why}"), hint),
-        (Err(interpreter::Error::NotFound { .. }), _) => {
-            Layer::missing("python", detail, Remedy::from(remedy::Run::InstallPython))
-        }
-        (Err(error), _) => Layer::missing("python", detail, error.hint()),
+        (Err(error), _) => Layer::missing("python", detail, fix(&error)),
+    }
+}
+
+/// Returns the fix for a Python that is missing, too old or broken.
+fn fix(error: &interpreter::Error) -> Remedy {
+    use interpreter::{Error, ProbeError};
+    match error {
+        Error::Many { .. }
+        | Error::Probe {
+            source: ProbeError::Planted { .. },
+            ..
+        } => error.hint(),
+        Error::NotFound { .. }
+        | Error::Configured(_)
+        | Error::TooOld { .. }
+        | Error::Probe { .. }
+        | Error::Broad { .. } => remedy::Run::InstallPython.into(),
     }
 }
 
