@@ -70,7 +70,7 @@ impl Dock {
         // gVisor keeps its process state within the container's memory.
         let memory = match oci_runtime {
             OciRuntime::Runsc => Bytes::mib(512),
-            _ => limits.memory,
+            OciRuntime::Default | OciRuntime::Runc | OciRuntime::Crun => limits.memory,
         };
         let environment = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp")];
         let pair = |(name, value): (&str, &str)| anyhow::Ok((name.parse::<EnvName>()?, value.to_owned()));
@@ -111,7 +111,7 @@ impl Dock {
     pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
         let spec = self.spec(&[], oci_runtime).await?;
         let order = Order {
-            spec: warm::agented(spec, &self.containers.agent_program()?, (1, Interpreter::Warm))?,
+            spec: warm::agented(spec, &self.containers.agent_program()?, 1, Interpreter::Warm)?,
             max_duration: Duration::from_secs(600),
             attach: true,
             belongings: None,

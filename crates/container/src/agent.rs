@@ -81,7 +81,7 @@ where
     let secret = secret()?;
     let mut frames = FrameReader::of_agent(secret);
     let hello = hello(secret, interpreter, mount_points);
-    let greeting = greet((&mut reader, &mut writer), &hello, &mut frames);
+    let greeting = greet(&mut reader, &mut writer, &hello, &mut frames);
     let ready = timeout(PATIENCE, greeting)
         .await
         .map_err(|_| InitLost::Silent)??;
@@ -119,7 +119,8 @@ fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) ->
 }
 
 async fn greet<R, W>(
-    (reader, writer): (&mut R, &mut W),
+    reader: &mut R,
+    writer: &mut W,
     hello: &InitRequest,
     frames: &mut FrameReader,
 ) -> Result<Ready, InitLost>

@@ -55,9 +55,13 @@ impl AttachedMounts {
         let is_possible = !wanted.is_empty() && is_root() && engine.shares_mounts();
         for (number, bind) in wanted.iter().enumerate() {
             let guest = guest(bind, spec);
-            let owner = (&spec.owner, spec.name.as_str(), number);
+            let place = MountPlace {
+                owner: &spec.owner,
+                name: spec.name.as_str(),
+                number,
+            };
             let attach = |guest| match is_possible {
-                true => attach(bind, owner, guest),
+                true => attach(bind, &place, guest),
                 false => Ok(None),
             };
             let mut mount = match guest {
@@ -127,13 +131,22 @@ fn owner(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|found| found.uid())
 }
 
+/// The place of a mount among ours.
+struct MountPlace<'a> {
+    owner: &'a Owner,
+    /// Name of the container.
+    name: &'a str,
+    /// Number in the container.
+    number: usize,
+}
+
 /// Makes a mount; `None` if this machine or the file system cannot.
 fn attach(
     bind: &Bind,
-    owner: (&Owner, &str, usize),
+    place: &MountPlace<'_>,
     guest: Option<u32>,
 ) -> Result<Option<AttachedMount>, BindError> {
-    match try_attach(bind, owner, guest) {
+    match try_attach(bind, place, guest) {
         Ok(mount) => Ok(Some(mount)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::STALE) => Err(bind.exchanged("another file or directory")),
@@ -144,11 +157,8 @@ fn attach(
     }
 }
 
-fn try_attach(
-    bind: &Bind,
-    (owner, name, number): (&Owner, &str, usize),
-    guest: Option<u32>,
-) -> io::Result<AttachedMount> {
+fn try_attach(bind: &Bind, place: &MountPlace<'_>, guest: Option<u32>) -> io::Result<AttachedMount> {
+    let MountPlace { owner, name, number } = place;
     let directory = Path::new(MOUNTS);
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     static SWEEP: Once = Once::new();

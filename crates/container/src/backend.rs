@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::local::{Connection, Destination, Fence, Spared};
+use ringfence_exec::local::{Connection, Destination, Fence, FencedRequest, Spared};
 use ringfence_exec::owner::Owner;
 use ringfence_policy::{self as policy, Access, EngineKind, ExecutionResult, Remedy, Request, remedy};
 use tokio::sync::OnceCell;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::agent::{Interpreter, NotRun};
 use super::keepalive::kept::Kept;
 use super::manager::Manager;
+use super::outputs::{Delivered, Wanted};
 use super::pins::{self, Pins};
 use super::pool::ready::Ready;
 use super::pool::{self, ContainerPool};
@@ -82,10 +83,11 @@ impl Containers {
     pub async fn run(
         &self,
         engine_kind: EngineKind,
-        (request, fence): (&Request, Fence),
+        fenced: FencedRequest<'_>,
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
+        let FencedRequest { request, fence } = fenced;
         self.admit(engine_kind, request, fence).await?;
         let making = |manager: &Manager| {
             Ok(Making {
@@ -94,7 +96,11 @@ impl Containers {
                 filter: &self.settings.filter,
             })
         };
-        let ran = self.run_once((engine_kind, &making), request, output_directory, connection);
+        let delivered = Delivered {
+            request,
+            output_directory,
+        };
+        let ran = self.run_once(engine_kind, &making, delivered, connection);
         let image = &self.settings.image;
         let mut result = ran.await.map_err(|error| error.of_image(request, image))?;
         result.meta.warnings.extend(self.unpinned(engine_kind, image));
@@ -104,11 +110,15 @@ impl Containers {
     /// Runs a request in a container used once: an idle one from the pool, or a new one.
     pub(super) async fn run_once(
         &self,
-        (engine_kind, making): (EngineKind, &Makes<'_>),
-        request: &Request,
-        output_directory: Option<PathBuf>,
+        engine_kind: EngineKind,
+        making: &Makes<'_>,
+        delivered: Delivered<'_>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
+        let Delivered {
+            request,
+            output_directory,
+        } = delivered;
         let since = Instant::now();
         let output = output_directory.as_deref();
         let taken = output.filter(|output| !self.settings.outputs.holds(output, &request.scope));
@@ -119,19 +129,22 @@ impl Containers {
         let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
         let manager = self.shared_manager(engine_kind).await?;
-        let frame = PoolKey::of((&self.settings, manager), making(manager)?, (request, output))?;
+        let frame = PoolKey::of(&self.settings, manager, making(manager)?, request, output)?;
         let destination = destination.as_ref();
         let again = Again::of(&connection);
-        let made = (manager, &frame);
         let ran = match self.pool.take(manager, &frame, request) {
-            None => self.run_made(made, request, destination, connection).await,
+            None => {
+                self.run_made(manager, &frame, Wanted { request, destination }, connection)
+                    .await
+            }
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 match (self.pool.refilled(serving).await, again) {
                     // The container died while idle, and nothing had noticed.
                     (Err(RunError::NotRun(NotRun::InitLost(_))), Some(again)) => {
                         let connection = again.connection();
-                        self.run_made(made, request, destination, connection).await
+                        self.run_made(manager, &frame, Wanted { request, destination }, connection)
+                            .await
                     }
                     (ran, _) => ran,
                 }
@@ -145,21 +158,21 @@ impl Containers {
     /// Runs a request in a new container.
     async fn run_made(
         &self,
-        (manager, frame): (&Arc<Manager>, &PoolKey),
-        request: &Request,
-        destination: Option<&Destination>,
+        manager: &Arc<Manager>,
+        frame: &PoolKey,
+        wanted: Wanted<'_>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
+        let Wanted { request, destination } = wanted;
         let bridged = connection.bridge.is_some();
-        let (ready, warning) = self.fresh(manager, frame, (request, bridged)).await?;
+        let (ready, warning) = self.fresh(manager, frame, request, bridged).await?;
         let mut result = match ready {
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
                 self.pool.refilled(serving).await?
             }
             None => {
-                let made = (&**manager, frame);
-                let serving = oneshot::run(&self.settings, made, request, destination, connection);
+                let serving = oneshot::run(&self.settings, manager, frame, wanted, connection);
                 self.pool.refilled(serving).await?
             }
         };
@@ -174,7 +187,8 @@ impl Containers {
         &self,
         manager: &Arc<Manager>,
         frame: &PoolKey,
-        (request, bridged): (&Request, bool),
+        request: &Request,
+        bridged: bool,
     ) -> Result<(Option<Ready>, Option<String>), RunError> {
         let without = |why: &str| (None, bridged.then(|| without_bridge(why)));
         if !frame.filter.lets_fork() {
@@ -272,7 +286,7 @@ impl Containers {
         let engine = engine_kind.as_str();
         let is_news = !pins.hold(engine_kind, image)
             && (told.len() >= MAX_UNPINNED || told.insert(format!("{engine} {image}")))
-            && pins::is_new(&self.settings.pins, (engine_kind, image));
+            && pins::is_new(&self.settings.pins, engine_kind, image);
         is_news.then(|| {
             format!(
                 "the image {image} is not pinned: whoever may use {engine} can give its name to another image; {}",

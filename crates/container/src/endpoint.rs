@@ -1,5 +1,6 @@
 //! Locates the API of the container engine by the rules of the engine's own command line.
 
+use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,20 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// The API version that we speak if the engine still does: that of Docker 20.10 and Podman 4.
-pub(super) const API_VERSION: (u32, u32) = (1, 41);
+pub(super) const API_VERSION: ApiVersion = ApiVersion { major: 1, minor: 41 };
+
+/// A version of the engines' API, ordered from old to new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ApiVersion {
+    pub(super) major: u32,
+    pub(super) minor: u32,
+}
+
+impl fmt::Display for ApiVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
 
 /// Size limit of configuration files of the docker command line.
 const MAX_FILE: u64 = 1024 * 1024;

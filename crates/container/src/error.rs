@@ -172,8 +172,7 @@ fn daemon(engine_kind: EngineKind) -> &'static str {
 }
 
 fn needed() -> String {
-    let (major, minor) = API_VERSION;
-    format!("{major}.{minor}")
+    API_VERSION.to_string()
 }
 
 impl Error {

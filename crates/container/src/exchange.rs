@@ -385,7 +385,7 @@ impl Taking {
                     attributes,
                 } => {
                     let mut content = input.take(size);
-                    self.file((path, identity), size, attributes, &mut content)?;
+                    self.file(path, identity, attributes, &mut content)?;
                     io::copy(&mut content, &mut io::sink())?;
                 }
                 Record::Left { path, why } => {
@@ -424,11 +424,12 @@ impl Taking {
 
     fn file(
         &mut self,
-        (path, inside): (FilePath, u64),
-        size: u64,
+        path: FilePath,
+        inside: u64,
         attributes: Attributes,
-        content: &mut impl Read,
+        content: &mut io::Take<impl Read>,
     ) -> io::Result<()> {
+        let size = content.limit();
         self.remembers(&path)?;
         let replaced = self.sizes.get(&path).filter(|_| !self.before.has_inside(&path));
         let others = self.used.saturating_sub(replaced.copied().unwrap_or(0));

@@ -85,7 +85,7 @@ pub async fn build(
     // As a stream: the check of outgoing requests would parse a body of one piece as JSON.
     let body = bollard::body_stream(stream::iter([Bytes::from(context)]));
     let steps = engine.docker.build_image(options, None, Some(body));
-    follow(engine, (BUILD, tag), steps, report).await?;
+    follow(engine, BUILD, tag, steps, report).await?;
     Ok(engine.image(tag).await?)
 }
 
@@ -109,14 +109,15 @@ pub async fn pull(
         .docker
         .create_image(Some(options), None, None)
         .map(of_build);
-    follow(engine, (PULL, image), steps, report).await?;
+    follow(engine, PULL, image, steps, report).await?;
     Ok(engine.image(image).await?)
 }
 
 /// Reports progress until the last step, or a failed one.
 async fn follow(
     engine: &ContainerRuntime,
-    (doing, image): (&'static str, &Image),
+    doing: &'static str,
+    image: &Image,
     steps: impl Stream<Item = Result<BuildInfo, Told>>,
     report: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {

@@ -4,7 +4,7 @@ use ringfence_policy::{EngineKind, ResourceLimits};
 
 use super::Error;
 use super::answers::{Said, Versions};
-use super::endpoint::API_VERSION;
+use super::endpoint::{API_VERSION, ApiVersion};
 use super::spec::OciRuntime;
 
 /// Capabilities of a container engine.
@@ -106,11 +106,14 @@ fn program(path: &str) -> String {
 }
 
 /// Negotiates the API version: ours, or the oldest that a newer engine still speaks.
-pub(super) fn spoken(engine_kind: EngineKind, versions: &Versions) -> Result<(u32, u32), Error> {
+pub(super) fn spoken(engine_kind: EngineKind, versions: &Versions) -> Result<ApiVersion, Error> {
     let number = |text: &str| text.parse::<u32>().ok();
     let version = |text: &str| {
         let (major, minor) = text.split_once('.')?;
-        Some((number(major)?, number(minor)?))
+        Some(ApiVersion {
+            major: number(major)?,
+            minor: number(minor)?,
+        })
     };
     match version(&versions.newest) {
         Some(newest) if newest >= API_VERSION => {
@@ -210,9 +213,9 @@ mod tests {
                 "{newest} {oldest}"
             );
         };
-        check("1.41", "1.12", Some((1, 41)));
-        check("1.52", "1.44", Some((1, 44)));
-        check("2.0", "", Some((1, 41)));
+        check("1.41", "1.12", Some(ApiVersion { major: 1, minor: 41 }));
+        check("1.52", "1.44", Some(ApiVersion { major: 1, minor: 44 }));
+        check("2.0", "", Some(ApiVersion { major: 1, minor: 41 }));
         check("1.40", "1.12", None);
         check("", "", None);
     }

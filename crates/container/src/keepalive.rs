@@ -16,15 +16,16 @@ mod tests;
 
 use std::time::Duration;
 
-use ringfence_exec::local::{Connection, Fence, cancellation, told};
+use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, cancellation, told};
 use ringfence_exec::output::Capture;
-use ringfence_policy::{EngineKind, ExecutionResult, KeepAlive, Outcome, Request, Scope};
+use ringfence_policy::{EngineKind, ExecutionResult, Outcome, Request, Scope};
 use tokio::time::Instant;
 
 use super::agent::NotRun;
 use super::backend::Containers;
 use super::error::Error;
 use super::manager::Manager;
+use super::outputs::Delivered;
 use super::pool_key::Making;
 use super::retry::Again;
 use super::run_error::RunError;
@@ -32,11 +33,19 @@ use super::sandboxes::info::SandboxInfo;
 use super::spec::{Image, Name};
 use super::task::too_slow;
 use kept::Seat;
+pub use key::KeptContainer;
 use key::Key;
 use place::Container;
 
 /// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
+
+/// The time that a call has for its container to be created.
+#[derive(Clone, Copy)]
+struct Patience {
+    since: Instant,
+    length: Duration,
+}
 
 impl Containers {
     /// Runs a request in the reused container of its key.
@@ -45,12 +54,13 @@ impl Containers {
     /// If the request could not be run at all. A failed program is no error.
     pub async fn call(
         &self,
-        (engine, keep_alive): (EngineKind, &KeepAlive),
-        (request, fence): (&Request, Fence),
+        wanted: KeptContainer<'_>,
+        fenced: FencedRequest<'_>,
         mut connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
+        let FencedRequest { request, fence } = fenced;
+        let KeptContainer { engine, keep_alive } = wanted;
         self.admit(engine, request, fence).await?;
-        let wanted = (engine, keep_alive);
         if keep_alive.max_calls == 1 {
             return self.call_alone(wanted, request, connection).await;
         }
@@ -58,8 +68,12 @@ impl Containers {
         let again = Again::of(&connection);
         let mut lost = false;
         loop {
-            let patience = (since, request.limits.timeout.as_duration() + FREE);
-            let Some((mut seat, warm)) = self.seated((wanted, request), patience, &connection).await? else {
+            let key = Key::of(request, wanted, &self.settings)?;
+            let patience = Patience {
+                since,
+                length: request.limits.timeout.as_duration() + FREE,
+            };
+            let Some((mut seat, warm)) = self.seated(key, patience, &connection).await? else {
                 return Ok(cancelled_before_start(request, engine));
             };
             let container = self.container(&seat).await?;
@@ -92,10 +106,11 @@ impl Containers {
     /// Runs a request in a container that serves nothing else.
     async fn call_alone(
         &self,
-        (engine, keep_alive): (EngineKind, &KeepAlive),
+        wanted: KeptContainer<'_>,
         request: &Request,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
+        let KeptContainer { engine, keep_alive } = wanted;
         let outputs = &self.settings.outputs;
         let output = outputs.open(&request.scope, keep_alive.session.as_ref());
         let output = output.map_err(RunError::Outputs)?;
@@ -107,8 +122,11 @@ impl Containers {
                 filter: place::filter(keep_alive.network),
             })
         };
-        let directory = Some(output.path().to_path_buf());
-        let ran = self.run_once((engine, &making), request, directory, connection);
+        let delivered = Delivered {
+            request,
+            output_directory: Some(output.path().to_path_buf()),
+        };
+        let ran = self.run_once(engine, &making, delivered, connection);
         ran.await.map_err(|error| error.of_image(request, &image))
     }
 
@@ -116,17 +134,19 @@ impl Containers {
     /// `None` if the call is cancelled meanwhile.
     async fn seated(
         &self,
-        (wanted, request): ((EngineKind, &KeepAlive), &Request),
-        (since, patience): (Instant, Duration),
+        key: Key,
+        patience: Patience,
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
-        let seat = self.kept.seat(Key::of(request, wanted, &self.settings)?)?;
+        let seat = self.kept.seat(key)?;
         let warm = seat.slot.container.initialized();
         tokio::select! {
             biased;
             made = self.container(&seat) => drop(made?),
             () = cancellation(connection.cancelled.clone()) => return Ok(None),
-            () = tokio::time::sleep_until(since + patience) => return Err(too_slow(patience).into()),
+            () = tokio::time::sleep_until(patience.since + patience.length) => {
+                return Err(too_slow(patience.length).into());
+            }
         }
         Ok(Some((seat, warm)))
     }
@@ -170,9 +190,11 @@ const LOST: &str = "the container that was kept for these calls had ended, and t
 /// Builds the result of a call that was cancelled while it waited for its container.
 fn cancelled_before_start(request: &Request, engine: EngineKind) -> ExecutionResult {
     let nothing = || Capture::new(request.limits.max_output).finish();
-    told(
-        (engine.runtime(), request),
-        (nothing(), nothing()),
-        (Outcome::Cancelled, -9),
-    )
+    let end = ProgramEnd {
+        outcome: Outcome::Cancelled,
+        exit_code: -9,
+        stdout: nothing(),
+        stderr: nothing(),
+    };
+    told(engine.runtime(), request, end)
 }

@@ -29,6 +29,13 @@ const FIXED: &[(&str, &str)] = &[
     ("RINGFENCE_OUTPUT", "/output"),
 ];
 
+/// The owner of a container, and the place of its files.
+#[derive(Clone, Copy)]
+pub(super) struct Belonging<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) storage: Storage,
+}
+
 /// Storage of the writable directories of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Storage {
@@ -125,10 +132,12 @@ impl Layout {
     /// Returns the specification of the container.
     pub(super) fn spec(
         &self,
-        (settings, frame): (&Settings, &PoolKey),
+        settings: &Settings,
+        frame: &PoolKey,
         program: Program,
-        (owner, storage): (&Owner, Storage),
+        kept: Belonging<'_>,
     ) -> Result<Spec, BindError> {
+        let Belonging { owner, storage } = kept;
         let name = Name::unused();
         Ok(Spec {
             volumes: match storage {

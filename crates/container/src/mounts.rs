@@ -5,7 +5,7 @@ use std::path::Path;
 use ringfence_exec::local::{NOBODY, Workspace};
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::{self, Kept};
-use ringfence_policy::{Access, Mount, Trusted};
+use ringfence_policy::{Access, Request, Trusted};
 
 use super::guest_paths::{OUTPUT, WORKSPACE};
 use super::manager::Manager;
@@ -14,11 +14,13 @@ use super::settings::Settings;
 use super::spec::{Bind, BindError, User};
 
 /// Binds the workspace and mounts; paths that the host would execute, and trusted paths, are read-only.
-pub(super) fn shown(
-    (workspace, mounts): (Option<&Path>, &[Mount]),
-    trusted: &Trusted,
-    settings: &Settings,
-) -> Result<Vec<Bind>, RunError> {
+pub(super) fn shown(request: &Request, settings: &Settings) -> Result<Vec<Bind>, RunError> {
+    let Request {
+        workspace,
+        mounts,
+        trusted,
+        ..
+    } = request;
     let hidden = &settings.hidden;
     let mut binds = Vec::new();
     if let Some(workspace) = workspace {
@@ -29,7 +31,7 @@ pub(super) fn shown(
         binds.push(Bind::new(mount, hidden)?);
         if mount.access == Access::ReadWrite {
             let kept = trust::kept(&mount.host, trusted)?;
-            binds.extend(kept_in((&mount.host, mount.guest()), kept, hidden)?);
+            binds.extend(kept_in(&mount.host, mount.guest(), kept, hidden)?);
         }
     }
     Ok(binds.into_iter().map(Bind::users).collect())
@@ -48,7 +50,7 @@ fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Resul
     let mut binds = vec![Bind::at(workspace, place, rest, hidden)?];
     for path in entries
         .iter()
-        .filter(|path| !is_kept(path, (workspace, &guarded.kept)))
+        .filter(|path| !is_kept(path, workspace, &guarded.kept))
     {
         let guest = place.join(path.file_name().unwrap_or_default());
         let bind = Bind::at(path, &guest, access, hidden)?;
@@ -58,21 +60,17 @@ fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Resul
             bind
         });
     }
-    binds.extend(kept_in((workspace, place), guarded.kept, hidden)?);
+    binds.extend(kept_in(workspace, place, guarded.kept, hidden)?);
     Ok(binds)
 }
 
 /// Returns `true` if one of these mounts is at a path already.
-fn is_kept(path: &Path, (workspace, kept): (&Path, &[Kept])) -> bool {
+fn is_kept(path: &Path, workspace: &Path, kept: &[Kept]) -> bool {
     kept.iter().any(|kept| workspace.join(&kept.below) == path)
 }
 
 /// Returns binds that protect paths in a directory, and pin the directories above them in place.
-fn kept_in(
-    (host, guest): (&Path, &Path),
-    kept: Vec<Kept>,
-    hidden: &DeniedPaths,
-) -> Result<Vec<Bind>, RunError> {
+fn kept_in(host: &Path, guest: &Path, kept: Vec<Kept>, hidden: &DeniedPaths) -> Result<Vec<Bind>, RunError> {
     let mut binds = Vec::new();
     for kept in kept {
         let path = host.join(&kept.below);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Chunk, Connection, Destination, Stream, cancellation, told};
+use ringfence_exec::local::{Chunk, Connection, ProgramEnd, Stream, cancellation, told};
 use ringfence_exec::output::{self, Capture, Captured};
 use ringfence_policy::{
     EngineKind, ExecutionResult, Isolation, Language, Limits, NetworkMode, Outcome, Request,
@@ -11,8 +11,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc;
 
 use super::error::Error;
-use super::layout::{Layout, Most, Storage};
+use super::layout::{Belonging, Layout, Most, Storage};
 use super::manager::{Manager, Sandbox};
+use super::outputs::Wanted;
 use super::pool_key::PoolKey;
 use super::run_error::RunError;
 use super::settings::Settings;
@@ -46,18 +47,30 @@ struct Heard {
     broken: Option<String>,
 }
 
+/// The limits that end a run.
+struct Bounds<'a> {
+    limits: &'a Limits,
+    places: &'a Layout,
+    most: Most,
+}
+
 /// Runs a request as the program of a fresh container, under the engine's init.
 pub(super) async fn run(
     settings: &Settings,
-    (manager, frame): (&Manager, &PoolKey),
-    request: &Request,
-    destination: Option<&Destination>,
+    manager: &Manager,
+    frame: &PoolKey,
+    wanted: Wanted<'_>,
     connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
+    let Wanted { request, destination } = wanted;
     let since = SystemTime::now();
     let places = Layout::make(settings, frame)?;
     let program = places.program(request, connection.stdin.is_some())?;
-    let spec = places.spec((settings, frame), program, (manager.owner(), Storage::Host))?;
+    let ours = Belonging {
+        owner: manager.owner(),
+        storage: Storage::Host,
+    };
+    let spec = places.spec(settings, frame, program, ours)?;
     let isolation = isolation(manager, &spec);
     let order = Order {
         max_duration: request.limits.timeout.as_duration() + ROOM,
@@ -68,17 +81,23 @@ pub(super) async fn run(
     let most = places.most(request.limits.disk).await;
     let (sandbox, attached) = manager.sandbox(order).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let bounds = (&request.limits, &places, most);
+    let bounds = Bounds {
+        limits: &request.limits,
+        places: &places,
+        most,
+    };
     let (heard, interruption) = supervise(&sandbox, attached, bounds, connection).await;
     let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = classify_exit(&life, interruption, heard.broken.is_some());
     let taken = places.harvest(since, destination, request.limits.disk.0);
     let runtime = manager.engine().kind().runtime();
-    let mut result = told(
-        (runtime, request),
-        (heard.stdout, heard.stderr),
-        (outcome, exit_code),
-    );
+    let end = ProgramEnd {
+        outcome,
+        exit_code,
+        stdout: heard.stdout,
+        stderr: heard.stderr,
+    };
+    let mut result = told(runtime, request, end);
     if interruption == Some(Interruption::DiskFull) {
         output::add(
             &mut result.stderr,
@@ -105,11 +124,11 @@ pub(super) async fn run(
 async fn supervise(
     sandbox: &Sandbox,
     attached: Attached,
-    bounds: (&Limits, &Layout, Most),
+    bounds: Bounds<'_>,
     connection: Connection,
 ) -> (Heard, Option<Interruption>) {
     let Attached { output, input } = attached;
-    let (limits, places, most) = bounds;
+    let Bounds { limits, places, most } = bounds;
     let mut listening = std::pin::pin!(listen(output, limits, connection.output));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));

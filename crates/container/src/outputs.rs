@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfence_exec::local::output_files::{self, Harvest};
-use ringfence_exec::local::remove_tree;
-use ringfence_policy::{Bytes, Scope, SessionId};
+use ringfence_exec::local::{Destination, remove_tree};
+use ringfence_policy::{Bytes, Request, Scope, SessionId};
 use serde::Serialize;
 
 /// Retention time after the last use.
@@ -26,6 +26,19 @@ const COARSE: Duration = Duration::from_millis(20);
 const MOST: usize = 256;
 /// Directory for the locks of directories in use. No scope's name begins with a dot.
 const LOCKS: &str = ".in-use";
+
+/// A request, with the host directory that gets its output files.
+pub(super) struct Delivered<'a> {
+    pub(super) request: &'a Request,
+    pub(super) output_directory: Option<PathBuf>,
+}
+
+/// A request, with the destination of its output files.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) request: &'a Request,
+    pub(super) destination: Option<&'a Destination>,
+}
 
 /// The output directories of one user of this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

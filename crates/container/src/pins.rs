@@ -111,7 +111,7 @@ const MAX_WARNED: usize = 64 * 1024;
 
 /// Records that the user is warned about an unpinned image. Returns `false` if the image was recorded before.
 /// Beside `path`, the file of pins; without that file, each use is new.
-pub(super) fn is_new(path: &Path, (engine_kind, image): (EngineKind, &Image)) -> bool {
+pub(super) fn is_new(path: &Path, engine_kind: EngineKind, image: &Image) -> bool {
     let path = path.with_file_name("unpinned.txt");
     let key = key(engine_kind, image);
     let known = fs::read_to_string(&path).unwrap_or_default();
@@ -163,13 +163,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("images.json");
         let image: Image = "x:1".parse().unwrap();
-        assert!(is_new(&path, (EngineKind::Docker, &image)));
-        assert!(!is_new(&path, (EngineKind::Docker, &image)));
-        assert!(is_new(&path, (EngineKind::Podman, &image)));
+        assert!(is_new(&path, EngineKind::Docker, &image));
+        assert!(!is_new(&path, EngineKind::Docker, &image));
+        assert!(is_new(&path, EngineKind::Podman, &image));
         let missing = dir.path().join("none/images.json");
-        assert!(
-            is_new(&missing, (EngineKind::Docker, &image)) && is_new(&missing, (EngineKind::Docker, &image))
-        );
+        assert!(is_new(&missing, EngineKind::Docker, &image) && is_new(&missing, EngineKind::Docker, &image));
     }
 
     #[test]

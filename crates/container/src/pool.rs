@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::agent::Interpreter;
 use super::guest_paths::WORKSPACE;
-use super::layout::{self, Layout, Program, Storage};
+use super::layout::{self, Belonging, Layout, Program, Storage};
 use super::manager::Manager;
 use super::oneshot;
 use super::pool_key::PoolKey;
@@ -160,11 +160,14 @@ impl Source {
             directory: WORKSPACE.to_owned(),
             stdin: Stdin::Attached,
         };
-        let ours = (manager.owner(), Storage::Memory);
-        let spec = places.spec((&self.settings, frame), nothing, ours)?;
+        let ours = Belonging {
+            owner: manager.owner(),
+            storage: Storage::Memory,
+        };
+        let spec = places.spec(&self.settings, frame, nothing, ours)?;
         let isolation = oneshot::isolation(manager, &spec);
         let order = Order {
-            spec: warm::agented(spec, &program, (1, interpreter))?,
+            spec: warm::agented(spec, &program, 1, interpreter)?,
             max_duration: IDLE + Timeout::MAX + ROOM,
             attach: true,
             belongings: Some(Box::new(Arc::clone(&places))),

@@ -52,14 +52,15 @@ pub(super) struct PoolKey {
 
 impl PoolKey {
     pub(super) fn of(
-        (settings, manager): (&Settings, &Manager),
+        settings: &Settings,
+        manager: &Manager,
         making: Making<'_>,
-        (request, output): (&Request, Option<&Path>),
+        request: &Request,
+        output: Option<&Path>,
     ) -> Result<Self, RunError> {
-        let asked = (request.workspace.as_deref(), request.mounts.as_slice());
-        let shown = mounts::shown(asked, &request.trusted, settings)?;
+        let shown = mounts::shown(request, settings)?;
         let limits = &request.limits;
-        let (network, filter) = reach(&request.network, (making.network, making.filter));
+        let (network, filter) = reach(&request.network, making.network, making.filter);
         let kept = output.filter(|output| settings.outputs.holds(output, &request.scope));
         Ok(Self {
             image: making.image,
@@ -96,12 +97,12 @@ impl PoolKey {
             Output::Kept(path) => Some(path.clone()),
         };
         let output = std::iter::once(PathBuf::from(OUTPUT)).chain(alias).collect();
-        volumes(name, self.resources.volume(), (output, !self.has_workspace))
+        volumes(name, self.resources.volume(), output, !self.has_workspace)
     }
 }
 
 /// Returns a volume for output files, mounted at these paths, and one for the workspace if requested.
-pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBuf>, bool)) -> Vec<Volume> {
+pub(super) fn volumes(name: &Name, size: Bytes, output: Vec<PathBuf>, workspace: bool) -> Vec<Volume> {
     let volume = |part: &str, places| Volume {
         name: name.part(part),
         places,
@@ -117,10 +118,11 @@ pub(super) fn volumes(name: &Name, size: Bytes, (output, workspace): (Vec<PathBu
 /// through a network of the container.
 pub(super) fn reach<'a>(
     wanted: &policy::Network,
-    otherwise: (NetworkMode, &'a str),
+    network: NetworkMode,
+    filter: &'a str,
 ) -> (NetworkMode, &'a str) {
     match wanted {
-        policy::Network::None => otherwise,
+        policy::Network::None => (network, filter),
         policy::Network::Allowlist(_) => (NetworkMode::None, STANDARD_TCP),
     }
 }

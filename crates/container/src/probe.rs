@@ -16,15 +16,15 @@ struct Found {
 }
 
 /// Queries the engines, also for this image. Returns their entries and that of gVisor, all of them optional.
-pub async fn layers(surroundings: &Surroundings, image: (&Image, &Pins)) -> Vec<Layer> {
+pub async fn layers(surroundings: &Surroundings, image: &Image, pins: &Pins) -> Vec<Layer> {
     let (docker, podman) = (
         find(EngineKind::Docker, surroundings).await,
         find(EngineKind::Podman, surroundings).await,
     );
     let gvisor = gvisor([&docker, &podman].into_iter().flatten());
     vec![
-        layer(EngineKind::Docker, docker, image).await,
-        layer(EngineKind::Podman, podman, image).await,
+        layer(EngineKind::Docker, docker, image, pins).await,
+        layer(EngineKind::Podman, podman, image, pins).await,
         gvisor,
     ]
 }
@@ -38,11 +38,7 @@ async fn find(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<Fo
     })
 }
 
-async fn layer(
-    engine_kind: EngineKind,
-    found: Result<Found, Error>,
-    (image, pins): (&Image, &Pins),
-) -> Layer {
+async fn layer(engine_kind: EngineKind, found: Result<Found, Error>, image: &Image, pins: &Pins) -> Layer {
     let name = engine_kind.as_str();
     let refused = |error: &Error| Layer {
         fix: Some(error.hint().into()),

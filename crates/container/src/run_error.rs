@@ -163,7 +163,20 @@ impl RunError {
                 | Error::Unfiltered { .. }
                 | Error::ImageMissing { .. } => R::Unavailable,
                 Error::NotFound { .. } => R::NotFound,
-                _ => R::Failed,
+                Error::Place(_)
+                | Error::ImageVolumes { .. }
+                | Error::NotInRegistry { .. }
+                | Error::NotMade { .. }
+                | Error::NameTaken { .. }
+                | Error::DiskFull { .. }
+                | Error::Conflict { .. }
+                | Error::Deadline { .. }
+                | Error::Broken { .. }
+                | Error::Refused(_)
+                | Error::Files { .. }
+                | Error::Illegal(_)
+                | Error::Closing
+                | Error::Said { .. } => R::Failed,
             },
             Self::Bind(_)
             | Self::Trusted(_)

@@ -89,8 +89,8 @@ impl ContainerRuntime {
         let versions = within(QUICK, asked(&address), answers::versions(&wire, engine_kind)).await?;
         let wire = wire.speaking(info::spoken(engine_kind, &versions)?);
         let version = ClientVersion {
-            major_version: API_VERSION.0 as usize,
-            minor_version: API_VERSION.1 as usize,
+            major_version: API_VERSION.major as usize,
+            minor_version: API_VERSION.minor as usize,
         };
         let transport = {
             let wire = wire.clone();

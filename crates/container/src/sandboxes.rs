@@ -104,6 +104,15 @@ pub struct Sandboxes {
     all: Mutex<BTreeMap<(Scope, Name), Entry>>,
 }
 
+/// A command for a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct SandboxCommand<'a> {
+    pub words: &'a [String],
+    pub timeout: Timeout,
+    /// Bytes kept of each of its output streams.
+    pub keep: Bytes,
+}
+
 impl Sandboxes {
     pub fn new(containers: Arc<Containers>) -> Self {
         Self {
@@ -204,7 +213,8 @@ impl Sandboxes {
         let spec = warm::agented(
             spec,
             &self.containers.agent_program()?,
-            (COMMANDS, Interpreter::None),
+            COMMANDS,
+            Interpreter::None,
         )?;
         match warm::start(manager, Order { spec, ..order }, Interpreter::None).await {
             Ok(warm) => Ok(Reach {
@@ -246,17 +256,17 @@ impl Sandboxes {
         self.info(scope, name)
     }
 
-    /// Runs a command in a sandbox, for at most `timeout`.
+    /// Runs a command in a sandbox.
     ///
     /// # Errors
     /// If the sandbox does not exist, or the command could not be run.
     pub async fn run(
         &self,
-        (scope, name): (&Scope, &str),
-        command: &[String],
-        timeout: Timeout,
-        keep: Bytes,
+        scope: &Scope,
+        name: &str,
+        command: SandboxCommand<'_>,
     ) -> Result<RunResult, RunError> {
+        let SandboxCommand { words, timeout, keep } = command;
         let found = self.find(scope, name)?;
         if matches!(found.sandbox.life().state, State::Paused) {
             return Err(RunError::Paused(chosen(name).to_owned()));
@@ -264,11 +274,11 @@ impl Sandboxes {
         let ran = match found.reach {
             Some(reach) => {
                 let outlet = Outlet::new(&reach.policy, &self.containers.settings().egress);
-                reach.run(command, timeout, keep, &outlet).await?
+                reach.run(words, timeout, keep, &outlet).await?
             }
             None => {
                 let deadline = tokio::time::Instant::now() + timeout.as_duration();
-                found.sandbox.run(command, deadline, keep).await?
+                found.sandbox.run(words, deadline, keep).await?
             }
         };
         found.journal.add(&ran.stdout.text, &ran.stderr.text);
@@ -282,7 +292,8 @@ impl Sandboxes {
     /// If the sandbox does not exist.
     pub async fn printed(
         &self,
-        (scope, name): (&Scope, &str),
+        scope: &Scope,
+        name: &str,
         after: u64,
         patience: Duration,
     ) -> Result<SandboxLog, RunError> {
@@ -393,9 +404,15 @@ impl Reach {
             Outcome::TimedOut => None,
             // A command with an unknown outcome has no status to report.
             Outcome::Unknown => return Err(RunError::InitLost(InitLost::Gone)),
-            // A signal, encoded as a shell does.
-            _ if finished.exit_code < 0 => Some(128 - i64::from(finished.exit_code)),
-            _ => Some(finished.exit_code.into()),
+            Outcome::Exited
+            | Outcome::Signalled
+            | Outcome::MemoryExceeded
+            | Outcome::Blocked
+            | Outcome::Cancelled => Some(match finished.exit_code {
+                // A signal, encoded as a shell does.
+                ..0 => 128 - i64::from(finished.exit_code),
+                0.. => finished.exit_code.into(),
+            }),
         };
         Ok(RunResult {
             status,

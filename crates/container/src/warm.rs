@@ -61,11 +61,7 @@ impl Drop for Warm {
 ///
 /// # Errors
 /// If the program cannot be mounted there.
-pub fn agented(
-    spec: Spec,
-    program: &Path,
-    (calls, interpreter): (u32, Interpreter),
-) -> Result<Spec, BindError> {
+pub fn agented(spec: Spec, program: &Path, calls: u32, interpreter: Interpreter) -> Result<Spec, BindError> {
     // Exempt from the denylist: it lies in one of our own directories, which no program may see otherwise.
     let ours = Bind::ours(
         program,
@@ -178,7 +174,7 @@ mod tests {
             ..spec(&["replaced"])
         };
         Order {
-            spec: agented(spec, program, (2, Interpreter::Warm)).unwrap(),
+            spec: agented(spec, program, 2, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: false,
             belongings,
@@ -202,7 +198,7 @@ mod tests {
         let (_place, program) = program();
         let before = spec(&["python3"]);
         let pids = before.resources.pids.get();
-        let after = agented(before, &program, (8, Interpreter::Warm)).unwrap();
+        let after = agented(before, &program, 8, Interpreter::Warm).unwrap();
         assert_eq!(after.resources.pids.get(), pids + 6 + 2 + 8);
         assert_eq!(after.command, [INSIDE]);
         assert_eq!(
@@ -214,7 +210,7 @@ mod tests {
             (bind.guest(), bind.access()),
             (Path::new(INSIDE), Access::ReadOnly)
         );
-        let once = |spec| agented(spec, &program, (1, Interpreter::None));
+        let once = |spec| agented(spec, &program, 1, Interpreter::None);
         let alone = once(spec(&["x"])).unwrap();
         assert_eq!(alone.resources.pids.get(), pids + 1 + 2 + 1);
         let twice = once(alone);

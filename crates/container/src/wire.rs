@@ -16,13 +16,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 use super::check;
-use super::endpoint::{API_VERSION, Address};
+use super::endpoint::{API_VERSION, Address, ApiVersion};
 
 /// A client with tasks that drive its open connections and end with it.
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     address: Address,
-    version: (u32, u32),
+    version: ApiVersion,
     tasks: Arc<Mutex<JoinSet<()>>>,
 }
 
@@ -36,7 +36,7 @@ impl Wire {
     }
 
     /// Sets the API version.
-    pub(super) fn speaking(mut self, version: (u32, u32)) -> Self {
+    pub(super) fn speaking(mut self, version: ApiVersion) -> Self {
         self.version = version;
         self
     }
@@ -88,7 +88,7 @@ impl Wire {
 }
 
 /// Returns the request to send, if it is permitted.
-async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<BollardRequest, Error> {
+async fn looked_at(request: BollardRequest, version: ApiVersion) -> Result<BollardRequest, Error> {
     let (mut parts, body) = request.into_parts();
     parts.uri =
         versioned(&parts.uri, version).ok_or_else(|| refused("the address of a request is malformed"))?;
@@ -111,8 +111,8 @@ async fn looked_at(request: BollardRequest, version: (u32, u32)) -> Result<Bolla
 }
 
 /// Adds the version to path and query: the meaning of a path without one depends on the engine.
-fn versioned(uri: &Uri, (major, minor): (u32, u32)) -> Option<Uri> {
-    format!("/v{major}.{minor}{}", uri.path_and_query()?).parse().ok()
+fn versioned(uri: &Uri, version: ApiVersion) -> Option<Uri> {
+    format!("/v{version}{}", uri.path_and_query()?).parse().ok()
 }
 
 fn refused(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {

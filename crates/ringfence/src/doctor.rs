@@ -27,7 +27,7 @@ pub async fn examine(context: &Context) -> Result<Report, Error> {
     let pins = Pins::read(&container::pins(context))
         .map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     let mut report = probe::examine(&settings).await;
-    let engines = ringfence_container::probe::layers(&surroundings, (&image, &pins));
+    let engines = ringfence_container::probe::layers(&surroundings, &image, &pins);
     report.layers.extend(engines.await);
     report.layers.extend(preload_layer(settings).await);
     let pyodide = pyodide::settings(0, context)?;
@@ -65,7 +65,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
         ..settings
     });
     let warmed = backend
-        .warm_up_within(PRELOAD_PATIENCE, (&Scope::local(), None), &Trusted::none())
+        .warm_up_within(PRELOAD_PATIENCE, &Scope::local(), None, &Trusted::none())
         .await;
     // Leftovers are removed at the next start.
     backend.close().await;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use ringfence_container::Containers;
+use ringfence_container::keepalive::KeptContainer;
 use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unavailable};
-use ringfence_exec::local::{Connection, Local};
+use ringfence_exec::local::{Connection, FencedRequest, Local};
 use ringfence_exec::pyodide::Pyodide;
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{Target, remedy};
@@ -62,26 +63,32 @@ impl Backend for InProcess {
             output_directory,
             fallback: _,
         } = spec;
-        let (order, directory) = ((request, *fence), output_directory.clone());
+        let (fence, directory) = (*fence, output_directory.clone());
         match target {
             Target::Local => Box::pin(async move {
-                let running = self.local.run(request, *fence, directory, connection);
+                let running = self.local.run(request, fence, directory, connection);
                 running.await.map_err(|error| Error::from(&error))
             }),
-            Target::Pyodide => {
-                Box::pin(async move { Ok(self.pyodide.run(order, directory, connection).await?) })
-            }
+            Target::Pyodide => Box::pin(async move {
+                let running = self.pyodide.run(request, fence, directory, connection);
+                Ok(running.await?)
+            }),
             Target::Container {
                 engine,
                 keep_alive: None,
             } => {
+                let order = FencedRequest { request, fence };
                 Box::pin(async move { Ok(self.containers.run(*engine, order, directory, connection).await?) })
             }
             Target::Container {
                 engine,
                 keep_alive: Some(keep_alive),
             } => Box::pin(async move {
-                let container = (*engine, keep_alive);
+                let container = KeptContainer {
+                    engine: *engine,
+                    keep_alive,
+                };
+                let order = FencedRequest { request, fence };
                 Ok(self.containers.call(container, order, connection).await?)
             }),
             Target::E2b => Box::pin(std::future::ready(Err(no_e2b()))),

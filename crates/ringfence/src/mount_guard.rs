@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use ringfence_exec::mount_guard::{DeniedPaths, nearest, whole};
+use ringfence_exec::mount_guard::{DeniedPaths, nearest};
 use ringfence_exec::trust::{Resolved, resolve as resolved};
 
 use crate::failure::Failure;
@@ -54,7 +54,7 @@ pub fn resolve_new(path: &Path) -> Result<Resolved, Failure> {
 
 /// Resolves the existing part of a path.
 pub fn nearest_resolved(path: &Path) -> PathBuf {
-    whole(nearest(path))
+    nearest(path).whole()
 }
 
 /// Rejects a resolved path that would expose our own directories or the host's control files.

@@ -9,6 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::interpreter;
+use ringfence_exec::mount_guard::nearest;
 use ringfence_exec::protected::Protected;
 use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
 use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
@@ -268,8 +269,8 @@ pub fn server_conflicts(context: &Context) -> Result<Vec<Conflict>, Error> {
 
 /// Creates a directory that a program could otherwise create: a missing path cannot be protected.
 fn make_if_open(directory: &Path, trees: &[&Path]) {
-    let (there, missing) = ringfence_exec::mount_guard::nearest(directory);
-    if missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &there)) {
+    let found = nearest(directory);
+    if found.missing.as_os_str().is_empty() || !trees.iter().any(|tree| trust::holds(tree, &found.existing)) {
         return;
     }
     let mut builder = std::fs::DirBuilder::new();

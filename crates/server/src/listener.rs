@@ -134,7 +134,7 @@ async fn see_to(scope: &Scope, action: SessionAction, local: &Local) -> Result<V
     let made = match action {
         SessionAction::List => return Ok(local.sessions(scope)),
         SessionAction::New { id, limits, fence } => {
-            local.new_session((scope, &id), limits, fence.into()).await?;
+            local.new_session(scope, &id, limits, fence.into()).await?;
             id
         }
         SessionAction::Fork { from, to } => {

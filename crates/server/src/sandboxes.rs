@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfence_container::sandboxes::SandboxCommand;
 use ringfence_container::{RunError, RunResult, Sandboxes};
 use ringfence_exec::backend;
 use ringfence_policy::{Bytes, Scope, Timeout};
@@ -46,14 +47,19 @@ async fn see_to(
         } => {
             let timeout =
                 Timeout::try_from(timeout_ms as f64 / 1000.0).map_err(|error| Refusal::invalid(&error))?;
-            let ran = sandboxes.run((scope, &name), &command, timeout, KEPT).await;
+            let command = SandboxCommand {
+                words: &command,
+                timeout,
+                keep: KEPT,
+            };
+            let ran = sandboxes.run(scope, &name, command).await;
             return ran
                 .map(|result| SandboxAnswer::Ran(told(result)))
                 .map_err(refused);
         }
         SandboxAction::Log { name, after, wait } => {
             let patience = if wait { PATIENCE } else { Duration::ZERO };
-            let told = sandboxes.printed((scope, &name), after, patience).await;
+            let told = sandboxes.printed(scope, &name, after, patience).await;
             return told.map(SandboxAnswer::Log).map_err(refused);
         }
         SandboxAction::Remove { name } => {

@@ -165,7 +165,7 @@ pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Resul
         }
     }
     for target in &acted.missing {
-        let there = crate::mount_guard::nearest(&target.path).0;
+        let there = crate::mount_guard::nearest(&target.path).existing;
         match place.below(&there) {
             Lies::Below(below) => found.push(below),
             Lies::Around if look(&there).is_some_and(|there| place.is(&there)) => {
@@ -259,7 +259,7 @@ pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
     let missing = acted
         .missing
         .iter()
-        .map(|target| crate::mount_guard::whole(crate::mount_guard::nearest(&target.path)));
+        .map(|target| crate::mount_guard::nearest(&target.path).whole());
     let missing = missing.filter_map(|path| path.strip_prefix(tree).ok().map(Path::to_path_buf));
     Ok(ActedOn {
         paths: kept.map(|kept| kept.below).chain(links).chain(missing).collect(),

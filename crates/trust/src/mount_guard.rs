@@ -51,7 +51,7 @@ impl DeniedPaths {
 
     fn is_for_guests(&self, path: &Path) -> bool {
         let lies_in = |open: &PathBuf| path != open && path.starts_with(open);
-        self.open.iter().any(|open| lies_in(&whole(nearest(open))))
+        self.open.iter().any(|open| lies_in(&nearest(open).whole()))
     }
 
     /// Checks that mounting `path`, which must be resolved, exposes neither our own directories nor kernel
@@ -65,7 +65,7 @@ impl DeniedPaths {
         for (own, what) in own {
             // Compared with the path as given and as resolved: a directory that does not exist yet has no
             // inode to compare.
-            if overlaps(path, own) || overlaps(path, &whole(nearest(own))) {
+            if overlaps(path, own) || overlaps(path, &nearest(own).whole()) {
                 return refuse(&format!(
                     "it would expose Ringfence's {what} directory {}",
                     own.display()
@@ -97,24 +97,40 @@ pub fn overlaps(path: &Path, own: &Path) -> bool {
 
 /// Returns the nearest existing ancestor of `path`, or `path` itself, resolved.
 fn existing(path: &Path) -> PathBuf {
-    nearest(path).0
+    nearest(path).existing
 }
 
-/// Splits `path` into its nearest existing ancestor (or itself), resolved, and the rest.
-pub fn nearest(path: &Path) -> (PathBuf, PathBuf) {
+/// A path in two parts.
+#[derive(Debug)]
+pub struct Nearest {
+    /// The nearest ancestor that exists, or the path itself, resolved.
+    pub existing: PathBuf,
+    pub missing: PathBuf,
+}
+
+/// Splits `path` into what exists and what is missing.
+pub fn nearest(path: &Path) -> Nearest {
     let found = path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;
-        Some((above.canonicalize().ok()?, rest.to_path_buf()))
+        Some(Nearest {
+            existing: above.canonicalize().ok()?,
+            missing: rest.to_path_buf(),
+        })
     });
-    found.unwrap_or_else(|| (path.to_path_buf(), PathBuf::new()))
+    found.unwrap_or_else(|| Nearest {
+        existing: path.to_path_buf(),
+        missing: PathBuf::new(),
+    })
 }
 
-/// Joins the two parts of [`nearest`]. Joining an empty rest would append a slash.
-pub fn whole((there, missing): (PathBuf, PathBuf)) -> PathBuf {
-    if missing.as_os_str().is_empty() {
-        return there;
+impl Nearest {
+    /// Joins the parts. Joining an empty rest would append a slash.
+    pub fn whole(self) -> PathBuf {
+        if self.missing.as_os_str().is_empty() {
+            return self.existing;
+        }
+        self.existing.join(self.missing)
     }
-    there.join(missing)
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use ringfence_container::spec::OciRuntime;
 use ringfence_container::{ContainerRuntime, Containers};
-use ringfence_exec::local::{Connection, Fence};
+use ringfence_exec::local::{Connection, Fence, FencedRequest};
 
 use super::super::containers::{Dock, PRINT};
 use super::super::context::BenchContext;
@@ -52,7 +52,10 @@ async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let (mut ours, mut peers, mut made) = (Vec::new(), Vec::new(), 0);
     let run = async || {
         let since = Instant::now();
-        let order = (&request, Fence::Default);
+        let order = FencedRequest {
+            request: &request,
+            fence: Fence::Default,
+        };
         let result = containers
             .run(dock.engine_kind, order, None, Connection::none())
             .await?;

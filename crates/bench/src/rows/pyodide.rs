@@ -138,7 +138,7 @@ fn installed(settings: &Settings, prefix: &str) -> anyhow::Result<PathBuf> {
 async fn run(pyodide: &Pyodide, request: &Request) -> anyhow::Result<(f64, bool)> {
     let since = Instant::now();
     let ran = pyodide
-        .run((request, Fence::Default), None, Connection::none())
+        .run(request, Fence::Default, None, Connection::none())
         .await;
     let elapsed = milliseconds(since.elapsed());
     let result = ran?;

@@ -152,7 +152,7 @@ fn run(engine: &Engine, proxy: &Proxy, args: &[&str]) -> Output {
 
 /// Runs a program, once as it is and once with an exchange.
 #[track_caller]
-fn refuses(engine: &Engine, tree: impl Fn() -> Tree, (name, point): (&str, &str), args: &[&str]) {
+fn refuses(engine: &Engine, tree: impl Fn() -> Tree, name: &str, point: &str, args: &[&str]) {
     let nothing = Proxy::before(engine, Box::new(|| {}));
     let before = tree();
     let works = run(engine, &nothing, args);
@@ -180,10 +180,10 @@ fn no_program_starts_with_another_mount_or_workspace() {
         for (access, code) in [("ro", "cat /data/word"), ("rw", BOTH)] {
             let mount = format!("{sub}:/data:{access}");
             let args = ["--mount", &mount, "-l", "bash", "-c", code];
-            refuses(&engine, tree, ("sub", "/data"), &args);
+            refuses(&engine, tree, "sub", "/data", &args);
         }
         let args = ["--workspace", &sub, "-l", "bash", "-c", "cat word; echo 1 > made"];
-        refuses(&engine, tree, ("sub", "/workspace"), &args);
+        refuses(&engine, tree, "sub", "/workspace", &args);
     }
 }
 
@@ -197,7 +197,7 @@ fn no_program_starts_with_another_protected_entry() {
         let tree = || Tree::new(engine, owner, &[".git"]);
         let root = tree().root.display().to_string();
         let args = ["--workspace", &root, "-l", "bash", "-c", "cat .git/word"];
-        refuses(engine, tree, (".git", "/workspace/.git"), &args);
+        refuses(engine, tree, ".git", "/workspace/.git", &args);
     }
 }
 
@@ -213,7 +213,7 @@ fn no_program_starts_with_another_entry_of_a_closed_workspace() {
         let root = tree().root.display().to_string();
         let code = "cat sub/word; echo 1 > sub/made";
         let args = ["--workspace", &root, "-l", "bash", "-c", code];
-        refuses(&engine, tree, ("sub", "/workspace/sub"), &args);
+        refuses(&engine, tree, "sub", "/workspace/sub", &args);
     }
 }
 

@@ -47,6 +47,12 @@ pub struct Finished {
     pub output: Option<u64>,
 }
 
+/// The way of a call to its caller, and to the network.
+struct Way<'a> {
+    connection: Connection,
+    outlet: Option<&'a Outlet>,
+}
+
 impl Agent {
     /// Runs a call until it ends, reaches its deadline or is cancelled. Captures at most `keep` bytes of each
     /// output stream.
@@ -68,7 +74,7 @@ impl Agent {
         connection: Connection,
         outlet: Option<&Outlet>,
     ) -> Result<Finished, NotRun> {
-        self.run_in_turn((Turn::Call, start), keep, connection, outlet)
+        self.run_in_turn(Turn::Call, start, keep, Way { connection, outlet })
             .await
     }
 
@@ -79,17 +85,26 @@ impl Agent {
         keep: Bytes,
         connection: Connection,
     ) -> Result<Finished, NotRun> {
-        self.run_in_turn((Turn::Beside, start), keep, connection, None)
-            .await
+        self.run_in_turn(
+            Turn::Beside,
+            start,
+            keep,
+            Way {
+                connection,
+                outlet: None,
+            },
+        )
+        .await
     }
 
     async fn run_in_turn(
         &self,
-        (turn, mut start): (Turn, Start),
+        turn: Turn,
+        mut start: Start,
         keep: Bytes,
-        connection: Connection,
-        outlet: Option<&Outlet>,
+        way: Way<'_>,
     ) -> Result<Finished, NotRun> {
+        let Way { connection, outlet } = way;
         if outlet.is_some() {
             tell_of_proxy(&mut start);
         }

@@ -41,7 +41,8 @@ fn said(record: Record) -> (Record, Vec<u8>) {
 /// synchronization.
 fn taken(
     outside: &Path,
-    (limit, known): (u64, Known),
+    limit: u64,
+    known: Known,
     records: &[(Record, Vec<u8>)],
 ) -> io::Result<(Known, Vec<String>, bool)> {
     let mut input = Vec::new();
@@ -68,7 +69,8 @@ fn what_a_container_sends_lies_on_the_host_and_nowhere_else() {
     symlink(precious.join("a"), outside.join("link")).unwrap();
     let (known, told, certain) = taken(
         &outside,
-        (100, Known::default()),
+        100,
+        Known::default(),
         &[
             sent("planted/a", b"evil"),
             sent("link", b"new"),
@@ -104,7 +106,7 @@ fn a_container_that_lies_is_not_believed() {
         }
         known
     };
-    let refused = |records: &[(Record, Vec<u8>)]| taken(dir.path(), (100, known()), records).unwrap_err();
+    let refused = |records: &[(Record, Vec<u8>)]| taken(dir.path(), 100, known(), records).unwrap_err();
     refused(&[said(Record::Same(file_path("never-known"))), said(END)]);
     refused(&[said(Record::Gone(file_path("kept"))), said(END)]);
     refused(&[said(Record::Directory(file_path("d")))]);
@@ -134,7 +136,8 @@ fn the_host_holds_no_more_than_the_limit() {
     fs::write(dir.path().join("of-another"), [0; 50]).unwrap();
     let (known, told, certain) = taken(
         dir.path(),
-        (100, Known::default()),
+        100,
+        Known::default(),
         &[
             sent("a", &[1; 40]),
             sent("b", &[1; 20]),
@@ -152,7 +155,8 @@ fn the_host_holds_no_more_than_the_limit() {
     // A replaced file frees its own space.
     let (_, told, _) = taken(
         dir.path(),
-        (100, known),
+        100,
+        known,
         &[sent("a", &[2; 40]), sent("c", &[2; 10]), said(END)],
     )
     .unwrap();
@@ -169,14 +173,14 @@ fn what_is_gone_inside_goes_outside_unless_it_is_another_by_now() {
         vec![said(END)],
     ]
     .concat();
-    let (known, ..) = taken(dir.path(), (100, Known::default()), &records).unwrap();
+    let (known, ..) = taken(dir.path(), 100, Known::default(), &records).unwrap();
     fs::remove_file(dir.path().join("changed")).unwrap();
     fs::write(dir.path().join("changed"), "by somebody else").unwrap();
     let cut = [said(Record::End { complete: false })];
-    let (known, told, certain) = taken(dir.path(), (100, known), &cut).unwrap();
+    let (known, told, certain) = taken(dir.path(), 100, known, &cut).unwrap();
     assert!(!certain && told.len() == 1, "{told:?}");
     assert!(dir.path().join("gone").exists());
-    let (known, ..) = taken(dir.path(), (100, known), &[said(END)]).unwrap();
+    let (known, ..) = taken(dir.path(), 100, known, &[said(END)]).unwrap();
     let names: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -207,7 +211,7 @@ impl Place {
                 ..spec(&["replaced"])
             };
             let order = Order {
-                spec: warm::agented(spec, &program, (4, Interpreter::None)).unwrap(),
+                spec: warm::agented(spec, &program, 4, Interpreter::None).unwrap(),
                 max_duration: Duration::from_secs(300),
                 attach: true,
                 belongings: None,

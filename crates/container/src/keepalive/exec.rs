@@ -27,10 +27,10 @@ pub(super) async fn run(
         () = cancellation(connection.cancelled) => {
             sandbox.stop().await;
             let nothing = || Capture::new(keep).finish();
-            return Ok(finished((Outcome::Cancelled, -9), (nothing(), nothing())));
+            return Ok(finished(Outcome::Cancelled, -9, nothing(), nothing()));
         }
     };
-    let end = match ran.status {
+    let (outcome, exit_code) = match ran.status {
         None => {
             sandbox.stop().await;
             (Outcome::TimedOut, -1)
@@ -39,7 +39,7 @@ pub(super) async fn run(
         Some(status @ 129..=192) => (Outcome::Signalled, (128 - status) as i32),
         Some(status) => (Outcome::Exited, i32::try_from(status).unwrap_or(i32::MAX)),
     };
-    Ok(finished(end, (ran.stdout, ran.stderr)))
+    Ok(finished(outcome, exit_code, ran.stdout, ran.stderr))
 }
 
 fn command(request: &Request) -> Result<Vec<String>, RunError> {
@@ -59,7 +59,7 @@ fn command(request: &Request) -> Result<Vec<String>, RunError> {
     Ok(first.into_iter().chain(variables).chain(words).collect())
 }
 
-fn finished((outcome, exit_code): (Outcome, i32), (stdout, stderr): (Captured, Captured)) -> Finished {
+fn finished(outcome: Outcome, exit_code: i32, stdout: Captured, stderr: Captured) -> Finished {
     Finished {
         outcome,
         exit_code,

@@ -11,6 +11,13 @@ use crate::run_error::RunError;
 use crate::settings::Settings;
 use crate::spec::Bind;
 
+/// A reused container that a request asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptContainer<'a> {
+    pub engine: EngineKind,
+    pub keep_alive: &'a KeepAlive,
+}
+
 /// Registry key: calls with equal keys share a container.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Key {
@@ -32,11 +39,11 @@ pub(super) struct Key {
 impl Key {
     pub(super) fn of(
         request: &Request,
-        (engine, keep_alive): (EngineKind, &KeepAlive),
+        wanted: KeptContainer<'_>,
         settings: &Settings,
     ) -> Result<Self, RunError> {
-        let asked = (request.workspace.as_deref(), request.mounts.as_slice());
-        let shown = mounts::shown(asked, &request.trusted, settings)?;
+        let KeptContainer { engine, keep_alive } = wanted;
+        let shown = mounts::shown(request, settings)?;
         Ok(Self {
             scope: request.scope.clone(),
             engine,

@@ -110,7 +110,7 @@ pub(super) async fn make_with(
 impl Maker<'_> {
     async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
         let (spec, _) = self.specify(Storage::Memory)?;
-        let spec = warm::agented(spec, program, (self.calls(), Interpreter::Warm))?;
+        let spec = warm::agented(spec, program, self.calls(), Interpreter::Warm)?;
         let facts = self.facts(&spec, None);
         let warm = warm::start(self.manager, order(spec, None), Interpreter::Warm).await?;
         Ok(facts(Runs::Agent(warm)))
@@ -165,7 +165,7 @@ impl Maker<'_> {
         } = self;
         let user = mounts::user(settings, manager);
         let own_filter = filter(key.keep_alive.network);
-        let (network, filter) = pool_key::reach(&key.reach, (key.keep_alive.network, own_filter));
+        let (network, filter) = pool_key::reach(&key.reach, key.keep_alive.network, own_filter);
         let own = match (&key.workspace, storage) {
             (Some(_), _) | (None, Storage::Memory) => None,
             (None, Storage::Host) => Some(layout::workdir(settings, user).map_err(RunError::Directory)?),
@@ -181,7 +181,7 @@ impl Maker<'_> {
         let output = vec![PathBuf::from(OUTPUT), self.output.path().to_path_buf()];
         let spec = Spec {
             volumes: match storage {
-                Storage::Memory => pool_key::volumes(&name, resources.volume(), (output, !has_workspace)),
+                Storage::Memory => pool_key::volumes(&name, resources.volume(), output, !has_workspace),
                 Storage::Host => Vec::new(),
             },
             name,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Connection, Usage, cancellation, disk_limit_exceeded, soon, told};
+use ringfence_exec::local::{Connection, ProgramEnd, Usage, cancellation, disk_limit_exceeded, soon, told};
 use ringfence_exec::output;
 use ringfence_jail::agent::frames::{Ready, Start};
 use ringfence_network::egress::Outlet;
@@ -24,6 +24,14 @@ const LEAST: Duration = Duration::from_millis(1);
 /// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
 const MAX_SCRIPT: usize = 128 * 1024 - 1;
 
+/// A call, with the time that is left for it.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    request: &'a Request,
+    timeout: Duration,
+    outlet: Option<&'a Outlet>,
+}
+
 /// Runs a request in a container. `late` is subtracted from its timeout.
 pub(super) async fn serve(
     container: &Container,
@@ -37,7 +45,11 @@ pub(super) async fn serve(
         Network::None => None,
         Network::Allowlist(policy) => Some(Outlet::new(policy, &container.egress)),
     };
-    let call = (request, timeout.max(LEAST), outlet.as_ref());
+    let call = Call {
+        request,
+        timeout: timeout.max(LEAST),
+        outlet: outlet.as_ref(),
+    };
     let wants_bridge = connection.bridge.is_some();
     let mut warnings = container.give().await;
     let (finished, full) = match &container.runs {
@@ -45,18 +57,22 @@ pub(super) async fn serve(
         Runs::Exec(..) => supervise(container, call, connection).await?,
     };
     let limit = request.limits.disk.0;
-    let (files, told_of_files) = container.take((finished.output, since), limit).await;
+    let (files, told_of_files) = container.take(finished.output, since, limit).await;
     warnings.extend(told_of_files);
     if finished.outcome == Outcome::Unknown && finished.output.is_none() {
         warnings.push(exchange::LOST.to_owned());
     }
-    let end = match (finished.outcome, full) {
-        // The caller did not cancel; the disk limit did.
-        (Outcome::Cancelled, true) => (Outcome::Signalled, finished.exit_code),
-        end => (end.0, finished.exit_code),
+    let end = ProgramEnd {
+        outcome: match finished.outcome {
+            // The caller did not cancel; the disk limit did.
+            Outcome::Cancelled if full => Outcome::Signalled,
+            outcome => outcome,
+        },
+        exit_code: finished.exit_code,
+        stdout: finished.stdout,
+        stderr: finished.stderr,
     };
-    let streams = (finished.stdout, finished.stderr);
-    let mut result = told((container.engine.runtime(), request), streams, end);
+    let mut result = told(container.engine.runtime(), request, end);
     if full {
         output::add(
             &mut result.stderr,
@@ -89,7 +105,7 @@ pub(super) async fn serve(
 /// case.
 async fn supervise(
     container: &Container,
-    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
+    call: Call<'_>,
     connection: Connection,
 ) -> Result<(Finished, bool), RunError> {
     let (cancel, cancelled) = watch::channel(false);
@@ -105,10 +121,10 @@ async fn supervise(
         cancelled: Some(cancelled),
         bridge,
     };
-    let mut running = std::pin::pin!(run(container, (request, timeout, outlet), connection));
+    let mut running = std::pin::pin!(run(container, call, connection));
     let mut cancellation = std::pin::pin!(cancellation(caller));
-    let output = bounded(Some(container.output.path()), request.limits.disk).await;
-    let workspace = bounded(container.own.as_deref(), request.limits.disk).await;
+    let output = bounded(Some(container.output.path()), call.request.limits.disk).await;
+    let workspace = bounded(container.own.as_deref(), call.request.limits.disk).await;
     let disk_limit_exceeded = async {
         tokio::select! {
             () = fill(output) => {}
@@ -156,7 +172,8 @@ impl Container {
     /// since, and warnings for the caller.
     async fn take(
         &self,
-        (state, since): (Option<u64>, SystemTime),
+        state: Option<u64>,
+        since: SystemTime,
         limit: u64,
     ) -> (Vec<OutputFile>, Vec<String>) {
         match (&self.runs, state) {
@@ -173,16 +190,17 @@ impl Container {
     }
 }
 
-async fn run(
-    container: &Container,
-    (request, timeout, outlet): (&Request, Duration, Option<&Outlet>),
-    connection: Connection,
-) -> Result<Finished, RunError> {
+async fn run(container: &Container, call: Call<'_>, connection: Connection) -> Result<Finished, RunError> {
+    let Call {
+        request,
+        timeout,
+        outlet,
+    } = call;
     match &container.runs {
         Runs::Agent(warm) => {
             has_program(warm.agent().ready(), request.language, &container.image)?;
             let input = connection.stdin.is_some();
-            let start = start(container, request, (timeout, input))?;
+            let start = start(container, request, timeout, input)?;
             let keep = request.limits.max_output;
             let running = warm.agent().run_through(start, keep, connection, outlet);
             Ok(running.await?)
@@ -197,7 +215,8 @@ async fn run(
 fn start(
     container: &Container,
     request: &Request,
-    (timeout, input): (Duration, bool),
+    timeout: Duration,
+    input: bool,
 ) -> Result<Start, RunError> {
     if request.language == Language::Bash && request.code.len() > MAX_SCRIPT {
         return Err(NotRun::TooLong.into());

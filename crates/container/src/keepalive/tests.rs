@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ringfence_exec::backend::Fingerprint;
-use ringfence_exec::local::NOBODY;
+use ringfence_exec::local::{Fence, NOBODY};
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::Ledger;
 use ringfence_network::egress::proxy::Injection;
 use ringfence_network::egress::{NetworkSettings, Resolver};
-use ringfence_policy::{Language, Limits, NetworkMode};
+use ringfence_policy::{KeepAlive, Language, Limits, NetworkMode};
 use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
@@ -83,7 +83,28 @@ fn a_setting_of_containers_changes_their_fingerprint() {
     }
 }
 
-fn wanted(engine: &ContainerRuntime) -> (EngineKind, KeepAlive) {
+struct Wanted {
+    engine: EngineKind,
+    keep_alive: KeepAlive,
+}
+
+impl Wanted {
+    fn container(&self) -> KeptContainer<'_> {
+        KeptContainer {
+            engine: self.engine,
+            keep_alive: &self.keep_alive,
+        }
+    }
+}
+
+fn fenced(request: &Request) -> FencedRequest<'_> {
+    FencedRequest {
+        request,
+        fence: Fence::Default,
+    }
+}
+
+fn wanted(engine: &ContainerRuntime) -> Wanted {
     let keep_alive = KeepAlive {
         image: IMAGE.to_owned(),
         network: NetworkMode::None,
@@ -91,7 +112,10 @@ fn wanted(engine: &ContainerRuntime) -> (EngineKind, KeepAlive) {
         max_calls: 50,
         idle_ms: 600_000,
     };
-    (engine.kind(), keep_alive)
+    Wanted {
+        engine: engine.kind(),
+        keep_alive,
+    }
 }
 
 fn request(language: Language, code: &str, timeout: &str) -> Request {
@@ -109,14 +133,9 @@ fn bash(code: &str) -> Request {
     request(Language::Bash, code, "60s")
 }
 
-async fn call(
-    containers: &Containers,
-    (engine, keep_alive): &(EngineKind, KeepAlive),
-    request: &Request,
-) -> ExecutionResult {
-    let ordered = (request, Fence::Default);
+async fn call(containers: &Containers, wanted: &Wanted, request: &Request) -> ExecutionResult {
     containers
-        .call((*engine, keep_alive), ordered, Connection::none())
+        .call(wanted.container(), fenced(request), Connection::none())
         .await
         .unwrap()
 }
@@ -138,11 +157,7 @@ async fn two_first_calls_at_once_make_one_container() {
         assert_eq!((there.stdout.as_str(), there.meta.warm), ("one\n", true));
         containers.close().await;
         let never = bash("true");
-        let closed = containers.call(
-            (wanted.0, &wanted.1),
-            (&never, Fence::Default),
-            Connection::none(),
-        );
+        let closed = containers.call(wanted.container(), fenced(&never), Connection::none());
         closed.await.unwrap_err();
     }
 }
@@ -158,7 +173,7 @@ async fn closing_ends_what_runs_as_unknown() {
             ..Connection::none()
         };
         let endless = bash("echo up; sleep 1000");
-        let running = containers.call((wanted.0, &wanted.1), (&endless, Fence::Default), connection);
+        let running = containers.call(wanted.container(), fenced(&endless), connection);
         let (result, ()) = tokio::join!(running, async {
             heard.recv().await.unwrap();
             containers.close().await;
@@ -180,7 +195,7 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
         };
         let never = bash("echo never");
         let result = containers
-            .call((wanted.0, &wanted.1), (&never, Fence::Default), connection)
+            .call(wanted.container(), fenced(&never), connection)
             .await;
         assert_eq!(result.unwrap().meta.outcome, Outcome::Cancelled);
         assert_eq!(containers.kept(&Scope::local()), Vec::new());
@@ -197,7 +212,7 @@ async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_tha
         std::fs::write(&program, "no program").unwrap();
         let wanted = wanted(&engine);
         let run = async |request: &Request| {
-            let key = Key::of(request, (wanted.0, &wanted.1), containers.settings()).unwrap();
+            let key = Key::of(request, wanted.container(), containers.settings()).unwrap();
             let container = place::make_with(containers.settings(), manager, &key, &program)
                 .await
                 .unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ringfence_exec::local::{Connection, Destination, told};
+use ringfence_exec::local::{Connection, Destination, ProgramEnd, told};
 use ringfence_jail::agent::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
@@ -63,14 +63,17 @@ pub(crate) async fn serve(
             }
         }
     };
-    let end = match finished.outcome {
-        Outcome::Unknown => {
-            together(life.as_ref(), is_late).unwrap_or((Outcome::Unknown, finished.exit_code))
-        }
-        outcome => (outcome, finished.exit_code),
-    };
+    let lost = finished.outcome == Outcome::Unknown;
+    let together = lost.then(|| together(life.as_ref(), is_late)).flatten();
+    let (outcome, exit_code) = together.unwrap_or((finished.outcome, finished.exit_code));
     let runtime = manager.engine().kind().runtime();
-    let mut result = told((runtime, request), (finished.stdout, finished.stderr), end);
+    let end = ProgramEnd {
+        outcome,
+        exit_code,
+        stdout: finished.stdout,
+        stderr: finished.stderr,
+    };
+    let mut result = told(runtime, request, end);
     let meta = &mut result.meta;
     meta.isolation = ready.isolation.clone();
     meta.resource_limits = manager.info().held(meta.resource_limits);
@@ -93,12 +96,13 @@ pub(crate) async fn serve(
 /// Classifies the end of a program together with its init, if possible.
 fn together(life: Option<&Life>, is_late: bool) -> Option<(Outcome, i32)> {
     let killed = life.is_some_and(|life| life.exit_code == Some(oneshot::KILLED));
-    match life.and_then(|life| life.state.failure()) {
-        Some(Failure::OutOfMemory) => Some((Outcome::MemoryExceeded, -9)),
+    if life.and_then(|life| life.state.failure()) == Some(Failure::OutOfMemory) {
+        return Some((Outcome::MemoryExceeded, -9));
+    }
+    match is_late {
         // The engine stopped responding, or was too slow.
-        _ if is_late => Some((Outcome::TimedOut, -1)),
-        _ if killed => Some((Outcome::Signalled, -9)),
-        _ => None,
+        true => Some((Outcome::TimedOut, -1)),
+        false => killed.then_some((Outcome::Signalled, -9)),
     }
 }
 

@@ -92,26 +92,22 @@ pub(super) fn surplus(mut kept: Vec<Kept<'_>>, keep: Keep) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn check(kept: &[(&str, u64)], keep: (usize, u64), expected: &[&str]) {
+    fn check(kept: &[(&str, u64)], records: usize, bytes: u64, expected: &[&str]) {
         let kept = kept.iter().map(|(name, bytes)| Kept { name, bytes: *bytes });
-        let keep = Keep {
-            records: keep.0,
-            bytes: keep.1,
-        };
-        assert_eq!(surplus(kept.collect(), keep), expected);
+        assert_eq!(surplus(kept.collect(), Keep { records, bytes }), expected);
     }
 
     #[test]
     fn the_oldest_go_by_number_and_by_size() {
         let three = [("1_h", 10), ("2_h", 10), ("3_h", 10)];
-        check(&three, (3, 30), &[]);
-        check(&three, (2, 30), &["1_h"]);
-        check(&three, (9, 29), &["1_h"]);
-        check(&three, (9, 10), &["1_h", "2_h"]);
+        check(&three, 3, 30, &[]);
+        check(&three, 2, 30, &["1_h"]);
+        check(&three, 9, 29, &["1_h"]);
+        check(&three, 9, 10, &["1_h", "2_h"]);
         // The newest is kept, however large it is.
-        check(&three, (0, 0), &["1_h", "2_h"]);
-        check(&[("1_h", 10), ("2_h", 1_000)], (9, 100), &["1_h"]);
-        check(&[], (1, 1), &[]);
+        check(&three, 0, 0, &["1_h", "2_h"]);
+        check(&[("1_h", 10), ("2_h", 1_000)], 9, 100, &["1_h"]);
+        check(&[], 1, 1, &[]);
     }
 
     #[test]
@@ -123,10 +119,10 @@ mod tests {
             ("4_h_b", 10),
             ("5_h_a", 1),
         ];
-        check(&flood, (4, 100), &["2_h_b"]);
-        check(&flood, (3, 100), &["2_h_b", "3_h_b-1"]);
-        check(&flood, (9, 25), &["2_h_b"]);
-        check(&flood, (9, 12), &["2_h_b", "3_h_b-1"]);
+        check(&flood, 4, 100, &["2_h_b"]);
+        check(&flood, 3, 100, &["2_h_b", "3_h_b-1"]);
+        check(&flood, 9, 25, &["2_h_b"]);
+        check(&flood, 9, 12, &["2_h_b", "3_h_b-1"]);
     }
 
     #[test]

@@ -140,10 +140,10 @@ pub(super) fn python(
         view = view.with(added);
         (version, answer) = ask_program(&program, &view)?;
     }
-    describe(program, &view, (version, answer))
+    describe(program, &view, version, answer)
 }
 
-fn describe(executable: PathBuf, view: &View, (version, answer): (Version, Answer)) -> Result<Python, Error> {
+fn describe(executable: PathBuf, view: &View, version: Version, answer: Answer) -> Result<Python, Error> {
     let beyond = |path: &Path| Error::Probe {
         path: executable.clone(),
         source: ProbeError::Beyond(path.to_owned()),

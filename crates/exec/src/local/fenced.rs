@@ -51,15 +51,17 @@ async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, Pr
     let result = result(question, settings)
         .await
         .map_err(|error| ProbeError::Fence(error.explain()))?;
-    match result.meta.outcome {
-        Outcome::TimedOut => Err(ProbeError::TimedOut(TIME_LIMIT)),
-        _ if result.meta.truncated => Err(ProbeError::TooLong(MAX_ANSWER.0)),
-        _ => Ok(Said {
-            stdout: result.stdout,
-            stderr: result.stderr,
-            succeeded: result.exit_code == 0,
-        }),
+    if result.meta.outcome == Outcome::TimedOut {
+        return Err(ProbeError::TimedOut(TIME_LIMIT));
     }
+    if result.meta.truncated {
+        return Err(ProbeError::TooLong(MAX_ANSWER.0));
+    }
+    Ok(Said {
+        stdout: result.stdout,
+        stderr: result.stderr,
+        succeeded: result.exit_code == 0,
+    })
 }
 
 async fn result(question: &Question<'_>, settings: &Settings) -> Result<ExecutionResult, Error> {

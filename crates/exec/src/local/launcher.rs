@@ -172,9 +172,11 @@ impl LauncherClient {
     pub(super) async fn open(launcher: Launcher, spec: &LauncherSpec) -> Result<Self, OpenError> {
         if let Err(error) = launcher.instruct(spec) {
             let _ = launcher.kill();
-            return Err(match &error {
-                StartError::Instruct(cause) if is_gone(cause) => OpenError::NoLauncher,
-                _ => OpenError::Start(error),
+            return Err(match error {
+                StartError::Instruct(cause) if is_gone(&cause) => OpenError::NoLauncher,
+                error @ (StartError::Instruct(_) | StartError::NotInitialised | StartError::Spawn(_)) => {
+                    OpenError::Start(error)
+                }
             });
         }
         launcher.set_nonblocking().map_err(OpenError::Io)?;
@@ -263,7 +265,8 @@ impl LauncherClient {
     /// Starts a zygote that replaces the previous one. The modules to import are its last arguments.
     pub(super) async fn start_zygote(
         &self,
-        (program, script): (Program, &str),
+        program: Program,
+        script: &str,
         modules: Vec<String>,
         library: BorrowedFd<'_>,
     ) -> io::Result<()> {

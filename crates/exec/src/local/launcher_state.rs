@@ -171,7 +171,7 @@ impl LauncherState {
     pub(super) fn preload_warnings(&self, language: Language) -> Vec<String> {
         let failed = match language {
             Language::Python => self.lane.failed_modules(),
-            _ => Vec::new(),
+            Language::Bash | Language::Javascript | Language::Command => Vec::new(),
         };
         failed.iter().map(notice::not_preloaded).collect()
     }
@@ -184,13 +184,15 @@ impl LauncherState {
 
     /// Checks that the launcher is as strong as a request requires.
     pub(super) fn check_fence(&self, fence: Fence) -> Result<(), Error> {
-        match (&self.places, fence) {
-            (Places::Directory(_), Fence::Required) => Err(Error::NamespacesForbidden {
+        if fence != Fence::Required {
+            return Ok(());
+        }
+        match &self.places {
+            Places::Directory(_) => Err(Error::NamespacesForbidden {
                 step: "make namespaces".to_owned(),
                 errno: 1,
             }),
-            (Places::Cell, Fence::Required) => check_groups(self.groups.as_ref()),
-            _ => Ok(()),
+            Places::Cell => check_groups(self.groups.as_ref()),
         }
     }
 

@@ -12,7 +12,7 @@ use super::found::add_libraries;
 use super::guest::Grouping;
 use super::launcher_state::LauncherState;
 use super::layout::Extra;
-use super::opener::Opener;
+use super::opener::{Opener, Opening};
 use super::settings::{Fence, Settings, Warmth};
 use super::workspace::Workspace;
 
@@ -91,11 +91,13 @@ impl Launchers {
             extra.keep()?;
             Ok(extra)
         };
-        let served = Arc::new(
-            self.opener
-                .open_with(extra, (Fence::Default, None), (settings, groups))
-                .await?,
-        );
+        let opening = Opening {
+            fence: Fence::Default,
+            first: None,
+            settings,
+            groups,
+        };
+        let served = Arc::new(self.opener.open_with(extra, opening).await?);
         served.keep_warm(settings)?;
         if shared.len() >= MAX_SCOPES
             && let Some(oldest) = shared
@@ -138,9 +140,13 @@ impl Launchers {
             }
             Ok(extra)
         };
-        self.opener
-            .open_with(extra, (fence, Some(&request.limits)), (settings, groups))
-            .await
+        let opening = Opening {
+            fence,
+            first: Some(&request.limits),
+            settings,
+            groups,
+        };
+        self.opener.open_with(extra, opening).await
     }
 
     /// Opens a shared launcher before its first request, and waits until its pool is full; `false` if it has

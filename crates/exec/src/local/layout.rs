@@ -358,7 +358,7 @@ impl Places {
     pub(super) fn workspace(&self, extra: &Extra) -> PathBuf {
         match (self, &extra.workspace) {
             (Self::Directory(_), Some(workspace)) => workspace.path.clone(),
-            _ => self.join("workspace"),
+            (Self::Cell, _) | (Self::Directory(_), None) => self.join("workspace"),
         }
     }
 
@@ -402,7 +402,7 @@ impl Places {
                     entries.extend(top.open.iter().cloned());
                 }
             }
-            _ => writable.push(self.workspace(extra)),
+            (Self::Cell, _) | (Self::Directory(_), None) => writable.push(self.workspace(extra)),
         }
         match self {
             Self::Cell => {

@@ -58,11 +58,11 @@ pub(crate) use found::find_python;
 pub use found::interpreter;
 pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, started_cold};
-pub use result::told;
+pub use result::{ProgramEnd, told};
 pub use ringfence_jail::{Launcher, init};
 pub use session_error::Error as SessionError;
 pub use sessions::SessionInfo;
-pub use settings::{Fence, Found, SessionSettings, Settings, Warmth};
+pub use settings::{Fence, FencedRequest, Found, SessionSettings, Settings, Warmth};
 pub use user::{NOBODY, is_root};
 pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
@@ -136,8 +136,8 @@ impl Local {
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, Error> {
-        let order = (request, fence);
-        self.run_until(order, output_directory, connection, future::pending())
+        let fenced = FencedRequest { request, fence };
+        self.run_until(fenced, output_directory, connection, future::pending())
             .await
     }
 
@@ -145,11 +145,12 @@ impl Local {
     /// killed in the background. Until that is done it counts as running.
     pub(crate) async fn run_until(
         &self,
-        (request, fence): (&Request, Fence),
+        fenced: FencedRequest<'_>,
         output_directory: Option<PathBuf>,
         connection: Connection,
         over: impl Future<Output = ()>,
     ) -> Result<ExecutionResult, Error> {
+        let FencedRequest { request, fence } = fenced;
         let since = Instant::now();
         network::check(request, fence)?;
         let equipped = network::equipped(request);
@@ -174,8 +175,8 @@ impl Local {
             .lanes
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
-        let wanted = (request, connection.bridge.is_some());
-        let (mut guest, warm) = match served.guest(wanted, &self.settings).await {
+        let bridged = connection.bridge.is_some();
+        let (mut guest, warm) = match served.guest(request, bridged, &self.settings).await {
             Ok(found) => found,
             Err(error) => {
                 self.retire(served, None, None);
@@ -197,19 +198,18 @@ impl Local {
         }
         let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
-        result.meta.isolation.cgroup = guest
-            .group
-            .as_ref()
-            .and(self.groups.get())
-            .map(|g| g.version().to_owned());
+        let groups = guest.group.as_ref().and(self.groups.get());
+        result.meta.isolation.cgroup = groups.map(|groups| groups.version().to_owned());
         result.meta.output_files = harvest.files;
         result.meta.output_incomplete = harvest.incomplete;
         if let Some(outlet) = outlet {
             result.meta.egress = Some(outlet.close().await);
         }
         result.meta.warnings = served.warnings();
-        let not_preloaded = served.preload_warnings(request.language);
-        result.meta.warnings.extend(not_preloaded);
+        result
+            .meta
+            .warnings
+            .extend(served.preload_warnings(request.language));
         if fence != Fence::Host {
             let gap = notice::limits_gap(guest.held, &request.limits);
             result.meta.warnings.extend(gap);
@@ -255,7 +255,7 @@ impl Local {
         trusted: &Trusted,
     ) -> Result<(), Error> {
         let warmed = self
-            .warm_up_within(WARM_UP_PATIENCE, (scope, workspace), trusted)
+            .warm_up_within(WARM_UP_PATIENCE, scope, workspace, trusted)
             .await;
         warmed.map(drop)
     }
@@ -267,7 +267,8 @@ impl Local {
     pub async fn warm_up_within(
         &self,
         patience: Duration,
-        (scope, workspace): (&Scope, Option<&Path>),
+        scope: &Scope,
+        workspace: Option<&Path>,
         trusted: &Trusted,
     ) -> Result<bool, Error> {
         let key = launchers::Key {

@@ -71,7 +71,7 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
 pub(super) fn check_places(request: &Request, places: &Places) -> Result<(), Error> {
     match (&request.network, places) {
         (Network::Allowlist(_), Places::Directory(_)) => Err(NEEDS_CELL),
-        _ => Ok(()),
+        (Network::None, _) | (Network::Allowlist(_), Places::Cell) => Ok(()),
     }
 }
 

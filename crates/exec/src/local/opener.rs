@@ -25,6 +25,16 @@ pub(super) struct Opener {
     forbidden: OnceLock<Failure>,
 }
 
+/// Parameters of a launcher that is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Opening<'a> {
+    pub(super) fence: Fence,
+    /// Limits of its first guest.
+    pub(super) first: Option<&'a Limits>,
+    pub(super) settings: &'a Settings,
+    pub(super) groups: &'a Grouping,
+}
+
 impl Opener {
     /// Opens a launcher for an untrusted interpreter: confined by namespaces or by Landlock, never by less.
     pub(super) async fn open_unvouched(
@@ -34,8 +44,13 @@ impl Opener {
     ) -> Result<LauncherState, Error> {
         // Creating control groups takes longer than such a program runs; rlimits suffice.
         let groups = Grouping::none();
-        let fence = (Fence::BestEffort, None);
-        let served = self.open_with(|| Ok(extra), fence, (settings, &groups)).await?;
+        let opening = Opening {
+            fence: Fence::BestEffort,
+            first: None,
+            settings,
+            groups: &groups,
+        };
+        let served = self.open_with(|| Ok(extra), opening).await?;
         if served.has_cells() || ringfence_jail::landlock_abi().is_ok() {
             return Ok(served);
         }
@@ -46,14 +61,13 @@ impl Opener {
     }
 
     /// Opens a launcher. The files that its guests need beyond the system's directories are determined while
-    /// the launcher starts, and its first guest's control group is created, with these limits, while it comes
-    /// up.
+    /// the launcher starts, and its first guest's control group is created while it comes up.
     pub(super) async fn open_with(
         &self,
         extra: impl FnOnce() -> Result<Extra, Error>,
-        (fence, first): (Fence, Option<&Limits>),
-        (settings, groups): (&Settings, &Grouping),
+        opening: Opening<'_>,
     ) -> Result<LauncherState, Error> {
+        let fence = opening.fence;
         let namespaced = !fence.is_none() && self.forbidden.get().is_none();
         let launcher = namespaced.then(|| self.launcher()).transpose()?;
         let extra = match extra() {
@@ -65,11 +79,11 @@ impl Opener {
             }
         };
         if launcher.is_none() {
-            settings.sweep_cold();
+            opening.settings.sweep_cold();
         }
         match fence {
             Fence::Unfenced => {
-                let groups = groups.get().cloned();
+                let groups = opening.groups.get().cloned();
                 return self.open_flat(extra, Strength::Limits, groups, None).await;
             }
             Fence::Host => return self.open_flat(extra, Strength::Nothing, None, None).await,
@@ -85,9 +99,9 @@ impl Opener {
             let spec = LauncherSpec::Namespaced(layout::template(&extra));
             // Runs while the launcher comes up.
             let looking = async {
-                settings.sweep_cold();
-                let groups = groups.get().cloned();
-                let made = groups.as_ref().zip(first).map(|(groups, limits)| {
+                opening.settings.sweep_cold();
+                let groups = opening.groups.get().cloned();
+                let made = groups.as_ref().zip(opening.first).map(|(groups, limits)| {
                     let group = groups.create(limits);
                     group.map(|group| (*limits, group))
                 });
@@ -121,7 +135,7 @@ impl Opener {
                 errno: failure.errno,
             });
         }
-        self.open_flat(extra, strength, groups.get().cloned(), Some(&failure))
+        self.open_flat(extra, strength, opening.groups.get().cloned(), Some(&failure))
             .await
     }
 

@@ -39,11 +39,13 @@ pub(super) fn assemble(
     warm: bool,
     since: Instant,
 ) -> ExecutionResult {
-    let mut result = told(
-        (RuntimeKind::Local, request),
-        (finished.stdout, finished.stderr),
-        (finished.outcome, finished.exit_code),
-    );
+    let end = ProgramEnd {
+        outcome: finished.outcome,
+        exit_code: finished.exit_code,
+        stdout: finished.stdout,
+        stderr: finished.stderr,
+    };
+    let mut result = told(RuntimeKind::Local, request, end);
     result.duration = since.elapsed().as_secs_f64();
     let meta = &mut result.meta;
     meta.isolation = isolation(guest.applied, &request.network);
@@ -68,13 +70,24 @@ fn held(limits: ResourceLimits, held: Held) -> ResourceLimits {
     }
 }
 
-/// Assembles the result of a request from the program's output and outcome, with a notice if the program
-/// could not report its end itself.
-pub fn told(
-    (runtime, request): (RuntimeKind, &Request),
-    (stdout, stderr): (Captured, Captured),
-    (outcome, exit_code): (Outcome, i32),
-) -> ExecutionResult {
+/// The end of a program, with its output.
+#[derive(Debug)]
+pub struct ProgramEnd {
+    pub outcome: Outcome,
+    pub exit_code: i32,
+    pub stdout: Captured,
+    pub stderr: Captured,
+}
+
+/// Assembles the result of a request from the end of its program, with a notice if the program could not
+/// report that itself.
+pub fn told(runtime: RuntimeKind, request: &Request, end: ProgramEnd) -> ExecutionResult {
+    let ProgramEnd {
+        outcome,
+        exit_code,
+        stdout,
+        stderr,
+    } = end;
     let mut meta = Meta {
         truncated: stdout.truncated || stderr.truncated,
         stdout_bytes: stdout.total_bytes,

@@ -40,7 +40,8 @@ impl Local {
     /// If the name is taken, there are too many, or the interpreter cannot be started.
     pub async fn new_session(
         &self,
-        (scope, id): (&Scope, &SessionId),
+        scope: &Scope,
+        id: &SessionId,
         limits: Limits,
         fence: Fence,
     ) -> Result<(), LocalError> {

@@ -64,6 +64,13 @@ impl Settings {
     }
 }
 
+/// A request, with the fence that it requires.
+#[derive(Debug, Clone, Copy)]
+pub struct FencedRequest<'a> {
+    pub request: &'a Request,
+    pub fence: Fence,
+}
+
 /// The required strength of a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {

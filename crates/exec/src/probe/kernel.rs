@@ -47,11 +47,11 @@ fn tried(machine: &Machine, trials: &HashMap<Tried, Trial>) -> Vec<Layer> {
         .iter()
         .filter_map(|(tried, name)| Some((*tried, *name, trials.get(tried)?)));
     named
-        .map(|(tried, name, trial)| layer(machine, (tried, name), trial))
+        .map(|(tried, name, trial)| layer(machine, tried, name, trial))
         .collect()
 }
 
-fn layer(machine: &Machine, (tried, name): (Tried, &'static str), trial: &Trial) -> Layer {
+fn layer(machine: &Machine, tried: Tried, name: &'static str, trial: &Trial) -> Layer {
     let (detail, errno) = match trial {
         Trial::Works => return Layer::ok(name, works(tried)),
         Trial::Refused { step, errno } => (
@@ -167,11 +167,7 @@ mod tests {
             step: "make a pid namespace".to_owned(),
             errno: 1,
         };
-        let layer = layer(
-            &Machine::default(),
-            (Tried::PidNamespace, "pid namespace"),
-            &trial,
-        );
+        let layer = layer(&Machine::default(), Tried::PidNamespace, "pid namespace", &trial);
         assert_eq!(layer.status, Status::Missing);
         assert!(
             layer

@@ -191,7 +191,7 @@ pub async fn install(
     progress: &mut dyn FnMut(&str),
 ) -> Result<PathBuf, InstallError> {
     let local = Arc::new(Local::new(settings.local.clone()));
-    let installed = install_with((settings, &local), from, &variables, progress).await;
+    let installed = install_with(settings, &local, from, &variables, progress).await;
     if let Some(local) = Arc::into_inner(local) {
         local.close().await;
     }
@@ -199,7 +199,8 @@ pub async fn install(
 }
 
 async fn install_with(
-    (settings, local): (&Settings, &Arc<Local>),
+    settings: &Settings,
+    local: &Arc<Local>,
     from: Option<&Path>,
     variables: &[(EnvName, String)],
     progress: &mut dyn FnMut(&str),
@@ -486,7 +487,7 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
         put(&installed.snapshot, &snapshot)?;
     }
     if let Some(wheels) = &settings.packages {
-        installed.packages = Some(unpacked(wheels, &installed, (directory, local)).await?);
+        installed.packages = Some(unpacked(wheels, &installed, directory, local).await?);
     }
     cache::tidy(directory);
     Ok(installed)
@@ -497,7 +498,8 @@ pub(super) async fn prepared(settings: &Settings, local: &Arc<Local>) -> Result<
 async fn unpacked(
     wheels: &Path,
     installed: &Installed,
-    (directory, local): (&Path, &Arc<Local>),
+    directory: &Path,
+    local: &Arc<Local>,
 ) -> Result<Packages, RunError> {
     let found = Wheels::of(wheels, &installed.pyodide)?;
     let name = format!(

@@ -74,7 +74,8 @@ impl Pyodide {
     /// If the request could not be run at all. The program's own failure is no error.
     pub async fn run(
         &self,
-        (request, fence): (&Request, Fence),
+        request: &Request,
+        fence: Fence,
         output_directory: Option<PathBuf>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {

@@ -13,7 +13,8 @@ use super::files::{self, Files};
 use super::message::{Completed, Order, Printed, Program, Which, Word, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Destination, Fence, Stream, Workdir, cancellation, is_limits_gap, output_files, told,
+    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, cancellation, is_limits_gap,
+    output_files, told,
 };
 use crate::output::Capture;
 
@@ -70,7 +71,7 @@ pub(super) async fn run(
     let ending = {
         let running = async {
             let input = input(connection.stdin).await?;
-            let program = program(request, (input, found), connection.bridge.is_some());
+            let program = program(request, input, found, connection.bridge.is_some());
             let carrier = Carrier::new(connection.bridge);
             worker
                 .send(&Order::Execute {
@@ -111,7 +112,7 @@ async fn input(stdin: Option<mpsc::Receiver<Vec<u8>>>) -> Result<Vec<u8>, RunErr
     Ok(input)
 }
 
-fn program(request: &Request, (input, files): (Vec<u8>, Files), bridged: bool) -> Program<'_> {
+fn program(request: &Request, input: Vec<u8>, files: Files, bridged: bool) -> Program<'_> {
     let variables = request.env.iter();
     Program {
         code: &request.code,
@@ -190,11 +191,20 @@ fn classify_exit(
         Ending::Completed(completed) => (Outcome::Exited, i32::from(completed.exit_code)),
         Ending::TimedOut if killed => (Outcome::TimedOut, -1),
         Ending::Cancelled if killed => (Outcome::Cancelled, -9),
-        _ if process.meta.outcome == Outcome::MemoryExceeded => (Outcome::MemoryExceeded, -9),
-        _ => (Outcome::Unknown, UNKNOWN_STATUS),
+        Ending::TimedOut | Ending::Cancelled | Ending::Lost
+            if process.meta.outcome == Outcome::MemoryExceeded =>
+        {
+            (Outcome::MemoryExceeded, -9)
+        }
+        Ending::TimedOut | Ending::Cancelled | Ending::Lost => (Outcome::Unknown, UNKNOWN_STATUS),
     };
-    let printed = (reader.stdout.finish(), reader.stderr.finish());
-    let mut result = told((RuntimeKind::Pyodide, request), printed, (outcome, exit_code));
+    let program_end = ProgramEnd {
+        outcome,
+        exit_code,
+        stdout: reader.stdout.finish(),
+        stderr: reader.stderr.finish(),
+    };
+    let mut result = told(RuntimeKind::Pyodide, request, program_end);
     let meta = &mut result.meta;
     // The fence around Deno; WebAssembly inside it is not counted as a layer.
     meta.isolation = process.meta.isolation;

@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use super::error::RunError;
 use super::installed::Installed;
 use super::message::{MAX_LINE, Order, Word, line};
+use super::workers::Key;
 use crate::lines::LineSplitter;
-use crate::local::{self, Chunk, Connection, Fence, Local, Stream};
+use crate::local::{self, Chunk, Connection, Fence, FencedRequest, Local, Stream};
 
 /// Paths in Deno's cell.
 const DENO: &str = "/opt/deno";
@@ -102,7 +103,8 @@ impl Worker {
     /// Starts a worker.
     pub(super) fn start(
         installed: &Installed,
-        ((memory, fence), start): ((Bytes, Fence), Start),
+        Key { memory, fence }: Key,
+        start: Start,
         local: &Arc<Local>,
         tasks: &mut JoinSet<()>,
     ) -> Result<Self, RunError> {
@@ -126,7 +128,7 @@ impl Worker {
             .into_iter()
             .chain(packages)
             .collect();
-        let request = request((installed, local), &arguments, &files, memory).map_err(unusable)?;
+        let request = request(installed, local, &arguments, &files, memory).map_err(unusable)?;
         Ok(Self::spawn(request, fence, local, tasks))
     }
 
@@ -163,7 +165,15 @@ impl Worker {
                 }
             };
             let result = local
-                .run_until((&request, fence), None, connection, is_over)
+                .run_until(
+                    FencedRequest {
+                        request: &request,
+                        fence,
+                    },
+                    None,
+                    connection,
+                    is_over,
+                )
                 .await;
             let _ = told.send(result);
         });
@@ -254,7 +264,8 @@ impl End {
 pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
     let files = [(&installed.guest, GUEST)];
     let made = made(
-        (installed, local),
+        installed,
+        local,
         &["snapshot", PYODIDE, GUEST],
         &files,
         MAX_SNAPSHOT,
@@ -270,17 +281,18 @@ pub(super) async fn unpacked(
 ) -> Result<Result<Vec<u8>, String>, RunError> {
     let files = [(&installed.snapshot, SNAPSHOT), (wheels, PACKAGES)];
     let arguments = ["unpack", PYODIDE, SNAPSHOT, PACKAGES, "256"];
-    made((installed, local), &arguments, &files, MAX_UNPACKED).await
+    made(installed, local, &arguments, &files, MAX_UNPACKED).await
 }
 
 /// Runs a Deno of ours to completion, and returns its output, or else its error message.
 async fn made(
-    (installed, local): (&Installed, &Arc<Local>),
+    installed: &Installed,
+    local: &Arc<Local>,
     arguments: &[&str],
     files: &[(&PathBuf, &str)],
     most: usize,
 ) -> Result<Result<Vec<u8>, String>, RunError> {
-    let request = request((installed, local), arguments, files, Bytes::mib(256)).map_err(unusable)?;
+    let request = request(installed, local, arguments, files, Bytes::mib(256)).map_err(unusable)?;
     let mut tasks = JoinSet::new();
     let mut worker = Worker::spawn(request, Fence::Default, local, &mut tasks);
     let mut taken = Vec::new();
@@ -304,7 +316,8 @@ async fn made(
 
 /// Builds the request that runs Deno in the local fence.
 fn request(
-    (installed, local): (&Installed, &Local),
+    installed: &Installed,
+    local: &Local,
     arguments: &[&str],
     files: &[(&PathBuf, &str)],
     memory: Bytes,

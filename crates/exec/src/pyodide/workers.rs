@@ -65,7 +65,8 @@ impl Workers {
             .await?;
         let starting = Worker::start(
             installed,
-            ((key.memory, key.fence), start),
+            key,
+            start,
             &self.local,
             &mut *self.processes.lock().await,
         )?;

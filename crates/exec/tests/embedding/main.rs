@@ -75,8 +75,15 @@ fn main() {
     }
 }
 
-/// Runs the program `name`; returns its output and the number of its starts.
-fn run(name: &str) -> (Output, usize) {
+/// A program that has ended.
+struct Ran {
+    output: Output,
+    /// Number of its starts.
+    starts: usize,
+}
+
+/// Runs the program `name`.
+fn run(name: &str) -> Ran {
     let place = tempfile::tempdir().unwrap();
     let binary = place.path().join(name);
     copy(&std::env::current_exe().unwrap(), &binary);
@@ -87,7 +94,10 @@ fn run(name: &str) -> (Output, usize) {
         .output()
         .unwrap();
     let starts = std::fs::read_to_string(place.path().join("starts")).unwrap();
-    (output, starts.lines().count())
+    Ran {
+        output,
+        starts: starts.lines().count(),
+    }
 }
 
 /// Creates a hard link, or a copy if that is impossible.
@@ -98,7 +108,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[track_caller]
-fn check((output, starts): (Output, usize), expected: &str, most_starts: usize) {
+fn check(ran: Ran, expected: &str, most_starts: usize) {
+    let Ran { output, starts } = ran;
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(
         told.contains(expected),
@@ -131,11 +142,11 @@ fn one_that_started_a_thread_before_is_told() {
 }
 
 fn one_whose_child_waits_for_ever_is_rid_of_it() {
-    let (output, starts) = run("waiting");
+    let Ran { output, starts } = run("waiting");
     let child: u32 = String::from_utf8_lossy(&output.stderr)
         .lines()
         .find_map(|line| line.strip_prefix("waiting as ")?.parse().ok())
         .unwrap();
     assert!(!Path::new(&format!("/proc/{child}")).exists());
-    check((output, starts), "whatever the arguments are", 2);
+    check(Ran { output, starts }, "whatever the arguments are", 2);
 }

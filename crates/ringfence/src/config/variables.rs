@@ -97,7 +97,7 @@ pub(super) fn settings(keys: &Keys, environment: &Environment) -> Found {
         };
         let path: Path = key.split('.').map(str::to_owned).collect();
         let checked = read(text).and_then(|value| normalise(&path, &value).map(|_| value));
-        keep(variable, path, checked, (&mut settings, &mut problems));
+        keep(variable, path, checked, &mut settings, &mut problems);
     }
     let known: Vec<(String, Path, Value)> = keys
         .leaves()
@@ -114,7 +114,7 @@ pub(super) fn settings(keys: &Keys, environment: &Environment) -> Found {
         match find(&known, variable) {
             Some(path) => {
                 let checked = read_any(&path, text);
-                keep(variable, path, checked, (&mut settings, &mut problems));
+                keep(variable, path, checked, &mut settings, &mut problems);
             }
             None => match unknown(&known, variable) {
                 Some(problem) => problems.push(problem),
@@ -148,7 +148,8 @@ fn keep(
     variable: &str,
     path: Path,
     checked: Result<Value, String>,
-    (settings, problems): (&mut Vec<Setting>, &mut Vec<Problem>),
+    settings: &mut Vec<Setting>,
+    problems: &mut Vec<Problem>,
 ) {
     match checked {
         Ok(value) => settings.push(Setting {

@@ -142,10 +142,10 @@ impl Found<'_> {
         let Some(path) = self.on_host(path) else {
             return;
         };
-        let end = nearest(&path).0;
+        let end = nearest(&path).existing;
         let mut directories = vec![end.clone()];
         if path.is_file() {
-            let above = [&path, &end].map(|path| nearest(path.parent().unwrap_or(path)).0);
+            let above = [&path, &end].map(|path| nearest(path.parent().unwrap_or(path)).existing);
             directories = above.into();
             self.trusted.paths.push(path);
         }

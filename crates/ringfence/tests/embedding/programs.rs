@@ -48,17 +48,25 @@ fn run_code() {
     });
 }
 
-/// Runs the program `name` in an empty directory with `file`; returns its output and the number of its starts.
-fn run(name: &str, variable: (&str, &str), file: (&str, &str)) -> (String, usize) {
+/// A variable, and the only file of the working directory.
+struct Surroundings {
+    variable: &'static str,
+    value: &'static str,
+    file: &'static str,
+    text: &'static str,
+}
+
+/// Runs the program `name`; returns its output and the number of its starts.
+fn run(name: &str, around: &Surroundings) -> (String, usize) {
     let place = tempfile::tempdir().unwrap();
     let binary = place.path().join(name);
     copy(&std::env::current_exe().unwrap(), &binary);
-    std::fs::write(place.path().join(file.0), file.1).unwrap();
+    std::fs::write(place.path().join(around.file), around.text).unwrap();
     let output = Command::new(&binary)
         .current_dir(place.path())
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap())
-        .env(variable.0, variable.1)
+        .env(around.variable, around.value)
         .output()
         .unwrap();
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
@@ -77,14 +85,24 @@ fn a_program_is_configured_by_nothing_around_it() {
     // The command line refuses either.
     let told = run(
         "right",
-        ("SANDBOX_TIMEOUT_SEC", "0"),
-        ("ringfence.toml", "not = [toml"),
+        &Surroundings {
+            variable: "SANDBOX_TIMEOUT_SEC",
+            value: "0",
+            file: "ringfence.toml",
+            text: "not = [toml",
+        },
     );
     assert_eq!(told, ("ran: hello\n".to_owned(), 1));
 }
 
 fn one_without_init_is_told_and_starts_nothing() {
-    let (told, starts) = run("forgetful", ("LANG", "C"), ("x", ""));
+    let around = Surroundings {
+        variable: "LANG",
+        value: "C",
+        file: "x",
+        text: "",
+    };
+    let (told, starts) = run("forgetful", &around);
     assert!(
         told.contains("expected `ringfence::init()` to have been called"),
         "{told}"

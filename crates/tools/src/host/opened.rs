@@ -6,7 +6,7 @@
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
 
-use ringfence_exec::mount_guard::{nearest, whole};
+use ringfence_exec::mount_guard::nearest;
 use ringfence_policy::cascade::{Decision, Reach, is_broad_place, is_secret_path};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -154,12 +154,12 @@ impl LineDirectory {
 
     /// Returns `true` for paths in a working directory that Ringfence created within its own state.
     fn is_in_workspace(&self, path: &Path) -> bool {
-        let directory = whole(nearest(&self.directory));
+        let directory = nearest(&self.directory).whole();
         path.starts_with(&directory) && self.own().any(|own| directory.starts_with(own))
     }
 
     fn own(&self) -> impl Iterator<Item = PathBuf> {
-        self.own.iter().map(|own| whole(nearest(own)))
+        self.own.iter().map(|own| nearest(own).whole())
     }
 
     /// Returns `true` if secrets of a user or of the system lie below a directory.

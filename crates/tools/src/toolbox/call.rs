@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfence_exec::backend;
-use ringfence_exec::local::{Chunk, Connection, Fence, PrivateDirectory};
+use ringfence_exec::local::{Chunk, Connection, Fence, FencedRequest, PrivateDirectory};
 use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
@@ -215,7 +215,8 @@ impl Call<'_> {
         let output = self.output_of(&target);
         let fallback = match (&target, code.fallback) {
             (Target::Container { .. }, Fallback::Local) => Some(code.spec(request.clone(), Target::Local)),
-            _ => None,
+            (Target::Container { .. }, Fallback::None)
+            | (Target::Local | Target::Pyodide | Target::E2b, Fallback::Local | Fallback::None) => None,
         };
         let spec = RunSpec {
             output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
@@ -353,7 +354,17 @@ impl Call<'_> {
                 ShellRunner::Container(Contained {
                     containers, engine, ..
                 }) => {
-                    let ran = containers.run(*engine, (&request, fence), None, connection).await;
+                    let ran = containers
+                        .run(
+                            *engine,
+                            FencedRequest {
+                                request: &request,
+                                fence,
+                            },
+                            None,
+                            connection,
+                        )
+                        .await;
                     ran.map_err(backend::Error::from)?
                 }
                 ShellRunner::Fenced | ShellRunner::Host(_) => {
@@ -439,10 +450,10 @@ fn discarded(spec: &RunSpec, result: &ExecutionResult) -> Option<String> {
 fn not_a_line(error: ToolError) -> ToolError {
     const HINT: &str = "name the program alone in `command`, and each argument in `args`; for a shell's line use \
                         `run_code` with bash";
-    match error.kind {
-        ErrorKind::NotFound => ToolError::new(error.kind, error.message, HINT),
-        _ => error,
+    if error.kind != ErrorKind::NotFound {
+        return error;
     }
+    ToolError::new(error.kind, error.message, HINT)
 }
 
 /// Rejects NUL in arguments: it ends an argument in the kernel.

@@ -44,7 +44,7 @@ impl Reaching {
         // gVisor's own threads count.
         spec.resources.pids = Pids::try_from(500).unwrap();
         let order = Order {
-            spec: warm::agented(spec, &program, (1, Interpreter::Warm)).unwrap(),
+            spec: warm::agented(spec, &program, 1, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: true,
             belongings: None,

@@ -17,12 +17,13 @@ impl LauncherState {
     /// the pool.
     pub(in super::super) async fn guest(
         &self,
-        (request, bridged): (&Request, bool),
+        request: &Request,
+        bridged: bool,
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
         network::check_places(request, &self.places)?;
         match request.language {
-            Language::Python => self.python_guest((request, bridged), settings).await,
+            Language::Python => self.python_guest(request, bridged, settings).await,
             Language::Command => self.command_guest(request, settings).await,
             Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
         }

@@ -22,7 +22,8 @@ impl LauncherState {
     /// Returns a Python for one program, and `true` if it comes from the zygote or the pool.
     pub(super) async fn python_guest(
         &self,
-        (request, bridged): (&Request, bool),
+        request: &Request,
+        bridged: bool,
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
         let job = |variables| {

@@ -61,7 +61,7 @@ impl LauncherState {
         let (lane, renewal) = (Arc::clone(&self.lane), Arc::clone(&self.zygote_renewal));
         let filled = Arc::clone(&pool);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(async move { keep_zygote(&lane, zygote, &library, (&renewal, renew_every)).await });
+        tasks.spawn(async move { keep_zygote(&lane, zygote, &library, &renewal, renew_every).await });
         tasks.spawn(async move {
             filled
                 .keep_full(&keeper.lane, keeper.groups.as_deref(), || keeper.plan())
@@ -104,14 +104,15 @@ async fn keep_zygote(
     lane: &LauncherClient,
     mut zygote: WarmPython,
     library: &std::os::fd::OwnedFd,
-    (renewal, every): (&Renewal, std::time::Duration),
+    renewal: &Renewal,
+    every: std::time::Duration,
 ) {
     let mut state = lane.zygote();
     let mut revivals = 0;
     loop {
         state.mark_unchanged();
-        let program = (zygote.program(), WORKER);
-        let started = lane.start_zygote(program, zygote.modules.clone(), library.as_fd());
+        let modules = zygote.modules.clone();
+        let started = lane.start_zygote(zygote.program(), WORKER, modules, library.as_fd());
         if started.await.is_err() {
             return;
         }

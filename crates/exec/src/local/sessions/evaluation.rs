@@ -31,14 +31,26 @@ pub(super) struct Evaluated {
     pub(super) ended: Option<Reason>,
 }
 
-/// Evaluates the request's code as evaluation `number`. Resolving `abandoned` cancels it.
+/// A request to evaluate code in a session.
+pub(super) struct Evaluable<'a> {
+    pub(super) request: &'a Request,
+    /// Its number in the session.
+    pub(super) number: u32,
+    pub(super) since: Instant,
+}
+
+/// Evaluates the request's code. Resolving `abandoned` cancels it.
 pub(super) async fn evaluate(
     guest: &mut Guest,
-    (request, number): (&Request, u32),
-    since: Instant,
+    evaluable: Evaluable<'_>,
     connection: Connection,
     abandoned: impl Future<Output = ()>,
 ) -> Evaluated {
+    let Evaluable {
+        request,
+        number,
+        since,
+    } = evaluable;
     let limits = &request.limits;
     let mut reader = OutputReader::new(limits, connection.output);
     // Without a pipe the code reads nothing, which is better than not being run.
@@ -67,7 +79,7 @@ pub(super) async fn evaluate(
     };
     let (attended, control) = guest.attended();
     let (hearing, saying) = control.split();
-    let feeding = send(saying, evaluation.message(), (stdin, connection.bridge), &told);
+    let feeding = send(saying, evaluation.message(), stdin, connection.bridge, &told);
     let answer = async {
         match evaluation.answer(hearing).await {
             // A reply sent before the whole message was received is invalid.
@@ -93,7 +105,9 @@ pub(super) async fn evaluate(
             let ended = match end.interruption {
                 Some(Interruption::Broken) => Reason::Broken,
                 Some(Interruption::DiskFull) => Reason::Disk,
-                _ => Reason::of(finished.outcome, finished.exit_code),
+                Some(Interruption::TimedOut | Interruption::Cancelled) | None => {
+                    Reason::of(finished.outcome, finished.exit_code)
+                }
             };
             Evaluated {
                 finished,
@@ -132,7 +146,8 @@ impl Stdin {
 async fn send(
     mut channel: WriteHalf<'_>,
     message: Vec<u8>,
-    (stdin, bridge): (Option<Stdin>, Option<ByteChannel>),
+    stdin: Option<Stdin>,
+    bridge: Option<ByteChannel>,
     told: &AtomicBool,
 ) {
     let telling = async {

@@ -29,6 +29,12 @@ pub(in super::super) struct Interpreter {
     pub(in super::super) cgroup: Option<String>,
 }
 
+/// The name of a session, with the number of its evaluations.
+pub(super) struct Evaluations<'a> {
+    pub(super) id: &'a SessionId,
+    pub(super) count: u64,
+}
+
 impl Interpreter {
     /// Checks that the interpreter has everything a request requires, and sets the request's fixed limits to
     /// those of the session.
@@ -75,9 +81,10 @@ impl Interpreter {
         &self,
         work: &Work,
         evaluated: Evaluated,
-        (id, count): (&SessionId, u64),
+        evaluations: Evaluations<'_>,
         former: Option<Reason>,
     ) -> ExecutionResult {
+        let Evaluations { id, count } = evaluations;
         let Evaluated {
             finished,
             value,

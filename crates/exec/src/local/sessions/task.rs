@@ -15,9 +15,9 @@ use super::super::run;
 use super::super::session_error::Error;
 use super::super::settings::SessionSettings;
 use super::ending::{Key, Reason};
-use super::evaluation::{self, GRACE};
+use super::evaluation::{self, Evaluable, GRACE};
 use super::forking;
-use super::interpreter::Interpreter;
+use super::interpreter::{Evaluations, Interpreter};
 use super::live::{Call, Live, Slot, State, Unborn};
 use super::registry::SharedRegistry;
 use super::work::Work;
@@ -129,8 +129,11 @@ impl SessionTask {
         let stopped = self.live.stopped();
         let evaluating = evaluation::evaluate(
             &mut interpreter.guest,
-            (&work.request, number as u32),
-            work.since,
+            Evaluable {
+                request: &work.request,
+                number: number as u32,
+                since: work.since,
+            },
             connection,
             async {
                 tokio::select! {
@@ -141,7 +144,11 @@ impl SessionTask {
         );
         let evaluated = evaluating.await;
         let ended = evaluated.ended;
-        let result = interpreter.result(&work, evaluated, (&self.key.1, number), former);
+        let evaluations = Evaluations {
+            id: &self.key.1,
+            count: number,
+        };
+        let result = interpreter.result(&work, evaluated, evaluations, former);
         self.live.facts().state = State::Idle(Instant::now());
         // Before the reply, so that the caller's next request finds a new session.
         if let Some(reason) = ended {
