@@ -142,9 +142,9 @@ impl Bot {
     /// Verifies the token and the channels, once Discord can be reached.
     async fn introduce(&self, log: &mut dyn FnMut(&str)) -> Result<(), Error> {
         let address = self.setup.rest.as_str();
-        let me = patiently((address, log), || self.rest.me(soon())).await?;
+        let me = patiently(address, log, || self.rest.me(soon())).await?;
         for channel in &self.setup.channels {
-            patiently((address, log), || self.rest.channel(*channel, soon()))
+            patiently(address, log, || self.rest.channel(*channel, soon()))
                 .await
                 .map_err(|error| match error {
                     Error::Refused { .. } => Error::Channel(*channel),
@@ -180,7 +180,7 @@ impl Bot {
                 let place = channel(&card.words().chat_id).zip(card.message().and_then(message_id));
                 self.work.spawn(async move {
                     let settled = match place {
-                        Some(place) => rest.edit(place, &edit, soon()).await,
+                        Some((channel, message)) => rest.edit(channel, message, &edit, soon()).await,
                         None => Ok(()),
                     };
                     Done::Settled(number, settled)
@@ -300,13 +300,14 @@ impl Bot {
         let (rest, id, token) = (Arc::clone(&self.rest), press.id, press.token.0.clone());
         let until = tokio::time::Instant::now() + PRESS;
         self.answers
-            .spawn(async move { rest.answer((id, &token), &response, until).await });
+            .spawn(async move { rest.answer(id, &token, &response, until).await });
     }
 }
 
 /// Retries with growing delays until Discord can be reached; logs the outage once.
 async fn patiently<T, F: Future<Output = Result<T, Error>>>(
-    (address, log): (&str, &mut dyn FnMut(&str)),
+    address: &str,
+    log: &mut dyn FnMut(&str),
     mut attempt: impl FnMut() -> F,
 ) -> Result<T, Error> {
     let [mut pause, longest] = BACKOFF;

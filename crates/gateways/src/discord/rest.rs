@@ -136,11 +136,11 @@ impl Rest {
 
     pub(super) async fn edit(
         &self,
-        place: (ChannelId, MessageId),
+        channel: ChannelId,
+        message: MessageId,
         edit: &Edit,
         until: Instant,
     ) -> Result<(), Error> {
-        let (channel, message) = place;
         let call = Call {
             method: Method::PATCH,
             path: format!("channels/{channel}/messages/{message}"),
@@ -155,11 +155,11 @@ impl Rest {
     /// Responds to a press, within the three seconds that Discord allows.
     pub(super) async fn answer(
         &self,
-        press: (InteractionId, &str),
+        id: InteractionId,
+        token: &str,
         response: &Response,
         until: Instant,
     ) -> Result<(), Error> {
-        let (id, token) = press;
         let call = Call {
             method: Method::POST,
             path: format!("interactions/{id}/{token}/callback"),
