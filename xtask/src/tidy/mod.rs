@@ -2,6 +2,7 @@
 
 mod arrows;
 mod opens;
+mod parameters;
 mod paths;
 mod rules;
 mod sizes;
@@ -26,6 +27,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(fourth::check(root)?);
     breaches.extend(surface::check(root, &sources)?);
     breaches.extend(sizes::check(&sources));
+    breaches.extend(sources.iter().flat_map(parameters::check));
     breaches.extend(sources.iter().flat_map(rules::check));
     for breach in &breaches {
         report::problem(breach);
