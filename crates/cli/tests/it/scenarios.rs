@@ -138,7 +138,7 @@ fn an_endless_loop_is_timed_out(world: &World) {
 fn a_sleeping_program_with_children_is_timed_out(world: &World) {
     let code = "import subprocess, time\nfor _ in range(3): subprocess.Popen(['setsid', 'sleep', '1000'])\n\
                 print('started', flush=True)\ntime.sleep(1000)";
-    let run = world.json(["--timeout", "600ms", "-c", code]);
+    let run = world.json(["--timeout", "2s", "-c", code]);
     run.ended("timed_out", -1, 124);
     assert_eq!(run.stdout(), "started\n");
 }
