@@ -165,7 +165,7 @@ fn mistakes() -> Vec<(&'static str, Value, &'static str, &'static str)> {
         ("run_code", json!({"code": "", "lang": ""}), "'lang' was", "members: code, language?, runtime?"),
         ("run_code", json!({"code": "", "timeout": "5 s"}), "\"5 s\" cannot be read", "`timeout`: Timeout in seconds"),
         ("run_code", json!({"code": "", "session": "a b"}), "\"a b\" does not match", "`session`: Name of"),
-        ("run_code", json!({"code": "", "runtime": "e2b"}), "the runtime `e2b` is not available", "SANDBOX_TYPE"),
+        ("run_code", json!({"code": "", "runtime": "e2b"}), "the runtime `e2b` is not available", "use the runtime `local`"),
         ("shell", json!({"command": "ls -la"}), "cannot start ls -la", "each argument in `args`"),
         ("shell", json!({"command": "no-such"}), "cannot start no-such", "check that the file exists"),
         ("shell", json!({"command": "echo", "args": ["a\0"]}), "`/args/0` holds NUL", "write it to a file"),
