@@ -370,7 +370,7 @@ mod tests {
         // Plain HTTP on a port where TLS is expected.
         expect_unreachable(
             get_me(&format!("https://{address}")).await,
-            "the server speaks no tls",
+            "the server offers no tls version",
         );
     }
 }
