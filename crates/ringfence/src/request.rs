@@ -11,7 +11,7 @@ use ringfence_policy::{
 
 /// A request of a caller who has the rights of this process: it may name paths of the host, and give up the fence.
 ///
-/// What it leaves out is taken from its [`Runner`](crate::Runner), which takes it from the configuration. Others
+/// Absent options are those of its [`Runner`](crate::Runner), whose own come from the configuration. Others
 /// than this user ask with a type that cannot name any of that:
 /// [`RemoteRequest`](ringfence_policy::RemoteRequest).
 ///
