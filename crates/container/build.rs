@@ -1,4 +1,4 @@
-//! Builds the agent of containers, which this crate carries.
+//! Builds the init of containers, which this crate carries.
 
 #![expect(
     clippy::panic,
@@ -11,12 +11,12 @@ mod carried;
 
 fn main() {
     // Static: it runs in images that have no C library, or another one.
-    let agent = carried::build(
-        &["--bin", "ringfence-agent"],
+    let init = carried::build(
+        &["--bin", "ringfence-init"],
         &["-C", "target-feature=+crt-static", "-C", "strip=symbols"],
     );
     println!(
         "cargo::rustc-env=RINGFENCE_AGENT={}",
-        agent.join("ringfence-agent").display()
+        init.join("ringfence-init").display()
     );
 }

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use ringfence_exec::bridge::{Message, MessageDecoder};
 use ringfence_exec::output::{self, Capture};
 use ringfence_imports as imports;
-use ringfence_jail::agent::files::{Record, copy_content};
-use ringfence_jail::agent::frames::{FrameReader, Secret};
+use ringfence_jail::init::files::{Record, copy_content};
+use ringfence_jail::init::frames::{FrameReader, Secret};
 use ringfence_jail::protocol::{Command, Event};
 use ringfence_network::fetch::Url;
 use ringfence_network::redact::Redactor;
@@ -377,7 +377,7 @@ fn container_files(input: &[u8]) {
 /// A frame is parsed faithfully, in chunks of any size, or rejected.
 fn agent_frames(input: &[u8]) {
     let secret = Secret::default();
-    let (mut orders, mut reports) = (FrameReader::default(), FrameReader::of_agent(secret));
+    let (mut orders, mut reports) = (FrameReader::default(), FrameReader::of_init(secret));
     let (mut written, mut ended) = (Vec::new(), false);
     for piece in input.chunks(7) {
         orders.push(piece);

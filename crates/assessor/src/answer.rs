@@ -70,12 +70,12 @@ struct Completion {
 #[derive(Deserialize)]
 struct Choice {
     finish_reason: Option<StopReason>,
-    message: Option<Said>,
+    message: Option<ChoiceMessage>,
 }
 
 /// The message of a choice.
 #[derive(Deserialize)]
-struct Said {
+struct ChoiceMessage {
     /// Servers send a list of parts, too, which is no answer.
     #[serde(default)]
     content: Value,

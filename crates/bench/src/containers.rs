@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ringfence_container::agent;
-use ringfence_container::agent::Interpreter;
 use ringfence_container::endpoint::Address;
+use ringfence_container::init;
+use ringfence_container::init::Interpreter;
 use ringfence_container::runtime::Id;
 use ringfence_container::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User};
 use ringfence_container::warm::{self, Warm};
-use ringfence_container::{ContainerRuntime, Containers, Manager, Order};
+use ringfence_container::{ContainerRuntime, Containers, Manager, SandboxSpec};
 use ringfence_exec::local::Connection;
 use ringfence_policy::{Bytes, EngineKind, EnvName, Limits, NetworkMode};
 
@@ -34,7 +34,7 @@ impl Dock {
     /// Connects to the container engine and checks for the image.
     pub(super) async fn open(place: &BenchContext, engine_kind: EngineKind) -> anyhow::Result<Self> {
         let mut settings = place.machine.containers.clone();
-        settings.agent = place.directory("agent");
+        settings.init = place.directory("init");
         let dock = Self {
             containers: Containers::new(settings),
             engine_kind,
@@ -107,16 +107,16 @@ impl Dock {
         Ok(User { uid: id, gid: id })
     }
 
-    /// Starts a container with our agent, ready for calls.
+    /// Starts a container with our init, ready for calls.
     pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
         let spec = self.spec(&[], oci_runtime).await?;
-        let order = Order {
-            spec: warm::agented(spec, &self.containers.agent_program()?, 1, Interpreter::Warm)?,
+        let sandbox_spec = SandboxSpec {
+            spec: warm::with_init(spec, &self.containers.init_program()?, 1, Interpreter::Warm)?,
             max_duration: Duration::from_secs(600),
             attach: true,
             belongings: None,
         };
-        Ok(warm::start(self.manager().await?, order, Interpreter::Warm).await?)
+        Ok(warm::start(self.manager().await?, sandbox_spec, Interpreter::Warm).await?)
     }
 
     /// Does the API calls of `docker run --rm`, until the container is removed; returns the milliseconds
@@ -168,9 +168,9 @@ impl Dock {
 pub(super) async fn call(warm: &Warm) -> anyhow::Result<f64> {
     let request = python("print(1)");
     let since = Instant::now();
-    let start = agent::start(&request, "/tmp", false)?;
+    let start = init::start(&request, "/tmp", false)?;
     let keep = request.limits.max_output;
-    let finished = warm.agent().run(start, keep, Connection::none()).await;
+    let finished = warm.init().run(start, keep, Connection::none()).await;
     let elapsed = milliseconds(since.elapsed());
     let finished = finished.context("running a call")?;
     if finished.stdout.text != "1\n" {

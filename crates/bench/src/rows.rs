@@ -129,7 +129,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "container-call",
-        about: "a call in a container with our agent, beside `exec`, both over the container engine's API and from rest",
+        about: "a call in a container with our init, beside `exec`, both over the container engine's API and from rest",
         measure: containers::calls,
     },
     Row {
@@ -139,7 +139,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "container-start",
-        about: "a container from nothing until its agent is ready for calls",
+        about: "a container from nothing until its init is ready for calls",
         measure: containers::starts,
     },
     Row {

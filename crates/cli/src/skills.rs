@@ -11,7 +11,7 @@ use ringfence_tools::skills::CallInfo;
 use ringfence_tools::toolbox::{Approvals, Caller};
 
 use crate::context::Context;
-pub(crate) use person::{Ears, Person, attended};
+pub(crate) use person::{Notifier, Person, attended};
 use ringfence::toolbox;
 
 /// Recorder and prompts of skill calls from the command line: audit log, redactor, approvals, notices.
@@ -19,7 +19,7 @@ pub(crate) struct SkillCalls {
     audit: Log,
     redactor: Redactor,
     approvals: Approvals,
-    ears: Ears,
+    notifier: Notifier,
 }
 
 impl SkillCalls {
@@ -28,12 +28,12 @@ impl SkillCalls {
     /// # Errors
     /// If the configuration, or the state directory, cannot be used.
     pub(crate) fn new(context: &Context) -> anyhow::Result<(Self, Person)> {
-        let (ears, person) = Person::new();
+        let (notifier, person) = Person::new();
         let keeper = Self {
             audit: toolbox::audit_log(context)?,
             redactor: Redactor::from_environment(context.environment.lossy_pairs()),
             approvals: toolbox::asked(context)?,
-            ears,
+            notifier,
         };
         Ok((keeper, person))
     }
@@ -45,8 +45,8 @@ impl SkillCalls {
             audit: Some(&self.audit),
             redactor: &self.redactor,
             approvals: Some(&self.approvals),
-            questions: Some(&self.ears.questions),
-            notices: Some(&self.ears.notices),
+            questions: Some(&self.notifier.questions),
+            notices: Some(&self.notifier.notices),
         }
     }
 }

@@ -1,8 +1,8 @@
-"""Forks guests from a warm interpreter in a container, as the agent asks; worker.py is put behind it.
+"""Forks guests from a warm interpreter in a container, as the init asks; worker.py is put behind it.
 
 Descriptor 3 is a socket that keeps packets. On it, `H` says that nobody can look into this process any more, and `R` that
-it is warm. Each packet from the agent brings five descriptors: where to report, then the guest's control, standard input,
-output and error. What is reported is written down in `crates/jail/src/agent/worker.rs`.
+it is warm. Each packet from the init brings five descriptors: where to report, then the guest's control, standard input,
+output and error. What is reported is written down in `crates/jail/src/init/worker.rs`.
 """
 
 
@@ -27,7 +27,7 @@ class Forks:
 
 
 def fork_for_calls():
-    """Serves the agent. Returns in each guest, which cannot be looked into, with what opens it."""
+    """Serves the init. Returns in each guest, which cannot be looked into, with what opens it."""
     switches = Forks()
     switches.set_dumpable(0)
     posix.write(3, b"H")
@@ -52,7 +52,7 @@ def fork_for_calls():
         try:
             forked = posix.fork()
         except OSError:
-            forked = -1  # The agent sees that the descriptors are closed.
+            forked = -1  # The init sees that the descriptors are closed.
         if forked == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             channel.detach()
@@ -73,7 +73,7 @@ def hide():
 def supervise(switches, report, *theirs):
     """Returns in the guest. Above it, adopts what it leaves, tells how it ended, and ends when nothing is left."""
     posix.close(3)
-    # Where there is no such thing, the agent adopts what is left; it knows.
+    # Where there is no such thing, the init adopts what is left; it knows.
     switches.set(Forks.SET_CHILD_SUBREAPER, 1)
     guest = posix.fork()
     if guest == 0:

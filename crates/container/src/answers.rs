@@ -106,7 +106,7 @@ pub(super) struct Versions {
 /// An engine's description of itself. Docker lists "rootless" among its security options, Podman has a field
 /// for it.
 #[derive(Deserialize)]
-pub(super) struct Said {
+pub(super) struct EngineInfo {
     #[serde(rename = "Runtimes", default)]
     pub(super) runtimes: Option<HashMap<String, IgnoredAny>>,
     #[serde(rename = "DefaultRuntime", default)]
@@ -126,7 +126,7 @@ pub(super) struct Said {
 }
 
 /// Queries the engine's description of itself.
-pub(super) async fn said(wire: &Wire) -> Result<Said, Told> {
+pub(super) async fn engine_info(wire: &Wire) -> Result<EngineInfo, Told> {
     get(wire, "/info").await
 }
 

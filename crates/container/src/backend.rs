@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::agent::{Interpreter, NotRun};
+use super::init::{Interpreter, NotRun};
 use super::keepalive::kept::Kept;
 use super::manager::Manager;
 use super::outputs::{Delivered, Wanted};
@@ -20,7 +20,7 @@ use super::pins::{self, Pins};
 use super::pool::ready::Ready;
 use super::pool::{self, ContainerPool};
 use super::pool_key::{Making, PoolKey};
-use super::retry::Again;
+use super::retry::Retry;
 pub use super::run_error::RunError;
 use super::runtime::ContainerRuntime;
 pub use super::settings::Settings;
@@ -131,7 +131,7 @@ impl Containers {
         let manager = self.shared_manager(engine_kind).await?;
         let frame = PoolKey::of(&self.settings, manager, making(manager)?, request, output)?;
         let destination = destination.as_ref();
-        let again = Again::of(&connection);
+        let retry = Retry::of(&connection);
         let ran = match self.pool.take(manager, &frame, request) {
             None => {
                 self.run_made(manager, &frame, Wanted { request, destination }, connection)
@@ -139,10 +139,10 @@ impl Containers {
             }
             Some(ready) => {
                 let serving = pool::serve(ready, manager, request, destination, connection);
-                match (self.pool.refilled(serving).await, again) {
+                match (self.pool.refilled(serving).await, retry) {
                     // The container died while idle, and nothing had noticed.
-                    (Err(RunError::NotRun(NotRun::InitLost(_))), Some(again)) => {
-                        let connection = again.connection();
+                    (Err(RunError::NotRun(NotRun::InitLost(_))), Some(retry)) => {
+                        let connection = retry.connection();
                         self.run_made(manager, &frame, Wanted { request, destination }, connection)
                             .await
                     }
@@ -202,10 +202,10 @@ impl Containers {
         };
         match self.pool.fresh(manager, frame, interpreter).await {
             Ok(ready) => Ok((Some(ready), None)),
-            Err(error) if error.may_be_of_the_agent() && brings_files(request) => Err(RunError::LocalOnly(
+            Err(error) if error.may_be_of_the_init() && brings_files(request) => Err(RunError::LocalOnly(
                 "files that come along with code, where Ringfence's init does not run,",
             )),
-            Err(error) if request.network == policy::Network::None && error.may_be_of_the_agent() => {
+            Err(error) if request.network == policy::Network::None && error.may_be_of_the_init() => {
                 Ok(without(&error.to_string()))
             }
             // Without the init, no host is reachable.
@@ -265,8 +265,8 @@ impl Containers {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn agent_program(&self) -> Result<PathBuf, RunError> {
-        self.settings.agent_program()
+    pub fn init_program(&self) -> Result<PathBuf, RunError> {
+        self.settings.init_program()
     }
 
     /// Resolves the configured image to the digest that was set up on this host, if any: its tag may have

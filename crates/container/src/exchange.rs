@@ -12,13 +12,13 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_jail::agent::files::{Attributes, EMPTY, FilePath, Reason, Record};
-use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_jail::init::files::{Attributes, EMPTY, FilePath, Reason, Record};
+use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Bytes, OutputFile};
 use tokio::sync::Mutex;
 
-use super::agent::{Agent, INSIDE};
 use super::guest_paths::OUTPUT;
+use super::init::{INSIDE, InitClient};
 use host::{Found, HostDirectory, Seen};
 
 /// Timeout of a transfer.
@@ -72,7 +72,7 @@ struct Changes {
 
 /// Entries that were skipped.
 #[derive(Debug, Default)]
-struct Left {
+struct Skipped {
     named: Vec<String>,
     count: usize,
 }
@@ -107,7 +107,7 @@ impl Exchange {
     }
 
     /// Copies new files of the host into the container. Returns warnings for the caller.
-    pub(super) async fn give(&self, agent: &Agent) -> Vec<String> {
+    pub(super) async fn give(&self, init: &InitClient) -> Vec<String> {
         let mut known = self.known.lock().await;
         let changes = match HostDirectory::open(&self.outside).and_then(|host| host.scan()) {
             Ok(found) => known.changes(&found),
@@ -128,7 +128,7 @@ impl Exchange {
         let (outside, changes) = (self.outside.clone(), std::sync::Arc::new(changes));
         let sent = std::sync::Arc::clone(&changes);
         let sending = move |out: &mut dyn Write| send(&HostDirectory::open(&outside)?, &sent, out);
-        let ran = pipes::run(agent, start(&arguments), sending, |input| answers(input)).await;
+        let ran = pipes::run(init, start(&arguments), sending, |input| answers(input)).await;
         match ran {
             Ok((outside, (inside, left))) => {
                 known.given(&changes, &outside, &inside);
@@ -142,11 +142,11 @@ impl Exchange {
     }
 
     /// Copies new files of the container, whose directory has this fingerprint, to the host.
-    pub(super) async fn take(&self, agent: &Agent, state: u64, since: SystemTime) -> Taken {
+    pub(super) async fn take(&self, init: &InitClient, state: u64, since: SystemTime) -> Taken {
         let mut known = self.known.lock().await;
         let (mut warnings, mut incomplete) = (Vec::new(), false);
         if known.state != Some(state) {
-            match self.compare(&mut known, agent, state).await {
+            match self.compare(&mut known, init, state).await {
                 Ok(left) => warnings.extend(left),
                 Err(why) => {
                     incomplete = true;
@@ -170,7 +170,7 @@ impl Exchange {
 
     /// Updates the host's directory to match the container's. Returns warnings about skipped entries, or the
     /// reason for an incomplete copy.
-    async fn compare(&self, known: &mut Known, agent: &Agent, state: u64) -> Result<Vec<String>, String> {
+    async fn compare(&self, known: &mut Known, init: &InitClient, state: u64) -> Result<Vec<String>, String> {
         let limit = self.limit.0.to_string();
         let inside = self.inside.display().to_string();
         let arguments = ["collect", &inside, &limit];
@@ -185,7 +185,7 @@ impl Exchange {
         };
         let (outside, limit, before) = (self.outside.clone(), self.limit.0, known.clone());
         let taking = move |input: &mut dyn Read| Taking::new(&outside, limit, before)?.run(input);
-        match pipes::run(agent, start(&arguments), sending, taking).await {
+        match pipes::run(init, start(&arguments), sending, taking).await {
             Ok(((), (taken, left, certain))) => {
                 *known = taken;
                 known.state = certain.then_some(state);
@@ -203,9 +203,9 @@ impl Exchange {
 }
 
 /// Copies a directory of the host into an empty one of the container. Returns warnings for the caller.
-pub(super) async fn supply(agent: &Agent, outside: &Path, inside: &Path) -> Vec<String> {
+pub(super) async fn supply(init: &InitClient, outside: &Path, inside: &Path) -> Vec<String> {
     let exchange = Exchange::new(inside, outside.to_path_buf(), Bytes(u64::MAX));
-    exchange.give(agent).await
+    exchange.give(init).await
 }
 
 /// Returns the start frame of a transfer: the init's executable, run as another program.
@@ -312,8 +312,8 @@ fn send(
 }
 
 /// Reads the container's replies about files it received.
-fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Left)> {
-    let (mut placed, mut left) = (BTreeMap::new(), Left::default());
+fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Skipped)> {
+    let (mut placed, mut left) = (BTreeMap::new(), Skipped::default());
     let mut room = MAX_PATHS;
     loop {
         match Record::read(input)? {
@@ -334,7 +334,7 @@ struct Taking {
     before: Known,
     /// Content seen so far.
     after: Known,
-    left: Left,
+    left: Skipped,
     /// Set if something was changing, so that another comparison is needed.
     moving: bool,
     /// Sizes of the files on the host before the transfer.
@@ -361,7 +361,7 @@ impl Taking {
             host,
             before,
             after: Known::default(),
-            left: Left::default(),
+            left: Skipped::default(),
             moving: false,
             limit,
             paths: MAX_PATHS,
@@ -369,7 +369,7 @@ impl Taking {
     }
 
     /// Returns the new common content, the skipped entries, and `true` if all is certain.
-    fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Left, bool)> {
+    fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Skipped, bool)> {
         let complete = loop {
             match Record::read(input)? {
                 Record::Directory(path) => self.directory(path)?,
@@ -482,7 +482,7 @@ impl Taking {
     }
 }
 
-impl Left {
+impl Skipped {
     fn add(&mut self, path: &Path, why: Reason) {
         let why = match why {
             Reason::Kind => "is no regular file",

@@ -3,7 +3,7 @@
 use ringfence_policy::{EngineKind, ResourceLimits};
 
 use super::Error;
-use super::answers::{Said, Versions};
+use super::answers::{EngineInfo, Versions};
 use super::endpoint::{API_VERSION, ApiVersion};
 use super::spec::OciRuntime;
 
@@ -77,7 +77,7 @@ impl Info {
 }
 
 /// Interprets the response of `/info`.
-pub(super) fn understood(engine_kind: EngineKind, said: Said) -> Info {
+pub(super) fn understood(engine_kind: EngineKind, said: EngineInfo) -> Info {
     let mut runtimes: Vec<String> = said.runtimes.unwrap_or_default().into_keys().collect();
     runtimes.sort();
     let options = said.security_options.unwrap_or_default();

@@ -21,13 +21,13 @@ use ringfence_exec::output::Capture;
 use ringfence_policy::{EngineKind, ExecutionResult, Outcome, Request, Scope};
 use tokio::time::Instant;
 
-use super::agent::NotRun;
 use super::backend::Containers;
 use super::error::Error;
+use super::init::NotRun;
 use super::manager::Manager;
 use super::outputs::Delivered;
 use super::pool_key::Making;
-use super::retry::Again;
+use super::retry::Retry;
 use super::run_error::RunError;
 use super::sandboxes::info::SandboxInfo;
 use super::spec::{Image, Name};
@@ -42,7 +42,7 @@ const FREE: Duration = Duration::from_secs(5);
 
 /// The time that a call has for its container to be created.
 #[derive(Clone, Copy)]
-struct Patience {
+struct CreationTimeout {
     since: Instant,
     length: Duration,
 }
@@ -65,11 +65,11 @@ impl Containers {
             return self.call_alone(wanted, request, connection).await;
         }
         let since = Instant::now();
-        let again = Again::of(&connection);
+        let retry = Retry::of(&connection);
         let mut lost = false;
         loop {
             let key = Key::of(request, wanted, &self.settings)?;
-            let patience = Patience {
+            let patience = CreationTimeout {
                 since,
                 length: request.limits.timeout.as_duration() + FREE,
             };
@@ -84,13 +84,13 @@ impl Containers {
                 continue;
             }
             let late = since.elapsed().saturating_sub(FREE);
-            match (serve::serve(container, request, late, connection).await, &again) {
+            match (serve::serve(container, request, late, connection).await, &retry) {
                 // Likewise one that died before it received the call; but only once, as a second death has
                 // another cause.
-                (Err(RunError::NotRun(NotRun::InitLost(_))), Some(again)) if warm && !lost => {
+                (Err(RunError::NotRun(NotRun::InitLost(_))), Some(retry)) if warm && !lost => {
                     lost = true;
                     seat.found_dead = true;
-                    connection = again.connection();
+                    connection = retry.connection();
                 }
                 (served, _) => {
                     let mut result = served?;
@@ -135,7 +135,7 @@ impl Containers {
     async fn seated(
         &self,
         key: Key,
-        patience: Patience,
+        patience: CreationTimeout,
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
         let seat = self.kept.seat(key)?;

@@ -179,12 +179,12 @@ impl Layout {
     }
 
     /// Lists the output files written since, after collecting them to their destination if there is one.
-    pub(super) fn harvest(
+    pub(super) fn collect_output(
         &self,
         since: SystemTime,
         destination: Option<&Destination>,
         limit: u64,
-    ) -> output_files::Harvest {
+    ) -> output_files::CollectedFiles {
         if let Some(kept) = &self.kept {
             return outputs::left(kept, since, limit);
         }

@@ -13,12 +13,11 @@
 //! - `exchange`: file transfer into and out of a container.
 //! - [`image`]: building the sandbox image; [`pins`]: digests of the images that were set up on this host.
 //! - [`backend`]: Docker and Podman as backends for requests.
-//! - [`agent`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
+//! - [`init`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
 //!   containers that run it.
 //! - [`probe`]: a report on the engines.
 #![forbid(unsafe_code)]
 
-pub mod agent;
 mod answers;
 mod attached;
 pub mod backend;
@@ -32,6 +31,7 @@ mod filters;
 mod guest_paths;
 pub mod image;
 pub mod info;
+pub mod init;
 mod inspected;
 pub mod keepalive;
 mod layout;
@@ -66,4 +66,4 @@ pub use orphans::Swept;
 pub use runtime::ContainerRuntime;
 pub use sandboxes::Sandboxes;
 pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
-pub use task::{Life, Order};
+pub use task::{Life, SandboxSpec};

@@ -17,7 +17,7 @@ use super::orphans::{self, Swept};
 use super::runtime::Id;
 use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
 use super::state::State;
-use super::task::{Command, Life, Order, SandboxTask};
+use super::task::{Command, Life, SandboxSpec, SandboxTask};
 use super::{Attached, ContainerRuntime, Error, RunResult};
 
 /// Capacity of a task's command queue.
@@ -91,12 +91,12 @@ impl Manager {
     ///
     /// # Errors
     /// If the sandbox cannot be created.
-    pub async fn sandbox(&self, mut order: Order) -> Result<(Sandbox, Option<Attached>), Error> {
-        order.spec.oci_runtime = self.oci_runtime(order.spec.oci_runtime)?;
-        order.spec.is_filtered()?;
-        self.bound_volumes(&mut order.spec).await?;
-        order.spec.has_places().map_err(Error::Place)?;
-        let name = order.spec.name.clone();
+    pub async fn sandbox(&self, mut sandbox_spec: SandboxSpec) -> Result<(Sandbox, Option<Attached>), Error> {
+        sandbox_spec.spec.oci_runtime = self.oci_runtime(sandbox_spec.spec.oci_runtime)?;
+        sandbox_spec.spec.is_filtered()?;
+        self.bound_volumes(&mut sandbox_spec.spec).await?;
+        sandbox_spec.spec.has_places().map_err(Error::Place)?;
+        let name = sandbox_spec.spec.name.clone();
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);
         let (told, started) = oneshot::channel();
@@ -107,7 +107,7 @@ impl Manager {
             commands: received,
             given_up: Arc::clone(&given_up),
         };
-        self.spawn(keeper, order, told)?;
+        self.spawn(keeper, sandbox_spec, told)?;
         let started = started.await.map_err(|_| Error::Closing)??;
         self.remove_owed();
         let sandbox = Sandbox {
@@ -150,11 +150,15 @@ impl Manager {
     fn spawn(
         &self,
         keeper: SandboxTask,
-        order: Order,
+        sandbox_spec: SandboxSpec,
         told: oneshot::Sender<Result<super::task::Started, Error>>,
     ) -> Result<(), Error> {
-        let remains = Remains::of(&order.spec);
-        let names: Vec<String> = order.spec.names().map(|name| name.as_str().to_owned()).collect();
+        let remains = Remains::of(&sandbox_spec.spec);
+        let names: Vec<String> = sandbox_spec
+            .spec
+            .names()
+            .map(|name| name.as_str().to_owned())
+            .collect();
         // Registered before creation, so that no sweep removes it as an orphan.
         let mut kept = lock(&self.kept);
         if let Some(name) = names.iter().find(|name| kept.contains(*name)) {
@@ -162,7 +166,7 @@ impl Manager {
         }
         kept.extend(names.iter().cloned());
         drop(kept);
-        let place = Place {
+        let place = Registration {
             remains,
             names,
             kept: Arc::clone(&self.kept),
@@ -172,7 +176,7 @@ impl Manager {
         self.spawn_task(async move {
             let given_up = keeper.given_up.clone();
             tokio::select! {
-                () = keeper.keep(order, told) => {}
+                () = keeper.keep(sandbox_spec, told) => {}
                 () = given_up.notified() => {}
             }
             drop(place);
@@ -232,7 +236,7 @@ impl Manager {
 }
 
 /// The registration of a supervised sandbox; dropping it removes the registration.
-struct Place {
+struct Registration {
     remains: Remains,
     names: Vec<String>,
     kept: Arc<Mutex<HashSet<String>>>,
@@ -240,7 +244,7 @@ struct Place {
     life: watch::Receiver<Life>,
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         let life = self.life.borrow();
         let is_left = !matches!(life.state, State::Destroyed(_)) || !life.problems.is_empty();

@@ -19,7 +19,7 @@ use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::{OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
-use super::task::{Life, Order};
+use super::task::{Life, SandboxSpec};
 
 /// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);
@@ -40,7 +40,7 @@ enum Interruption {
 
 /// Captured output of a program.
 #[derive(Debug)]
-struct Heard {
+struct CapturedOutput {
     stdout: Captured,
     stderr: Captured,
     /// The error that closed its streams before its end.
@@ -48,7 +48,7 @@ struct Heard {
 }
 
 /// The limits that end a run.
-struct Bounds<'a> {
+struct RunLimits<'a> {
     limits: &'a Limits,
     places: &'a Layout,
     most: Most,
@@ -72,16 +72,16 @@ pub(super) async fn run(
     };
     let spec = places.spec(settings, frame, program, ours)?;
     let isolation = isolation(manager, &spec);
-    let order = Order {
+    let sandbox_spec = SandboxSpec {
         max_duration: request.limits.timeout.as_duration() + ROOM,
         attach: true,
         belongings: None,
         spec,
     };
     let most = places.most(request.limits.disk).await;
-    let (sandbox, attached) = manager.sandbox(order).await?;
+    let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let bounds = Bounds {
+    let bounds = RunLimits {
         limits: &request.limits,
         places: &places,
         most,
@@ -89,7 +89,7 @@ pub(super) async fn run(
     let (heard, interruption) = supervise(&sandbox, attached, bounds, connection).await;
     let life = sandbox.ended_or_lost().await;
     let (outcome, exit_code) = classify_exit(&life, interruption, heard.broken.is_some());
-    let taken = places.harvest(since, destination, request.limits.disk.0);
+    let taken = places.collect_output(since, destination, request.limits.disk.0);
     let runtime = manager.engine().kind().runtime();
     let end = ProgramEnd {
         outcome,
@@ -124,11 +124,11 @@ pub(super) async fn run(
 async fn supervise(
     sandbox: &Sandbox,
     attached: Attached,
-    bounds: Bounds<'_>,
+    bounds: RunLimits<'_>,
     connection: Connection,
-) -> (Heard, Option<Interruption>) {
+) -> (CapturedOutput, Option<Interruption>) {
     let Attached { output, input } = attached;
-    let Bounds { limits, places, most } = bounds;
+    let RunLimits { limits, places, most } = bounds;
     let mut listening = std::pin::pin!(listen(output, limits, connection.output));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
@@ -157,7 +157,7 @@ async fn supervise(
             Some(heard) => heard,
             None => tokio::time::timeout(PATIENCE, listening)
                 .await
-                .unwrap_or_else(|_| Heard::nothing(limits)),
+                .unwrap_or_else(|_| CapturedOutput::nothing(limits)),
         }
     };
     let ((), heard) = tokio::join!(sandbox.kill(PATIENCE), rest);
@@ -165,7 +165,11 @@ async fn supervise(
 }
 
 /// Captures both streams and forwards them to the reader of live output.
-async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sender<Chunk>>) -> Heard {
+async fn listen(
+    mut output: Logs,
+    limits: &Limits,
+    mut watcher: Option<mpsc::Sender<Chunk>>,
+) -> CapturedOutput {
     let (mut stdout, mut stderr) = (Capture::new(limits.max_output), Capture::new(limits.max_output));
     let broken = loop {
         let chunk = match output.next().await {
@@ -184,14 +188,14 @@ async fn listen(mut output: Logs, limits: &Limits, mut watcher: Option<mpsc::Sen
             watcher = None;
         }
     };
-    Heard {
+    CapturedOutput {
         stdout: stdout.finish(),
         stderr: stderr.finish(),
         broken,
     }
 }
 
-impl Heard {
+impl CapturedOutput {
     fn nothing(limits: &Limits) -> Self {
         Self {
             stdout: Capture::new(limits.max_output).finish(),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::output_files::{self, Harvest};
+use ringfence_exec::local::output_files::{self, CollectedFiles};
 use ringfence_exec::local::{Destination, remove_tree};
 use ringfence_policy::{Bytes, Request, Scope, SessionId};
 use serde::Serialize;
@@ -210,7 +210,7 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// Lists the files that were written to such a directory since.
-pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> Harvest {
+pub(super) fn left(directory: &Path, since: SystemTime, limit: u64) -> CollectedFiles {
     let mut left = output_files::collect_from(output_files::open_directory(directory), None, limit);
     left.files
         .retain(|file| is_new(&directory.join(&file.path), since));

@@ -14,8 +14,8 @@ use ringfence_exec::pool::{PoolSettings, Surplus};
 use ringfence_policy::{EnvName, Language, Request, Timeout};
 use tokio::time::sleep;
 
-use super::agent::Interpreter;
 use super::guest_paths::WORKSPACE;
+use super::init::Interpreter;
 use super::layout::{self, Belonging, Layout, Program, Storage};
 use super::manager::Manager;
 use super::oneshot;
@@ -23,7 +23,7 @@ use super::pool_key::PoolKey;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::Stdin;
-use super::task::Order;
+use super::task::SandboxSpec;
 use super::warm;
 use ready::Ready;
 pub(super) use serve::serve;
@@ -137,7 +137,7 @@ impl Instances for Source {
     type Instance = Ready;
 
     fn is_usable(&self, ready: &Ready) -> bool {
-        ready.warm.agent().is_connected() && ready.warm.sandbox().life().state.is_alive()
+        ready.warm.init().is_connected() && ready.warm.sandbox().life().state.is_alive()
     }
 
     async fn start(&self, key: &Key) -> Option<Ready> {
@@ -151,7 +151,7 @@ impl Instances for Source {
 
 impl Source {
     async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
-        let program = self.settings.agent_program()?;
+        let program = self.settings.init_program()?;
         let image = manager.engine().image_environment(&frame.image).await?;
         let places = Arc::new(Layout::make(&self.settings, frame)?);
         let nothing = Program {
@@ -166,13 +166,13 @@ impl Source {
         };
         let spec = places.spec(&self.settings, frame, nothing, ours)?;
         let isolation = oneshot::isolation(manager, &spec);
-        let order = Order {
-            spec: warm::agented(spec, &program, 1, interpreter)?,
+        let sandbox_spec = SandboxSpec {
+            spec: warm::with_init(spec, &program, 1, interpreter)?,
             max_duration: IDLE + Timeout::MAX + ROOM,
             attach: true,
             belongings: Some(Box::new(Arc::clone(&places))),
         };
-        let warm = warm::start(manager, order, interpreter).await?;
+        let warm = warm::start(manager, sandbox_spec, interpreter).await?;
         Ok(Ready {
             warm,
             exchange: places.exchange(frame),

@@ -5,12 +5,12 @@ use tokio::sync::{mpsc, watch};
 
 /// The connection of a call's retry. Impossible with input or a bridge, which the first attempt consumes.
 #[derive(Debug)]
-pub(super) struct Again {
+pub(super) struct Retry {
     output: Option<mpsc::Sender<Chunk>>,
     cancelled: Option<watch::Receiver<bool>>,
 }
 
-impl Again {
+impl Retry {
     /// Prepares a retry, if one is possible.
     pub(super) fn of(connection: &Connection) -> Option<Self> {
         let Connection {

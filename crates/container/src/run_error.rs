@@ -8,8 +8,8 @@ use ringfence_exec::filter::UnknownFilter;
 use ringfence_exec::trust::Conflict;
 use ringfence_policy::{Remedy, remedy};
 
-use super::agent::{InitLost, NotRun};
 use super::error::Error;
+use super::init::{InitLost, NotRun};
 use super::pins;
 use super::spec::{BindError, ParseImageError, ParseNameError};
 
@@ -66,7 +66,7 @@ pub enum RunError {
     TooMany(usize),
     /// The init program cannot be written.
     #[error("cannot write the init for containers: {0}")]
-    AgentFile(io::Error),
+    InitFile(io::Error),
     /// The connection to a container's init closed.
     #[error(transparent)]
     InitLost(#[from] InitLost),
@@ -127,7 +127,7 @@ impl RunError {
             Self::Paused(_) => remedy::Container::Resume.into(),
             Self::TooMany(_) => remedy::Container::Remove.into(),
             Self::NoOwner => "mount /proc".into(),
-            Self::AgentFile(_) => remedy::Container::OwnState.into(),
+            Self::InitFile(_) => remedy::Container::OwnState.into(),
             Self::InitLost(parted) => parted.hint().into(),
             Self::NotRun(error) => error.hint().into(),
             Self::Reach(_) => "write hosts like `example.com`, `*.example.com` or `example.com:8443`".into(),
@@ -144,7 +144,7 @@ impl RunError {
     }
 
     /// Returns `true` if the cause may be that the init, not the program, cannot run in a container.
-    pub(super) fn may_be_of_the_agent(&self) -> bool {
+    pub(super) fn may_be_of_the_init(&self) -> bool {
         matches!(
             self,
             Self::InitLost(_) | Self::Engine(Error::Said { .. } | Error::Conflict { .. })
@@ -199,7 +199,7 @@ impl RunError {
             Self::Directory(_)
             | Self::OutputDirectory(_)
             | Self::Outputs(_)
-            | Self::AgentFile(_)
+            | Self::InitFile(_)
             | Self::InitLost(_) => R::Failed,
         }
     }

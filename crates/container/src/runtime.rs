@@ -160,7 +160,7 @@ impl ContainerRuntime {
     /// If the engine does not respond.
     pub async fn info(&self) -> Result<Info, Error> {
         let asked = self.asked("ask what the engine offers", "engine");
-        let said = within(QUICK, asked, answers::said(&self.wire)).await?;
+        let said = within(QUICK, asked, answers::engine_info(&self.wire)).await?;
         Ok(info::understood(self.engine_kind, said))
     }
 

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use ringfence_exec::filter::STANDARD_TCP;
 use ringfence_exec::local::Connection;
-use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_jail::init::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{
     Bytes, Cpus, EgressPolicy, EngineKind, EnvName, NetworkMode, Outcome, Pids, Scope, Timeout,
 };
 use serde::{Deserialize, Serialize};
 
-use super::agent::{InitLost, Interpreter};
 use super::backend::Containers;
 use super::error::Error;
 use super::guest_paths::OUTPUT;
+use super::init::{InitLost, Interpreter};
 use super::layout;
 use super::manager::{Manager, Sandbox};
 use super::mounts;
@@ -30,7 +30,7 @@ use super::spec::name::PREFIX;
 use super::spec::{Binds, Filter, Image, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, Volume};
 use super::state::State;
 use super::streams::RunResult;
-use super::task::Order;
+use super::task::SandboxSpec;
 use super::warm::{self, Warm};
 pub use info::SandboxInfo;
 use journal::Journal;
@@ -172,16 +172,16 @@ impl Sandboxes {
             scope: scope.as_str().to_owned(),
             owner: manager.owner().clone(),
         };
-        let order = Order {
+        let sandbox_spec = SandboxSpec {
             spec,
             max_duration,
             attach: false,
             belongings: None,
         };
         let (sandbox, reach) = match policy(&new)? {
-            None => (Arc::new(manager.sandbox(order).await?.0), None),
+            None => (Arc::new(manager.sandbox(sandbox_spec).await?.0), None),
             Some(policy) => {
-                let reach = self.reach(manager, order, policy).await?;
+                let reach = self.reach(manager, sandbox_spec, policy).await?;
                 (reach.warm.shared(), Some(Arc::new(reach)))
             }
         };
@@ -200,23 +200,31 @@ impl Sandboxes {
     }
 
     /// Creates a sandbox with allowed hosts.
-    async fn reach(&self, manager: &Manager, order: Order, policy: EgressPolicy) -> Result<Reach, RunError> {
-        let image = manager.engine().image_environment(&order.spec.image).await?;
-        let environment = layout::with(image, &order.spec.env);
-        let mut spec = order.spec;
+    async fn reach(
+        &self,
+        manager: &Manager,
+        sandbox_spec: SandboxSpec,
+        policy: EgressPolicy,
+    ) -> Result<Reach, RunError> {
+        let image = manager
+            .engine()
+            .image_environment(&sandbox_spec.spec.image)
+            .await?;
+        let environment = layout::with(image, &sandbox_spec.spec.env);
+        let mut spec = sandbox_spec.spec;
         if !spec.filter.lets_fork() {
             return Err(RunError::ReachUnder(spec.filter.name().to_owned()));
         }
         if spec.filter.name() == "standard" {
             spec.filter = Filter::named(STANDARD_TCP).map_err(RunError::Filter)?;
         }
-        let spec = warm::agented(
+        let spec = warm::with_init(
             spec,
-            &self.containers.agent_program()?,
+            &self.containers.init_program()?,
             COMMANDS,
             Interpreter::None,
         )?;
-        match warm::start(manager, Order { spec, ..order }, Interpreter::None).await {
+        match warm::start(manager, SandboxSpec { spec, ..sandbox_spec }, Interpreter::None).await {
             Ok(warm) => Ok(Reach {
                 warm,
                 policy,
@@ -396,8 +404,8 @@ impl Reach {
             proxy: Vec::new(),
             bridge: false,
         };
-        let agent = self.warm.agent();
-        let finished = agent
+        let init = self.warm.init();
+        let finished = init
             .run_through(start, keep, Connection::none(), Some(outlet))
             .await?;
         let status = match finished.outcome {

@@ -8,8 +8,8 @@ use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{EngineKind, NetworkMode};
 use serde::Serialize;
 
-use super::agent;
 use super::endpoint::Surroundings;
+use super::init;
 use super::outputs::Outputs;
 use super::pins::Pins;
 use super::run_error::RunError;
@@ -38,7 +38,7 @@ pub struct Settings {
     /// Parent of the runs' working directories.
     pub scratch: PathBuf,
     /// Private directory for the init program of warm containers; created if necessary.
-    pub agent: PathBuf,
+    pub init: PathBuf,
     /// Output directories of reused containers.
     pub outputs: Outputs,
     /// Our own user.
@@ -49,8 +49,8 @@ pub struct Settings {
 
 impl Settings {
     /// Returns the path of the init program, as a file that containers can mount.
-    pub(super) fn agent_program(&self) -> Result<PathBuf, RunError> {
-        agent::file(&self.agent).map_err(RunError::AgentFile)
+    pub(super) fn init_program(&self) -> Result<PathBuf, RunError> {
+        init::file(&self.init).map_err(RunError::InitFile)
     }
 
     /// Resolves an image to its pinned digest, if it was set up on this host.

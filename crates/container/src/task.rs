@@ -27,7 +27,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Parameters of a sandbox to run.
 #[derive(Debug)]
-pub struct Order {
+pub struct SandboxSpec {
     pub spec: Spec,
     /// Limit of its running time.
     pub max_duration: Duration,
@@ -96,15 +96,19 @@ pub(super) struct SandboxTask {
 
 impl SandboxTask {
     /// Supervises a sandbox from its creation to its removal.
-    pub(super) async fn keep(mut self, order: Order, told: oneshot::Sender<Result<Started, Error>>) {
-        let remains = Remains::of(&order.spec);
-        let made = tokio::time::timeout(MAKING, self.make(&order)).await;
+    pub(super) async fn keep(
+        mut self,
+        sandbox_spec: SandboxSpec,
+        told: oneshot::Sender<Result<Started, Error>>,
+    ) {
+        let remains = Remains::of(&sandbox_spec.spec);
+        let made = tokio::time::timeout(MAKING, self.make(&sandbox_spec)).await;
         match made.unwrap_or_else(|_| Err(too_slow(MAKING))) {
             Ok(started) => {
-                let deadline = Instant::now() + order.max_duration;
+                let deadline = Instant::now() + sandbox_spec.max_duration;
                 self.happened(Event::Started);
                 let id = started.id.clone();
-                let streams = match order.attach {
+                let streams = match sandbox_spec.attach {
                     true => Streams::Ours,
                     false => Streams::Kept,
                 };
@@ -129,8 +133,8 @@ impl SandboxTask {
         }
     }
 
-    async fn make(&self, order: &Order) -> Result<Started, Error> {
-        let mut spec = order.spec.clone();
+    async fn make(&self, sandbox_spec: &SandboxSpec) -> Result<Started, Error> {
+        let mut spec = sandbox_spec.spec.clone();
         // The mounts go once the container has its own copies.
         let mounts = AttachedMounts::attach(&mut spec, &self.engine).map_err(Error::Place)?;
         let spec = &spec;
@@ -147,7 +151,7 @@ impl SandboxTask {
             }
             made => made?,
         };
-        let attached = match order.attach {
+        let attached = match sandbox_spec.attach {
             true => Some(self.engine.attach(&id).await?),
             false => None,
         };

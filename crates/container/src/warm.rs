@@ -1,6 +1,6 @@
 //! Runs containers whose first process is our init.
 //!
-//! [`agented`] adds the init to a specification, and [`start`] creates the container. The resulting [`Warm`]
+//! [`with_init`] adds the init to a specification, and [`start`] creates the container. The resulting [`Warm`]
 //! runs concurrent calls until it is dropped or its container ends.
 
 use std::path::Path;
@@ -11,12 +11,12 @@ use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::{Access, Pids};
 use tokio::time::timeout;
 
-use super::agent::{self, Agent, INSIDE, InitLost, Interpreter};
 use super::error::Error;
+use super::init::{self, INSIDE, InitClient, InitLost, Interpreter};
 use super::manager::{Manager, Sandbox};
 use super::run_error::RunError;
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
-use super::task::Order;
+use super::task::SandboxSpec;
 
 /// Processes of a warm interpreter with its idle guests.
 const WARM_PROCESSES: u64 = 5;
@@ -31,13 +31,13 @@ const FIND_OUT: Duration = Duration::from_secs(2);
 /// that.
 #[derive(Debug)]
 pub struct Warm {
-    agent: Agent,
+    init: InitClient,
     sandbox: Arc<Sandbox>,
 }
 
 impl Warm {
-    pub fn agent(&self) -> &Agent {
-        &self.agent
+    pub fn init(&self) -> &InitClient {
+        &self.init
     }
 
     pub fn sandbox(&self) -> &Sandbox {
@@ -52,7 +52,7 @@ impl Warm {
 
 impl Drop for Warm {
     fn drop(&mut self) {
-        self.agent.release();
+        self.init.release();
     }
 }
 
@@ -61,7 +61,12 @@ impl Drop for Warm {
 ///
 /// # Errors
 /// If the program cannot be mounted there.
-pub fn agented(spec: Spec, program: &Path, calls: u32, interpreter: Interpreter) -> Result<Spec, BindError> {
+pub fn with_init(
+    spec: Spec,
+    program: &Path,
+    calls: u32,
+    interpreter: Interpreter,
+) -> Result<Spec, BindError> {
     // Exempt from the denylist: it lies in one of our own directories, which no program may see otherwise.
     let ours = Bind::ours(
         program,
@@ -87,22 +92,26 @@ pub fn agented(spec: Spec, program: &Path, calls: u32, interpreter: Interpreter)
     Ok(spec)
 }
 
-/// Creates a container specified by [`agented`], and connects to its init. Removes everything on failure.
+/// Creates a container specified by [`with_init`], and connects to its init. Removes everything on failure.
 ///
 /// # Errors
 /// If the container cannot be created, the init does not answer, or its mounts are not what was checked.
-pub async fn start(manager: &Manager, mut order: Order, interpreter: Interpreter) -> Result<Warm, RunError> {
-    order.attach = true;
-    order.spec.oci_runtime = manager.oci_runtime(order.spec.oci_runtime)?;
-    let spec = order.spec.clone();
-    let (sandbox, attached) = manager.sandbox(order).await?;
+pub async fn start(
+    manager: &Manager,
+    mut sandbox_spec: SandboxSpec,
+    interpreter: Interpreter,
+) -> Result<Warm, RunError> {
+    sandbox_spec.attach = true;
+    sandbox_spec.spec.oci_runtime = manager.oci_runtime(sandbox_spec.spec.oci_runtime)?;
+    let spec = sandbox_spec.spec.clone();
+    let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
-    let connected = agent::connect(reader, writer, interpreter, spec.binds.mount_points()).await;
+    let connected = init::connect(reader, writer, interpreter, spec.binds.mount_points()).await;
     let checked = connected.map_err(RunError::from).and_then(|connected| {
         check_mounts(&spec, &connected.0)?;
         Ok(connected)
     });
-    let (agent, carrier) = match checked {
+    let (init, carrier) = match checked {
         Ok(connected) => connected,
         Err(error) => {
             sandbox.stop().await;
@@ -118,14 +127,14 @@ pub async fn start(manager: &Manager, mut order: Order, interpreter: Interpreter
         }
         carried.stop().await;
     });
-    Ok(Warm { agent, sandbox })
+    Ok(Warm { init, sandbox })
 }
 
 /// Rejects a container that the engine made with other mounts than those that were checked.
-fn check_mounts(spec: &Spec, agent: &Agent) -> Result<(), BindError> {
+fn check_mounts(spec: &Spec, init: &InitClient) -> Result<(), BindError> {
     match spec.reports_mounts() {
         true => {
-            let found = &agent.ready().mount_points;
+            let found = &init.ready().mount_points;
             spec.binds.check(found, Path::new(INSIDE), &spec.ledger)
         }
         // They were made by descriptor, or where no program may write.
@@ -151,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::ContainerRuntime;
-    use crate::agent::{Finished, file};
+    use crate::init::{Finished, file};
     use crate::state::State;
     use crate::testing::{engines, owned, spec};
 
@@ -168,13 +177,17 @@ mod tests {
         Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
     }
 
-    fn order(manager: &Manager, program: &Path, belongings: Option<Box<dyn Any + Send + Sync>>) -> Order {
+    fn sandbox_spec(
+        manager: &Manager,
+        program: &Path,
+        belongings: Option<Box<dyn Any + Send + Sync>>,
+    ) -> SandboxSpec {
         let spec = Spec {
             owner: manager.owner().clone(),
             ..spec(&["replaced"])
         };
-        Order {
-            spec: agented(spec, program, 2, Interpreter::Warm).unwrap(),
+        SandboxSpec {
+            spec: with_init(spec, program, 2, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: false,
             belongings,
@@ -183,22 +196,22 @@ mod tests {
 
     fn program() -> (tempfile::TempDir, PathBuf) {
         let place = tempfile::tempdir().unwrap();
-        let program = file(&place.path().join("agent")).unwrap();
+        let program = file(&place.path().join("init")).unwrap();
         (place, program)
     }
 
     async fn run(warm: &Warm, language: Language, code: &str, connection: Connection) -> Finished {
-        let start = agent::start(&Request::new(language, code), "/tmp", false).unwrap();
-        let running = warm.agent().run(start, Bytes::kib(10), connection);
+        let start = init::start(&Request::new(language, code), "/tmp", false).unwrap();
+        let running = warm.init().run(start, Bytes::kib(10), connection);
         running.await.unwrap()
     }
 
     #[test]
-    fn there_is_room_for_the_agent_and_its_supervisors() {
+    fn there_is_room_for_the_init_and_its_supervisors() {
         let (_place, program) = program();
         let before = spec(&["python3"]);
         let pids = before.resources.pids.get();
-        let after = agented(before, &program, 8, Interpreter::Warm).unwrap();
+        let after = with_init(before, &program, 8, Interpreter::Warm).unwrap();
         assert_eq!(after.resources.pids.get(), pids + 6 + 2 + 8);
         assert_eq!(after.command, [INSIDE]);
         assert_eq!(
@@ -210,7 +223,7 @@ mod tests {
             (bind.guest(), bind.access()),
             (Path::new(INSIDE), Access::ReadOnly)
         );
-        let once = |spec| agented(spec, &program, 1, Interpreter::None);
+        let once = |spec| with_init(spec, &program, 1, Interpreter::None);
         let alone = once(spec(&["x"])).unwrap();
         assert_eq!(alone.resources.pids.get(), pids + 1 + 2 + 1);
         let twice = once(alone);
@@ -223,8 +236,8 @@ mod tests {
             let manager = manager(&engine).await;
             let (_place, program) = program();
             let (sender, mut told) = mpsc::unbounded_channel();
-            let order = order(&manager, &program, Some(Box::new(Told(sender))));
-            let warm = start(&manager, order, Interpreter::Warm).await.unwrap();
+            let sandbox_spec = sandbox_spec(&manager, &program, Some(Box::new(Told(sender))));
+            let warm = start(&manager, sandbox_spec, Interpreter::Warm).await.unwrap();
             let python = run(&warm, Language::Python, "print(6 * 7)", Connection::none()).await;
             assert_eq!(python.stdout.text, "42\n", "{python:?}");
             let bash = run(
@@ -253,9 +266,13 @@ mod tests {
         for engine in engines().await {
             let manager = manager(&engine).await;
             let (_place, program) = program();
-            let warm = start(&manager, order(&manager, &program, None), Interpreter::Warm)
-                .await
-                .unwrap();
+            let warm = start(
+                &manager,
+                sandbox_spec(&manager, &program, None),
+                Interpreter::Warm,
+            )
+            .await
+            .unwrap();
             let (output, mut heard) = mpsc::channel(1);
             let connection = Connection {
                 output: Some(output),
@@ -268,29 +285,28 @@ mod tests {
             });
             assert_eq!(finished.outcome, Outcome::Unknown, "{finished:?}");
             assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
-            let again = agent::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
-            let again = warm.agent().run(again, Bytes::kib(1), Connection::none()).await;
-            assert_eq!(again.unwrap_err(), agent::NotRun::InitLost(InitLost::Gone));
+            let again = init::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
+            let again = warm.init().run(again, Bytes::kib(1), Connection::none()).await;
+            assert_eq!(again.unwrap_err(), init::NotRun::InitLost(InitLost::Gone));
             drop(warm);
             manager.close().await;
         }
     }
 
     #[tokio::test]
-    async fn what_is_no_agent_leaves_nothing() {
+    async fn what_is_no_init_leaves_nothing() {
         for engine in engines().await {
             let manager = manager(&engine).await;
             let place = tempfile::tempdir().unwrap();
-            for (name, text) in [
-                ("script", "#!/bin/bash\necho no agent\n"),
-                ("words", "no program"),
-            ] {
+            for (name, text) in [("script", "#!/bin/bash\necho no init\n"), ("words", "no program")] {
                 let program = place.path().join(name);
                 std::fs::write(&program, text).unwrap();
                 crate::testing::open_to_all(&program);
-                let order = order(&manager, &program, None);
-                let id = super::super::runtime::Id::from(&order.spec.name);
-                start(&manager, order, Interpreter::Warm).await.unwrap_err();
+                let sandbox_spec = sandbox_spec(&manager, &program, None);
+                let id = super::super::runtime::Id::from(&sandbox_spec.spec.name);
+                start(&manager, sandbox_spec, Interpreter::Warm)
+                    .await
+                    .unwrap_err();
                 assert!(
                     matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })),
                     "{name}"

@@ -15,7 +15,7 @@ use ringfence_policy::Trusted;
 pub use error::{Error, ProbeError};
 pub use path::Link;
 use path::{follow, in_resolved_directory, is_elf, is_executable, visible};
-pub use probe::{Ask, Question, Said};
+pub use probe::{Ask, ProbeOutput, Question};
 pub use python::{Python, Version};
 
 /// Fallback paths for Python, after the search path.

@@ -9,7 +9,7 @@ mod methods;
 mod page;
 mod supervise;
 
-pub(crate) use api::Patience;
+pub(crate) use api::Timeouts;
 pub(crate) use contact::tell_ids;
 
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ pub(crate) struct Settings {
     token: Secret,
     chats: BTreeSet<i64>,
     users: BTreeSet<i64>,
-    patience: Patience,
+    patience: Timeouts,
 }
 
 /// The gateway cannot start, or has ended.
@@ -98,7 +98,7 @@ impl Settings {
             token,
             chats: chats.into_iter().collect(),
             users: users.into_iter().collect(),
-            patience: Patience::default(),
+            patience: Timeouts::default(),
         };
         if settings.chats.is_empty() {
             return Err(Error::NoChats);

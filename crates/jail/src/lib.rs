@@ -8,14 +8,14 @@
 //! - [`protocol`]: the messages between the server and a launcher, and the specifications in them.
 //! - [`Launcher`]: the server's end; [`init`]: the hook that makes a program its own launcher.
 //! - `launcher`, `serve`, `template`, `cell`, `guest`, `flat`, `zygote`: the launcher's end.
-//! - [`agent`]: the container init, the counterpart of a launcher and its cells; `mount_point`: its view of the
+//! - [`init`]: the container init, the counterpart of a launcher and its cells; `mount_point`: its view of the
 //!   container's mounts; [`AttachedMount`]: mounts that the server makes for containers.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
 //! - [`ExitListener`]: the kernel's early word about a guest's exit.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
-pub mod agent;
 pub mod cgroup;
+pub mod init;
 pub mod probe;
 pub mod protocol;
 pub mod seccomp;
@@ -43,12 +43,12 @@ mod sys;
 mod template;
 mod zygote;
 
-pub use agent::agent_main;
 pub use attached_mount::AttachedMount;
 pub use client::{Launcher, START_DEADLINE, StartError};
 pub use clock::uptime;
 pub use exit_listener::{ExitCall, ExitListener};
 pub use hook::init;
+pub use init::init_main;
 pub use landlock::abi as landlock_abi;
 pub use mount_point::{FileIdentity, MountPoint, Mounted};
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};

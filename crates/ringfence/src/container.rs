@@ -137,7 +137,7 @@ pub fn settings(context: &Context) -> Result<Settings, Error> {
         ledger: trust::ledger(context),
         protected: config.permissions.filesystem.protected.clone(),
         scratch: std::env::temp_dir(),
-        agent: shown(context, "agent"),
+        init: shown(context, "init"),
         outputs: outputs(context),
         user: own_user(),
         egress: context.parts()?.egress.network.clone(),

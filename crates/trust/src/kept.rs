@@ -42,17 +42,17 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// If a trusted path cannot be protected while the guest may write to the tree at all, or a server on the host
 /// has code there.
 pub fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
-    relied_on(&Place::of(tree, &Looks::default()), trusted).map(with_pins)
+    relied_on(&Tree::of(tree, &MetadataCache::default()), trusted).map(with_pins)
 }
 
 /// Returns the trusted paths that lie in these trees or around them, or would if they existed, with all
 /// servers and what they import. The others get there only if a directory above them is replaced, or a file system is mounted.
 pub fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Trusted {
-    let looks = Looks::default();
-    let places: Vec<Place<'_>> = trees.map(|tree| Place::of(tree, &looks)).collect();
+    let metadata = MetadataCache::default();
+    let places: Vec<Tree<'_>> = trees.map(|tree| Tree::of(tree, &metadata)).collect();
     let is_near = |path: &&PathBuf| {
         let mut places = places.iter();
-        places.any(|place| path.starts_with(place.tree) || !matches!(place.below(path), Lies::Elsewhere))
+        places.any(|place| path.starts_with(place.tree) || !matches!(place.below(path), Position::Elsewhere))
     };
     let near = |paths: &[PathBuf]| paths.iter().filter(is_near).cloned().collect();
     Trusted {
@@ -68,7 +68,7 @@ pub fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Tru
 ///
 /// # Errors
 /// If one cannot be protected, or a server on the host has code there.
-fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+fn relied_on(place: &Tree<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
     let tree = place.tree;
     check_servers(tree, trusted)?;
     let mut found: Vec<PathBuf> = Vec::new();
@@ -77,9 +77,9 @@ fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Confl
     }
     for prefix in &trusted.installations {
         match place.below(prefix) {
-            Lies::Below(below) => found.push(below),
-            Lies::Elsewhere => {}
-            Lies::Around => {
+            Position::Below(below) => found.push(below),
+            Position::Elsewhere => {}
+            Position::Around => {
                 for part in PARTS.iter().map(|name| prefix.join(name)) {
                     let is_link = part.is_symlink();
                     found.extend(if is_link { None } else { place.keep(&part)? });
@@ -88,22 +88,22 @@ fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Confl
         }
     }
     for directory in &trusted.lookups {
-        if let Lies::Below(below) = place.below(directory) {
+        if let Position::Below(below) = place.below(directory) {
             found.push(below);
         }
     }
     for imports in &trusted.imports {
         let is_data = |data: &PathBuf| *data != imports.directory && holds(data, tree);
         match place.below(&imports.directory) {
-            Lies::Below(below) => found.push(below),
-            Lies::Around if !imports.data.iter().any(is_data) => {
+            Position::Below(below) => found.push(below),
+            Position::Around if !imports.data.iter().any(is_data) => {
                 return Err(Conflict::Imported {
                     tree: tree.to_owned(),
                     server: imports.server.clone(),
                     directory: imports.directory.clone(),
                 });
             }
-            Lies::Around | Lies::Elsewhere => {}
+            Position::Around | Position::Elsewhere => {}
         }
     }
     Ok(found)
@@ -111,7 +111,7 @@ fn relied_on(place: &Place<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Confl
 
 /// The protection of a workspace from its guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct Protection {
     pub kept: Vec<Kept>,
     /// Links in the top directory that must not be replaced.
     pub links: Vec<PathBuf>,
@@ -130,10 +130,10 @@ pub struct Held {
 /// # Errors
 /// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code
 /// there.
-pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Held, Conflict> {
-    let looks = Looks::default();
-    let place = Place::of(tree, &looks);
-    let mut held = Held::default();
+pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Protection, Conflict> {
+    let metadata = MetadataCache::default();
+    let place = Tree::of(tree, &metadata);
+    let mut held = Protection::default();
     let mut found = relied_on(&place, trusted)?;
     let leads = |target: &Target| Conflict::Leads {
         tree: tree.to_owned(),
@@ -145,33 +145,33 @@ pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Resul
     }
     for target in &acted.paths {
         match place.below(&target.path) {
-            Lies::Below(below) => found.push(below),
-            Lies::Elsewhere => {}
+            Position::Below(below) => found.push(below),
+            Position::Elsewhere => {}
             // A program may have made it: it must not take the workspace from others.
-            Lies::Around if matches!(place.below(&target.by), Lies::Below(_)) => {
+            Position::Around if matches!(place.below(&target.by), Position::Below(_)) => {
                 held.leads.get_or_insert_with(|| target.by.clone());
             }
-            Lies::Around => return Err(leads(target)),
+            Position::Around => return Err(leads(target)),
         }
     }
     let above_links = acted.links.iter().filter_map(|link| Some((link, link.parent()?)));
     for (link, above) in above_links {
         match place.below(above) {
-            Lies::Below(below) => found.push(below),
-            Lies::Around if look(above).is_some_and(|above| place.is(&above)) => {
+            Position::Below(below) => found.push(below),
+            Position::Around if look(above).is_some_and(|above| place.is(&above)) => {
                 held.links.push(link.clone());
             }
-            Lies::Around | Lies::Elsewhere => {}
+            Position::Around | Position::Elsewhere => {}
         }
     }
     for target in &acted.missing {
         let there = crate::mount_guard::nearest(&target.path).existing;
         match place.below(&there) {
-            Lies::Below(below) => found.push(below),
-            Lies::Around if look(&there).is_some_and(|there| place.is(&there)) => {
+            Position::Below(below) => found.push(below),
+            Position::Around if look(&there).is_some_and(|there| place.is(&there)) => {
                 held.awaits.get_or_insert_with(|| target.by.clone());
             }
-            Lies::Around | Lies::Elsewhere => {}
+            Position::Around | Position::Elsewhere => {}
         }
     }
     held.kept = with_pins(found);
@@ -235,8 +235,8 @@ impl ActedOn {
 /// # Errors
 /// If one is the workspace, or lies around it, by the word of an entry elsewhere.
 pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
-    let looks = Looks::default();
-    let place = Place::of(tree, &looks);
+    let metadata = MetadataCache::default();
+    let place = Tree::of(tree, &metadata);
     let held = held(
         tree,
         &Trusted::none(),
@@ -253,8 +253,8 @@ pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
         .into_iter()
         .filter(|kept| kept.access == Access::ReadOnly);
     let links = acted.links.iter().filter_map(|link| match place.below(link) {
-        Lies::Below(below) => Some(below),
-        Lies::Around | Lies::Elsewhere => None,
+        Position::Below(below) => Some(below),
+        Position::Around | Position::Elsewhere => None,
     });
     let missing = acted
         .missing
@@ -297,9 +297,9 @@ fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<Kept> {
 
 /// Metadata of paths, read once each: most trusted paths share the directories above them.
 #[derive(Default)]
-struct Looks(RefCell<HashMap<PathBuf, Option<Metadata>>>);
+struct MetadataCache(RefCell<HashMap<PathBuf, Option<Metadata>>>);
 
-impl Looks {
+impl MetadataCache {
     fn look(&self, path: &Path) -> Option<Metadata> {
         if let Some(found) = self.0.borrow().get(path) {
             return found.clone();
@@ -311,14 +311,14 @@ impl Looks {
 }
 
 /// A directory by device and inode: a bind mount has another name.
-struct Place<'a> {
+struct Tree<'a> {
     tree: &'a Path,
-    looks: &'a Looks,
+    metadata: &'a MetadataCache,
     identity: Option<(u64, u64)>,
 }
 
 /// The position of a path relative to the tree.
-enum Lies {
+enum Position {
     /// Below the tree, by this relative path.
     Below(PathBuf),
     /// The tree is this path, or lies in it.
@@ -326,12 +326,12 @@ enum Lies {
     Elsewhere,
 }
 
-impl<'a> Place<'a> {
-    fn of(tree: &'a Path, looks: &'a Looks) -> Self {
+impl<'a> Tree<'a> {
+    fn of(tree: &'a Path, metadata: &'a MetadataCache) -> Self {
         Self {
             tree,
-            looks,
-            identity: looks.look(tree).as_ref().map(identity),
+            metadata,
+            identity: metadata.look(tree).as_ref().map(identity),
         }
     }
 
@@ -339,25 +339,28 @@ impl<'a> Place<'a> {
         self.identity == Some(identity(found))
     }
 
-    fn below(&self, path: &Path) -> Lies {
-        let Some(found) = self.looks.look(path) else {
-            return Lies::Elsewhere;
+    fn below(&self, path: &Path) -> Position {
+        let Some(found) = self.metadata.look(path) else {
+            return Position::Elsewhere;
         };
         if self.is(&found) {
-            return Lies::Around;
+            return Position::Around;
         }
-        let is_tree = |above: &&Path| self.looks.look(above).is_some_and(|above| self.is(&above));
+        let is_tree = |above: &&Path| self.metadata.look(above).is_some_and(|above| self.is(&above));
         let above = path.ancestors().skip(1).filter(is_tree);
         let below = above.filter_map(|above| path.strip_prefix(above).ok()).next();
         match below {
-            Some(below) => Lies::Below(below.to_owned()),
-            None if found.is_dir() && self.lies_in(&found) => Lies::Around,
-            None => Lies::Elsewhere,
+            Some(below) => Position::Below(below.to_owned()),
+            None if found.is_dir() && self.lies_in(&found) => Position::Around,
+            None => Position::Elsewhere,
         }
     }
 
     fn lies_in(&self, directory: &Metadata) -> bool {
-        let mut above = self.tree.ancestors().filter_map(|above| self.looks.look(above));
+        let mut above = self
+            .tree
+            .ancestors()
+            .filter_map(|above| self.metadata.look(above));
         above.any(|above| identity(&above) == identity(directory))
     }
 
@@ -365,18 +368,23 @@ impl<'a> Place<'a> {
     /// symbolic link, so its directory is protected instead.
     fn keep(&self, path: &Path) -> Result<Option<PathBuf>, Conflict> {
         let (tree, trusted) = (self.tree.to_owned(), path.to_owned());
-        let is_link = self.looks.look(path).is_some_and(|found| found.is_symlink());
+        let is_link = self.metadata.look(path).is_some_and(|found| found.is_symlink());
         let directory = path.parent().filter(|_| is_link);
-        if matches!(self.below(path), Lies::Elsewhere) {
+        if matches!(self.below(path), Position::Elsewhere) {
             return Ok(None);
         }
         match self.below(directory.unwrap_or(path)) {
-            Lies::Elsewhere => Ok(None),
-            Lies::Around => Err(Conflict::Around { tree, trusted }),
-            Lies::Below(_) if self.looks.look(path).is_some_and(|found| has_other_names(&found)) => {
+            Position::Elsewhere => Ok(None),
+            Position::Around => Err(Conflict::Around { tree, trusted }),
+            Position::Below(_)
+                if self
+                    .metadata
+                    .look(path)
+                    .is_some_and(|found| has_other_names(&found)) =>
+            {
                 Err(Conflict::Linked { tree, trusted })
             }
-            Lies::Below(below) => Ok(Some(below)),
+            Position::Below(below) => Ok(Some(below)),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
 /// Measures a request in this process, compared with the same container made by the API of its engine.
 async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let mut settings = place.machine.containers.clone();
-    settings.agent = place.directory("agent");
+    settings.init = place.directory("init");
     let containers = Containers::keeping(READY, settings);
     let request = python("print(1)");
     let (mut ours, mut peers, mut made) = (Vec::new(), Vec::new(), 0);

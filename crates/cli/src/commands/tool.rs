@@ -17,7 +17,7 @@ use crate::backend::{self, Prepared};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit;
-use crate::skills::{Ears, Person, attended};
+use crate::skills::{Notifier, Person, attended};
 use crate::ui::{Tone, Ui};
 use ringfence::Failure;
 use ringfence::{local, settings, toolbox};
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (ears, person) = Person::new();
-    let invoking = invoke(&toolbox, &caller, ears, name, arguments);
+    let (notifier, person) = Person::new();
+    let invoking = invoke(&toolbox, &caller, notifier, name, arguments);
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
     drop(toolbox);
     runtime.block_on(async {
@@ -86,15 +86,15 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
 async fn invoke(
     toolbox: &Toolbox,
     caller: &Caller,
-    ears: Ears,
+    notifier: Notifier,
     name: &str,
     arguments: Value,
 ) -> Result<Answer, ToolError> {
     let (cancel, cancelled) = watch::channel(false);
     let attention = Attention {
         cancelled: Some(cancelled),
-        questions: Some(Questions::Told(ears.questions)),
-        notices: Some(ears.notices),
+        questions: Some(Questions::Told(notifier.questions)),
+        notices: Some(notifier.notices),
         ..Attention::default()
     };
     let invoking = toolbox.invoke(caller, name, arguments, attention);

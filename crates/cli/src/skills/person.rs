@@ -12,7 +12,7 @@ const IN_FLIGHT: usize = 16;
 
 /// The sending side of messages to the user.
 #[derive(Debug)]
-pub(crate) struct Ears {
+pub(crate) struct Notifier {
     pub(crate) questions: mpsc::Sender<Asked>,
     pub(crate) notices: mpsc::Sender<String>,
 }
@@ -25,14 +25,14 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    pub(crate) fn new() -> (Ears, Self) {
+    pub(crate) fn new() -> (Notifier, Self) {
         let (questions, asked) = mpsc::channel(IN_FLIGHT);
         let (notices, told) = mpsc::channel(IN_FLIGHT);
         let person = Self {
             questions: asked,
             notices: told,
         };
-        (Ears { questions, notices }, person)
+        (Notifier { questions, notices }, person)
     }
 
     async fn supervise<T>(mut self, ui: Ui, doing: impl Future<Output = T>) -> T {

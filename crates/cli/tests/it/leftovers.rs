@@ -72,7 +72,7 @@ fn files(dir: &Dir) {
         let compiled = name.starts_with("worker-") && name.ends_with(".bin");
         compiled
             || [
-                "agent",
+                "init",
                 "artifacts",
                 "containers",
                 "output",

@@ -1,4 +1,4 @@
-//! `--network allowlist` in containers: programs reach the allowed hosts through our agent, and nothing else
+//! `--network allowlist` in containers: programs reach the allowed hosts through our init, and nothing else
 //! in any way.
 
 use std::net::{TcpListener, UdpSocket};

@@ -210,7 +210,7 @@ fn a_program_is_held_to_its_limits() {
             "{maker}"
         );
         let eaten = maker.json(&["--memory", "96MiB", "-c", "x = bytearray(300 << 20)"]);
-        // The kernel kills gVisor's container as a whole, including our agent, and Podman's monitor does not
+        // The kernel kills gVisor's container as a whole, including our init, and Podman's monitor does not
         // see the reason if both versions of control groups are mounted.
         let expected = match (maker.engine.name, maker.runtime) {
             ("podman", "runsc") => "signalled",

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::local::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, below, handle};
-use ringfence_jail::agent::files::{
+use ringfence_jail::init::files::{
     Attributes, FilePath, MAX_DEPTH, MAX_ENTRIES, Record, copy_content, identity,
 };
 

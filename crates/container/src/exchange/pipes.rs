@@ -3,12 +3,12 @@
 use std::io::{self, BufWriter, Read, Write};
 
 use ringfence_exec::local::{Chunk, Connection, Stream};
-use ringfence_jail::agent::frames::{MAX_PIECE, Start};
+use ringfence_jail::init::frames::{MAX_PIECE, Start};
 use ringfence_policy::{Bytes, Outcome};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::agent::Agent;
+use crate::init::InitClient;
 
 /// Capacity of each channel, in chunks.
 const PIECES: usize = 4;
@@ -16,7 +16,7 @@ const PIECES: usize = 4;
 /// Runs a program with `send` at its standard input and `receive` at its standard output; returns the results
 /// of both, or the reason if the program or either of them fails.
 pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
-    agent: &Agent,
+    init: &InitClient,
     start: Start,
     send: impl FnOnce(&mut dyn Write) -> io::Result<S> + Send + 'static,
     receive: impl FnOnce(&mut dyn Read) -> io::Result<R> + Send + 'static,
@@ -43,7 +43,7 @@ pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
         output: Some(output),
         ..Connection::none()
     };
-    let ran = agent.run_beside(start, Bytes::kib(4), connection).await;
+    let ran = init.run_beside(start, Bytes::kib(4), connection).await;
     let (sent, received) = (sending.await, receiving.await);
     let finished = ran.map_err(|error| error.to_string())?;
     if (finished.outcome, finished.exit_code) != (Outcome::Exited, 0) {

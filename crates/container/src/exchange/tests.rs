@@ -8,10 +8,10 @@ use ringfence_exec::local::Connection;
 use ringfence_policy::Outcome;
 
 use super::*;
-use crate::agent::{Finished, Interpreter, file};
+use crate::init::{Finished, Interpreter, file};
 use crate::manager::Manager;
 use crate::spec::Spec;
-use crate::task::Order;
+use crate::task::SandboxSpec;
 use crate::testing::{engines, owned, spec, volume};
 use crate::warm::{self, Warm};
 
@@ -204,19 +204,21 @@ impl Place {
         for engine in engines().await {
             let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
             let directory = tempfile::tempdir().unwrap();
-            let program = file(&directory.path().join("agent")).unwrap();
+            let program = file(&directory.path().join("init")).unwrap();
             let spec = Spec {
                 owner: manager.owner().clone(),
                 volumes: vec![volume()],
                 ..spec(&["replaced"])
             };
-            let order = Order {
-                spec: warm::agented(spec, &program, 4, Interpreter::None).unwrap(),
+            let sandbox_spec = SandboxSpec {
+                spec: warm::with_init(spec, &program, 4, Interpreter::None).unwrap(),
                 max_duration: Duration::from_secs(300),
                 attach: true,
                 belongings: None,
             };
-            let warm = warm::start(&manager, order, Interpreter::None).await.unwrap();
+            let warm = warm::start(&manager, sandbox_spec, Interpreter::None)
+                .await
+                .unwrap();
             let host = tempfile::tempdir().unwrap();
             places.push(Self {
                 manager,
@@ -231,8 +233,8 @@ impl Place {
 
     /// Runs a script with file transfers; returns its output, and the warnings of the transfers.
     async fn bash(&self, script: &str) -> (String, Vec<String>) {
-        let (agent, since) = (self.warm.agent(), SystemTime::now());
-        let mut told = self.exchange.give(agent).await;
+        let (init, since) = (self.warm.init(), SystemTime::now());
+        let mut told = self.exchange.give(init).await;
         let start = Start {
             program: Program::Bash {
                 name: "test".to_owned(),
@@ -242,12 +244,9 @@ impl Place {
             directory: OUTPUT.to_owned(),
             ..start(&[])
         };
-        let finished: Finished = agent
-            .run(start, Bytes::kib(10), Connection::none())
-            .await
-            .unwrap();
+        let finished: Finished = init.run(start, Bytes::kib(10), Connection::none()).await.unwrap();
         assert_eq!(finished.outcome, Outcome::Exited, "{finished:?}");
-        let taken = self.exchange.take(agent, finished.output.unwrap(), since).await;
+        let taken = self.exchange.take(init, finished.output.unwrap(), since).await;
         told.extend(taken.warnings);
         (finished.stdout.text + &finished.stderr.text, told)
     }
@@ -322,7 +321,7 @@ async fn what_fills_a_container_fails_there_and_can_be_deleted() {
 #[tokio::test]
 async fn what_is_in_motion_while_it_is_taken_holds_nobody_up() {
     for place in Place::all().await {
-        let agent = place.warm.agent();
+        let init = place.warm.init();
         let busy = Start {
             program: Program::Bash {
                 name: "busy".to_owned(),
@@ -338,7 +337,7 @@ async fn what_is_in_motion_while_it_is_taken_holds_nobody_up() {
             cancelled: Some(cancelled),
             ..Connection::none()
         };
-        let busy = agent.run(busy, Bytes::kib(1), connection);
+        let busy = init.run(busy, Bytes::kib(1), connection);
         let taking = async {
             for _ in 0..20 {
                 place.bash("echo mine > mine").await;

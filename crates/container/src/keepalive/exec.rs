@@ -7,7 +7,7 @@ use ringfence_exec::output::{Capture, Captured};
 use ringfence_policy::{Language, Outcome, Request};
 use tokio::time::Instant;
 
-use crate::agent::Finished;
+use crate::init::Finished;
 use crate::manager::Sandbox;
 use crate::run_error::RunError;
 

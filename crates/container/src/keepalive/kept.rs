@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::key::Key;
 use super::place::Container;
-use super::registry::{Left, Number, Registry};
+use super::registry::{Condition, Number, Registry};
 use crate::error::Error;
 use crate::run_error::RunError;
 use crate::sandboxes::info::SandboxInfo;
@@ -185,10 +185,10 @@ impl Shelf {
 impl Drop for Seat {
     fn drop(&mut self) {
         let condition = match self.slot.container.get() {
-            None => Left::Unmade,
-            Some(_) if self.found_dead => Left::Dead,
+            None => Condition::Unmade,
+            Some(_) if self.found_dead => Condition::Dead,
             // A container that died during its call is found by the next one, which warns.
-            Some(_) => Left::Well,
+            Some(_) => Condition::Well,
         };
         let gone = self
             .shelf

@@ -8,17 +8,17 @@ use ringfence_network::egress::NetworkSettings;
 use ringfence_policy::{self as policy, Access, EngineKind, EnvName, Isolation, NetworkMode};
 
 use super::key::Key;
-use crate::agent::{AT_ONCE, Interpreter};
 use crate::exchange::Exchange;
 use crate::guest_paths::{OUTPUT, WORKSPACE};
 use crate::info::Info;
+use crate::init::{AT_ONCE, Interpreter};
 use crate::layout::Storage;
 use crate::manager::{Manager, Sandbox};
 use crate::outputs::OpenOutput;
 use crate::run_error::RunError;
 use crate::settings::Settings;
 use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Resources, Spec, Stdin};
-use crate::task::Order;
+use crate::task::SandboxSpec;
 use crate::warm::{self, Warm};
 use crate::{layout, mounts, oneshot, pool_key};
 
@@ -52,7 +52,7 @@ pub(super) struct Container {
 /// The mechanism that runs calls in a container.
 #[derive(Debug)]
 pub(super) enum Runs {
-    Agent(Warm),
+    Init(Warm),
     /// The engine's exec API, and the reason why our init does not run.
     Exec(Box<Sandbox>, String),
 }
@@ -69,7 +69,7 @@ struct Maker<'a> {
 
 /// Creates a reused container. Falls back to the engine's exec API if our init cannot run in it.
 pub(super) async fn make(settings: &Settings, manager: &Manager, key: &Key) -> Result<Container, RunError> {
-    let program = settings.agent_program()?;
+    let program = settings.init_program()?;
     make_with(settings, manager, key, &program).await
 }
 
@@ -94,13 +94,13 @@ pub(super) async fn make_with(
         environment: layout::with(environment, &layout::fixed(key.workspace.is_some())),
         image,
     };
-    match maker.with_agent(program).await {
+    match maker.with_init(program).await {
         Err(RunError::InitLost(parted)) if key.reach != policy::Network::None => {
             Err(RunError::NoAgent(parted))
         }
         Err(error) if key.reach != policy::Network::None => Err(error),
-        Err(error) if error.may_be_of_the_agent() => {
-            let made = maker.without_agent(error.to_string()).await;
+        Err(error) if error.may_be_of_the_init() => {
+            let made = maker.without_init(error.to_string()).await;
             made.map_err(|_| error)
         }
         made => made,
@@ -108,18 +108,18 @@ pub(super) async fn make_with(
 }
 
 impl Maker<'_> {
-    async fn with_agent(&self, program: &Path) -> Result<Container, RunError> {
+    async fn with_init(&self, program: &Path) -> Result<Container, RunError> {
         let (spec, _) = self.specify(Storage::Memory)?;
-        let spec = warm::agented(spec, program, self.calls(), Interpreter::Warm)?;
+        let spec = warm::with_init(spec, program, self.calls(), Interpreter::Warm)?;
         let facts = self.facts(&spec, None);
-        let warm = warm::start(self.manager, order(spec, None), Interpreter::Warm).await?;
-        Ok(facts(Runs::Agent(warm)))
+        let warm = warm::start(self.manager, sandbox_spec(spec, None), Interpreter::Warm).await?;
+        Ok(facts(Runs::Init(warm)))
     }
 
-    async fn without_agent(&self, why: String) -> Result<Container, RunError> {
+    async fn without_init(&self, why: String) -> Result<Container, RunError> {
         let (spec, own) = self.specify(Storage::Host)?;
         let facts = self.facts(&spec, own.as_ref());
-        let (sandbox, _) = self.manager.sandbox(order(spec, own)).await?;
+        let (sandbox, _) = self.manager.sandbox(sandbox_spec(spec, own)).await?;
         Ok(facts(Runs::Exec(Box::new(sandbox), why)))
     }
 
@@ -228,8 +228,8 @@ pub(super) fn filter(network: NetworkMode) -> &'static str {
     }
 }
 
-fn order(spec: Spec, own: Option<Workdir>) -> Order {
-    Order {
+fn sandbox_spec(spec: Spec, own: Option<Workdir>) -> SandboxSpec {
+    SandboxSpec {
         spec,
         max_duration: FOREVER,
         attach: false,
@@ -240,24 +240,24 @@ fn order(spec: Spec, own: Option<Workdir>) -> Order {
 impl Container {
     pub(super) fn sandbox(&self) -> &Sandbox {
         match &self.runs {
-            Runs::Agent(warm) => warm.sandbox(),
+            Runs::Init(warm) => warm.sandbox(),
             Runs::Exec(sandbox, _) => sandbox,
         }
     }
 
     /// Returns `true` if it can serve calls.
     pub(super) fn is_alive(&self) -> bool {
-        let agent = match &self.runs {
-            Runs::Agent(warm) => warm.agent().is_connected(),
+        let init = match &self.runs {
+            Runs::Init(warm) => warm.init().is_connected(),
             Runs::Exec(..) => true,
         };
-        agent && self.sandbox().life().state.is_alive()
+        init && self.sandbox().life().state.is_alive()
     }
 
     /// Ends the container with what runs in it, and waits for its removal.
     pub(super) async fn end(&self) {
-        if let Runs::Agent(warm) = &self.runs {
-            warm.agent().release();
+        if let Runs::Init(warm) = &self.runs {
+            warm.init().release();
         }
         self.sandbox().stop().await;
     }

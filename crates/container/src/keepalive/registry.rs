@@ -19,7 +19,7 @@ pub(super) struct Number(u64);
 
 /// Condition of a container after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum Condition {
     /// It can serve further calls.
     Well,
     Dead,
@@ -114,12 +114,12 @@ impl<K: PartialEq, T: Clone> Registry<K, T> {
     }
 
     /// Records the end of a call. Returns the container if it must be removed now.
-    pub(super) fn left(&mut self, number: Number, condition: Left, now: Instant) -> Option<T> {
+    pub(super) fn left(&mut self, number: Number, condition: Condition, now: Instant) -> Option<T> {
         let entry = self.entries.iter_mut().find(|entry| entry.number == number)?;
         entry.running -= 1;
         entry.idle_since = now;
-        entry.retired |= condition == Left::Dead;
-        let useless = entry.retired || condition == Left::Unmade;
+        entry.retired |= condition == Condition::Dead;
+        let useless = entry.retired || condition == Condition::Unmade;
         let goes = entry.running == 0 && useless;
         goes.then(|| self.remove(number)).flatten()
     }
@@ -214,7 +214,7 @@ mod tests {
             self.book.take(key, RULE, self.now, new).unwrap()
         }
 
-        fn left(&mut self, number: Number, condition: Left) -> Option<u32> {
+        fn left(&mut self, number: Number, condition: Condition) -> Option<u32> {
             self.book.left(number, condition, self.now)
         }
 
@@ -236,13 +236,13 @@ mod tests {
     fn after_its_calls_a_container_goes_with_the_last_that_runs_and_cuts_none() {
         let mut library = Library::new(9);
         let first = library.take("ann").number;
-        assert_eq!(library.left(first, Left::Well), None);
+        assert_eq!(library.left(first, Condition::Well), None);
         let [second, third] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
         assert_eq!(library.take("ann").what, 2);
         // However long their calls run.
         assert_eq!(library.pass(60 * MINUTE), Vec::<u32>::new());
-        assert_eq!(library.left(third, Left::Well), None);
-        assert_eq!(library.left(second, Left::Well), Some(1));
+        assert_eq!(library.left(third, Condition::Well), None);
+        assert_eq!(library.left(second, Condition::Well), Some(1));
         assert_eq!(library.book.iter().count(), 1);
     }
 
@@ -252,16 +252,16 @@ mod tests {
         let ann = library.take("ann").number;
         let bob = library.take("bob").number;
         assert_eq!(library.book.next_due(), None);
-        library.left(ann, Left::Well);
+        library.left(ann, Condition::Well);
         assert_eq!(library.book.next_due(), Some(library.now + 10 * MINUTE));
         assert_eq!(library.pass(9 * MINUTE), Vec::<u32>::new());
         // Each call restarts the idle timeout.
         let again = library.take("ann");
         assert_eq!(again.what, 1);
-        library.left(again.number, Left::Well);
+        library.left(again.number, Condition::Well);
         assert_eq!(library.pass(9 * MINUTE), Vec::<u32>::new());
         assert_eq!(library.pass(MINUTE), [1]);
-        library.left(bob, Left::Well);
+        library.left(bob, Condition::Well);
         assert_eq!(library.pass(10 * MINUTE), [2]);
         assert_eq!(library.book.next_due(), None);
     }
@@ -272,9 +272,9 @@ mod tests {
         let [ann, bob] = ["ann", "bob"].map(|key| library.take(key).number);
         let full = library.book.take("eve", RULE, library.now, || 9);
         assert_eq!(full, Err(Full));
-        library.left(bob, Left::Well);
+        library.left(bob, Condition::Well);
         library.pass(MINUTE);
-        library.left(ann, Left::Well);
+        library.left(ann, Condition::Well);
         let eve = library.take("eve");
         assert_eq!((eve.what, eve.evicted), (3, Some(2)));
         let bob = library.take("bob");
@@ -285,17 +285,17 @@ mod tests {
     fn a_dead_one_serves_nobody_and_goes_with_its_last_call() {
         let mut library = Library::new(9);
         let [one, two] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
-        assert_eq!(library.left(one, Left::Dead), None);
+        assert_eq!(library.left(one, Condition::Dead), None);
         assert_eq!(library.take("ann").what, 2);
-        assert_eq!(library.left(two, Left::Dead), Some(1));
+        assert_eq!(library.left(two, Condition::Dead), Some(1));
     }
 
     #[test]
     fn one_that_was_never_made_is_forgotten_once_nobody_waits_for_it() {
         let mut library = Library::new(9);
         let [one, two] = [library.take("ann"), library.take("ann")].map(|taken| taken.number);
-        assert_eq!(library.left(one, Left::Unmade), None);
-        assert_eq!(library.left(two, Left::Unmade), Some(1));
+        assert_eq!(library.left(one, Condition::Unmade), None);
+        assert_eq!(library.left(two, Condition::Unmade), Some(1));
         assert_eq!(library.take("ann").what, 2);
     }
 
@@ -306,7 +306,7 @@ mod tests {
         let first = library.book.take("ann", once, library.now, || 1).unwrap();
         let second = library.book.take("ann", once, library.now, || 2).unwrap();
         assert_eq!((first.what, second.what), (1, 2));
-        assert_eq!(library.left(first.number, Left::Well), Some(1));
+        assert_eq!(library.left(first.number, Condition::Well), Some(1));
         assert_eq!(library.book.clear(), [2]);
     }
 }

@@ -5,16 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_exec::local::{Connection, ProgramEnd, Usage, cancellation, disk_limit_exceeded, soon, told};
 use ringfence_exec::output;
-use ringfence_jail::agent::frames::{Ready, Start};
+use ringfence_jail::init::frames::{Ready, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, OutputFile, Request};
 use tokio::sync::watch;
 
 use super::exec;
 use super::place::{Container, Runs};
-use crate::agent::{self, Finished, InitLost, NotRun};
 use crate::error::Error;
 use crate::guest_paths::WORKSPACE;
+use crate::init::{self, Finished, InitLost, NotRun};
 use crate::run_error::RunError;
 use crate::warm::without_bridge;
 use crate::{exchange, layout, outputs};
@@ -53,7 +53,7 @@ pub(super) async fn serve(
     let wants_bridge = connection.bridge.is_some();
     let mut warnings = container.give().await;
     let (finished, full) = match &container.runs {
-        Runs::Agent(_) => (run(container, call, connection).await?, false),
+        Runs::Init(_) => (run(container, call, connection).await?, false),
         Runs::Exec(..) => supervise(container, call, connection).await?,
     };
     let limit = request.limits.disk.0;
@@ -163,7 +163,7 @@ impl Container {
     /// Copies new files of the host into the container's `/output`.
     async fn give(&self) -> Vec<String> {
         match &self.runs {
-            Runs::Agent(warm) => self.exchange.give(warm.agent()).await,
+            Runs::Init(warm) => self.exchange.give(warm.init()).await,
             Runs::Exec(..) => Vec::new(),
         }
     }
@@ -177,11 +177,11 @@ impl Container {
         limit: u64,
     ) -> (Vec<OutputFile>, Vec<String>) {
         match (&self.runs, state) {
-            (Runs::Agent(warm), Some(state)) => {
-                let taken = self.exchange.take(warm.agent(), state, since).await;
+            (Runs::Init(warm), Some(state)) => {
+                let taken = self.exchange.take(warm.init(), state, since).await;
                 (taken.files, taken.warnings)
             }
-            (Runs::Agent(_), None) => Default::default(),
+            (Runs::Init(_), None) => Default::default(),
             (Runs::Exec(..), _) => {
                 let left = outputs::left(self.output.path(), since, limit);
                 (left.files, left.warnings)
@@ -197,12 +197,12 @@ async fn run(container: &Container, call: Call<'_>, connection: Connection) -> R
         outlet,
     } = call;
     match &container.runs {
-        Runs::Agent(warm) => {
-            has_program(warm.agent().ready(), request.language, &container.image)?;
+        Runs::Init(warm) => {
+            has_program(warm.init().ready(), request.language, &container.image)?;
             let input = connection.stdin.is_some();
             let start = start(container, request, timeout, input)?;
             let keep = request.limits.max_output;
-            let running = warm.agent().run_through(start, keep, connection, outlet);
+            let running = warm.init().run_through(start, keep, connection, outlet);
             Ok(running.await?)
         }
         Runs::Exec(sandbox, _) => match exec::run(sandbox, request, timeout, connection).await {
@@ -221,7 +221,7 @@ fn start(
     if request.language == Language::Bash && request.code.len() > MAX_SCRIPT {
         return Err(NotRun::TooLong.into());
     }
-    let start = agent::start(request, WORKSPACE, input);
+    let start = init::start(request, WORKSPACE, input);
     let start = start.map_err(|_| RunError::LocalOnly("a program in this language"))?;
     let environment = layout::with(container.environment.clone(), &request.env).into_iter();
     Ok(Start {

@@ -14,8 +14,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::place::Runs;
 use super::*;
-use crate::agent::InitLost;
 use crate::backend::Settings;
+use crate::init::InitLost;
 use crate::outputs::Outputs;
 use crate::runtime::Id;
 use crate::spec::{OciRuntime, User};
@@ -41,7 +41,7 @@ fn containers() -> (tempfile::TempDir, Containers) {
         ledger: Ledger::default(),
         protected: Vec::new(),
         scratch: path.clone(),
-        agent: path.join("agent"),
+        init: path.join("init"),
         outputs: Outputs::new(path.join("output"), (uid == 0).then_some(NOBODY)),
         user: User { uid, gid: uid },
         egress: NetworkSettings {
@@ -204,7 +204,7 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
 }
 
 #[tokio::test]
-async fn where_the_agent_cannot_run_the_container_engine_starts_programs_and_that_is_told() {
+async fn where_the_init_cannot_run_the_container_engine_starts_programs_and_that_is_told() {
     for engine in engines().await {
         let (place, containers) = containers();
         let manager = containers.manager(engine.kind()).await.unwrap();

@@ -20,13 +20,13 @@ async fn manager(engine: &ContainerRuntime) -> Manager {
     Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
 }
 
-fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
+fn sandbox_spec(manager: &Manager, command: &[&str], max_duration: Duration) -> SandboxSpec {
     let spec = Spec {
         owner: manager.owner().clone(),
         volumes: vec![volume()],
         ..spec(command)
     };
-    Order {
+    SandboxSpec {
         spec,
         max_duration,
         attach: false,
@@ -35,8 +35,8 @@ fn order(manager: &Manager, command: &[&str], max_duration: Duration) -> Order {
 }
 
 /// Starts a sandbox without attaching to it.
-async fn sandbox(manager: &Manager, order: Order) -> Result<Sandbox, Error> {
-    manager.sandbox(order).await.map(|(sandbox, _)| sandbox)
+async fn sandbox(manager: &Manager, sandbox_spec: SandboxSpec) -> Result<Sandbox, Error> {
+    manager.sandbox(sandbox_spec).await.map(|(sandbox, _)| sandbox)
 }
 
 /// Lists the names of this manager's containers and volumes in the engine.
@@ -54,7 +54,7 @@ async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
 async fn a_sandbox_is_made_used_and_destroyed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         assert_eq!(sandbox.life().state, State::Running);
@@ -82,11 +82,15 @@ async fn a_sandbox_is_made_used_and_destroyed() {
 async fn a_sandbox_whose_time_is_up_is_destroyed_and_says_so() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let at_once = sandbox(&manager, order(&manager, &["sleep", "600"], Duration::ZERO)).await;
+        let at_once = sandbox(
+            &manager,
+            sandbox_spec(&manager, &["sleep", "600"], Duration::ZERO),
+        )
+        .await;
         let end = at_once.unwrap().ended().await;
         assert_eq!(end.state, State::Destroyed(Some(Failure::TimedOut)));
         let brief = Duration::from_secs(3);
-        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], brief))
+        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], brief))
             .await
             .unwrap();
         sandbox.pause().await.unwrap();
@@ -113,7 +117,9 @@ async fn every_other_end_is_told_apart() {
             (&["bash", "-c", "kill -9 $$"], crashed, Some(137)),
             (&eat, out_of_memory, Some(137)),
         ] {
-            let sandbox = sandbox(&manager, order(&manager, command, LONG)).await.unwrap();
+            let sandbox = sandbox(&manager, sandbox_spec(&manager, command, LONG))
+                .await
+                .unwrap();
             let end = sandbox.ended().await;
             assert_eq!(
                 (end.state, end.exit_code),
@@ -121,7 +127,7 @@ async fn every_other_end_is_told_apart() {
                 "{command:?}"
             );
         }
-        let no_program = sandbox(&manager, order(&manager, &["/no/such/program"], LONG)).await;
+        let no_program = sandbox(&manager, sandbox_spec(&manager, &["/no/such/program"], LONG)).await;
         let end = no_program.unwrap().ended().await;
         assert_eq!(end.state, State::Destroyed(crashed));
         assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
@@ -132,7 +138,7 @@ async fn every_other_end_is_told_apart() {
 async fn a_sandbox_that_vanishes_is_noticed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         engine.remove(sandbox.id()).await.unwrap();
@@ -152,7 +158,7 @@ async fn a_sandbox_that_vanishes_is_noticed() {
 async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let mut missing = order(&manager, &["true"], LONG);
+        let mut missing = sandbox_spec(&manager, &["true"], LONG);
         missing.spec.image = "no-such-image:1".parse().unwrap();
         let error = sandbox(&manager, missing).await.unwrap_err();
         assert!(matches!(error, Error::ImageMissing { .. }), "{error}");
@@ -166,7 +172,7 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
 async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
     for engine in engines().await {
         let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, order(&manager, &["sleep", "600"], LONG))
+        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
             .await
             .unwrap();
         let name = sandbox.name().as_str().to_owned();
@@ -181,7 +187,7 @@ async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
 async fn orphans_are_removed_and_nobody_elses() {
     for engine in engines().await {
         let (living, sweeping) = (manager(&engine).await, manager(&engine).await);
-        let kept = sandbox(&living, order(&living, &["sleep", "600"], LONG))
+        let kept = sandbox(&living, sandbox_spec(&living, &["sleep", "600"], LONG))
             .await
             .unwrap();
         // One of a dead process, and one without an owner.
@@ -299,8 +305,12 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
     let near = way.engine().await;
     let (going_on, closing) = (manager(&near).await, manager(&near).await);
     let sleep = &["sleep", "600"];
-    let one = sandbox(&going_on, order(&going_on, sleep, LONG)).await.unwrap();
-    let other = sandbox(&closing, order(&closing, sleep, LONG)).await.unwrap();
+    let one = sandbox(&going_on, sandbox_spec(&going_on, sleep, LONG))
+        .await
+        .unwrap();
+    let other = sandbox(&closing, sandbox_spec(&closing, sleep, LONG))
+        .await
+        .unwrap();
     way.shut().await;
     for end in <[Life; 2]>::from(tokio::join!(one.ended(), other.ended())) {
         assert_eq!(end.state, State::Destroyed(Some(Failure::Vanished)));
@@ -308,7 +318,9 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
     }
     way.open();
     assert_eq!(left(&engine, &going_on).await.len(), 2);
-    let next = sandbox(&going_on, order(&going_on, sleep, LONG)).await.unwrap();
+    let next = sandbox(&going_on, sandbox_spec(&going_on, sleep, LONG))
+        .await
+        .unwrap();
     let gone = async { while left(&engine, &going_on).await.len() > 2 {} };
     tokio::time::timeout(LONG, gone).await.unwrap();
     assert_eq!(next.life().state, State::Running);
@@ -324,11 +336,11 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
 async fn a_name_is_had_once() {
     for engine in engines().await {
         let (first, second) = (manager(&engine).await, manager(&engine).await);
-        let kept = order(&first, &["sleep", "600"], LONG);
+        let kept = sandbox_spec(&first, &["sleep", "600"], LONG);
         let name = kept.spec.name.clone();
         let kept = sandbox(&first, kept).await.unwrap();
         for manager in [&first, &second] {
-            let mut again = order(manager, &["sleep", "600"], LONG);
+            let mut again = sandbox_spec(manager, &["sleep", "600"], LONG);
             again.spec.name = name.clone();
             let volume = again.spec.volumes[0].name.clone();
             let error = sandbox(manager, again).await.unwrap_err();
@@ -336,7 +348,7 @@ async fn a_name_is_had_once() {
             let volumes = engine.list_volumes().await.unwrap();
             assert!(!volumes.iter().any(|found| found.name == volume.as_str()));
         }
-        let mut same_volume = order(&second, &["sleep", "600"], LONG);
+        let mut same_volume = sandbox_spec(&second, &["sleep", "600"], LONG);
         let theirs = volume();
         let labels = crate::spec::lower::labels(first.owner(), "test");
         engine.create_volume(&theirs, labels).await.unwrap();
@@ -361,7 +373,7 @@ async fn sandboxes_leave_nothing_however_many_there_were() {
         let manager = manager(&engine).await;
         let mut ids = Vec::new();
         for _ in 0..25 {
-            let four = [(); 4].map(|()| sandbox(&manager, order(&manager, &["sleep", "600"], LONG)));
+            let four = [(); 4].map(|()| sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG)));
             for sandbox in futures_util::future::join_all(four).await {
                 let sandbox = sandbox.unwrap();
                 ids.push(sandbox.id().as_str().to_owned());

@@ -3,12 +3,12 @@
 use std::time::SystemTime;
 
 use ringfence_exec::local::{Connection, Destination, ProgramEnd, told};
-use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_jail::init::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
 use super::ready::Ready;
-use crate::agent::{Finished, NotRun, start};
+use crate::init::{Finished, NotRun, start};
 use crate::layout::with;
 use crate::manager::Manager;
 use crate::run_error::RunError;
@@ -33,11 +33,11 @@ pub(crate) async fn serve(
     let ran = run(&ready, request, connection, outlet.as_ref()).await;
     let state = ran.as_ref().ok().and_then(|finished| finished.output);
     let taken = match state {
-        Some(state) => Some(ready.exchange.take(ready.warm.agent(), state, since).await),
+        Some(state) => Some(ready.exchange.take(ready.warm.init(), state, since).await),
         None => None,
     };
     // No process of the call is left: the container only waits for its own end.
-    ready.warm.agent().release();
+    ready.warm.init().release();
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
     let is_known = matches!(&ran, Ok(finished) if finished.outcome != Outcome::Unknown);
     let life = match ready.fresh || !is_known {
@@ -57,9 +57,9 @@ pub(crate) async fn serve(
                 (taken.files, taken.incomplete)
             } else {
                 let limit = request.limits.disk.0;
-                let harvest = ready.places.harvest(since, destination, limit);
-                warnings.extend(harvest.warnings);
-                (harvest.files, taken.incomplete || harvest.incomplete)
+                let collected = ready.places.collect_output(since, destination, limit);
+                warnings.extend(collected.warnings);
+                (collected.files, taken.incomplete || collected.incomplete)
             }
         }
     };
@@ -114,8 +114,8 @@ async fn run(
     outlet: Option<&Outlet>,
 ) -> Result<Finished, RunError> {
     let call = call(ready, request, &connection)?;
-    let agent = ready.warm.agent();
-    Ok(agent
+    let init = ready.warm.init();
+    Ok(init
         .run_through(call, request.limits.max_output, connection, outlet)
         .await?)
 }
@@ -123,13 +123,13 @@ async fn run(
 impl Ready {
     /// Copies the request's copy mounts, and files left by earlier runs, into the container.
     async fn supply(&self, request: &Request) -> Vec<String> {
-        let agent = self.warm.agent();
+        let init = self.warm.init();
         let mut warnings = Vec::new();
         for mount in request.mounts.iter().filter(|mount| mount.access == Access::Copy) {
-            warnings.extend(exchange::supply(agent, &mount.host, mount.guest()).await);
+            warnings.extend(exchange::supply(init, &mount.host, mount.guest()).await);
         }
         if self.places.is_kept() {
-            warnings.extend(self.exchange.give(agent).await);
+            warnings.extend(self.exchange.give(init).await);
         }
         warnings
     }

@@ -422,17 +422,17 @@ mod tests {
     fn a_mount_point_is_compared_with_what_was_checked() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        for name in ["state", "tree/inner", "alone", "agent"] {
+        for name in ["state", "tree/inner", "alone", "init"] {
             fs::create_dir_all(path(name)).unwrap();
         }
-        let (ledger, control) = (Ledger::at(&path("state")), Path::new("/agent"));
+        let (ledger, control) = (Ledger::at(&path("state")), Path::new("/init"));
         ledger.add(&[&path("tree")]).unwrap();
         let file = |name: &str| FileIdentity::at(&path(name));
         let point = |file, mounted| MountPoint { file, mounted };
-        let agent = point(file("agent"), Mounted::ReadOnly);
+        let init = point(file("init"), Mounted::ReadOnly);
         let check = |name: &str, points: &[MountPoint]| {
             let users = bind(&path(name), "/data", Access::ReadOnly).unwrap().users();
-            let ours = bind(&path("agent"), "/agent", Access::ReadOnly).unwrap();
+            let ours = bind(&path("init"), "/init", Access::ReadOnly).unwrap();
             let binds = Binds::new(vec![users, ours]).unwrap();
             binds
                 .check(points, control, &ledger)
@@ -442,7 +442,7 @@ mod tests {
                     other => panic!("{other}"),
                 })
         };
-        let found = |file, mounted| check("tree/inner", &[point(file, mounted), agent]);
+        let found = |file, mounted| check("tree/inner", &[point(file, mounted), init]);
         let same = file("tree/inner");
         assert_eq!(found(same, Mounted::ReadOnly), Ok(()));
         assert_eq!(

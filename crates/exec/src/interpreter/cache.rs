@@ -52,12 +52,12 @@ enum Found {
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     path: PathBuf,
-    link: Option<Look>,
-    target: Option<Look>,
+    link: Option<FileStamp>,
+    target: Option<FileStamp>,
 }
 
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-struct Look {
+struct FileStamp {
     modified: (i64, i64),
     /// Change time (ctime): unlike the modification time, no program can set it back.
     changed: (i64, i64),
@@ -183,8 +183,8 @@ impl Stamp {
             .filter(|link| link.is_symlink())
             .and_then(|_| fs::metadata(&path).ok());
         Self {
-            link: link.as_ref().map(Look::of),
-            target: target.as_ref().map(Look::of),
+            link: link.as_ref().map(FileStamp::of),
+            target: target.as_ref().map(FileStamp::of),
             path,
         }
     }
@@ -194,7 +194,7 @@ impl Stamp {
     }
 }
 
-impl Look {
+impl FileStamp {
     fn of(metadata: &fs::Metadata) -> Self {
         Self {
             modified: (metadata.mtime(), metadata.mtime_nsec()),

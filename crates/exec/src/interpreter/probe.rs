@@ -62,7 +62,7 @@ pub struct Question<'a> {
 
 /// The output of a command.
 #[derive(Debug)]
-pub struct Said {
+pub struct ProbeOutput {
     pub stdout: String,
     pub stderr: String,
     /// Set if the exit status is 0.
@@ -70,7 +70,7 @@ pub struct Said {
 }
 
 /// A function that runs an untrusted program in a fence to completion.
-pub type Ask<'a> = dyn Fn(&Question<'_>) -> Result<Said, ProbeError> + 'a;
+pub type Ask<'a> = dyn Fn(&Question<'_>) -> Result<ProbeOutput, ProbeError> + 'a;
 
 /// The part of the answer that even an outdated Python gives.
 #[derive(Deserialize)]

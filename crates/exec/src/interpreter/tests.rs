@@ -57,7 +57,7 @@ fn make_venv(path: &Path) {
     clippy::disallowed_methods,
     reason = "the tests start interpreters of their own"
 )]
-fn ask(question: &Question<'_>) -> Result<Said, ProbeError> {
+fn ask(question: &Question<'_>) -> Result<ProbeOutput, ProbeError> {
     let variables = question.environment.iter();
     let output = std::process::Command::new(question.program)
         .args(question.arguments)
@@ -66,7 +66,7 @@ fn ask(question: &Question<'_>) -> Result<Said, ProbeError> {
         .current_dir("/")
         .output()
         .map_err(|error| ProbeError::Fence(error.to_string()))?;
-    Ok(Said {
+    Ok(ProbeOutput {
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         succeeded: output.status.success(),
@@ -304,7 +304,7 @@ fn what_an_interpreter_says_goes_no_further_than_its_own_files() {
         });
         change(&mut answer);
         let lying = move |_: &Question<'_>| {
-            Ok(Said {
+            Ok(ProbeOutput {
                 stdout: format!("ringfence-probe:{answer}\n"),
                 stderr: String::new(),
                 succeeded: true,

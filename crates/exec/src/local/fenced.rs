@@ -16,7 +16,7 @@ use super::opener::Opener;
 use super::result::assemble;
 use super::run;
 use super::settings::Settings;
-use crate::interpreter::{ProbeError, Question, Said};
+use crate::interpreter::{ProbeError, ProbeOutput, Question};
 
 /// Time limit: a shim may have much to do; a Python answers in a twentieth of a second.
 const TIME_LIMIT: Timeout = Timeout::seconds(5);
@@ -28,7 +28,7 @@ const MAX_ANSWER: Bytes = Bytes::kib(512);
 ///
 /// # Errors
 /// If it cannot be fenced or started, times out, or prints too much.
-pub(super) fn ask(question: &Question<'_>, settings: &Settings) -> Result<Said, ProbeError> {
+pub(super) fn ask(question: &Question<'_>, settings: &Settings) -> Result<ProbeOutput, ProbeError> {
     // The caller may be a task of an async runtime, in which a second runtime cannot block.
     let asking = || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -47,7 +47,7 @@ pub(super) fn ask(question: &Question<'_>, settings: &Settings) -> Result<Said, 
     })
 }
 
-async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, ProbeError> {
+async fn answer(question: &Question<'_>, settings: &Settings) -> Result<ProbeOutput, ProbeError> {
     let result = result(question, settings)
         .await
         .map_err(|error| ProbeError::Fence(error.explain()))?;
@@ -57,7 +57,7 @@ async fn answer(question: &Question<'_>, settings: &Settings) -> Result<Said, Pr
     if result.meta.truncated {
         return Err(ProbeError::TooLong(MAX_ANSWER.0));
     }
-    Ok(Said {
+    Ok(ProbeOutput {
         stdout: result.stdout,
         stderr: result.stderr,
         succeeded: result.exit_code == 0,

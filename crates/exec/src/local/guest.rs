@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) group: Option<Group>,
     /// Port on the cell's loopback for our listener.
     pub(super) listen: Option<u16>,
-    /// Host directory with its places, if it has no cell.
+    /// Host directory with its writable directories, if it has no cell.
     pub(super) directory: Option<Workdir>,
     /// Message for its control descriptor; empty for a worker that waits for a job.
     pub(super) job: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) struct Plan {
 
 /// The processes over which the limits of memory and processor time are enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum LimitScope {
     /// For all processes of the guest together.
     Together,
     /// For all together, but processor time is unlimited.
@@ -55,7 +55,7 @@ pub(super) enum Held {
 #[derive(Debug)]
 pub(super) struct Guest {
     pub(super) id: u64,
-    pub(super) lane: Arc<LauncherClient>,
+    pub(super) launcher: Arc<LauncherClient>,
     pub(super) stdin: Option<pipe::Sender>,
     pub(super) stdout: pipe::Receiver,
     pub(super) stderr: pipe::Receiver,
@@ -65,7 +65,7 @@ pub(super) struct Guest {
     pub(super) exit: Option<ExitWatch>,
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,
-    pub(super) held: Held,
+    pub(super) held: LimitScope,
     pub(super) output: Output,
     /// Listening socket of the egress proxy. `None`: the guest has no network.
     pub(super) listener: Option<OwnedFd>,
@@ -76,9 +76,9 @@ pub(super) struct Guest {
 
 /// The parts of a guest that the supervisor borrows, without the control descriptor.
 #[derive(Debug)]
-pub(super) struct Attended<'a> {
+pub(super) struct GuestParts<'a> {
     pub(super) id: u64,
-    pub(super) lane: &'a LauncherClient,
+    pub(super) launcher: &'a LauncherClient,
     pub(super) exited: &'a mut oneshot::Receiver<Exit>,
     pub(super) exit: Option<&'a ExitWatch>,
     pub(super) stdout: &'a mut pipe::Receiver,
@@ -91,7 +91,7 @@ pub(super) struct Attended<'a> {
 pub(super) enum Output {
     /// File descriptor of a directory in its cell, which exists as long as this is open.
     Handle(OwnedFd),
-    /// Host directory, removed with the guest's other places.
+    /// Host directory, removed with the guest's other directories.
     Directory(Workdir),
 }
 
@@ -154,10 +154,10 @@ impl Groups {
     }
 
     /// Returns the extent of the limits of a guest in one of these groups.
-    pub(super) fn held(&self) -> Held {
+    pub(super) fn held(&self) -> LimitScope {
         match self.hierarchy.limits_cpu() {
-            true => Held::Together,
-            false => Held::TogetherButProcessor,
+            true => LimitScope::Together,
+            false => LimitScope::TogetherButProcessor,
         }
     }
 
@@ -189,8 +189,8 @@ pub(super) fn group_limits(limits: &Limits) -> GroupLimits {
 
 /// A guest that was requested from its launcher.
 #[derive(Debug)]
-pub(super) struct Begun {
-    lane: Arc<LauncherClient>,
+pub(super) struct PendingGuest {
+    launcher: Arc<LauncherClient>,
     ticket: Ticket,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
@@ -198,7 +198,7 @@ pub(super) struct Begun {
     control: UnixStream,
     announces_exit: bool,
     group: Option<Group>,
-    held: Held,
+    held: LimitScope,
     directory: Option<Workdir>,
     job: Vec<u8>,
 }
@@ -209,28 +209,28 @@ pub(super) struct Begun {
 /// If there are no control groups, or they do not enforce all limits.
 pub(super) fn check_groups(groups: Option<&Arc<Groups>>) -> Result<(), Error> {
     let missing = match groups.map(|groups| groups.held()) {
-        Some(Held::Together) => return Ok(()),
-        Some(Held::TogetherButProcessor) => "processor time",
-        Some(Held::EachProcess) | None => "memory and processor time",
+        Some(LimitScope::Together) => return Ok(()),
+        Some(LimitScope::TogetherButProcessor) => "processor time",
+        Some(LimitScope::EachProcess) | None => "memory and processor time",
     };
     Err(Error::NoControlGroups { missing })
 }
 
 /// Starts a guest and waits until it runs.
 pub(super) async fn start(
-    lane: &Arc<LauncherClient>,
+    launcher: &Arc<LauncherClient>,
     groups: Option<&Groups>,
     plan: Plan,
 ) -> Result<Guest, Error> {
-    begin(lane, groups, plan).await?.running().await
+    begin(launcher, groups, plan).await?.running().await
 }
 
 /// Requests a guest from the launcher.
 pub(super) async fn begin(
-    lane: &Arc<LauncherClient>,
+    launcher: &Arc<LauncherClient>,
     groups: Option<&Groups>,
     plan: Plan,
-) -> Result<Begun, Error> {
+) -> Result<PendingGuest, Error> {
     let group = match (plan.group, groups) {
         (None, Some(groups)) => Some(groups.create(&plan.limits)?),
         (group, _) => group,
@@ -258,7 +258,7 @@ pub(super) async fn begin(
     fds.extend(code.as_ref().map(AsFd::as_fd));
     fds.extend(group.iter().flat_map(Group::procs).map(AsFd::as_fd));
 
-    let ticket = lane.ticket();
+    let ticket = launcher.ticket();
     let disk_bytes = if plan.directory.is_some() {
         0
     } else {
@@ -272,8 +272,8 @@ pub(super) async fn begin(
         disk_bytes,
         listen: plan.listen,
     };
-    if let Err(error) = lane.send(&Command::Spawn(Box::new(spawn)), &fds).await {
-        lane.void(ticket.id);
+    if let Err(error) = launcher.send(&Command::Spawn(Box::new(spawn)), &fds).await {
+        launcher.void(ticket.id);
         return Err(match error.kind() {
             std::io::ErrorKind::ArgumentListTooLong => Error::TooLong,
             _ => Error::Pipes(error),
@@ -281,8 +281,8 @@ pub(super) async fn begin(
     }
     drop(fds);
     drop((stdin_read, stdout_write, stderr_write, control_theirs, code));
-    Ok(Begun {
-        lane: Arc::clone(lane),
+    Ok(PendingGuest {
+        launcher: Arc::clone(launcher),
         ticket,
         stdin: pipe::Sender::from_owned_fd(stdin_write).map_err(Error::Pipes)?,
         stdout: pipe::Receiver::from_owned_fd(stdout_read).map_err(Error::Pipes)?,
@@ -290,13 +290,13 @@ pub(super) async fn begin(
         control: UnixStream::from_std(control).map_err(Error::Pipes)?,
         announces_exit,
         group,
-        held: groups.map_or(Held::EachProcess, Groups::held),
+        held: groups.map_or(LimitScope::EachProcess, Groups::held),
         directory: plan.directory,
         job,
     })
 }
 
-impl Begun {
+impl PendingGuest {
     /// Waits until the guest runs.
     pub(super) async fn running(self) -> Result<Guest, Error> {
         let ticket = self.ticket;
@@ -317,7 +317,7 @@ impl Begun {
         };
         Ok(Guest {
             id: ticket.id,
-            lane: self.lane,
+            launcher: self.launcher,
             stdin: Some(self.stdin),
             stdout: self.stdout,
             stderr: self.stderr,
@@ -363,17 +363,17 @@ impl Guest {
     }
 
     /// Borrows the supervised parts and the control descriptor.
-    pub(super) fn attended(&mut self) -> (Attended<'_>, &mut UnixStream) {
-        let attended = Attended {
+    pub(super) fn parts(&mut self) -> (GuestParts<'_>, &mut UnixStream) {
+        let parts = GuestParts {
             id: self.id,
-            lane: &self.lane,
+            launcher: &self.launcher,
             exited: &mut self.exited,
             exit: self.exit.as_ref(),
             stdout: &mut self.stdout,
             stderr: &mut self.stderr,
             output: &self.output,
         };
-        (attended, &mut self.control)
+        (parts, &mut self.control)
     }
 
     /// Leaves the killing to the close of the launcher.
@@ -387,16 +387,16 @@ impl Guest {
 
     /// Kills the guest's first process, and waits until it has exited.
     pub(super) async fn end(&mut self) {
-        self.lane.kill(self.id).await;
+        self.launcher.kill(self.id).await;
         if !self.exited.is_terminated() {
             // A closed channel means that the launcher has died, and all its guests before it.
             let _ = (&mut self.exited).await;
         }
     }
 
-    /// Kills the remaining processes, waits until the kernel has reaped them, and removes the guest's places.
+    /// Kills the remaining processes, waits until the kernel has reaped them, and removes the guest's directories.
     pub(super) async fn close(self) -> Result<(), Error> {
-        self.lane.kill(self.id).await;
+        self.launcher.kill(self.id).await;
         // A closed channel means that the launcher has died, and all its guests before it.
         let _ = self.gone.await;
         drop(self.exit);

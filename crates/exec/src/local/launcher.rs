@@ -59,7 +59,7 @@ pub(super) struct Ticket {
     pub(super) gone: oneshot::Receiver<()>,
 }
 
-struct Waiting {
+struct Waiter {
     started: Option<oneshot::Sender<Result<Started, Failure>>>,
     exited: Option<oneshot::Sender<Exit>>,
     gone: oneshot::Sender<()>,
@@ -143,7 +143,7 @@ pub(super) struct LauncherClient {
     /// Duplicate of the launcher's socket, registered with the event loop. It is SOCK_SEQPACKET, for which
     /// tokio has no type; only its readiness is used.
     socket: UnixDatagram,
-    waiting: Mutex<Option<HashMap<u64, Waiting>>>,
+    waiting: Mutex<Option<HashMap<u64, Waiter>>>,
     next_id: AtomicU64,
     zygote: watch::Sender<Zygote>,
     preloading: Mutex<Preloading>,
@@ -151,7 +151,7 @@ pub(super) struct LauncherClient {
 
 impl std::fmt::Debug for LauncherClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane")
+        f.debug_struct("LauncherClient")
             .field("launcher", &self.launcher.id())
             .finish_non_exhaustive()
     }
@@ -181,7 +181,7 @@ impl LauncherClient {
         }
         launcher.set_nonblocking().map_err(OpenError::Io)?;
         let socket = launcher.as_fd().try_clone_to_owned().map_err(OpenError::Io)?;
-        let lane = Self {
+        let launcher = Self {
             launcher,
             socket: UnixDatagram::from_std(socket.into()).map_err(OpenError::Io)?,
             waiting: Mutex::new(Some(HashMap::new())),
@@ -190,18 +190,18 @@ impl LauncherClient {
             preloading: Mutex::default(),
         };
         let mut buffer = Vec::new();
-        let error = match tokio::time::timeout(START_DEADLINE, lane.receive(&mut buffer)).await {
-            Ok(Ok(Some((Event::Ready, _)))) => return Ok(lane),
+        let error = match tokio::time::timeout(START_DEADLINE, launcher.receive(&mut buffer)).await {
+            Ok(Ok(Some((Event::Ready, _)))) => return Ok(launcher),
             Ok(Ok(Some((Event::Failed { step, errno, .. }, _)))) => {
                 // It exits by itself, but we must reap it.
-                let _ = lane.close();
+                let _ = launcher.close();
                 return Err(OpenError::Failed(Failure { step, errno }));
             }
             Ok(Err(error)) if !is_gone(&error) => OpenError::Io(error),
             Ok(Ok(_) | Err(_)) | Err(_) => OpenError::NoLauncher,
         };
         // It may not be a launcher and need not exit by itself.
-        let _ = lane.kill_launcher();
+        let _ = launcher.kill_launcher();
         Err(error)
     }
 
@@ -228,7 +228,7 @@ impl LauncherClient {
         let (exited_sender, exited) = oneshot::channel();
         let (gone_sender, gone) = oneshot::channel();
         if let Some(waiting) = self.lock().as_mut() {
-            let senders = Waiting {
+            let senders = Waiter {
                 started: Some(started_sender),
                 exited: Some(exited_sender),
                 gone: gone_sender,
@@ -385,7 +385,7 @@ impl LauncherClient {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiting>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiter>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ use super::command::command;
 use super::error::Error;
 use super::guest::{self, Groups, Guest, Plan, check_groups};
 use super::launcher::LauncherClient;
-use super::layout::{self, Accounting, Extra, Places, Strength};
+use super::layout::{self, Accounting, Extra, Strength, WritableDirs};
 use super::notice;
 use super::pool::WorkerPool;
 use super::settings::{Fence, Settings};
@@ -30,10 +30,10 @@ use renewal::Renewal;
 /// A launcher with everything needed to start guests in it.
 #[derive(Debug)]
 pub(super) struct LauncherState {
-    lane: Arc<LauncherClient>,
+    launcher: Arc<LauncherClient>,
     /// Tasks of the launcher: its event pump, and those of its pool and zygote.
     tasks: Mutex<JoinSet<()>>,
-    places: Places,
+    dirs: WritableDirs,
     extra: Extra,
     strength: Strength,
     groups: Option<Arc<Groups>>,
@@ -51,23 +51,23 @@ pub(super) struct LauncherState {
 
 impl LauncherState {
     pub(super) fn new(
-        lane: LauncherClient,
-        places: Places,
+        launcher: LauncherClient,
+        dirs: WritableDirs,
         extra: Extra,
         strength: Strength,
         groups: Option<Arc<Groups>>,
     ) -> Self {
-        let lane = Arc::new(lane);
+        let launcher = Arc::new(launcher);
         let mut tasks = JoinSet::new();
-        let pumped = Arc::clone(&lane);
+        let pumped = Arc::clone(&launcher);
         tasks.spawn(async move { pumped.pump().await });
         let view = View::of(&extra);
         Self {
             view,
             near: OnceLock::new(),
-            lane,
+            launcher,
             tasks: Mutex::new(tasks),
-            places,
+            dirs,
             extra,
             strength,
             groups,
@@ -119,12 +119,12 @@ impl LauncherState {
 
     /// Returns `true` if guests live in cells.
     pub(super) fn has_cells(&self) -> bool {
-        self.places == Places::Cell
+        self.dirs == WritableDirs::Cell
     }
 
     /// Returns `true` while the launcher lives.
     pub(super) fn is_open(&self) -> bool {
-        self.lane.is_open()
+        self.launcher.is_open()
     }
 
     /// Adds warnings to every result of this launcher.
@@ -145,7 +145,7 @@ impl LauncherState {
 
     /// Requests the launcher to exit with all guests.
     pub(super) fn end(&self) {
-        self.lane.end();
+        self.launcher.end();
     }
 
     /// Triggers a refill of the pool after a run took a worker.
@@ -158,8 +158,8 @@ impl LauncherState {
     /// Returns the warnings for a run in this launcher.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
-        if let (Places::Directory(_), Strength::Full(_), Some(workspace)) =
-            (&self.places, self.strength, &self.extra.workspace)
+        if let (WritableDirs::Directory(_), Strength::Full(_), Some(workspace)) =
+            (&self.dirs, self.strength, &self.extra.workspace)
         {
             warnings.extend(workspace.warnings(&self.extra.top, self.guest_user()));
         }
@@ -170,7 +170,7 @@ impl LauncherState {
     /// Returns the warnings about modules that could not be preloaded.
     pub(super) fn preload_warnings(&self, language: Language) -> Vec<String> {
         let failed = match language {
-            Language::Python => self.lane.failed_modules(),
+            Language::Python => self.launcher.failed_modules(),
             Language::Bash | Language::Javascript | Language::Command => Vec::new(),
         };
         failed.iter().map(notice::not_preloaded).collect()
@@ -179,7 +179,7 @@ impl LauncherState {
     /// Returns the user id of guests on the host, if it differs from ours.
     fn guest_user(&self) -> Option<u32> {
         let fenced = matches!(self.strength, Strength::Full(_));
-        (fenced && self.places != Places::Cell && effective_uid() == Some(0)).then_some(NOBODY)
+        (fenced && self.dirs != WritableDirs::Cell && effective_uid() == Some(0)).then_some(NOBODY)
     }
 
     /// Checks that the launcher is as strong as a request requires.
@@ -187,12 +187,12 @@ impl LauncherState {
         if fence != Fence::Required {
             return Ok(());
         }
-        match &self.places {
-            Places::Directory(_) => Err(Error::NamespacesForbidden {
+        match &self.dirs {
+            WritableDirs::Directory(_) => Err(Error::NamespacesForbidden {
                 step: "make namespaces".to_owned(),
                 errno: 1,
             }),
-            Places::Cell => check_groups(self.groups.as_ref()),
+            WritableDirs::Cell => check_groups(self.groups.as_ref()),
         }
     }
 
@@ -203,10 +203,10 @@ impl LauncherState {
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
-        let places = self.places_in(directory.as_ref());
+        let dirs = self.dirs_in(directory.as_ref());
         let environment = match self.strength {
             Strength::Nothing => host_environment(request),
-            Strength::Full(_) | Strength::Limits => environment(&places, &self.extra, request),
+            Strength::Full(_) | Strength::Limits => environment(&dirs, &self.extra, request),
         };
         let (executable, arguments) = command(request, &environment)?;
         let program = layout::program(&executable, arguments, environment);
@@ -233,7 +233,7 @@ impl LauncherState {
         };
         let below = terms.below.map(Path::to_path_buf);
         let plan = self.plan(origin, text, terms, directory);
-        guest::start(&self.lane, self.groups.as_deref(), plan)
+        guest::start(&self.launcher, self.groups.as_deref(), plan)
             .await
             .map_err(|error| match (error, executable, below) {
                 (Error::Fence { step, errno }, Some(program), _) if step == "start the program" => {
@@ -249,8 +249,8 @@ impl LauncherState {
     }
 
     fn plan(&self, origin: Origin, text: Text, terms: Terms<'_>, directory: Option<Workdir>) -> Plan {
-        let places = self.places_in(directory.as_ref());
-        let mut confinement = self.confinement(terms.limits, &places);
+        let dirs = self.dirs_in(directory.as_ref());
+        let mut confinement = self.confinement(terms.limits, &dirs);
         if terms.has_network {
             confinement = layout::networked(confinement);
         }
@@ -286,18 +286,18 @@ impl LauncherState {
         Some(group)
     }
 
-    fn confinement(&self, limits: &Limits, places: &Places) -> ringfence_jail::protocol::Confinement {
+    fn confinement(&self, limits: &Limits, dirs: &WritableDirs) -> ringfence_jail::protocol::Confinement {
         let accounting = if self.groups.is_some() {
             Accounting::ControlGroup
         } else {
             Accounting::Rlimits
         };
-        layout::confinement(places, &self.extra, limits, accounting, self.strength)
+        layout::confinement(dirs, &self.extra, limits, accounting, self.strength)
     }
 
     /// Returns the confinement of idle workers.
     fn worker_confinement(&self, limits: &Limits) -> ringfence_jail::protocol::Confinement {
-        let confinement = self.confinement(limits, &Places::Cell);
+        let confinement = self.confinement(limits, &WritableDirs::Cell);
         match self.groups {
             Some(_) => layout::announced(confinement),
             None => confinement,
@@ -306,7 +306,7 @@ impl LauncherState {
 
     /// Creates the host directory of a guest that has no cell.
     fn directory(&self, settings: &Settings) -> Result<Option<Workdir>, Error> {
-        if self.places == Places::Cell {
+        if self.dirs == WritableDirs::Cell {
             return Ok(None);
         }
         Workdir::create(&settings.scratch, self.guest_user())
@@ -314,9 +314,9 @@ impl LauncherState {
             .map_err(Error::Directory)
     }
 
-    fn places_in(&self, directory: Option<&Workdir>) -> Places {
-        directory.map_or(Places::Cell, |directory| {
-            Places::Directory(directory.path().to_path_buf())
+    fn dirs_in(&self, directory: Option<&Workdir>) -> WritableDirs {
+        directory.map_or(WritableDirs::Cell, |directory| {
+            WritableDirs::Directory(directory.path().to_path_buf())
         })
     }
 
@@ -333,9 +333,9 @@ impl LauncherState {
                 guest.group.take()
             })
             .collect();
-        if let Some(lane) = Arc::into_inner(self.lane) {
+        if let Some(launcher) = Arc::into_inner(self.launcher) {
             // The launcher exits at once: the kernel kills everything below it.
-            let _ = tokio::task::spawn_blocking(move || lane.close()).await;
+            let _ = tokio::task::spawn_blocking(move || launcher.close()).await;
         }
         for group in groups {
             let _ = group.close();
@@ -406,8 +406,8 @@ enum Text {
     OnHost,
 }
 
-fn environment(places: &Places, extra: &Extra, request: &Request) -> Vec<(String, String)> {
-    let mut environment = places.environment(extra);
+fn environment(dirs: &WritableDirs, extra: &Extra, request: &Request) -> Vec<(String, String)> {
+    let mut environment = dirs.environment(extra);
     for (name, value) in &request.env {
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.as_str().to_owned(), value.clone()));

@@ -164,14 +164,14 @@ impl Launchers {
     /// Closes all shared launchers, and the pre-forked one.
     pub(super) async fn close(&self) {
         self.opener.close();
-        let lanes: Vec<_> = self
+        let launchers: Vec<_> = self
             .shared
             .lock()
             .await
             .drain()
             .map(|(_, (_, served))| served)
             .collect();
-        for served in lanes {
+        for served in launchers {
             if let Some(served) = Arc::into_inner(served) {
                 served.close().await;
             }

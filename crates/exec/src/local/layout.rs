@@ -340,13 +340,13 @@ static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
 
 /// The location of a guest's writable directories.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Places {
+pub(super) enum WritableDirs {
     Cell,
     /// In a host directory.
     Directory(PathBuf),
 }
 
-impl Places {
+impl WritableDirs {
     fn join(&self, name: &str) -> PathBuf {
         match self {
             Self::Cell => Path::new("/").join(name),
@@ -493,7 +493,7 @@ pub(super) enum Strength {
 
 /// Builds the confinement of a guest besides namespaces and control groups.
 pub(super) fn confinement(
-    places: &Places,
+    dirs: &WritableDirs,
     extra: &Extra,
     limits: &Limits,
     accounting: Accounting,
@@ -501,14 +501,14 @@ pub(super) fn confinement(
 ) -> Confinement {
     let by_rlimit = accounting == Accounting::Rlimits;
     let cpu_seconds = processor_seconds(limits);
-    let in_cell = *places == Places::Cell;
+    let in_cell = *dirs == WritableDirs::Cell;
     let ids = match (in_cell, strength) {
         (true, _) => Some((GUEST_ID, GUEST_ID)),
         (false, Strength::Full(_)) if effective_uid() == Some(0) => Some((NOBODY, NOBODY)),
         (false, _) => None,
     };
     let (landlock, missing) = match strength {
-        Strength::Full(missing) => (Some(places.rules(extra)), missing),
+        Strength::Full(missing) => (Some(dirs.rules(extra)), missing),
         Strength::Limits | Strength::Nothing => (None, Missing::Report),
     };
     let rlimits = || Rlimits {
@@ -519,7 +519,7 @@ pub(super) fn confinement(
         cpu_seconds: by_rlimit.then_some(cpu_seconds),
     };
     Confinement {
-        working_directory: places.workspace(extra),
+        working_directory: dirs.workspace(extra),
         ids,
         rlimits: (strength != Strength::Nothing).then(rlimits),
         missing,

@@ -1,8 +1,8 @@
 //! The local backend: fenced processes on this machine.
 //!
-//! A *lane* is a launcher with the cells that share its root. The server keeps one per scope, with a zygote
-//! and a pool of idle workers; a request that needs another root, or comes without a server, gets a launcher
-//! of its own. Where namespaces are forbidden, a flat launcher confines guests by the other layers.
+//! A launcher starts the cells that share its root. The server keeps one launcher per scope, with a zygote and a
+//! pool of idle workers; a request that needs another root, or comes without a server, gets a launcher of its
+//! own. Where namespaces are forbidden, a flat launcher confines guests by the other layers.
 
 mod bytecode;
 mod command;
@@ -82,7 +82,7 @@ const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
 pub struct Local {
     settings: Settings,
     groups: Grouping,
-    lanes: Launchers,
+    launchers: Launchers,
     gate: Arc<Semaphore>,
     sessions: Arc<Sessions>,
     queued: AtomicUsize,
@@ -104,7 +104,7 @@ impl Local {
         Self {
             settings,
             groups: Grouping::default(),
-            lanes: Launchers::default(),
+            launchers: Launchers::default(),
             gate,
             sessions,
             queued: AtomicUsize::new(0),
@@ -115,7 +115,7 @@ impl Local {
     /// Uses a pre-forked launcher for the first request.
     #[must_use]
     pub fn beginning_with(mut self, launcher: Option<Launcher>) -> Self {
-        self.lanes.opener.spare = Mutex::new(launcher);
+        self.launchers.opener.spare = Mutex::new(launcher);
         self
     }
 
@@ -172,7 +172,7 @@ impl Local {
         }
         let turn = self.turn(&request.limits, since).await?;
         let served = self
-            .lanes
+            .launchers
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
         let bridged = connection.bridge.is_some();
@@ -196,12 +196,12 @@ impl Local {
             // Nobody else uses the launcher: the kernel tears it down while the result is assembled.
             served.end();
         }
-        let harvest = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
+        let collected = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
         let groups = guest.group.as_ref().and(self.groups.get());
         result.meta.isolation.cgroup = groups.map(|groups| groups.version().to_owned());
-        result.meta.output_files = harvest.files;
-        result.meta.output_incomplete = harvest.incomplete;
+        result.meta.output_files = collected.files;
+        result.meta.output_incomplete = collected.incomplete;
         if let Some(outlet) = outlet {
             result.meta.egress = Some(outlet.close().await);
         }
@@ -215,7 +215,7 @@ impl Local {
             result.meta.warnings.extend(gap);
         }
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));
-        result.meta.warnings.extend(harvest.warnings);
+        result.meta.warnings.extend(collected.warnings);
         self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)
@@ -276,7 +276,7 @@ impl Local {
             workspace: workspace.map(Path::to_path_buf),
             trusted: trusted.clone(),
         };
-        let warmed = self.lanes.warm_up(&key, &self.settings, &self.groups);
+        let warmed = self.launchers.warm_up(&key, &self.settings, &self.groups);
         // Without idle workers everything still runs, so a timeout is no failure.
         tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
     }
@@ -286,7 +286,7 @@ impl Local {
         self.sessions.close().await;
         let mut cleaners = std::mem::take(&mut *self.cleaners());
         while cleaners.join_next().await.is_some() {}
-        self.lanes.close().await;
+        self.launchers.close().await;
         if let Some(groups) = self.groups.found() {
             groups.remove_owner();
         }
@@ -301,7 +301,7 @@ impl Local {
             running: self.settings.max_concurrent,
             queued: self.settings.max_queued,
         };
-        let _place = Place::take(&self.queued, self.settings.max_queued).ok_or_else(busy)?;
+        let _place = QueueSlot::take(&self.queued, self.settings.max_queued).ok_or_else(busy)?;
         let deadline = since + limits.timeout.as_duration();
         match tokio::time::timeout_at(deadline.into(), Arc::clone(&self.gate).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -325,9 +325,9 @@ impl Local {
 }
 
 /// A place in the queue, released on drop.
-struct Place<'a>(&'a AtomicUsize);
+struct QueueSlot<'a>(&'a AtomicUsize);
 
-impl<'a> Place<'a> {
+impl<'a> QueueSlot<'a> {
     fn take(queued: &'a AtomicUsize, limit: usize) -> Option<Self> {
         let place = Self(queued);
         // Counted first; if there was no room, the drop of the place uncounts it.
@@ -335,7 +335,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }

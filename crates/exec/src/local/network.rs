@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::error::Error;
-use super::layout::{PROXY_PORT, Places};
+use super::layout::{PROXY_PORT, WritableDirs};
 use super::settings::Fence;
 use ringfence_network::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
@@ -68,10 +68,10 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
 }
 
 /// Checks that the guest of a request with a network has a cell, and thus a network of its own.
-pub(super) fn check_places(request: &Request, places: &Places) -> Result<(), Error> {
-    match (&request.network, places) {
-        (Network::Allowlist(_), Places::Directory(_)) => Err(NEEDS_CELL),
-        (Network::None, _) | (Network::Allowlist(_), Places::Cell) => Ok(()),
+pub(super) fn check_dirs(request: &Request, dirs: &WritableDirs) -> Result<(), Error> {
+    match (&request.network, dirs) {
+        (Network::Allowlist(_), WritableDirs::Directory(_)) => Err(NEEDS_CELL),
+        (Network::None, _) | (Network::Allowlist(_), WritableDirs::Cell) => Ok(()),
     }
 }
 

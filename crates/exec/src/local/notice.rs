@@ -7,7 +7,7 @@ use ringfence_policy::{
     Bytes, Family, Limits, Outcome, Remedy, ResourceLimits, RuntimeKind, Timeout, remedy,
 };
 
-use super::guest::Held;
+use super::guest::LimitScope;
 use super::launcher::FailedModule;
 use super::layout;
 
@@ -33,11 +33,11 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
 const LIMITS_GAP: &str = "not all limits hold for the run as a whole: ";
 
 /// Returns a warning about limits that do not hold for all processes of a run together.
-pub(super) fn limits_gap(held: Held, limits: &Limits) -> Option<String> {
+pub(super) fn limits_gap(held: LimitScope, limits: &Limits) -> Option<String> {
     let gap = match held {
-        Held::Together => return None,
-        Held::TogetherButProcessor => "its control group does not limit processor time".to_owned(),
-        Held::EachProcess => format!(
+        LimitScope::Together => return None,
+        LimitScope::TogetherButProcessor => "its control group does not limit processor time".to_owned(),
+        LimitScope::EachProcess => format!(
             "there are no control groups here, so each process may use {} of memory and {} s of processor time",
             limits.memory,
             layout::processor_seconds(limits),

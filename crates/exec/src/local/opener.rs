@@ -11,7 +11,7 @@ use super::error::Error;
 use super::guest::{Grouping, Groups, check_groups};
 use super::launcher::{Failure, LauncherClient, OpenError};
 use super::launcher_state::LauncherState;
-use super::layout::{self, Extra, Places, Strength, WORKSPACE};
+use super::layout::{self, Extra, Strength, WORKSPACE, WritableDirs};
 use super::settings::{Fence, Settings};
 use super::workspace::Workspace;
 use crate::trust::Conflict;
@@ -109,14 +109,14 @@ impl Opener {
             };
             let (opened, (groups, made)) = tokio::join!(LauncherClient::open(launcher, &spec), looking);
             match opened {
-                Ok(lane) => {
+                Ok(launcher) => {
                     if fence == Fence::Required
                         && let Err(error) = check_groups(groups.as_ref())
                     {
-                        let _ = lane.close();
+                        let _ = launcher.close();
                         return Err(error);
                     }
-                    let served = LauncherState::new(lane, Places::Cell, extra, strength, groups);
+                    let served = LauncherState::new(launcher, WritableDirs::Cell, extra, strength, groups);
                     return Ok(served.beginning_with(made.transpose()?));
                 }
                 Err(OpenError::Failed(failure)) if forbids_namespaces(&failure) => {
@@ -165,10 +165,16 @@ impl Opener {
                 what: "a mount at another path than the host's",
             });
         }
-        let lane = LauncherClient::open(self.launcher()?, &LauncherSpec::Flat)
+        let launcher = LauncherClient::open(self.launcher()?, &LauncherSpec::Flat)
             .await
             .map_err(Error::from_open)?;
-        let mut served = LauncherState::new(lane, Places::Directory(PathBuf::new()), extra, strength, groups);
+        let mut served = LauncherState::new(
+            launcher,
+            WritableDirs::Directory(PathBuf::new()),
+            extra,
+            strength,
+            groups,
+        );
         served.warn(why.map(|failure| {
             format!(
                 "this machine forbids namespaces ({}: {}); the run was confined by the other layers",

@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The collected files, and warnings about skipped ones.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Harvest {
+pub struct CollectedFiles {
     pub files: Vec<OutputFile>,
     pub warnings: Vec<String>,
     /// Set if an error kept files from being read or delivered.
@@ -29,10 +29,14 @@ pub struct Harvest {
 }
 
 /// Collects files from an output directory, given the result of opening it.
-pub fn collect_from(source: io::Result<OwnedFd>, destination: Option<&Destination>, limit: u64) -> Harvest {
+pub fn collect_from(
+    source: io::Result<OwnedFd>,
+    destination: Option<&Destination>,
+    limit: u64,
+) -> CollectedFiles {
     match source {
         Ok(source) => collect(&source, destination, limit),
-        Err(error) => Harvest {
+        Err(error) => CollectedFiles {
             files: Vec::new(),
             warnings: vec![format!("the output files could not be collected: {error}")],
             incomplete: true,
@@ -51,21 +55,21 @@ pub fn is_empty_tmpfs(directory: &OwnedFd) -> bool {
 /// Links, devices, FIFOs and sockets are skipped. `limit` bounds the bytes copied, which sparse files could
 /// otherwise inflate without limit. Skipping one entry does not affect the others; upper directories come
 /// first.
-fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> Harvest {
+fn collect(source: &OwnedFd, destination: Option<&Destination>, limit: u64) -> CollectedFiles {
     let mut walk = Walk {
         destination,
         left: limit,
         waiting: VecDeque::from([PathBuf::new()]),
         entered: 0,
-        harvest: Harvest::default(),
+        collected: CollectedFiles::default(),
     };
     match source.try_clone() {
         Ok(source) => walk.walk(&File::from(source)),
         Err(error) => walk.fail(&format!("the output files could not be collected: {error}")),
     }
-    let mut harvest = walk.harvest;
-    harvest.files.sort_by(|a, b| a.path.cmp(&b.path));
-    harvest
+    let mut collected = walk.collected;
+    collected.files.sort_by(|a, b| a.path.cmp(&b.path));
+    collected
 }
 
 /// A breadth-first walk through an output directory.
@@ -76,7 +80,7 @@ struct Walk<'a> {
     /// Directories to enter. Their paths contain no links: each component is opened without following one.
     waiting: VecDeque<PathBuf>,
     entered: usize,
-    harvest: Harvest,
+    collected: CollectedFiles,
 }
 
 impl Walk<'_> {
@@ -106,15 +110,15 @@ impl Walk<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.harvest.files.len() + self.harvest.warnings.len() >= MAX_FILES
+        self.collected.files.len() + self.collected.warnings.len() >= MAX_FILES
     }
 
     fn leave(&mut self, why: &str) {
-        self.harvest.warnings.push(why.to_owned());
+        self.collected.warnings.push(why.to_owned());
     }
 
     fn fail(&mut self, why: &str) {
-        self.harvest.incomplete = true;
+        self.collected.incomplete = true;
         self.leave(why);
     }
 
@@ -174,7 +178,7 @@ impl Walk<'_> {
                 };
             }
         }
-        self.harvest.files.push(OutputFile {
+        self.collected.files.push(OutputFile {
             path: path.display().to_string(),
             bytes,
         });
@@ -249,15 +253,15 @@ mod tests {
     fn takes_regular_files_and_follows_nothing() {
         let (_source, handle) = fixture();
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
         assert_eq!(
-            harvest.files,
+            collected.files,
             [OutputFile {
                 path: "sub/a.txt".to_owned(),
                 bytes: 5
             }]
         );
-        assert_eq!(harvest.warnings.len(), 2);
+        assert_eq!(collected.warnings.len(), 2);
         assert_eq!(
             fs::read_to_string(target.path().join("sub/a.txt")).unwrap(),
             "hello"
@@ -278,24 +282,27 @@ mod tests {
             fs::create_dir(source.path().join(format!("sub/{n}"))).unwrap();
         }
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
-        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let paths: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert!(
             paths.contains(&"sub/a.txt") && paths.contains(&"z.txt"),
             "{paths:?}"
         );
         let too_many = |text: &&String| text.contains("more than 1000 directories");
-        assert!(harvest.warnings.iter().any(|text| too_many(&text)), "{harvest:?}");
+        assert!(
+            collected.warnings.iter().any(|text| too_many(&text)),
+            "{collected:?}"
+        );
 
         for n in 0..MAX_DIRECTORIES {
             fs::remove_dir(source.path().join(format!("sub/{n}"))).unwrap();
         }
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
         let last = deep.join("last.txt").display().to_string();
-        let paths: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        let paths: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, [&last, "sub/a.txt", "z.txt"]);
         let left = format!("{}/too lies deeper than 16 levels and was left", deep.display());
-        assert!(harvest.warnings.contains(&left), "{harvest:?}");
+        assert!(collected.warnings.contains(&left), "{collected:?}");
     }
 
     #[test]
@@ -308,13 +315,13 @@ mod tests {
             fs::write(source.path().join(name), "x").unwrap();
         }
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
-        let files: Vec<&str> = harvest.files.iter().map(|file| file.path.as_str()).collect();
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let files: Vec<&str> = collected.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["sub/a.txt", "venv/a.py"]);
         for left in ["sub/.Git was not copied", "venv/a.pth was not copied"] {
             assert!(
-                harvest.warnings.iter().any(|warning| warning.starts_with(left)),
-                "{harvest:?}"
+                collected.warnings.iter().any(|warning| warning.starts_with(left)),
+                "{collected:?}"
             );
         }
         assert!(!target.path().join("sub/.Git").exists());
@@ -328,13 +335,13 @@ mod tests {
             .set_len(1 << 40)
             .unwrap();
         let target = tempfile::tempdir().unwrap();
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
         assert!(
-            harvest
+            collected
                 .warnings
                 .iter()
                 .any(|warning| warning.contains("disk limit")),
-            "{harvest:?}"
+            "{collected:?}"
         );
         assert!(!target.path().join("huge").exists());
     }
@@ -361,14 +368,14 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         let precious = tempfile::tempdir().unwrap();
         symlink(precious.path(), target.path().join("sub")).unwrap();
-        let harvest = collect(&handle, Some(&destination(&target)), 1 << 20);
-        assert_eq!(harvest.files, []);
+        let collected = collect(&handle, Some(&destination(&target)), 1 << 20);
+        assert_eq!(collected.files, []);
         assert!(
-            harvest
+            collected
                 .warnings
                 .iter()
                 .any(|warning| warning.starts_with("sub/a.txt could not be copied")),
-            "{harvest:?}"
+            "{collected:?}"
         );
         assert_eq!(fs::read_dir(precious.path()).unwrap().count(), 0);
     }

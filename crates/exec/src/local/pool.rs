@@ -96,11 +96,11 @@ impl WorkerPool {
     /// Keeps the pool full of workers of the newest zygote. `plan` returns a worker's specification.
     pub(super) async fn keep_full(
         &self,
-        lane: &Arc<LauncherClient>,
+        launcher: &Arc<LauncherClient>,
         groups: Option<&Groups>,
         plan: impl Fn() -> Plan,
     ) {
-        let mut state = lane.zygote();
+        let mut state = launcher.zygote();
         let mut zygote = 0;
         loop {
             // The launcher forks from the new zygote before it reports it.
@@ -118,7 +118,7 @@ impl WorkerPool {
                 }
                 continue;
             }
-            match guest::start(lane, groups, plan()).await {
+            match guest::start(launcher, groups, plan()).await {
                 Ok(guest) => self.admit(guest).await,
                 // The zygote has died or is about to; its successor changes the state.
                 Err(_) => {

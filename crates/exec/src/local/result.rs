@@ -8,7 +8,7 @@ use ringfence_policy::{
 };
 
 use super::destination::Destination;
-use super::guest::{Guest, Held, Output};
+use super::guest::{Guest, LimitScope, Output};
 use super::notice::{full, notice};
 use super::output_files;
 use super::run::Finished;
@@ -20,10 +20,10 @@ pub(super) fn collect(
     output: &Output,
     destination: Option<&Destination>,
     limit: u64,
-) -> output_files::Harvest {
+) -> output_files::CollectedFiles {
     let source = match output {
         Output::Handle(handle) if output_files::is_empty_tmpfs(handle) => {
-            return output_files::Harvest::default();
+            return output_files::CollectedFiles::default();
         }
         Output::Handle(handle) => handle.try_clone(),
         Output::Directory(directory) => output_files::open_directory(&directory.path().join("output")),
@@ -58,11 +58,11 @@ pub(super) fn assemble(
 }
 
 /// Returns the limits that hold for all processes together.
-fn held(limits: ResourceLimits, held: Held) -> ResourceLimits {
+fn held(limits: ResourceLimits, held: LimitScope) -> ResourceLimits {
     match held {
-        Held::Together => limits,
-        Held::TogetherButProcessor => ResourceLimits { cpus: None, ..limits },
-        Held::EachProcess => ResourceLimits {
+        LimitScope::Together => limits,
+        LimitScope::TogetherButProcessor => ResourceLimits { cpus: None, ..limits },
+        LimitScope::EachProcess => ResourceLimits {
             memory_bytes: None,
             cpus: None,
             ..limits

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::connection::{Connection, cancellation};
 use super::exit;
-use super::guest::{Attended, Guest, Output};
+use super::guest::{Guest, GuestParts, Output};
 use super::launcher::Exit;
 use super::output_reader::OutputReader;
 use super::workdir;
@@ -44,7 +44,7 @@ pub(super) enum Interruption {
 
 /// The limits that the supervisor enforces itself.
 #[derive(Debug)]
-pub(super) struct Bounds<T> {
+pub(super) struct RunLimits<T> {
     pub(super) deadline: Instant,
     pub(super) disk_bytes: u64,
     /// Resolves when the run is cancelled.
@@ -78,15 +78,15 @@ pub(super) async fn supervise(
     let mut reader = OutputReader::new(limits, connection.output);
     let job = std::mem::take(&mut guest.job);
     let pipe = guest.stdin.take();
-    let (attended, control) = guest.attended();
+    let (parts, control) = guest.parts();
     let stdin = pipe.zip(connection.stdin);
     let feeding = feed(control, job, stdin, connection.bridge);
-    let bounds = Bounds {
+    let bounds = RunLimits {
         deadline: since + limits.timeout.as_duration(),
         disk_bytes: limits.disk.0,
         cancellation: cancellation(connection.cancelled),
     };
-    let last_exit = exit::announced(attended.exit);
+    let last_exit = exit::announced(parts.exit);
     let answer = async {
         Some(tokio::select! {
             biased;
@@ -94,7 +94,7 @@ pub(super) async fn supervise(
             exit = last_exit => Some(exit),
         })
     };
-    let ending = listen(attended, &mut reader, bounds, feeding, answer).await;
+    let ending = listen(parts, &mut reader, bounds, feeding, answer).await;
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
     let end = match ending {
         Ending::Ended(end) => end,
@@ -118,9 +118,9 @@ pub(super) async fn supervise(
 /// Reads output until the guest replies or exits; kills it on a limit, on cancellation, or if the reply is
 /// `None`.
 pub(super) async fn listen<A>(
-    guest: Attended<'_>,
+    guest: GuestParts<'_>,
     reader: &mut OutputReader,
-    bounds: Bounds<impl Future<Output = ()>>,
+    bounds: RunLimits<impl Future<Output = ()>>,
     feeding: impl Future<Output = ()>,
     answer: impl Future<Output = Option<A>>,
 ) -> Ending<A> {
@@ -147,7 +147,7 @@ pub(super) async fn listen<A>(
             () = reader.listen(guest.stdout, guest.stderr) => continue,
         };
         interruption = Some(interrupted);
-        guest.lane.kill(guest.id).await;
+        guest.launcher.kill(guest.id).await;
     }
 }
 

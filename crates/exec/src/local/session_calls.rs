@@ -96,7 +96,7 @@ impl Local {
     /// Starts a session's interpreter.
     async fn bear(&self, unborn: Unborn, request: &Request, fence: Fence) -> Result<Arc<Live>, LocalError> {
         let served = self
-            .lanes
+            .launchers
             .serve(request, fence, &self.settings, &self.groups)
             .await?;
         // A per-process limit on processor time must cover the session's lifetime.

@@ -31,7 +31,7 @@ const MAX_OPEN: usize = 64;
 pub struct Workdir(PathBuf);
 
 impl Workdir {
-    /// Creates a directory below `parent`, with the places of a guest in it, owned by `owner` if given.
+    /// Creates a directory below `parent`, with the writable directories of a guest in it, owned by `owner` if given.
     pub fn create(parent: &Path, owner: Option<u32>) -> io::Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let open = if owner.is_some() { 0o711 } else { 0o700 };

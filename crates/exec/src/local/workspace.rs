@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::Trusted;
 
 use super::user::{NOBODY, effective_uid};
-use crate::trust::{self, Acted, Conflict, Held, git};
+use crate::trust::{self, Acted, Conflict, Protection, git};
 
 /// Maximum number of entries with a rule or mount of their own, and maximum of their cost: a launcher gets them
 /// all in one message.
@@ -70,7 +70,7 @@ impl Workspace {
         let mut acted = Acted::find(&self.path, &top.pinned);
         acted.add_aliases(&self.path, &top.protected)?;
         let room = trust::MAX_COST + MAX_COST - top.cost();
-        let Held {
+        let Protection {
             kept,
             links,
             awaits,
@@ -97,7 +97,7 @@ impl Workspace {
     pub(crate) fn entries(&self) -> Entries {
         let mut found = Entries::default();
         let is_repository = git::is_repository_at(&self.path);
-        let (mut open, mut many) = (Room::new(), None);
+        let (mut open, mut many) = (Capacity::new(), None);
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
             let Ok(kind) = entry.file_type() else { continue };
             let (name, path) = (entry.file_name(), entry.path());
@@ -115,7 +115,7 @@ impl Workspace {
                 found.open.push(path);
             }
         }
-        let mut room = Room::new();
+        let mut room = Capacity::new();
         if !found
             .protected
             .iter()
@@ -250,13 +250,13 @@ impl fmt::Display for Closed {
     }
 }
 
-/// Room for entries in a launcher's message.
-struct Room {
+/// Space for entries in a launcher's message.
+struct Capacity {
     rules: usize,
     cost: usize,
 }
 
-impl Room {
+impl Capacity {
     const fn new() -> Self {
         Self {
             rules: MAX_RULES,

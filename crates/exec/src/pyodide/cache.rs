@@ -139,9 +139,9 @@ mod tests {
     const OLD: &str = "0123456789ab";
     const WHEELS: &str = "0123456789ab-packages-ba9876543210";
 
-    struct Place(tempfile::TempDir);
+    struct Scratch(tempfile::TempDir);
 
-    impl Place {
+    impl Scratch {
         /// Creates two unused sets, and files that are not ours.
         fn new() -> Self {
             let place = Self(tempfile::tempdir().unwrap());
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_nobody_has_used_for_a_while_is_removed() {
-        let place = Place::new();
+        let place = Scratch::new();
         // They have had no locks before.
         assert_eq!((place.left(OLD), place.left(WHEELS)), (3, 1));
         place.used(OLD, UNUSED * 2);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_in_use_stays_however_old() {
-        let place = Place::new();
+        let place = Scratch::new();
         let first = CacheEntry::of(place.0.path(), OLD);
         let second = CacheEntry::of(place.0.path(), OLD);
         place.used(OLD, UNUSED * 2);

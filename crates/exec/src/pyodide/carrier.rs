@@ -6,7 +6,7 @@ use std::future;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::message::{Amount, Order, Piece};
+use super::message::{Amount, Piece, WorkerRequest};
 use crate::bridge::ByteChannel;
 
 /// Flow control window for bytes from a program: two of the longest lines.
@@ -59,7 +59,7 @@ impl Carrier {
     }
 
     /// Passes on the program's bytes, until there is a message for the program. Cancel-safe.
-    pub(super) async fn next<'a>(&mut self, id: &'a str) -> Order<'a> {
+    pub(super) async fn next<'a>(&mut self, id: &'a str) -> WorkerRequest<'a> {
         loop {
             let Some(ByteChannel { out, back }) = &mut self.duct else {
                 return future::pending().await;
@@ -76,7 +76,7 @@ impl Carrier {
                         continue;
                     }
                     let bytes = std::mem::take(&mut self.taken);
-                    return Order::Taken { id, data: Amount { bytes } };
+                    return WorkerRequest::Taken { id, data: Amount { bytes } };
                 }
             };
             if said.is_none() {
@@ -84,7 +84,7 @@ impl Carrier {
                 self.unheard.clear();
             }
             let base64 = STANDARD.encode(said.unwrap_or_default());
-            return Order::Bridge {
+            return WorkerRequest::Bridge {
                 id,
                 data: Piece { base64 },
             };

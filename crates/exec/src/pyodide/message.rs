@@ -11,7 +11,7 @@ pub(super) const MAX_LINE: usize = 64 * 1024 * 1024;
 /// A message to a worker.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum Order<'a> {
+pub(super) enum WorkerRequest<'a> {
     /// Runs a program.
     Execute {
         /// Id that the worker repeats in every message about the program.
@@ -37,8 +37,8 @@ pub(super) struct Amount {
 }
 
 /// Encodes a message as a line. Strings and numbers can always be serialized.
-pub(super) fn line(order: &Order<'_>) -> Vec<u8> {
-    let mut line = serde_json::to_vec(order).unwrap_or_default();
+pub(super) fn line(request: &WorkerRequest<'_>) -> Vec<u8> {
+    let mut line = serde_json::to_vec(request).unwrap_or_default();
     line.push(b'\n');
     line
 }
@@ -60,7 +60,7 @@ pub(super) struct Program<'a> {
 /// A message from a worker.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-pub(super) enum Word {
+pub(super) enum WorkerMessage {
     /// The worker is ready for a program.
     Ready {},
     /// Output of the program.
@@ -74,14 +74,14 @@ pub(super) enum Word {
 /// A chunk of output.
 #[derive(Debug, Deserialize)]
 pub(super) struct Printed {
-    pub(super) stream: Which,
+    pub(super) stream: StreamName,
     pub(super) base64: String,
 }
 
 /// An output stream.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Which {
+pub(super) enum StreamName {
     Stdout,
     Stderr,
 }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn only_what_has_the_shape_is_a_word() {
-        let read = |text: &str| serde_json::from_str::<Word>(text).is_ok();
+        let read = |text: &str| serde_json::from_str::<WorkerMessage>(text).is_ok();
         assert!(read(r#"{"type":"ready","id":"","data":{}}"#));
         assert!(read(r#"{"type":"complete","id":"1","data":{"exit_code":255}}"#));
         for wrong in [

@@ -267,9 +267,9 @@ mod tests {
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     const ABD: &str = "a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9";
 
-    struct Place(tempfile::TempDir);
+    struct Scratch(tempfile::TempDir);
 
-    impl Place {
+    impl Scratch {
         /// Creates a distribution with the package `a`, whose content is `abc`.
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn wheels_are_those_of_the_list_or_of_no_list() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a-1-py3-none-any.whl", "abc");
         place.put("b-1-cp314-cp314-pyemscripten_2026_0_wasm32.whl", "mine");
         place.put("README", "no wheel");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_person_can_vouch_for_another_build() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a-1-py3-none-any.whl", "abd");
         place.put(SUMS, &format!("{ABD}  a-1-py3-none-any.whl\n{ABD} *gone.whl\n"));
         place.wheels().unwrap();
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_refused_with_the_reason() {
         let refused = |name: &str, why: &str| {
-            let place = Place::new();
+            let place = Scratch::new();
             place.put(name, "");
             place.refused(why);
         };
@@ -336,11 +336,11 @@ mod tests {
         );
         refused("c.whl", "not named as wheels are");
         refused("libc-1.zip", "no archive of libraries of Pyodide's distribution");
-        let twice = Place::new();
+        let twice = Scratch::new();
         twice.put("D.x-1-py3-none-any.whl", "");
         twice.put("d_x-2-py3-none-any.whl", "");
         twice.refused("another wheel of the same package");
-        let link = Place::new();
+        let link = Scratch::new();
         let path = link.0.path().join("wheels/d-1-py3-none-any.whl");
         std::os::unix::fs::symlink("/etc/passwd", path).unwrap();
         link.refused("it is no file");

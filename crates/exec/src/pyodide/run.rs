@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::carrier::{Carrier, WINDOW};
 use super::error::RunError;
 use super::files::{self, Files};
-use super::message::{Completed, Order, Printed, Program, Which, Word, line};
+use super::message::{Completed, Printed, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
     Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, cancellation, is_limits_gap,
@@ -74,7 +74,7 @@ pub(super) async fn run(
             let program = program(request, input, found, connection.bridge.is_some());
             let carrier = Carrier::new(connection.bridge);
             worker
-                .send(&Order::Execute {
+                .send(&WorkerRequest::Execute {
                     id: ID,
                     data: program,
                 })
@@ -134,10 +134,10 @@ async fn supervise(worker: &mut Worker, reader: &mut OutputReader, mut carrier: 
     loop {
         tokio::select! {
             word = worker.next() => match word {
-                Some(Word::Output { data }) => reader.take(data).await,
-                Some(Word::Bridge { data }) if carrier.receive(&data).is_ok() => {}
-                Some(Word::Complete { data }) => return Ending::Completed(data),
-                Some(Word::Ready {} | Word::Bridge { .. }) | None => return Ending::Lost,
+                Some(WorkerMessage::Output { data }) => reader.take(data).await,
+                Some(WorkerMessage::Bridge { data }) if carrier.receive(&data).is_ok() => {}
+                Some(WorkerMessage::Complete { data }) => return Ending::Completed(data),
+                Some(WorkerMessage::Ready {} | WorkerMessage::Bridge { .. }) | None => return Ending::Lost,
             },
             order = carrier.next(ID), if untold.is_none() => untold = Some(order),
             room = mouth.reserve(), if untold.is_some() => {
@@ -162,8 +162,8 @@ impl OutputReader {
         // Invalid base64 was not printed by Python.
         let bytes = STANDARD.decode(printed.base64).unwrap_or_default();
         let stream = match printed.stream {
-            Which::Stdout => Stream::Stdout,
-            Which::Stderr => Stream::Stderr,
+            StreamName::Stdout => Stream::Stdout,
+            StreamName::Stderr => Stream::Stderr,
         };
         match stream {
             Stream::Stdout => self.stdout.push(&bytes),

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::error::RunError;
 use super::installed::Installed;
-use super::message::{MAX_LINE, Order, Word, line};
+use super::message::{MAX_LINE, WorkerMessage, WorkerRequest, line};
 use super::workers::Key;
 use crate::lines::LineSplitter;
 use crate::local::{self, Chunk, Connection, Fence, FencedRequest, Local, Stream};
@@ -135,7 +135,7 @@ impl Worker {
     /// Waits until it is ready for a program.
     pub(super) async fn ready(mut self) -> Result<Self, RunError> {
         match tokio::time::timeout(PATIENCE, self.next()).await {
-            Ok(Some(Word::Ready {})) => Ok(self),
+            Ok(Some(WorkerMessage::Ready {})) => Ok(self),
             Ok(_) => Err(self.end().await.not_ready()),
             Err(_) => {
                 let _ = self.end().await;
@@ -189,8 +189,8 @@ impl Worker {
     }
 
     /// Sends a message. If the worker has exited, the next message from it is `None`.
-    pub(super) async fn send(&self, order: &Order<'_>) {
-        let _ = self.to.send(line(order)).await;
+    pub(super) async fn send(&self, request: &WorkerRequest<'_>) {
+        let _ = self.to.send(line(request)).await;
     }
 
     /// Returns the sender of messages to the worker.
@@ -199,7 +199,7 @@ impl Worker {
     }
 
     /// Receives the next message; `None` once the worker has exited or sent an invalid one. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<Word> {
+    pub(super) async fn next(&mut self) -> Option<WorkerMessage> {
         loop {
             if let Some(line) = self.lines.next_line() {
                 return serde_json::from_slice(line.whole()?).ok();

@@ -3,7 +3,7 @@
 use ringfence_jail::protocol::Guest as Origin;
 
 use crate::Test;
-use crate::lane::{Failure, Guest, Lane, Wish};
+use crate::launcher::{Failure, Guest, TestLauncher, Wish};
 
 const FORGER: &str = include_str!("forger.py");
 
@@ -42,42 +42,42 @@ const EEXIST: i32 = 17;
 const EPROTO: i32 = 71;
 const ECANCELED: i32 = 125;
 
-fn forger(lane: &mut Lane) -> Guest {
-    let mut session = lane.session();
+fn forger(launcher: &mut TestLauncher) -> Guest {
+    let mut session = launcher.session();
     assert_eq!(session.evaluate(FORGER), "None");
     session
 }
 
 /// Requests a fork of a session that runs `code` in response.
-fn forge(lane: &mut Lane, session: &mut Guest, code: &str) -> Result<Guest, Failure> {
+fn forge(launcher: &mut TestLauncher, session: &mut Guest, code: &str) -> Result<Guest, Failure> {
     session.send(&format!("fds = take()\n{code}\nresult = 'done'"));
-    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
-    lane.finish(begun)
+    let begun = launcher.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    launcher.finish(begun)
 }
 
 fn the_forger_can_be_honest() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
-    let fork = forge(&mut lane, &mut session, "move(fds, lambda: honest(fds))").unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
+    let fork = forge(&mut launcher, &mut session, "move(fds, lambda: honest(fds))").unwrap();
     assert_eq!(session.receive(), "done");
-    lane.end(fork.id);
-    let mut next = lane.fork(&mut session).unwrap();
+    launcher.end(fork.id);
+    let mut next = launcher.fork(&mut session).unwrap();
     assert_eq!(next.evaluate("result = 1"), "1");
 }
 
 fn lies_end_the_session_and_nobody_else() {
-    let mut lane = Lane::open();
-    let mut bystander = lane.session();
-    let mut theirs = lane.fork(&mut bystander).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut bystander = launcher.session();
+    let mut theirs = launcher.fork(&mut bystander).unwrap();
     let mut check = |code: &str, step: &str, errno: i32| {
-        let mut session = forger(&mut lane);
-        let mut earlier = lane.fork(&mut session).unwrap();
-        let failure = forge(&mut lane, &mut session, code).err().unwrap();
+        let mut session = forger(&mut launcher);
+        let mut earlier = launcher.fork(&mut session).unwrap();
+        let failure = forge(&mut launcher, &mut session, code).err().unwrap();
         assert_eq!(failure, (step.to_owned(), errno), "{code}");
-        assert_eq!(lane.await_exit(session.id), -9, "{code}");
+        assert_eq!(launcher.await_exit(session.id), -9, "{code}");
         assert_eq!(earlier.evaluate("result = 'on'"), "on", "{code}");
-        lane.end(earlier.id);
-        lane.await_gone(session.id);
+        launcher.end(earlier.id);
+        launcher.await_gone(session.id);
     };
     check("report(fds, b'x')", "fork a session", EPROTO);
     check("report(fds, b'\\xff' * 8)", "fork a session", EPROTO);
@@ -100,94 +100,94 @@ fn lies_end_the_session_and_nobody_else() {
 }
 
 fn silence_is_a_failure() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
-    let failure = forge(&mut lane, &mut session, "close(fds)").err().unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
+    let failure = forge(&mut launcher, &mut session, "close(fds)").err().unwrap();
     assert_eq!(failure, ("fork a session".to_owned(), ECHILD));
-    let failure = forge(&mut lane, &mut session, "move(fds, lambda: os._exit(1))")
+    let failure = forge(&mut launcher, &mut session, "move(fds, lambda: os._exit(1))")
         .err()
         .unwrap();
     assert_eq!(failure, ("fork a session".to_owned(), ECHILD));
     assert_eq!([session.receive(), session.receive()], ["done", "done"]);
-    let fork = lane.fork(&mut session).unwrap();
-    lane.end(fork.id);
-    lane.end(session.id);
+    let fork = launcher.fork(&mut session).unwrap();
+    launcher.end(fork.id);
+    launcher.end(session.id);
 }
 
 fn a_session_that_never_answers_can_be_given_up() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
     session.send("fds = take()\nresult = 'taken'");
-    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    let begun = launcher.begin(&Wish::new(Origin::ForkOf { of: session.id }));
     assert_eq!(session.receive(), "taken");
-    lane.kill(begun.id);
+    launcher.kill(begun.id);
     assert_eq!(
-        lane.finish(begun).err().unwrap(),
+        launcher.finish(begun).err().unwrap(),
         ("fork a session".to_owned(), ECANCELED)
     );
     // Too late: the launcher no longer listens, and the fork's cell is gone.
     assert_eq!(session.evaluate("result = attempt(lambda: report(fds))"), "EPIPE");
     session.evaluate("close(fds)");
-    let fork = lane.fork(&mut session).unwrap();
-    lane.end(fork.id);
+    let fork = launcher.fork(&mut session).unwrap();
+    launcher.end(fork.id);
 }
 
 /// Cancels a pending fork when its session is killed. The silent process in the fork's cell is not one of the
 /// session's, and outlives it.
 fn a_fork_that_never_answers_ends_with_the_session() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
-    let mut earlier = lane.fork(&mut session).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
+    let mut earlier = launcher.fork(&mut session).unwrap();
     session.send("fds = take()\nmove(fds, lambda: 0)\nresult = 'done'");
-    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    let begun = launcher.begin(&Wish::new(Origin::ForkOf { of: session.id }));
     assert_eq!(session.receive(), "done");
-    lane.kill(session.id);
+    launcher.kill(session.id);
     assert_eq!(
-        lane.finish(begun).err().unwrap(),
+        launcher.finish(begun).err().unwrap(),
         ("fork a session".to_owned(), ECANCELED)
     );
-    assert_eq!(lane.await_exit(session.id), -9);
+    assert_eq!(launcher.await_exit(session.id), -9);
     assert_eq!(earlier.evaluate("result = 1"), "1");
-    lane.end(earlier.id);
-    lane.await_gone(session.id);
+    launcher.end(earlier.id);
+    launcher.await_gone(session.id);
 }
 
 fn words_that_nobody_asked_for_are_not_heard() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
     let full = "launcher.setblocking(False)\ndef flood():\n    while True:\n        launcher.send(b'{\"Kill\":{\"id\":1}}')\nresult = attempt(flood)\nlauncher.setblocking(True)";
     assert_eq!(session.evaluate(full), "EAGAIN");
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     assert_eq!(fork.evaluate("result = 1"), "1");
     // A session that closes its end cannot be forked, but still works.
     assert_eq!(fork.evaluate("os.close(5)\nresult = fork()"), "-9");
-    let failure = lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: fork.id }));
+    let failure = launcher.begin_and_fail(&Wish::new(Origin::ForkOf { of: fork.id }));
     assert_eq!(failure.0, "ask the session for a fork");
     assert_eq!(fork.evaluate("result = 1"), "1");
 }
 
 /// Tolerates children of the launcher that a session creates and that exit at any moment.
 fn children_of_the_launcher_confuse_nobody() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
     session.send("for _ in range(3000):\n    if sibling() == 0:\n        os._exit(3)\nresult = 'done'");
     for status in [7, 8, 9] {
-        let mut guest = lane.spawn(&Wish::new(Origin::Fork)).unwrap();
+        let mut guest = launcher.spawn(&Wish::new(Origin::Fork)).unwrap();
         guest.send(&format!("os._exit({status})"));
-        assert_eq!(lane.await_exit(guest.id), status);
-        lane.await_gone(guest.id);
+        assert_eq!(launcher.await_exit(guest.id), status);
+        launcher.await_gone(guest.id);
     }
     assert_eq!(session.receive(), "done");
-    let fork = lane.fork(&mut session).unwrap();
-    lane.end(fork.id);
-    lane.end(session.id);
+    let fork = launcher.fork(&mut session).unwrap();
+    launcher.end(fork.id);
+    launcher.end(session.id);
 }
 
 /// Confines the process between a session and its fork: it has every capability, but only over the fork's
 /// cell and under the seccomp filter.
 fn rights_over_a_forks_cell_open_nothing_else() {
-    let mut lane = Lane::open();
-    let mut session = forger(&mut lane);
+    let mut launcher = TestLauncher::open();
+    let mut session = forger(&mut launcher);
     let acts = "told, tell = os.pipe()\n\
         def acts():\n\
         \x20   join(fds)\n\
@@ -206,9 +206,9 @@ fn rights_over_a_forks_cell_open_nothing_else() {
         result = os.read(told, 999).decode()\n\
         close(fds)";
     session.send(&format!("fds = take()\n{acts}"));
-    let begun = lane.begin(&Wish::new(Origin::ForkOf { of: session.id }));
+    let begun = launcher.begin(&Wish::new(Origin::ForkOf { of: session.id }));
     assert_eq!(session.receive(), ["EPERM"; 10].join(" "));
-    assert_eq!(lane.finish(begun).err().unwrap().1, ECHILD);
+    assert_eq!(launcher.finish(begun).err().unwrap().1, ECHILD);
     // It still cannot leave or change the session's own namespaces.
     assert_eq!(
         session

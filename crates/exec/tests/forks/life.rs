@@ -6,7 +6,7 @@ use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Event, Guest as Origin, LauncherSpec};
 
 use crate::Test;
-use crate::lane::{Lane, Wish};
+use crate::launcher::{TestLauncher, Wish};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -62,133 +62,133 @@ const ENOTSUP: i32 = 95;
 const ECANCELED: i32 = 125;
 
 fn a_fork_ends_with_its_status() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut fork = launcher.fork(&mut session).unwrap();
     let id = fork.id;
     fork.send("print('out', flush=True)\nos.write(2, b'err')\nos._exit(7)");
     assert_eq!(fork.printed(), ("out\n".to_owned(), "err".to_owned()));
-    assert_eq!(lane.await_exit(id), 7);
-    lane.await_gone(id);
-    let mut fork = lane.fork(&mut session).unwrap();
+    assert_eq!(launcher.await_exit(id), 7);
+    launcher.await_gone(id);
+    let mut fork = launcher.fork(&mut session).unwrap();
     fork.send("os.abort()");
-    assert_eq!(lane.await_exit(fork.id), -6);
-    lane.await_gone(fork.id);
-    lane.end(session.id);
+    assert_eq!(launcher.await_exit(fork.id), -6);
+    launcher.await_gone(fork.id);
+    launcher.end(session.id);
 }
 
 fn killing_a_fork_kills_its_own_cell_only() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
-    let before = lane.processes().len();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
+    let before = launcher.processes().len();
     forks[0].evaluate("child = os.fork()\nif child == 0:\n    os.setsid()\n    os.read(3, 1)");
-    assert_eq!(lane.processes().len(), before + 1);
-    lane.kill(forks[0].id);
-    assert_eq!(lane.await_exit(forks[0].id), -9);
-    lane.await_gone(forks[0].id);
+    assert_eq!(launcher.processes().len(), before + 1);
+    launcher.kill(forks[0].id);
+    assert_eq!(launcher.await_exit(forks[0].id), -9);
+    launcher.await_gone(forks[0].id);
     // The fork, its child and its cell's init are reaped by the session's init.
     assert_eq!(forks[1].evaluate("result = 1 + 1"), "2");
     assert_eq!(session.evaluate("result = 1 + 1"), "2");
-    let next = lane.fork(&mut session).unwrap();
-    lane.await_processes(before);
-    lane.end(next.id);
+    let next = launcher.fork(&mut session).unwrap();
+    launcher.await_processes(before);
+    launcher.end(next.id);
 }
 
 /// Lets a session kill its forks: it is in an ancestor pid namespace, which cannot be changed.
 fn the_session_can_end_its_forks() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let fork = lane.fork(&mut session).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let fork = launcher.fork(&mut session).unwrap();
     session.evaluate("for pid in range(3, 300):\n    attempt(lambda: os.kill(pid, 9))");
-    assert_eq!(lane.await_exit(fork.id), -9);
-    lane.await_gone(fork.id);
+    assert_eq!(launcher.await_exit(fork.id), -9);
+    launcher.await_gone(fork.id);
     assert_eq!(session.evaluate("result = 1"), "1");
 }
 
 fn forks_outlive_their_session() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     let id = session.id;
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
     session.send("os._exit(5)");
-    assert_eq!(lane.await_exit(id), 5);
+    assert_eq!(launcher.await_exit(id), 5);
     assert_eq!(forks[0].evaluate("result = 'on'"), "on");
     // Its own forks do not depend on the session.
-    let mut grandchild = lane.fork(&mut forks[0]).unwrap();
+    let mut grandchild = launcher.fork(&mut forks[0]).unwrap();
     assert_eq!(
-        lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: id })),
+        launcher.begin_and_fail(&Wish::new(Origin::ForkOf { of: id })),
         ("find the session to fork".to_owned(), ESRCH)
     );
     let gone = |event: &Event| matches!(event, Event::Gone { id: about } if *about == id);
-    lane.end(forks[1].id);
-    lane.kill(forks[0].id);
-    assert_eq!(lane.await_exit(forks[0].id), -9);
+    launcher.end(forks[1].id);
+    launcher.kill(forks[0].id);
+    assert_eq!(launcher.await_exit(forks[0].id), -9);
     assert_eq!(grandchild.evaluate("result = 'on'"), "on");
     assert!(
-        !lane.has_come(gone),
+        !launcher.has_come(gone),
         "the session's cell holds those of its forks"
     );
-    lane.end(grandchild.id);
-    lane.await_gone(forks[0].id);
-    lane.await_gone(id);
+    launcher.end(grandchild.id);
+    launcher.await_gone(forks[0].id);
+    launcher.await_gone(id);
 }
 
 /// Kills the other processes of a killed session, hidden ones included, but not its forks.
 fn a_killed_session_is_cleared() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut fork = lane.fork(&mut session).unwrap();
-    let few = lane.processes().len();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut fork = launcher.fork(&mut session).unwrap();
+    let few = launcher.processes().len();
     session.evaluate(
         "for _ in range(20):\n    if os.fork() == 0:\n        os.setsid()\n        os.read(3, 1)\n\
          if sibling() == 0:\n    os.read(3, 1)",
     );
-    assert!(lane.processes().len() >= few + 20);
-    lane.kill(session.id);
-    assert_eq!(lane.await_exit(session.id), -9);
+    assert!(launcher.processes().len() >= few + 20);
+    launcher.kill(session.id);
+    assert_eq!(launcher.await_exit(session.id), -9);
     // The init is sequential: it reports the fork's end after clearing the cell.
-    let mut inner = lane.fork(&mut fork).unwrap();
+    let mut inner = launcher.fork(&mut fork).unwrap();
     assert_eq!(inner.evaluate("result = 1"), "1");
-    lane.end(inner.id);
-    lane.end(fork.id);
-    lane.await_gone(session.id);
-    let (launcher, zygote) = (1, 1);
-    lane.await_processes(launcher + zygote);
+    launcher.end(inner.id);
+    launcher.end(fork.id);
+    launcher.await_gone(session.id);
+    // Itself and its zygote.
+    launcher.await_processes(2);
 }
 
 fn what_cannot_be_forked_is_refused() {
-    let mut lane = Lane::open();
+    let mut launcher = TestLauncher::open();
     let of = |of| Wish::new(Origin::ForkOf { of });
     assert_eq!(
-        lane.begin_and_fail(&of(99)),
+        launcher.begin_and_fail(&of(99)),
         ("find the session to fork".to_owned(), ESRCH)
     );
-    let guest = lane.spawn(&Wish::new(Origin::Fork)).unwrap();
+    let guest = launcher.spawn(&Wish::new(Origin::Fork)).unwrap();
     assert_eq!(
-        lane.begin_and_fail(&of(guest.id)),
+        launcher.begin_and_fail(&of(guest.id)),
         ("fork a guest that is no session".to_owned(), ENOTSUP)
     );
-    let mut session = lane.session();
+    let mut session = launcher.session();
     session.send("result = fork()");
-    let first = lane.begin(&of(session.id));
-    let second = lane.begin_and_fail(&of(session.id));
+    let first = launcher.begin(&of(session.id));
+    let second = launcher.begin_and_fail(&of(session.id));
     assert_eq!(second, ("fork a session that is being forked".to_owned(), EBUSY));
     // One reply per command: of two concurrent calls, one finds the other's fork pending.
     let told = [session.receive(), session.evaluate("result = fork()")];
     assert!(told.contains(&format!("-{ECANCELED}")), "{told:?}");
     assert!(told.contains(&"0".to_owned()), "{told:?}");
-    let fork = lane.finish(first).unwrap();
-    lane.end(fork.id);
+    let fork = launcher.finish(first).unwrap();
+    launcher.end(fork.id);
     // Without namespaces, there are no cells.
-    let mut flat = Lane::start(&LauncherSpec::Flat);
+    let mut flat = TestLauncher::start(&LauncherSpec::Flat);
     for origin in [Origin::Session, Origin::ForkOf { of: 1 }] {
         assert_eq!(flat.begin_and_fail(&Wish::new(origin)).1, ENOTSUP);
     }
-    mismatched_filters_are_refused(&mut lane);
+    mismatched_filters_are_refused(&mut launcher);
 }
 
-fn mismatched_filters_are_refused(lane: &mut Lane) {
+fn mismatched_filters_are_refused(launcher: &mut TestLauncher) {
     let step = "match the filter to the guest".to_owned();
     let movable = Wish {
         movable: true,
@@ -198,21 +198,21 @@ fn mismatched_filters_are_refused(lane: &mut Lane) {
         movable: false,
         ..Wish::new(Origin::Session)
     };
-    assert_eq!(lane.begin_and_fail(&movable), (step.clone(), EINVAL));
-    assert_eq!(lane.begin_and_fail(&fixed), (step, EINVAL));
+    assert_eq!(launcher.begin_and_fail(&movable), (step.clone(), EINVAL));
+    assert_eq!(launcher.begin_and_fail(&fixed), (step, EINVAL));
 }
 
 fn a_second_thread_is_refused() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate("import threading\nstop = threading.Event()\nthread = threading.Thread(target=stop.wait)\nthread.start()");
-    let refused = lane.fork(&mut session).err().unwrap();
+    let refused = launcher.fork(&mut session).err().unwrap();
     assert_eq!(
         refused,
         ("fork a session that has more than one thread".to_owned(), EBUSY)
     );
     session.evaluate("stop.set()\nthread.join()");
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     assert_eq!(
         fork.evaluate("thread = threading.Thread(target=print)\nthread.start()\nthread.join()\nresult = 1"),
         "1"
@@ -220,12 +220,12 @@ fn a_second_thread_is_refused() {
 }
 
 fn forks_of_forks() {
-    let mut lane = Lane::open();
-    let mut chain = vec![lane.session()];
+    let mut launcher = TestLauncher::open();
+    let mut chain = vec![launcher.session()];
     let refused = loop {
         let session = chain.last_mut().unwrap();
         session.evaluate(&format!("depth = {}", session.id));
-        match lane.fork(session) {
+        match launcher.fork(session) {
             Ok(fork) => chain.push(fork),
             Err(refused) => break refused,
         }
@@ -236,38 +236,38 @@ fn forks_of_forks() {
     assert!(chain.len() > 20, "{}", chain.len());
     let last = chain.last_mut().unwrap();
     assert_eq!(last.evaluate("result = depth"), last.id.to_string());
-    lane.kill(chain[0].id);
+    launcher.kill(chain[0].id);
     assert_eq!(chain.last_mut().unwrap().evaluate("result = 'on'"), "on");
 }
 
 fn a_hundred_forks_leave_nothing() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate("data = list(range(10000))\nopen('/workspace/f', 'w').write('x' * 10000)");
     let look = "result = len(os.listdir('/proc/self/fd')), os.listdir('/workspace')";
     let looked = session.evaluate(look);
-    let warm_up = lane.fork(&mut session).unwrap();
-    lane.end(warm_up.id);
-    let (processes, descriptors) = (lane.processes(), descriptors(&mut lane));
+    let warm_up = launcher.fork(&mut session).unwrap();
+    launcher.end(warm_up.id);
+    let (processes, descriptors) = (launcher.processes(), descriptors(&mut launcher));
     for _ in 0..10 {
-        let mut forks: Vec<_> = (0..10).map(|_| lane.fork(&mut session).unwrap()).collect();
+        let mut forks: Vec<_> = (0..10).map(|_| launcher.fork(&mut session).unwrap()).collect();
         assert!(
             forks
                 .iter_mut()
                 .all(|fork| fork.evaluate("result = len(data)") == "10000")
         );
-        forks.iter().for_each(|fork| lane.kill(fork.id));
+        forks.iter().for_each(|fork| launcher.kill(fork.id));
         for fork in &forks {
-            lane.await_exit(fork.id);
-            lane.await_gone(fork.id);
+            launcher.await_exit(fork.id);
+            launcher.await_gone(fork.id);
         }
     }
     // The session's init reaps the remains of a cell before it creates the next one.
-    let last = lane.fork(&mut session).unwrap();
-    lane.end(last.id);
+    let last = launcher.fork(&mut session).unwrap();
+    launcher.end(last.id);
     assert_eq!(session.evaluate(look), looked);
-    assert_eq!(self::descriptors(&mut lane), descriptors);
-    let left: Vec<_> = lane
+    assert_eq!(self::descriptors(&mut launcher), descriptors);
+    let left: Vec<_> = launcher
         .processes()
         .into_iter()
         .filter(|pid| !processes.contains(pid))
@@ -281,21 +281,21 @@ fn is_ending(pid: u32) -> bool {
 }
 
 /// Returns the number of open file descriptors of the launcher.
-fn descriptors(lane: &mut Lane) -> Option<usize> {
+fn descriptors(launcher: &mut TestLauncher) -> Option<usize> {
     // Commands are sequential: after this reply, all earlier ones are complete.
-    lane.begin_and_fail(&Wish::new(Origin::ForkOf { of: 0 }));
-    let launcher = lane.processes()[0];
+    launcher.begin_and_fail(&Wish::new(Origin::ForkOf { of: 0 }));
+    let launcher = launcher.processes()[0];
     Some(std::fs::read_dir(format!("/proc/{launcher}/fd")).ok()?.count())
 }
 
 fn nothing_outlives_the_launcher() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut fork = lane.fork(&mut session).unwrap();
-    let _inner = lane.fork(&mut fork).unwrap();
-    let processes = lane.processes();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut fork = launcher.fork(&mut session).unwrap();
+    let _inner = launcher.fork(&mut fork).unwrap();
+    let processes = launcher.processes();
     assert!(processes.len() >= 8, "{processes:?}");
-    lane.launcher.close().unwrap();
+    launcher.launcher.close().unwrap();
     // Every process held an end of these, so end of file proves that all are gone.
     let mut rest = String::new();
     assert_eq!(fork.control.read_to_string(&mut rest).unwrap_or(0), 0);
@@ -320,23 +320,25 @@ fn limits_hold_for_the_fork_alone() {
         group("small", 64 << 20),
         group("large", 256 << 20),
     ];
-    let mut lane = Lane::open();
+    let mut launcher = TestLauncher::open();
     let wish = |origin, group| Wish {
         group: Some(group),
         ..Wish::new(origin)
     };
-    let mut session = lane.spawn(&wish(Origin::Session, &groups[0])).unwrap();
+    let mut session = launcher.spawn(&wish(Origin::Session, &groups[0])).unwrap();
     let of = Origin::ForkOf { of: session.id };
-    let mut small = lane.fork_as(&mut session, &wish(of.clone(), &groups[1])).unwrap();
-    let mut large = lane.fork_as(&mut session, &wish(of, &groups[2])).unwrap();
+    let mut small = launcher
+        .fork_as(&mut session, &wish(of.clone(), &groups[1]))
+        .unwrap();
+    let mut large = launcher.fork_as(&mut session, &wish(of, &groups[2])).unwrap();
     let fill = "data = bytearray(b'x') * (100 << 20)\nresult = len(data)";
     assert_eq!(large.evaluate(fill), (100 << 20).to_string());
     small.send(fill);
-    assert_eq!(lane.await_exit(small.id), -9);
-    lane.await_gone(small.id);
+    assert_eq!(launcher.await_exit(small.id), -9);
+    launcher.await_gone(small.id);
     assert_eq!(session.evaluate(fill), (100 << 20).to_string());
     for id in [large.id, session.id] {
-        lane.end(id);
+        launcher.end(id);
     }
     for group in groups {
         group.close().unwrap();

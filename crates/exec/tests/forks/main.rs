@@ -10,7 +10,7 @@
 
 mod exits;
 mod forged;
-mod lane;
+mod launcher;
 mod life;
 mod walls;
 

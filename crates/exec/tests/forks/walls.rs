@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 
 use crate::Test;
-use crate::lane::{Guest, Lane};
+use crate::launcher::{Guest, TestLauncher};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -43,10 +43,10 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn a_fork_goes_on_where_the_session_was() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate("import json\nx = [1]\nos.mkdir('/workspace/d')\nos.chdir('/workspace/d')");
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     assert_eq!(fork.applied, session.applied);
     assert!(fork.applied.capabilities_dropped && fork.applied.seccomp && fork.applied.no_new_privs);
     fork.evaluate("x.append(2)");
@@ -62,15 +62,15 @@ fn a_fork_goes_on_where_the_session_was() {
     let program =
         "import subprocess\nresult = subprocess.run(['/bin/echo', 'hi'], capture_output=True).stdout";
     assert_eq!(fork.evaluate(program), "b'hi\\n'");
-    lane.end(fork.id);
-    lane.end(session.id);
+    launcher.end(fork.id);
+    launcher.end(session.id);
 }
 
 fn every_namespace_is_its_own() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
-    let mut grandchild = lane.fork(&mut forks[0]).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
+    let mut grandchild = launcher.fork(&mut forks[0]).unwrap();
     for kind in ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"] {
         let code = format!("result = os.readlink('/proc/self/ns/{kind}')");
         let [first, second] = forks.each_mut().map(|fork| fork.evaluate(&code));
@@ -101,12 +101,12 @@ fn numbers(session: &mut Guest) -> Vec<String> {
 }
 
 fn forks_cannot_signal_each_other() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     let neighbour = "child = os.fork()\nif child == 0:\n    import time\n    time.sleep(60)\n\
         result = attempt(lambda: os.kill(child, 0))\nos.kill(child, 9)\nos.waitpid(child, 0)";
     assert_eq!(session.evaluate(neighbour), "allowed");
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
     let seen = numbers(&mut session);
     assert!(seen.len() >= 2, "the session sees its forks: {seen:?}");
     for number in seen {
@@ -124,12 +124,12 @@ fn forks_cannot_signal_each_other() {
 }
 
 fn forks_cannot_read_each_other() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     let neighbour = "child = os.fork()\nif child == 0:\n    import time\n    time.sleep(60)\n\
         result = attempt(lambda: open(f'/proc/{child}/mem', 'rb').close())\nos.kill(child, 9)\nos.waitpid(child, 0)";
     assert_eq!(session.evaluate(neighbour), "allowed");
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
     for number in numbers(&mut session) {
         // The session's pid namespace is an ancestor of its forks': it may signal them, but not inspect them.
         for file in ["mem", "ns/mnt", "fd"] {
@@ -159,9 +159,9 @@ fn forks_cannot_read_each_other() {
 
 /// Separates kernel objects: abstract sockets and System V shared memory.
 fn forks_cannot_reach_each_others_objects() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut forks = [0, 1].map(|_| lane.fork(&mut session).unwrap());
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut forks = [0, 1].map(|_| launcher.fork(&mut session).unwrap());
     forks[1].evaluate("server = socket.socket(socket.AF_UNIX)\nserver.bind('\\0here')\nserver.listen()");
     forks[1].evaluate("call('shmget', 77, 4096, 0o1666)");
     let connect = "result = attempt(lambda: socket.socket(socket.AF_UNIX).connect('\\0here'))";
@@ -175,10 +175,10 @@ fn forks_cannot_reach_each_others_objects() {
 }
 
 fn open_files_stay_with_the_session() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate("file = open('/workspace/f', 'w+')\nfile.write('old')\nfile.flush()\nours, theirs = socket.socketpair()");
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     let write = "result = attempt(lambda: os.write(file.fileno(), b'new')), attempt(lambda: ours.send(b'x'))";
     assert_eq!(session.evaluate(write), "('allowed', 'allowed')");
     // The descriptor number stays occupied by a descriptor that can be neither read nor written.
@@ -191,12 +191,12 @@ fn open_files_stay_with_the_session() {
 }
 
 fn shared_memory_is_refused() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate("import mmap\nshared = mmap.mmap(-1, 4096)");
     let neighbour = "child = os.fork()\nif child == 0:\n    shared[0] = 7\n    os._exit(0)\nos.waitpid(child, 0)\nresult = shared[0]";
     assert_eq!(session.evaluate(neighbour), "7");
-    let refused = lane.fork(&mut session).err().unwrap();
+    let refused = launcher.fork(&mut session).err().unwrap();
     assert_eq!(
         refused,
         (
@@ -205,10 +205,10 @@ fn shared_memory_is_refused() {
         )
     );
     session.evaluate("shared.close()\nfile = open('/workspace/f', 'wb+')\nfile.truncate(4096)\nshared = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)");
-    assert_eq!(lane.fork(&mut session).err().unwrap().1, libc_errno::EPERM);
+    assert_eq!(launcher.fork(&mut session).err().unwrap().1, libc_errno::EPERM);
     session.evaluate("shared.close()");
-    let fork = lane.fork(&mut session).unwrap();
-    lane.end(fork.id);
+    let fork = launcher.fork(&mut session).unwrap();
+    launcher.end(fork.id);
 }
 
 /// Error numbers.
@@ -234,9 +234,9 @@ fn namespaces_cannot_be_joined() {
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         assert_eq!(String::from_utf8(said).unwrap(), "0\n");
     }
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut fork = launcher.fork(&mut session).unwrap();
     for guest in [&mut session, &mut fork] {
         for kind in ["pid", "mnt", "net", "ipc", "uts", "cgroup", "time"] {
             let code = format!(
@@ -269,9 +269,9 @@ fn namespaces_cannot_be_joined() {
 /// Relies on read-only mounts for a session: its Landlock rule is wide, so that it also fits its forks'
 /// cells.
 fn mounts_alone_keep_a_session_from_writing() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
+    let mut fork = launcher.fork(&mut session).unwrap();
     for guest in [&mut session, &mut fork] {
         for place in ["/tmp", "/workspace", "/output", "/dev/shm"] {
             let code = format!("result = attempt(lambda: open('{place}/x', 'w').write('x'))");
@@ -300,8 +300,8 @@ fn mounts_alone_keep_a_session_from_writing() {
 }
 
 fn files_are_copied() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     session.evaluate(
         "os.makedirs('/workspace/a/b')\nopen('/workspace/a/b/text', 'w').write('text')\n\
          os.chmod('/workspace/a/b/text', 0o640)\nos.utime('/workspace/a/b/text', (1, 1))\n\
@@ -311,7 +311,7 @@ fn files_are_copied() {
          server = socket.socket(socket.AF_UNIX)\nserver.bind('/tmp/socket')\nopen('/output/o', 'w').write('out')\n\
          open('/dev/shm/s', 'w').write('shm')",
     );
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     let look = "status = os.stat('/workspace/a/b/text')\n\
         result = (open('/workspace/a/b/text').read(), oct(status.st_mode), status.st_mtime, os.readlink('/workspace/link'), \
         os.path.exists('/workspace/fifo'), os.path.exists('/tmp/socket'), oct(os.stat('/workspace/closed').st_mode))";
@@ -334,25 +334,25 @@ fn files_are_copied() {
 }
 
 fn files_that_cannot_be_copied_fail_the_fork() {
-    let mut lane = Lane::open();
-    let mut session = lane.session();
+    let mut launcher = TestLauncher::open();
+    let mut session = launcher.session();
     let step = "copy the session's files".to_owned();
     session.evaluate("os.chdir('/tmp')\nfor _ in range(200):\n    os.mkdir('d')\n    os.chdir('d')\nos.chdir('/workspace')");
     assert_eq!(
-        lane.fork(&mut session).err().unwrap(),
+        launcher.fork(&mut session).err().unwrap(),
         (step.clone(), libc_errno::ELOOP)
     );
     session.evaluate("import shutil\nshutil.rmtree('/tmp/d')\nopen('/tmp/big', 'wb').write(bytes(12 << 20))");
-    let small = crate::lane::Wish {
+    let small = crate::launcher::Wish {
         disk_bytes: 8 << 20,
-        ..crate::lane::Wish::new(ringfence_jail::protocol::Guest::ForkOf { of: session.id })
+        ..crate::launcher::Wish::new(ringfence_jail::protocol::Guest::ForkOf { of: session.id })
     };
     assert_eq!(
-        lane.fork_as(&mut session, &small).err().unwrap(),
+        launcher.fork_as(&mut session, &small).err().unwrap(),
         (step, libc_errno::ENOSPC)
     );
     // The session is unaffected and can still be forked.
-    let mut fork = lane.fork(&mut session).unwrap();
+    let mut fork = launcher.fork(&mut session).unwrap();
     assert_eq!(
         fork.evaluate("result = os.stat('/tmp/big').st_size"),
         (12 << 20).to_string()

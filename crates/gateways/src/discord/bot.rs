@@ -15,7 +15,7 @@ use super::id::{ChannelId, MessageId};
 use super::page::{self, Edit, Form, Post, Response};
 use super::press::{Button, Press};
 use super::rest::Rest;
-use super::session::Said;
+use super::session::Event;
 use super::socket::Socket;
 use super::{Error, Setup};
 use crate::card::Card;
@@ -109,12 +109,12 @@ impl Bot {
         loop {
             tokio::select! {
                 said = self.socket.next() => match said? {
-                    Said::Ready => {
+                    Event::Ready => {
                         listening = true;
                         log("connected to Discord");
                     }
-                    Said::Trouble(what) => log(&what),
-                    Said::Press(press) => self.pressed(&press, log).await,
+                    Event::Trouble(what) => log(&what),
+                    Event::Press(press) => self.pressed(&press, log).await,
                 },
                 news = self.link.next() => {
                     if let Some(line) = self.desk.receive(news, Instant::now()) {

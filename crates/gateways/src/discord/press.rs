@@ -51,8 +51,8 @@ struct Interaction {
     kind: u8,
     data: Option<Value>,
     channel_id: Option<ChannelId>,
-    channel: Option<Of<ChannelId>>,
-    message: Option<Of<MessageId>>,
+    channel: Option<WithId<ChannelId>>,
+    message: Option<WithId<MessageId>>,
     /// Set in a server.
     member: Option<Member>,
     /// Set in a direct message.
@@ -60,7 +60,7 @@ struct Interaction {
 }
 
 #[derive(Deserialize)]
-struct Of<I> {
+struct WithId<I> {
     id: I,
 }
 

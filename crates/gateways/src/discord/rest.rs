@@ -77,7 +77,7 @@ enum Failed {
 
 /// The bot's own account.
 #[derive(Debug, Deserialize)]
-pub(super) struct Me {
+pub(super) struct BotUser {
     pub(super) username: String,
 }
 
@@ -99,7 +99,7 @@ impl Rest {
     }
 
     /// Returns the bot's account; also verifies the token.
-    pub(super) async fn me(&self, until: Instant) -> Result<Me, Error> {
+    pub(super) async fn me(&self, until: Instant) -> Result<BotUser, Error> {
         let call = Call::get("users/@me".to_owned(), until);
         self.read(self.send(&call).await?)
     }

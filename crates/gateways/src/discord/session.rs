@@ -70,7 +70,7 @@ pub(super) enum End {
 
 /// An event of the gateway.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum Event {
     /// Connected: presses arrive.
     Ready,
     Press(Press),
@@ -78,7 +78,7 @@ pub(super) enum Said {
     Trouble(String),
 }
 
-impl Said {
+impl Event {
     /// Converts an event; `None` if it does not matter here.
     fn of(kind: &str, data: Value) -> Option<Self> {
         // Without the content: an event contains the token for its response.
@@ -134,7 +134,7 @@ impl Sessions {
     }
 
     /// Connects, and sends events to `out` until the connection ends; resumes the session if there is one.
-    pub(super) async fn converse(&mut self, out: &mpsc::Sender<Result<Said, super::Error>>) -> End {
+    pub(super) async fn converse(&mut self, out: &mpsc::Sender<Result<Event, super::Error>>) -> End {
         self.was_ready = false;
         let (mut socket, hello) = match timeout(PATIENCE, self.greeted()).await {
             Ok(Ok(greeted)) => greeted,
@@ -174,7 +174,7 @@ impl Sessions {
             is_answered = true;
             match self.read(&text) {
                 // Nobody reads once the bot has ended.
-                Read::Said(said) => drop(out.send(Ok(said)).await),
+                Read::Event(said) => drop(out.send(Ok(said)).await),
                 Read::HeartbeatWanted => {
                     if let Err(error) = socket.send(self.heartbeat()).await {
                         return lost(error);
@@ -259,9 +259,9 @@ impl Sessions {
                 if let (Some(session), Some(sequence)) = (&mut self.session, payload.sequence) {
                     session.sequence = sequence;
                 }
-                let said = Said::of(&kind, payload.data);
-                self.was_ready |= matches!(said, Some(Said::Ready));
-                said.map_or(Read::Nothing, Read::Said)
+                let said = Event::of(&kind, payload.data);
+                self.was_ready |= matches!(said, Some(Event::Ready));
+                said.map_or(Read::Nothing, Read::Event)
             }
             op::HEARTBEAT => Read::HeartbeatWanted,
             op::RECONNECT => Read::End(lost("it wants a new connection")),
@@ -291,7 +291,7 @@ impl Sessions {
 
 /// The meaning of a message.
 enum Read {
-    Said(Said),
+    Event(Event),
     HeartbeatWanted,
     Nothing,
     End(End),
@@ -343,7 +343,7 @@ mod tests {
             json!({"op": 0, "t": "READY", "s": 4, "d": {"session_id": "x", "resume_gateway_url": url}});
         assert!(matches!(
             sessions.read(&ready.to_string()),
-            Read::Said(Said::Ready)
+            Read::Event(Event::Ready)
         ));
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Error;
-use super::session::{End, Said, Sessions};
+use super::session::{End, Event, Sessions};
 use ringfence_network::address::Address;
 use ringfence_network::fetch::Trust;
 use ringfence_server::gateway::Secret;
@@ -19,7 +19,7 @@ const WAITING: usize = 32;
 /// A bot's connection to Discord's gateway.
 #[derive(Debug)]
 pub(super) struct Socket {
-    events: mpsc::Receiver<Result<Said, Error>>,
+    events: mpsc::Receiver<Result<Event, Error>>,
     /// Connects again and again. Aborted on drop.
     _task: JoinSet<()>,
 }
@@ -48,7 +48,7 @@ impl Socket {
     }
 
     /// Waits for the next event. Cancel safe.
-    pub(super) async fn next(&mut self) -> Result<Said, Error> {
+    pub(super) async fn next(&mut self) -> Result<Event, Error> {
         self.events.recv().await.unwrap_or_else(|| Err(closed(None)))
     }
 }
@@ -57,7 +57,7 @@ impl Socket {
 struct Connecting {
     sessions: Sessions,
     token: Secret,
-    events: mpsc::Sender<Result<Said, Error>>,
+    events: mpsc::Sender<Result<Event, Error>>,
 }
 
 impl Connecting {
@@ -81,7 +81,7 @@ impl Connecting {
             if !std::mem::replace(&mut told, true) {
                 let what = self.token.scrub(&what);
                 let trouble = format!("no connection to Discord's gateway: {what}; connecting again");
-                let _ = self.events.send(Ok(Said::Trouble(trouble))).await;
+                let _ = self.events.send(Ok(Event::Trouble(trouble))).await;
             }
             tokio::time::sleep(pause(failures)).await;
             failures += 1;

@@ -28,14 +28,14 @@ const MAX_WORDS: usize = 200;
 
 /// Timeouts of calls.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     /// Long polling timeout for updates.
     pub(crate) poll: Duration,
     /// Timeout of any call, in addition to that.
     pub(crate) call: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             poll: Duration::from_secs(50),
@@ -50,12 +50,12 @@ pub(super) struct Api {
     client: Arc<Client>,
     base: String,
     token: Secret,
-    patience: Patience,
+    patience: Timeouts,
 }
 
 /// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum CallError {
     /// No response, or one of a proxy.
     #[error("telegram cannot be reached: {0}")]
     Unreachable(String),
@@ -138,13 +138,13 @@ pub(super) struct Chat {
 
 /// The bot's own account.
 #[derive(Debug, Deserialize)]
-pub(super) struct Me {
+pub(super) struct BotUser {
     pub(super) username: Option<String>,
 }
 
 impl Api {
     /// Creates a client of the API at `base` for the bot with this token.
-    pub(super) async fn open(base: &str, token: Secret, patience: Patience) -> Result<Self, Error> {
+    pub(super) async fn open(base: &str, token: Secret, patience: Timeouts) -> Result<Self, Error> {
         let client = Client::open(Proxy::of_environment()?, MAX_BODY).await;
         Ok(Self {
             client: Arc::new(client.map_err(|error| Error::Setup(error.to_string()))?),
@@ -155,13 +155,13 @@ impl Api {
     }
 
     /// Returns the bot's account.
-    pub(super) async fn get_me(&self) -> Result<Me, Fault> {
+    pub(super) async fn get_me(&self) -> Result<BotUser, CallError> {
         self.call("getMe", &serde_json::json!({}), self.patience.call)
             .await
     }
 
     /// Waits for updates of a kind; returns those that can be parsed, and the next offset.
-    pub(super) async fn get_updates<T: Update>(&self, from: i64) -> Result<(Vec<T>, i64), Fault> {
+    pub(super) async fn get_updates<T: Update>(&self, from: i64) -> Result<(Vec<T>, i64), CallError> {
         let params = GetUpdates {
             offset: from,
             limit: MAX_UPDATES,
@@ -174,7 +174,7 @@ impl Api {
     }
 
     /// Sends a message, and returns its id.
-    pub(super) async fn send(&self, params: &impl Serialize) -> Result<i32, Fault> {
+    pub(super) async fn send(&self, params: &impl Serialize) -> Result<i32, CallError> {
         #[derive(Deserialize)]
         struct Sent {
             message_id: i32,
@@ -183,13 +183,13 @@ impl Api {
         Ok(sent.message_id)
     }
 
-    pub(super) async fn edit(&self, params: &impl Serialize) -> Result<(), Fault> {
+    pub(super) async fn edit(&self, params: &impl Serialize) -> Result<(), CallError> {
         let done: Result<IgnoredAny, _> = self.call("editMessageText", params, self.patience.call).await;
         done.map(drop)
     }
 
     /// Responds to a press with a short text.
-    pub(super) async fn answer(&self, params: &impl Serialize) -> Result<(), Fault> {
+    pub(super) async fn answer(&self, params: &impl Serialize) -> Result<(), CallError> {
         let done: Result<IgnoredAny, _> = self.call("answerCallbackQuery", params, self.patience.call).await;
         done.map(drop)
     }
@@ -199,8 +199,8 @@ impl Api {
         method: &str,
         params: &impl Serialize,
         deadline: Duration,
-    ) -> Result<T, Fault> {
-        let refused = |error: String| self.scrubbed(Fault::Refused(error));
+    ) -> Result<T, CallError> {
+        let refused = |error: String| self.scrubbed(CallError::Refused(error));
         let body = serde_json::to_vec(params).map_err(|error| refused(error.to_string()))?;
         let url = format!("{}/bot{}/{method}", self.base, self.token.expose());
         let json = [("content-type".to_owned(), "application/json".to_owned())];
@@ -211,42 +211,42 @@ impl Api {
         judged(page.status, &page.body).map_err(|fault| self.scrubbed(fault))
     }
 
-    fn scrubbed(&self, fault: Fault) -> Fault {
+    fn scrubbed(&self, fault: CallError) -> CallError {
         // Truncates last: a truncated token would not be found.
         let scrub = |text: String| self.token.scrub(&text).chars().take(MAX_WORDS).collect();
         match fault {
-            Fault::Unreachable(text) => Fault::Unreachable(scrub(text)),
-            Fault::Conflict(text) => Fault::Conflict(scrub(text)),
-            Fault::Refused(text) => Fault::Refused(scrub(text)),
-            Fault::Busy(_) | Fault::Token => fault,
+            CallError::Unreachable(text) => CallError::Unreachable(scrub(text)),
+            CallError::Conflict(text) => CallError::Conflict(scrub(text)),
+            CallError::Refused(text) => CallError::Refused(scrub(text)),
+            CallError::Busy(_) | CallError::Token => fault,
         }
     }
 }
 
 /// Converts a response. A proxy may respond in ways of its own.
-fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Fault> {
+fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, CallError> {
     let answer: Result<Answer, _> = serde_json::from_slice(body);
     let Ok(answer) = answer else {
-        return Err(Fault::Unreachable(format!(
+        return Err(CallError::Unreachable(format!(
             "status {} without an answer",
             status.as_u16()
         )));
     };
     if answer.ok {
         let odd =
-            |error: serde_json::Error| Fault::Unreachable(format!("an answer of another kind: {error}"));
+            |error: serde_json::Error| CallError::Unreachable(format!("an answer of another kind: {error}"));
         return T::deserialize(answer.result).map_err(odd);
     }
     let words = visible(&answer.description);
     Err(match status.as_u16() {
         429 => {
             let seconds = answer.parameters.and_then(|parameters| parameters.retry_after);
-            Fault::Busy(Duration::from_secs(seconds.unwrap_or(5)).min(MAX_WAIT))
+            CallError::Busy(Duration::from_secs(seconds.unwrap_or(5)).min(MAX_WAIT))
         }
-        401 | 404 => Fault::Token,
-        409 => Fault::Conflict(words),
-        400..=499 => Fault::Refused(words),
-        status => Fault::Unreachable(format!("status {status}: {words}")),
+        401 | 404 => CallError::Token,
+        409 => CallError::Conflict(words),
+        400..=499 => CallError::Refused(words),
+        status => CallError::Unreachable(format!("status {status}: {words}")),
     })
 }
 
@@ -264,8 +264,8 @@ fn understood<T: Update>(updates: Vec<Value>, from: i64) -> (Vec<T>, i64) {
     (found, next)
 }
 
-fn unreachable(failure: &Failure) -> Fault {
-    Fault::Unreachable(visible(&failure.to_string()))
+fn unreachable(failure: &Failure) -> CallError {
+    CallError::Unreachable(visible(&failure.to_string()))
 }
 
 #[cfg(test)]
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_told_from_what_stands_in_its_way() {
-        let check = |status: u16, body: &str, expected: Result<Value, Fault>| {
+        let check = |status: u16, body: &str, expected: Result<Value, CallError>| {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(
                 judged::<Value>(status, body.as_bytes()),
@@ -286,11 +286,11 @@ mod tests {
         };
         let refusal = |code: u16| json!({"ok": false, "error_code": code, "description": "no"}).to_string();
         check(200, r#"{"ok":true,"result":7}"#, Ok(json!(7)));
-        check(401, &refusal(401), Err(Fault::Token));
-        check(404, &refusal(404), Err(Fault::Token));
-        check(403, &refusal(403), Err(Fault::Refused("no".to_owned())));
-        check(409, &refusal(409), Err(Fault::Conflict("no".to_owned())));
-        let wait = |seconds| Err(Fault::Busy(Duration::from_secs(seconds)));
+        check(401, &refusal(401), Err(CallError::Token));
+        check(404, &refusal(404), Err(CallError::Token));
+        check(403, &refusal(403), Err(CallError::Refused("no".to_owned())));
+        check(409, &refusal(409), Err(CallError::Conflict("no".to_owned())));
+        let wait = |seconds| Err(CallError::Busy(Duration::from_secs(seconds)));
         check(429, r#"{"ok":false,"parameters":{"retry_after":7}}"#, wait(7));
         check(
             429,
@@ -308,7 +308,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             let judged = judged::<Value>(status, body.as_bytes());
             assert!(
-                matches!(judged, Err(Fault::Unreachable(_))),
+                matches!(judged, Err(CallError::Unreachable(_))),
                 "{status}: {judged:?}"
             );
         }
@@ -329,8 +329,8 @@ mod tests {
         assert_eq!(understood::<Written>(Vec::new(), 3).1, 3);
     }
 
-    async fn get_me(base: &str) -> Result<Me, Fault> {
-        let patience = Patience {
+    async fn get_me(base: &str) -> Result<BotUser, CallError> {
+        let patience = Timeouts {
             poll: Duration::ZERO,
             call: Duration::from_millis(500),
         };
@@ -339,11 +339,11 @@ mod tests {
     }
 
     #[track_caller]
-    fn expect_unreachable(result: Result<Me, Fault>, words: &str) {
+    fn expect_unreachable(result: Result<BotUser, CallError>, words: &str) {
         let fault = result.unwrap_err();
         let text = fault.to_string();
         assert!(
-            matches!(fault, Fault::Unreachable(_)) && text.contains(words),
+            matches!(fault, CallError::Unreachable(_)) && text.contains(words),
             "{text}"
         );
         assert!(!text.contains("hidden") && !text.contains("/bot"), "{text}");

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::api::{Api, Fault, From, Patience, Written};
+use super::api::{Api, CallError, From, Timeouts, Written};
 use ringfence_network::address::Address;
 use ringfence_server::gateway::{Secret, visible};
 
@@ -17,7 +17,7 @@ pub(super) const BREATH: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the URL or the token is invalid, or another program receives the updates.
 pub(crate) async fn tell_ids(base: &Address, token: Secret, log: impl Fn(&str)) -> Result<Infallible, Error> {
-    let api = Api::open(base.as_str(), token, Patience::default()).await?;
+    let api = Api::open(base.as_str(), token, Timeouts::default()).await?;
     introduce(&api, &log).await?;
     let (mut next, mut pace) = (0, Pace::new());
     loop {
@@ -30,8 +30,8 @@ pub(crate) async fn tell_ids(base: &Address, token: Secret, log: impl Fn(&str)) 
                 }
                 BREATH
             }
-            Err(Fault::Token) => return Err(Error::Token),
-            Err(Fault::Conflict(words)) => return Err(Error::Conflict(words)),
+            Err(CallError::Token) => return Err(Error::Token),
+            Err(CallError::Conflict(words)) => return Err(Error::Conflict(words)),
             Err(fault) => {
                 log(&format!("{fault}; trying again"));
                 pace.after(&fault)
@@ -51,7 +51,7 @@ pub(super) async fn introduce(api: &Api, log: &impl Fn(&str)) -> Result<(), Erro
                 log(&format!("telegram knows this bot as @{name}"));
                 return Ok(());
             }
-            Err(Fault::Token) => return Err(Error::Token),
+            Err(CallError::Token) => return Err(Error::Token),
             Err(fault) => {
                 log(&format!("{fault}; trying again"));
                 tokio::time::sleep(pace.after(&fault)).await;
@@ -77,9 +77,9 @@ impl Pace {
     }
 
     /// Returns the delay after this failure.
-    pub(super) fn after(&mut self, fault: &Fault) -> Duration {
+    pub(super) fn after(&mut self, fault: &CallError) -> Duration {
         let pause = match fault {
-            Fault::Busy(wait) => *wait,
+            CallError::Busy(wait) => *wait,
             _ => {
                 let longer = (self.pause * 2).min(PAUSES[1]);
                 std::mem::replace(&mut self.pause, longer)

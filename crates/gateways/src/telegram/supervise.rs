@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::api::{Api, Fault, Query};
+use super::api::{Api, CallError, Query};
 use super::contact::{BREATH, Pace, introduce, name_of};
 use super::methods::{AnswerCallbackQuery, EditMessageText, LinkPreview, SendMessage};
 use super::page::{self, Page};
@@ -53,8 +53,8 @@ impl Settings {
 
 /// Result of a call.
 enum Done {
-    Polled(Result<(Vec<Query>, i64), Fault>),
-    Posted(Post, Result<Option<u64>, Fault>),
+    Polled(Result<(Vec<Query>, i64), CallError>),
+    Posted(Post, Result<Option<u64>, CallError>),
     Replied,
 }
 
@@ -156,7 +156,7 @@ impl<L: Fn(&str)> Gateway<L> {
         Ok(())
     }
 
-    fn posted(&mut self, post: Post, result: Result<Option<u64>, Fault>) -> Result<(), Error> {
+    fn posted(&mut self, post: Post, result: Result<Option<u64>, CallError>) -> Result<(), Error> {
         match result {
             Ok(message) => {
                 self.posts.went_well();
@@ -168,12 +168,12 @@ impl<L: Fn(&str)> Gateway<L> {
                     Post::Tell => self.desk.told(),
                 }
             }
-            Err(Fault::Token) => return Err(Error::Token),
-            Err(fault @ (Fault::Refused(_) | Fault::Conflict(_))) => {
+            Err(CallError::Token) => return Err(Error::Token),
+            Err(fault @ (CallError::Refused(_) | CallError::Conflict(_))) => {
                 (self.log)(&format!("a message is not posted: {fault}"));
                 self.drop_post(post);
             }
-            Err(fault @ (Fault::Unreachable(_) | Fault::Busy(_))) => {
+            Err(fault @ (CallError::Unreachable(_) | CallError::Busy(_))) => {
                 (self.log)(&format!("a message is not posted yet: {fault}"));
                 self.posts.after(&fault);
             }
@@ -189,7 +189,7 @@ impl<L: Fn(&str)> Gateway<L> {
         }
     }
 
-    async fn polled(&mut self, polled: Result<(Vec<Query>, i64), Fault>) -> Result<(), Error> {
+    async fn polled(&mut self, polled: Result<(Vec<Query>, i64), CallError>) -> Result<(), Error> {
         let pause = match polled {
             Ok((queries, next)) => {
                 self.polls.went_well();
@@ -205,12 +205,12 @@ impl<L: Fn(&str)> Gateway<L> {
                 }
                 pause
             }
-            Err(Fault::Token) => return Err(Error::Token),
-            Err(Fault::Conflict(words)) if self.conflicts >= MAX_CONFLICTS => {
+            Err(CallError::Token) => return Err(Error::Token),
+            Err(CallError::Conflict(words)) if self.conflicts >= MAX_CONFLICTS => {
                 return Err(Error::Conflict(words));
             }
             Err(fault) => {
-                self.conflicts += u32::from(matches!(fault, Fault::Conflict(_)));
+                self.conflicts += u32::from(matches!(fault, CallError::Conflict(_)));
                 (self.log)(&format!("{fault}; trying again"));
                 self.polls.after(&fault)
             }
@@ -302,12 +302,12 @@ impl Call {
         })
     }
 
-    async fn make(self, api: &Api) -> Result<Option<u64>, Fault> {
+    async fn make(self, api: &Api) -> Result<Option<u64>, CallError> {
         match self {
             Self::Send(params) => Ok(u64::try_from(api.send(&params).await?).ok()),
             Self::Edit(params) => match api.edit(&params).await {
                 // An earlier attempt succeeded, but its response was lost.
-                Err(Fault::Refused(words)) if words.contains("not modified") => Ok(None),
+                Err(CallError::Refused(words)) if words.contains("not modified") => Ok(None),
                 done => done.map(|()| None),
             },
         }

@@ -34,11 +34,11 @@ struct Open {
 
 /// A parsed input line.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum Input {
     /// An answer for the server.
     Answer(FromGateway),
     /// Invalid input, with the reason.
-    Nothing(String),
+    Invalid(String),
 }
 
 impl Board {
@@ -113,23 +113,23 @@ impl Board {
 
     /// Parses a line: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
     /// `deny` with an id.
-    pub(super) fn receive(&self, line: &str, now: Instant) -> Option<Said> {
+    pub(super) fn receive(&self, line: &str, now: Instant) -> Option<Input> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(match words[..] {
             [] => return None,
             [word] => self.bare(word, now),
             [word, which] => self.named(word, which),
-            _ => Said::Nothing(USAGE.to_owned()),
+            _ => Input::Invalid(USAGE.to_owned()),
         })
     }
 
-    fn bare(&self, word: &str, now: Instant) -> Said {
+    fn bare(&self, word: &str, now: Instant) -> Input {
         let Some((approved, remember)) = meaning(word) else {
-            return Said::Nothing(USAGE.to_owned());
+            return Input::Invalid(USAGE.to_owned());
         };
         let mut open = self.open.iter();
         let (Some((number, only)), None) = (open.next(), open.next()) else {
-            return Said::Nothing(match self.open.len() {
+            return Input::Invalid(match self.open.len() {
                 0 => "no question waits".to_owned(),
                 _ => format!(
                     "{} questions wait: write the number too, such as `{word} {}`",
@@ -139,23 +139,23 @@ impl Board {
             });
         };
         if approved && now.saturating_duration_since(only.since) < LOOK_FIRST {
-            return Said::Nothing(format!(
+            return Input::Invalid(format!(
                 "read the request first: write `{word} {number}` to answer it now"
             ));
         }
         answer(&only.words, approved, remember)
     }
 
-    fn named(&self, word: &str, which: &str) -> Said {
+    fn named(&self, word: &str, which: &str) -> Input {
         let Some((approved, remember)) = meaning(word) else {
-            return Said::Nothing(USAGE.to_owned());
+            return Input::Invalid(USAGE.to_owned());
         };
         let by_number = which.parse().ok().and_then(|number: u32| self.open.get(&number));
         let found = by_number.or_else(|| self.open.values().find(|open| open.words.id == which));
         match found {
             Some(open) => answer(&open.words, approved, remember),
             // A script may name a question that was not displayed here yet; the server knows it.
-            None if which.starts_with("apr_") => Said::Answer(FromGateway::ApprovalResponse {
+            None if which.starts_with("apr_") => Input::Answer(FromGateway::ApprovalResponse {
                 id: which.to_owned(),
                 approved,
                 chat_id: None,
@@ -163,7 +163,7 @@ impl Board {
                 remember,
                 by: None,
             }),
-            None => Said::Nothing(format!("no question `{}` waits", visible(which))),
+            None => Input::Invalid(format!("no question `{}` waits", visible(which))),
         }
     }
 }
@@ -187,8 +187,8 @@ fn meaning(word: &str) -> Option<(bool, Remember)> {
     })
 }
 
-fn answer(words: &RequestWords, approved: bool, remember: Remember) -> Said {
-    Said::Answer(FromGateway::ApprovalResponse {
+fn answer(words: &RequestWords, approved: bool, remember: Remember) -> Input {
+    Input::Answer(FromGateway::ApprovalResponse {
         id: words.id.clone(),
         approved,
         chat_id: Some(words.chat_id.clone()),
@@ -255,9 +255,9 @@ mod tests {
         }
     }
 
-    fn id_of(said: Option<Said>) -> (String, bool, Remember) {
+    fn id_of(said: Option<Input>) -> (String, bool, Remember) {
         match said {
-            Some(Said::Answer(FromGateway::ApprovalResponse {
+            Some(Input::Answer(FromGateway::ApprovalResponse {
                 id,
                 approved,
                 remember,
@@ -290,10 +290,10 @@ mod tests {
     fn a_word_means_one_question_or_none() {
         let (mut board, start) = (Board::default(), Instant::now());
         let later = start + Duration::from_secs(3);
-        assert!(matches!(board.receive("a", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", later), Some(Input::Invalid(_))));
         board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
         // Input typed as it appeared was not meant for it; a denial does no harm.
-        assert!(matches!(board.receive("a", start), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", start), Some(Input::Invalid(_))));
         assert_eq!(
             id_of(board.receive("d", start)),
             ("apr_1".to_owned(), false, Remember::Once)
@@ -307,7 +307,7 @@ mod tests {
             ("apr_1".to_owned(), true, Remember::Session)
         );
         board.take(FromEngine::ApprovalRequest(words("apr_2", "y")), start);
-        assert!(matches!(board.receive("a", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a", later), Some(Input::Invalid(_))));
         assert_eq!(
             id_of(board.receive("deny apr_2", later)),
             ("apr_2".to_owned(), false, Remember::Once)
@@ -323,16 +323,16 @@ mod tests {
         };
         assert_eq!(board.take(closed, later), "[1] rejected by ann\n");
         // A number is never reused.
-        assert!(matches!(board.receive("a 1", later), Some(Said::Nothing(_))));
+        assert!(matches!(board.receive("a 1", later), Some(Input::Invalid(_))));
         let text = board.take(FromEngine::ApprovalRequest(words("apr_3", "z")), later);
         assert!(text.contains("[3]"), "{text}");
         for line in ["yes", "a 9", "a 2 3", "approve 1", "b 2"] {
             assert!(
-                matches!(board.receive(line, later), Some(Said::Nothing(_))),
+                matches!(board.receive(line, later), Some(Input::Invalid(_))),
                 "{line}"
             );
         }
-        let Some(Said::Nothing(usage)) = board.receive("yes", later) else {
+        let Some(Input::Invalid(usage)) = board.receive("yes", later) else {
             panic!("`yes` is an answer");
         };
         assert!(usage.contains("`ringfence gateway terminal --help`"), "{usage}");

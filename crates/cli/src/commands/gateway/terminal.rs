@@ -11,7 +11,7 @@ use ringfence_records::approval::Chat;
 use ringfence_server::gateway::{FromEngine, FromGateway, Link, LinkEvent};
 use tokio::sync::mpsc;
 
-use super::board::{Board, Said};
+use super::board::{Board, Input};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::{Ui, visible};
@@ -170,8 +170,8 @@ impl Terminal {
     async fn pass_on(&mut self, line: &str) -> anyhow::Result<()> {
         match self.board.receive(line, Instant::now()) {
             None => {}
-            Some(Said::Nothing(why)) => self.say(&format!("{why}\n"))?,
-            Some(Said::Answer(answer)) => {
+            Some(Input::Invalid(why)) => self.say(&format!("{why}\n"))?,
+            Some(Input::Answer(answer)) => {
                 if let FromGateway::ApprovalResponse { id, .. } = &answer {
                     self.unsettled.push(id.clone());
                 }

@@ -66,23 +66,23 @@ fn the_engine_over_podman() {
 }
 
 #[test]
-fn the_agent_of_a_container() {
-    strike(Setting::new(), |agent| agent);
+fn the_init_of_a_container() {
+    strike(Setting::new(), |init| init);
 }
 
 #[test]
-fn the_agent_of_a_container_of_podman() {
-    strike(Setting::with_podman(), |agent| agent);
+fn the_init_of_a_container_of_podman() {
+    strike(Setting::with_podman(), |init| init);
 }
 
 #[test]
 fn the_shim_of_a_container() {
-    strike(Setting::new(), |agent| parent(agent, "containerd-shim"));
+    strike(Setting::new(), |init| parent(init, "containerd-shim"));
 }
 
 #[test]
 fn the_monitor_of_a_container_of_podman() {
-    strike(Setting::with_podman(), |agent| parent(agent, "conmon"));
+    strike(Setting::with_podman(), |init| parent(init, "conmon"));
 }
 
 #[test]

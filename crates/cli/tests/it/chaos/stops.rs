@@ -19,7 +19,7 @@ fn a_container_that_stands_still_for_a_while_holds_up_nobody_else_and_loses_noth
 }
 
 #[test]
-fn an_agent_that_stands_still_for_good_is_given_up_with_its_container() {
+fn an_init_that_stands_still_for_good_is_given_up_with_its_container() {
     let setting = Setting::new();
     let storm = Storm::begin(&setting);
     let container = setting.container();

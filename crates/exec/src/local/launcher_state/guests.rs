@@ -21,7 +21,7 @@ impl LauncherState {
         bridged: bool,
         settings: &Settings,
     ) -> Result<(Guest, bool), Error> {
-        network::check_places(request, &self.places)?;
+        network::check_dirs(request, &self.dirs)?;
         match request.language {
             Language::Python => self.python_guest(request, bridged, settings).await,
             Language::Command => self.command_guest(request, settings).await,
@@ -31,7 +31,7 @@ impl LauncherState {
 
     async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
         let directory = self.directory(settings)?;
-        let places = self.places_in(directory.as_ref());
+        let dirs = self.dirs_in(directory.as_ref());
         let (executable, name, arguments) = script(&self.extra, request, settings)?;
         let path = match &directory {
             Some(directory) => directory
@@ -42,7 +42,7 @@ impl LauncherState {
         let mut all = arguments;
         all.push(path.display().to_string());
         all.extend(request.args.iter().cloned());
-        let program = layout::program(&executable, all, environment(&places, &self.extra, request));
+        let program = layout::program(&executable, all, environment(&dirs, &self.extra, request));
         let text = match directory {
             Some(_) => Text::OnHost,
             None => Text::File {

@@ -7,7 +7,7 @@ use ringfence_policy::{Limits, Network, Request};
 
 use super::super::error::Error;
 use super::super::found::python_for;
-use super::super::guest::{self, Begun, Guest};
+use super::super::guest::{self, Guest, PendingGuest};
 use super::super::launcher::Zygote;
 use super::super::settings::Settings;
 use super::super::worker_program::WORKER;
@@ -40,7 +40,7 @@ impl LauncherState {
                 self.zygote_renewal.note_use();
                 return Ok((guest, true));
             }
-            if *self.lane.zygote().borrow() == Zygote::Warm {
+            if *self.launcher.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
                 self.zygote_renewal.note_use();
                 let terms = Terms::of(request);
@@ -65,7 +65,7 @@ impl LauncherState {
         request: &Request,
         settings: &Settings,
     ) -> Result<(Guest, SessionOrigin), Error> {
-        let mut zygote = self.lane.zygote();
+        let mut zygote = self.launcher.zygote();
         // A zygote that is warming up is worth waiting for: only its descendants can be forked again.
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
         let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
@@ -93,7 +93,7 @@ impl LauncherState {
     }
 
     /// Requests a fork of the session with this number, which must then be told to allow it.
-    pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<Begun, Error> {
+    pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<PendingGuest, Error> {
         let job = Text::Job(Vec::new());
         let terms = Terms {
             limits,
@@ -101,7 +101,7 @@ impl LauncherState {
             has_network: false,
         };
         let plan = self.plan(Origin::ForkOf { of }, job, terms, None);
-        guest::begin(&self.lane, self.groups.as_deref(), plan).await
+        guest::begin(&self.launcher, self.groups.as_deref(), plan).await
     }
 
     async fn cold_python(
@@ -112,8 +112,8 @@ impl LauncherState {
     ) -> Result<Guest, Error> {
         let python = python_for(&self.extra, settings)?;
         let directory = self.directory(settings)?;
-        let places = self.places_in(directory.as_ref());
-        let workspace = places.workspace(&self.extra);
+        let dirs = self.dirs_in(directory.as_ref());
+        let workspace = dirs.workspace(&self.extra);
         let compiled = bytecode::message(&python, settings);
         let text = if compiled.is_some() {
             bytecode::BOOT
@@ -126,7 +126,7 @@ impl LauncherState {
             ..layout::program(
                 &python.executable,
                 arguments,
-                environment(&places, &self.extra, request),
+                environment(&dirs, &self.extra, request),
             )
         };
         let job = [compiled.unwrap_or_default(), job].concat();

@@ -13,7 +13,7 @@ use super::super::error::Error;
 use super::super::found::python_for;
 use super::super::guest::{Groups, Plan};
 use super::super::launcher::{FailedModule, LauncherClient, Zygote};
-use super::super::layout::{self, Extra, Places, WORKSPACE};
+use super::super::layout::{self, Extra, WORKSPACE, WritableDirs};
 use super::super::log::Log;
 use super::super::notice;
 use super::super::pool::WorkerPool;
@@ -38,8 +38,8 @@ impl LauncherState {
                 renew_after,
                 renew_every,
             },
-            Places::Cell,
-        ) = (settings.warmth, &self.places)
+            WritableDirs::Cell,
+        ) = (settings.warmth, &self.dirs)
         else {
             return Ok(());
         };
@@ -51,20 +51,20 @@ impl LauncherState {
         let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
         let pool = Arc::new(WorkerPool::new(size, settings.limits));
         let keeper = PoolTask {
-            lane: Arc::clone(&self.lane),
+            launcher: Arc::clone(&self.launcher),
             groups: self.groups.clone(),
             renewal: Arc::clone(&self.zygote_renewal),
             confinement: self.worker_confinement(&settings.limits),
             limits: settings.limits,
         };
         self.zygote_renewal.after.store(renew_after, Ordering::Relaxed);
-        let (lane, renewal) = (Arc::clone(&self.lane), Arc::clone(&self.zygote_renewal));
+        let (launcher, renewal) = (Arc::clone(&self.launcher), Arc::clone(&self.zygote_renewal));
         let filled = Arc::clone(&pool);
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(async move { keep_zygote(&lane, zygote, &library, &renewal, renew_every).await });
+        tasks.spawn(async move { keep_zygote(&launcher, zygote, &library, &renewal, renew_every).await });
         tasks.spawn(async move {
             filled
-                .keep_full(&keeper.lane, keeper.groups.as_deref(), || keeper.plan())
+                .keep_full(&keeper.launcher, keeper.groups.as_deref(), || keeper.plan())
                 .await
         });
         let _ = self.pool.set(pool);
@@ -74,7 +74,7 @@ impl LauncherState {
 
 /// The specification of a pool's workers.
 struct PoolTask {
-    lane: Arc<LauncherClient>,
+    launcher: Arc<LauncherClient>,
     groups: Option<Arc<Groups>>,
     renewal: Arc<Renewal>,
     confinement: ringfence_jail::protocol::Confinement,
@@ -101,18 +101,18 @@ impl PoolTask {
 ///
 /// A module that ends the interpreter is left out of the next one.
 async fn keep_zygote(
-    lane: &LauncherClient,
+    launcher: &LauncherClient,
     mut zygote: WarmPython,
     library: &std::os::fd::OwnedFd,
     renewal: &Renewal,
     every: std::time::Duration,
 ) {
-    let mut state = lane.zygote();
+    let mut state = launcher.zygote();
     let mut revivals = 0;
     loop {
         state.mark_unchanged();
         let modules = zygote.modules.clone();
-        let started = lane.start_zygote(zygote.program(), WORKER, modules, library.as_fd());
+        let started = launcher.start_zygote(zygote.program(), WORKER, modules, library.as_fd());
         if started.await.is_err() {
             return;
         }
@@ -120,22 +120,22 @@ async fn keep_zygote(
             () = renewal.due.notified() => {}
             () = tokio::time::sleep(every) => {}
             () = renewal.rested() => {}
-            broken = until_broken(lane, &mut state, &mut zygote) => {
-                let by_module = lane.blames_module(&zygote.patience);
+            broken = until_broken(launcher, &mut state, &mut zygote) => {
+                let by_module = launcher.blames_module(&zygote.patience);
                 revivals += u32::from(!by_module);
                 if !broken || revivals > MAX_REVIVALS {
                     return renewal.given_up.notify_one();
                 }
             }
         }
-        zygote.report(&lane.failed_modules());
+        zygote.report(&launcher.failed_modules());
     }
 }
 
 /// Waits for the exit of a zygote, and reports the modules that it could not import; `false` if the launcher
 /// has died.
 async fn until_broken(
-    lane: &LauncherClient,
+    launcher: &LauncherClient,
     state: &mut watch::Receiver<Zygote>,
     zygote: &mut WarmPython,
 ) -> bool {
@@ -147,7 +147,7 @@ async fn until_broken(
         if broken {
             return true;
         }
-        zygote.report(&lane.failed_modules());
+        zygote.report(&launcher.failed_modules());
     }
 }
 
@@ -196,7 +196,7 @@ impl WarmPython {
         arguments.push(self.search_path.clone());
         arguments.push(self.patience.as_duration().as_secs_f64().to_string());
         arguments.extend(self.modules.iter().cloned());
-        let mut environment = Places::Cell.environment(&Extra::default());
+        let mut environment = WritableDirs::Cell.environment(&Extra::default());
         if !self.modules.is_empty() {
             // A zygote must have a single thread: others would be missing in its forks.
             environment.extend(

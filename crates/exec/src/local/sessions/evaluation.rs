@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::super::connection::{Connection, cancellation};
 use super::super::guest::Guest;
 use super::super::output_reader::OutputReader;
-use super::super::run::{self, Bounds, Ending, Finished, Interruption};
+use super::super::run::{self, Ending, Finished, Interruption, RunLimits};
 use super::ending::Reason;
 use super::messages::{self, Evaluation, NoAnswer, Value};
 use crate::bridge::ByteChannel;
@@ -67,7 +67,7 @@ pub(super) async fn evaluate(
     };
     let told = AtomicBool::new(false);
     let cancelled = connection.cancelled;
-    let bounds = Bounds {
+    let bounds = RunLimits {
         deadline: since + limits.timeout.as_duration(),
         disk_bytes: limits.disk.0,
         cancellation: async {
@@ -77,7 +77,7 @@ pub(super) async fn evaluate(
             }
         },
     };
-    let (attended, control) = guest.attended();
+    let (parts, control) = guest.parts();
     let (hearing, saying) = control.split();
     let feeding = send(saying, evaluation.message(), stdin, connection.bridge, &told);
     let answer = async {
@@ -91,7 +91,7 @@ pub(super) async fn evaluate(
             Err(NoAnswer::Nonsense) => None,
         }
     };
-    let ending = run::listen(attended, &mut reader, bounds, feeding, answer).await;
+    let ending = run::listen(parts, &mut reader, bounds, feeding, answer).await;
     reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
     match ending {

@@ -49,7 +49,7 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
             };
         }
     };
-    let (lane, number) = (&guest.lane, guest.id);
+    let (launcher, number) = (&guest.launcher, guest.id);
     let (hearing, mut saying) = guest.control.split();
     // If the session has died, the launcher reports it.
     let _ = saying.write_all(&messages::fork(NUMBER)).await;
@@ -59,7 +59,7 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
         Ok(forked) => forked,
         Err(_) => {
             // Without the session the launcher cancels the fork.
-            lane.kill(number).await;
+            launcher.kill(number).await;
             forking.await
         }
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts, SessionId};
 
-use super::super::guest::{Guest, Held};
+use super::super::guest::{Guest, LimitScope};
 use super::super::launcher::Exit;
 use super::super::launcher_state::{LauncherState, SessionOrigin, clear_up};
 use super::super::notice;
@@ -65,7 +65,7 @@ impl Interpreter {
         let applied = self.guest.applied;
         match fence {
             Fence::Required => {
-                !applied.namespaces || self.lacks_layers() || self.guest.held != Held::Together
+                !applied.namespaces || self.lacks_layers() || self.guest.held != LimitScope::Together
             }
             Fence::Default => self.fence == Fence::BestEffort && self.lacks_layers(),
             Fence::BestEffort | Fence::Unfenced | Fence::Host => false,
@@ -91,7 +91,7 @@ impl Interpreter {
             ended,
         } = evaluated;
         let request = &work.request;
-        let harvest = collect(
+        let collected = collect(
             &self.guest.output,
             work.destination.as_ref(),
             request.limits.disk.0,
@@ -100,8 +100,8 @@ impl Interpreter {
         let mut result = assemble(request, &self.guest, finished, warm, work.since);
         let meta = &mut result.meta;
         meta.isolation.cgroup.clone_from(&self.cgroup);
-        meta.output_files = harvest.files;
-        meta.output_incomplete = harvest.incomplete;
+        meta.output_files = collected.files;
+        meta.output_incomplete = collected.incomplete;
         meta.truncated |= value.as_ref().is_some_and(|value| value.cut);
         meta.session = Some(SessionFacts {
             id: id.as_str().to_owned(),
@@ -115,7 +115,7 @@ impl Interpreter {
         meta.warnings
             .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
-        meta.warnings.extend(harvest.warnings);
+        meta.warnings.extend(collected.warnings);
         meta.warnings.extend(former.map(|reason| {
             format!("this is a new session: the one that was called `{id}` before ended, and its variables with it: {reason}")
         }));

@@ -220,9 +220,9 @@ mod tests {
 
     use ringfence_exec::trust::Ledger;
 
-    struct Place(tempfile::TempDir);
+    struct Scratch(tempfile::TempDir);
 
-    impl Place {
+    impl Scratch {
         fn new() -> Self {
             let place = Self(tempfile::tempdir().unwrap());
             for name in ["state", "w/skills", "lib"] {
@@ -271,14 +271,14 @@ mod tests {
 
     #[test]
     fn where_no_program_writes_nobody_is_asked() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a.toml", "mounts = ['/srv:/srv:rw']");
         assert!(place.check());
     }
 
     #[test]
     fn what_lay_there_before_programs_came_is_the_persons() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a.toml", "hosts = ['a.test']");
         place.put("_b.py", "one");
         place.open();
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn rules_count_without_the_code_and_their_end_counts_too() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a.toml", "[policy]\n'A.x' = 'ask'");
         place.open();
         place.put("a.py", "two");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_file_that_asks_for_nothing_is_free() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.open();
         place.put("a.py", "two");
         assert!(place.check());
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn what_a_link_leads_to_counts() {
         for name in ["a.py", "a.toml", "_b.py"] {
-            let place = Place::new();
+            let place = Scratch::new();
             place.put("a.toml", "hosts = ['a.test']");
             place.put("_b.py", "one");
             fs::rename(place.path("w/skills").join(name), place.path("lib").join(name)).unwrap();
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_damaged_record_is_no_consent() {
-        let place = Place::new();
+        let place = Scratch::new();
         place.put("a.toml", "hosts = ['a.test']");
         place.open();
         fs::write(place.path("state/skills.json"), "{").unwrap();

@@ -1,6 +1,6 @@
 //! File transfer between the server and a container: a directory's contents as a stream of records.
 //!
-//! `ringfence-agent collect DIR` writes the new files of a directory, `ringfence-agent place DIR` stores the
+//! `ringfence-init collect DIR` writes the new files of a directory, `ringfence-init place DIR` stores the
 //! files it reads. Both run as the container's user beside its guests, which can do the same: the server
 //! trusts their output no more than a guest's.
 

@@ -1,5 +1,5 @@
 //! The container init: runs as process 1 of a container.
 
 fn main() -> std::process::ExitCode {
-    ringfence_jail::agent_main()
+    ringfence_jail::init_main()
 }

@@ -14,7 +14,7 @@ use crate::testing::{engines, removed, spec};
 
 /// A container whose first process is our init.
 struct Agented {
-    agent: Agent,
+    init: InitClient,
     id: Id,
     name: Name,
     carriers: JoinSet<InitLost>,
@@ -28,7 +28,7 @@ impl Agented {
 
     async fn made_by(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
-        let program = file(&place.path().join("agent")).unwrap();
+        let program = file(&place.path().join("init")).unwrap();
         let bind = Bind::at(
             &program,
             Path::new(INSIDE),
@@ -49,13 +49,13 @@ impl Agented {
         let attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
         let (reader, writer) = attached.into_bytes();
-        let (agent, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
+        let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
             .await
             .unwrap();
         let mut carriers = JoinSet::new();
         carriers.spawn(carrier.carry());
         Self {
-            agent,
+            init,
             id,
             name: spec.name,
             carriers,
@@ -65,7 +65,7 @@ impl Agented {
 
     async fn run(&self, request: &Request) -> Finished {
         let start = start(request, "/tmp", false).unwrap();
-        self.agent
+        self.init
             .run(start, Bytes::kib(10), Connection::none())
             .await
             .unwrap()
@@ -134,17 +134,17 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
         .collect();
     let mut running = JoinSet::new();
     for (number, request) in numbers.into_iter().enumerate() {
-        let agent = container.agent.clone();
+        let init = container.init.clone();
         running.spawn(async move {
             let start = start(&request, "/tmp", false).unwrap();
-            let finished = agent.run(start, Bytes::kib(1), Connection::none()).await.unwrap();
+            let finished = init.run(start, Bytes::kib(1), Connection::none()).await.unwrap();
             ended(&finished, 0, &format!("{number}\n"));
         });
     }
     while let Some(joined) = running.join_next().await {
         joined.unwrap();
     }
-    container.agent.release();
+    container.init.release();
     assert_eq!(
         container.carriers.join_next().await.unwrap().unwrap(),
         InitLost::Released
@@ -177,8 +177,8 @@ async fn a_container_that_is_removed_ends_its_calls_as_unknown() {
             ..Connection::none()
         };
         let start = start(&bash("echo up; sleep 1000"), "/tmp", false).unwrap();
-        let agent = container.agent.clone();
-        let running = agent.run(start, Bytes::kib(1), connection);
+        let init = container.init.clone();
+        let running = init.run(start, Bytes::kib(1), connection);
         let (finished, ()) = tokio::join!(running, async {
             heard.recv().await.unwrap();
             removed(&engine, &container.name).await;

@@ -1,6 +1,6 @@
 //! Converts a request to the start frame of a call.
 
-use ringfence_jail::agent::frames::{Program, Start};
+use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Language, Request};
 
 /// Rejection of a request in a language that the init cannot start.

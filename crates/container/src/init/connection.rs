@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ringfence_jail::agent::frames::{InitRequest, MAX_PIECE};
+use ringfence_jail::init::frames::{InitRequest, MAX_PIECE};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::mux::Mux;

@@ -7,14 +7,14 @@ use std::time::Duration;
 use ringfence_exec::bridge::ByteChannel;
 use ringfence_exec::local::{Chunk, Connection, Stream, cancellation};
 use ringfence_exec::output::{Capture, Captured};
-use ringfence_jail::agent::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
+use ringfence_jail::init::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
 use ringfence_network::egress::outlet::{Outlet, address_variables, node_variable};
 use ringfence_policy::{Bytes, EnvName, Outcome};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::Agent;
+use super::InitClient;
 use super::connection::GuestStream;
 use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
@@ -53,7 +53,7 @@ struct Way<'a> {
     outlet: Option<&'a Outlet>,
 }
 
-impl Agent {
+impl InitClient {
     /// Runs a call until it ends, reaches its deadline or is cancelled. Captures at most `keep` bytes of each
     /// output stream.
     ///

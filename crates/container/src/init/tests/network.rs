@@ -26,7 +26,7 @@ impl Container {
         let start = start(request, "/tmp", false).unwrap();
         let keep = request.limits.max_output;
         let running = self
-            .agent
+            .init
             .run_through(start, keep, Connection::none(), Some(outlet));
         running.await.unwrap()
     }

@@ -17,7 +17,7 @@ use super::*;
 use crate::spec::{Filter, OciRuntime, Spec};
 use crate::testing::{engines, owned, spec};
 use crate::warm::{self, Warm};
-use crate::{ContainerRuntime, Manager, Order};
+use crate::{ContainerRuntime, Manager, SandboxSpec};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
@@ -34,7 +34,7 @@ impl Reaching {
     async fn new(engine: &ContainerRuntime, oci_runtime: OciRuntime) -> Self {
         let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
         let place = tempfile::tempdir().unwrap();
-        let program = file(&place.path().join("agent")).unwrap();
+        let program = file(&place.path().join("init")).unwrap();
         let mut spec = Spec {
             owner: manager.owner().clone(),
             filter: Filter::named(STANDARD_TCP).unwrap(),
@@ -43,14 +43,16 @@ impl Reaching {
         };
         // gVisor's own threads count.
         spec.resources.pids = Pids::try_from(500).unwrap();
-        let order = Order {
-            spec: warm::agented(spec, &program, 1, Interpreter::Warm).unwrap(),
+        let sandbox_spec = SandboxSpec {
+            spec: warm::with_init(spec, &program, 1, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: true,
             belongings: None,
         };
         Self {
-            warm: warm::start(&manager, order, Interpreter::Warm).await.unwrap(),
+            warm: warm::start(&manager, sandbox_spec, Interpreter::Warm)
+                .await
+                .unwrap(),
             manager,
             _place: place,
         }
@@ -63,8 +65,8 @@ impl Reaching {
             ..python(code)
         };
         let start = start(&request, "/tmp", false).unwrap();
-        let agent = self.warm.agent();
-        let running = agent.run_through(start, Bytes::mib(1), Connection::none(), Some(outlet));
+        let init = self.warm.init();
+        let running = init.run_through(start, Bytes::mib(1), Connection::none(), Some(outlet));
         let finished = running.await.unwrap();
         assert_eq!(finished.exit_code, 0, "{finished:?}");
         (finished.stdout.text, outlet.facts())

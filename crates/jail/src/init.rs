@@ -27,15 +27,15 @@ use crate::sys;
 const OPEN_FILES: u64 = 512;
 
 /// Entry point of the init, and of the file transfer programs in the same executable.
-pub fn agent_main() -> ExitCode {
+pub fn init_main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if !arguments.is_empty() {
         return files::main(&arguments);
     }
-    match prepare().and_then(serve::Agent::new) {
-        Ok(agent) => agent.serve(),
+    match prepare().and_then(serve::Init::new) {
+        Ok(init) => init.serve(),
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "ringfence-agent: {error}: {}", error.source);
+            let _ = writeln!(std::io::stderr(), "ringfence-init: {error}: {}", error.source);
             ExitCode::FAILURE
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::task::Waker;
 
-use ringfence_jail::agent::frames::{CONNECTION_WINDOW, InitRequest, MAX_STREAMS};
+use ringfence_jail::init::frames::{CONNECTION_WINDOW, InitRequest, MAX_STREAMS};
 use tokio::io::ReadBuf;
 
 use super::error::InitLost;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_breaks_the_bounds_is_not_believed() {
+    fn an_init_that_breaks_the_bounds_is_not_believed() {
         let mut all = Connections::default();
         assert_eq!(all.connected(5, 1), Ok(true));
         senseless(all.connected(5, 1));

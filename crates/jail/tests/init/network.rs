@@ -1,6 +1,6 @@
 //! Tests guests that connect to their proxy address.
 
-use ringfence_jail::agent::frames::{CONNECTION_WINDOW, MAX_CONNECTIONS_OF_CALL};
+use ringfence_jail::init::frames::{CONNECTION_WINDOW, MAX_CONNECTIONS_OF_CALL};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Errors of calls, and of the connection to the init that runs them.
 
-use ringfence_jail::agent::frames::VERSION;
+use ringfence_jail::init::frames::VERSION;
 
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 

@@ -21,7 +21,7 @@ const DRIVER: &str = include_str!("driver.py");
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A launcher with a warm zygote.
-pub(crate) struct Lane {
+pub(crate) struct TestLauncher {
     pub(crate) launcher: Launcher,
     next: u64,
     /// Events received but not awaited yet.
@@ -64,9 +64,9 @@ impl Wish<'_> {
     }
 }
 
-impl Lane {
+impl TestLauncher {
     pub(crate) fn open() -> Self {
-        let mut lane = Self::start(&LauncherSpec::Namespaced(template()));
+        let mut launcher = Self::start(&LauncherSpec::Namespaced(template()));
         let program = Program {
             executable: PYTHON.into(),
             arguments: [PYTHON, "-I", "-S", "-c", DRIVER].map(str::to_owned).into(),
@@ -74,7 +74,8 @@ impl Lane {
             reads_job: true,
         };
         let library = code_file(EXTENSION).unwrap();
-        lane.launcher
+        launcher
+            .launcher
             .send(
                 &Command::Zygote {
                     program,
@@ -83,20 +84,20 @@ impl Lane {
                 &[library.as_fd()],
             )
             .unwrap();
-        assert!(matches!(lane.event(), (Event::ZygoteReady, _)));
-        lane
+        assert!(matches!(launcher.event(), (Event::ZygoteReady, _)));
+        launcher
     }
 
     /// Starts a launcher without a zygote.
     pub(crate) fn start(spec: &LauncherSpec) -> Self {
-        let mut lane = Self {
+        let mut launcher = Self {
             launcher: Launcher::start(spec).unwrap(),
             next: 1,
             events: VecDeque::new(),
         };
-        let event = lane.event();
+        let event = launcher.event();
         assert!(matches!(event, (Event::Ready, _)), "{event:?}");
-        lane
+        launcher
     }
 
     fn event(&mut self) -> (Event, Vec<OwnedFd>) {
@@ -148,7 +149,7 @@ impl Lane {
     }
 
     /// Sends a spawn command.
-    pub(crate) fn begin(&mut self, wish: &Wish<'_>) -> Begun {
+    pub(crate) fn begin(&mut self, wish: &Wish<'_>) -> PendingGuest {
         let id = self.next;
         self.next += 1;
         let (stdin_theirs, stdin) = output_pipe().unwrap();
@@ -174,14 +175,14 @@ impl Lane {
         control.set_nonblocking(false).unwrap();
         // Timeout for tests that would hang otherwise.
         control.set_read_timeout(Some(PATIENCE)).unwrap();
-        Begun {
+        PendingGuest {
             id,
             control,
             pipes: [stdin, stdout, stderr],
         }
     }
 
-    pub(crate) fn finish(&mut self, begun: Begun) -> Result<Guest, Failure> {
+    pub(crate) fn finish(&mut self, begun: PendingGuest) -> Result<Guest, Failure> {
         let about = begun.id;
         let told = self.await_event(|event| match event {
             Event::Spawned { id, .. } | Event::Failed { id, .. } => *id == about,
@@ -288,7 +289,7 @@ impl Lane {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A guest whose spawn command was sent.
-pub(crate) struct Begun {
+pub(crate) struct PendingGuest {
     pub(crate) id: u64,
     pub(crate) control: UnixStream,
     pipes: [OwnedFd; 3],

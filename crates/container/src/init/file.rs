@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 const PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_AGENT"));
 
 /// Path of the program in a container.
-pub const INSIDE: &str = "/.ringfence/agent";
+pub const INSIDE: &str = "/.ringfence/init";
 
 static WRITING: Mutex<()> = Mutex::new(());
 
@@ -33,7 +33,7 @@ pub fn file(directory: &Path) -> io::Result<PathBuf> {
     }
     let digest = Sha256::digest(PROGRAM);
     let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let path = directory.join(format!("agent-{name}"));
+    let path = directory.join(format!("init-{name}"));
     // Two threads writing at once would take each other's partial file for a stale one of their own.
     let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     if !is_whole(&path) {
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_file_that_was_changed_is_written_anew() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("agent");
+        let place = dir.path().join("init");
         let path = file(&place).unwrap();
         assert_eq!(fs::read(&path).unwrap(), PROGRAM);
         let inode = fs::metadata(&path).unwrap().ino();

@@ -1,6 +1,6 @@
 //! The host side of a container's init process: starts calls there and distrusts its reports.
 //!
-//! [`connect`] performs the handshake over the attached streams. It returns an [`Agent`], which runs calls,
+//! [`connect`] performs the handshake over the attached streams. It returns an [`InitClient`], which runs calls,
 //! and a [`Carrier`], which its owner drives until it ends. After that, the container must be removed.
 
 mod call;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guest_paths::OUTPUT;
-use ringfence_jail::agent::frames::{FrameReader, Hello, InitRequest, Ready, Report, Secret, VERSION};
+use ringfence_jail::init::frames::{FrameReader, Hello, InitRequest, Ready, Report, Secret, VERSION};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -41,12 +41,12 @@ const READ_SIZE: usize = 64 * 1024;
 
 /// A handle for running concurrent calls in a container.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub struct InitClient {
     line: Arc<Mux>,
     ready: Ready,
 }
 
-/// The I/O driver of the connection between an [`Agent`] and its container.
+/// The I/O driver of the connection between an [`InitClient`] and its container.
 #[derive(Debug)]
 pub struct Carrier<R, W> {
     line: Arc<Mux>,
@@ -73,13 +73,13 @@ pub async fn connect<R, W>(
     mut writer: W,
     interpreter: Interpreter,
     mount_points: Vec<String>,
-) -> Result<(Agent, Carrier<R, W>), InitLost>
+) -> Result<(InitClient, Carrier<R, W>), InitLost>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
     let secret = secret()?;
-    let mut frames = FrameReader::of_agent(secret);
+    let mut frames = FrameReader::of_init(secret);
     let hello = hello(secret, interpreter, mount_points);
     let greeting = greet(&mut reader, &mut writer, &hello, &mut frames);
     let ready = timeout(PATIENCE, greeting)
@@ -92,7 +92,7 @@ where
         reader,
         writer,
     };
-    Ok((Agent { line, ready }, carrier))
+    Ok((InitClient { line, ready }, carrier))
 }
 
 /// Generates the secret that authenticates the init's frames. No guest in the container may guess it.
@@ -155,7 +155,7 @@ async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) ->
     }
 }
 
-impl Agent {
+impl InitClient {
     /// Returns the init's description of its container.
     pub const fn ready(&self) -> &Ready {
         &self.ready
@@ -178,7 +178,7 @@ impl Agent {
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Carrier<R, W> {
-    /// Drives the connection until the container ends, the init fails or [`Agent::release`] is called. Calls
+    /// Drives the connection until the container ends, the init fails or [`InitClient::release`] is called. Calls
     /// that are still running then end with an unknown outcome.
     pub async fn carry(self) -> InitLost {
         let Self {

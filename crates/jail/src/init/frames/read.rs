@@ -15,7 +15,7 @@ pub struct FrameReader {
 
 impl FrameReader {
     /// Creates a reader for the frames of an init that was given this secret.
-    pub fn of_agent(secret: Secret) -> Self {
+    pub fn of_init(secret: Secret) -> Self {
         Self {
             secret,
             ..Self::default()

@@ -22,7 +22,7 @@ use super::*;
 
 /// An init in a pid namespace, without a container engine.
 struct Container {
-    agent: Agent,
+    init: InitClient,
     process: Child,
     carriers: JoinSet<InitLost>,
     _place: tempfile::TempDir,
@@ -31,7 +31,7 @@ struct Container {
 impl Container {
     async fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
-        let program = file(&place.path().join("agent")).unwrap();
+        let program = file(&place.path().join("init")).unwrap();
         let (ours, theirs) = StdStream::pair().unwrap();
         #[expect(clippy::disallowed_methods, reason = "it plays the container engine")]
         let process = Command::new("bwrap")
@@ -56,20 +56,20 @@ impl Container {
             ])
             .arg("--ro-bind")
             .arg(program)
-            .args(["/tmp/agent", "/tmp/agent"])
+            .args(["/tmp/init", "/tmp/init"])
             .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
             .stdout(OwnedFd::from(theirs))
             .spawn()
             .unwrap();
         ours.set_nonblocking(true).unwrap();
         let (reader, writer) = UnixStream::from_std(ours).unwrap().into_split();
-        let (agent, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
+        let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
             .await
             .unwrap();
         let mut carriers = JoinSet::new();
         carriers.spawn(carrier.carry());
         Self {
-            agent,
+            init,
             process,
             carriers,
             _place: place,
@@ -83,7 +83,7 @@ impl Container {
     async fn run_with(&self, request: &Request, connection: Connection) -> Finished {
         let start = start(request, "/tmp", connection.stdin.is_some()).unwrap();
         let keep = request.limits.max_output;
-        self.agent.run(start, keep, connection).await.unwrap()
+        self.init.run(start, keep, connection).await.unwrap()
     }
 
     /// Waits until Python guests are forked from the warm interpreter.
@@ -292,7 +292,7 @@ async fn sixteen_calls_run_at_once() {
     for number in 0..16 {
         let (sender, stdin) = mpsc::channel(1);
         senders.push(sender);
-        let agent = container.agent.clone();
+        let init = container.init.clone();
         let (output, mut heard) = mpsc::channel(4);
         let request = python(&format!("print({number}, flush=True)\nprint(input())"));
         running.spawn(async move {
@@ -303,7 +303,7 @@ async fn sixteen_calls_run_at_once() {
                 bridge: None,
             };
             let start = start(&request, "/tmp", true).unwrap();
-            let finished = agent.run(start, Bytes::kib(1), connection).await.unwrap();
+            let finished = init.run(start, Bytes::kib(1), connection).await.unwrap();
             ended(&finished, 0, &format!("{number}\nline {number}\n"));
         });
         let chunk: Chunk = heard.recv().await.unwrap();
@@ -322,7 +322,7 @@ async fn sixteen_calls_run_at_once() {
     while let Some(joined) = running.join_next().await {
         joined.unwrap();
     }
-    assert_eq!(container.agent.running(), 0);
+    assert_eq!(container.init.running(), 0);
 }
 
 #[tokio::test]
@@ -417,9 +417,9 @@ async fn when_the_container_dies_calls_end_as_unknown() {
         output: Some(output),
         ..Connection::none()
     };
-    let agent = container.agent.clone();
+    let init = container.init.clone();
     let start = start(&bash("echo up; sleep 1000"), "/tmp", false).unwrap();
-    let running = agent.run(start.clone(), Bytes::kib(1), connection);
+    let running = init.run(start.clone(), Bytes::kib(1), connection);
     let process = &mut container.process;
     let (finished, ()) = tokio::join!(running, async {
         heard.recv().await.unwrap();
@@ -432,14 +432,14 @@ async fn when_the_container_dies_calls_end_as_unknown() {
         container.carriers.join_next().await.unwrap().unwrap(),
         InitLost::Gone
     );
-    let refused = agent.run(start, Bytes::kib(1), Connection::none()).await;
+    let refused = init.run(start, Bytes::kib(1), Connection::none()).await;
     assert_eq!(refused.unwrap_err(), NotRun::InitLost(InitLost::Gone));
 }
 
 #[tokio::test]
-async fn an_agent_that_is_let_go_ends() {
+async fn an_init_that_is_let_go_ends() {
     let mut container = Container::new().await;
-    container.agent.release();
+    container.init.release();
     assert_eq!(
         container.carriers.join_next().await.unwrap().unwrap(),
         InitLost::Released
@@ -449,7 +449,7 @@ async fn an_agent_that_is_let_go_ends() {
 
 /// The other end of a connection, for tests of a misbehaving init.
 struct Impostor {
-    agent: Result<Agent, InitLost>,
+    init: Result<InitClient, InitLost>,
     stream: DuplexStream,
     secret: Secret,
     carriers: JoinSet<InitLost>,
@@ -477,12 +477,12 @@ impl Impostor {
         let (connected, secret) =
             tokio::join!(connect(reader, writer, Interpreter::Warm, Vec::new()), answering);
         let mut carriers = JoinSet::new();
-        let agent = connected.map(|(agent, carrier)| {
+        let init = connected.map(|(init, carrier)| {
             carriers.spawn(carrier.carry());
-            agent
+            init
         });
         Self {
-            agent,
+            init,
             stream,
             secret,
             carriers,
@@ -500,14 +500,14 @@ fn ready(version: u32) -> Report {
 #[tokio::test]
 async fn another_version_is_refused() {
     let impostor = Impostor::new(ready(VERSION + 1)).await;
-    assert_eq!(impostor.agent.unwrap_err(), InitLost::Version(VERSION + 1));
+    assert_eq!(impostor.init.unwrap_err(), InitLost::Version(VERSION + 1));
 }
 
 #[tokio::test]
-async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
+async fn an_init_that_sends_nonsense_is_believed_nothing_more() {
     let output = |length| Report::Output {
         call: 1,
-        stream: ringfence_jail::agent::frames::Stream::Stdout,
+        stream: ringfence_jail::init::frames::Stream::Stdout,
         bytes: vec![0; length],
     };
     let too_much: Vec<Report> = (0..5).map(|_| output(60_000)).collect();
@@ -520,7 +520,7 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
         (vec![ready(VERSION)], "it was ready before"),
     ] {
         let mut impostor = Impostor::new(ready(VERSION)).await;
-        let agent = impostor.agent.unwrap();
+        let init = impostor.init.unwrap();
         let call = start(&timed(bash(""), 60_000), "/", false).unwrap();
         let lying = async {
             // Before it has received the call, its reports would belong to no call.
@@ -536,7 +536,7 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
             output: Some(watcher.0),
             ..Connection::none()
         };
-        let (finished, ()) = tokio::join!(agent.run(call, Bytes::kib(1), connection), lying);
+        let (finished, ()) = tokio::join!(init.run(call, Bytes::kib(1), connection), lying);
         assert_eq!(finished.unwrap().outcome, Outcome::Unknown);
         let parted = impostor.carriers.join_next().await.unwrap().unwrap();
         assert_eq!(parted, InitLost::Senseless(why.to_owned()));
@@ -544,11 +544,11 @@ async fn an_agent_that_sends_nonsense_is_believed_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_does_not_end_a_call_in_time_is_given_up() {
+async fn an_init_that_does_not_end_a_call_in_time_is_given_up() {
     let mut impostor = Impostor::new(ready(VERSION)).await;
-    let agent = impostor.agent.unwrap();
+    let init = impostor.init.unwrap();
     let call = start(&timed(bash(""), 1000), "/", false).unwrap();
-    let finished = agent.run(call, Bytes::kib(1), Connection::none()).await.unwrap();
+    let finished = init.run(call, Bytes::kib(1), Connection::none()).await.unwrap();
     assert_eq!(finished.outcome, Outcome::Unknown);
     let parted = impostor.carriers.join_next().await.unwrap().unwrap();
     assert_eq!(parted, InitLost::Silent);
@@ -560,14 +560,14 @@ async fn an_agent_that_does_not_end_a_call_in_time_is_given_up() {
 #[tokio::test]
 async fn a_call_that_no_byte_was_sent_of_was_not_run() {
     let mut impostor = Impostor::new(ready(VERSION)).await;
-    let agent = impostor.agent.unwrap();
+    let init = impostor.init.unwrap();
     let call = |code| start(&bash(code), "/", false).unwrap();
-    let run = |code| agent.run(call(code), Bytes::kib(1), Connection::none());
+    let run = |code| init.run(call(code), Bytes::kib(1), Connection::none());
     // The carrier is aborted before it runs for the first time.
     let (never, ()) = tokio::join!(run("never"), async {
         impostor.carriers.abort_all();
         while impostor.carriers.join_next().await.is_some() {}
-        agent.release();
+        init.release();
     });
     assert_eq!(never.unwrap_err(), NotRun::InitLost(InitLost::Released));
     assert_eq!(
@@ -579,11 +579,11 @@ async fn a_call_that_no_byte_was_sent_of_was_not_run() {
 #[tokio::test]
 async fn what_is_too_long_for_a_frame_is_refused_and_sends_nothing() {
     let impostor = Impostor::new(ready(VERSION)).await;
-    let agent = impostor.agent.unwrap();
+    let init = impostor.init.unwrap();
     let call = start(&python(&"x".repeat(9 << 20)), "/", false).unwrap();
-    let refused = agent.run(call, Bytes::kib(1), Connection::none()).await;
+    let refused = init.run(call, Bytes::kib(1), Connection::none()).await;
     assert_eq!(refused.unwrap_err(), NotRun::TooLong);
-    assert_eq!(agent.running(), 0);
+    assert_eq!(init.running(), 0);
 }
 
 #[tokio::test]
@@ -595,7 +595,7 @@ async fn what_is_not_there_is_told_with_what_to_do() {
     };
     let call = start(&request, "/tmp", false).unwrap();
     let refused = container
-        .agent
+        .init
         .run(call, Bytes::kib(1), Connection::none())
         .await
         .unwrap_err();

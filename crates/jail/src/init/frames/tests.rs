@@ -140,7 +140,7 @@ fn frames_are_read_as_they_were_written_however_they_are_cut() {
         }
         assert_eq!(read, orders(), "{size}");
     }
-    let (mut bytes, mut reader) = (Vec::new(), FrameReader::of_agent(SECRET));
+    let (mut bytes, mut reader) = (Vec::new(), FrameReader::of_init(SECRET));
     reports()
         .iter()
         .for_each(|report| report.write(&SECRET, &mut bytes));
@@ -187,11 +187,11 @@ fn a_length_is_refused_before_its_bytes_are_waited_for() {
 }
 
 #[test]
-fn what_the_agent_did_not_write_is_no_report() {
+fn what_the_init_did_not_write_is_no_report() {
     let mut bytes = Vec::new();
     Report::Taken { call: 1, bytes: 2 }.write(&SECRET, &mut bytes);
     let check = |bytes: &[u8], expected| {
-        let mut reader = FrameReader::of_agent(SECRET);
+        let mut reader = FrameReader::of_init(SECRET);
         reader.push(bytes);
         assert_eq!(reader.report(), expected);
     };

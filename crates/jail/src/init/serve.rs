@@ -31,7 +31,7 @@ const SWEEP: Duration = Duration::from_millis(2);
 
 /// The first process of a container.
 #[derive(Debug)]
-pub(super) struct Agent {
+pub(super) struct Init {
     channel: Channel,
     signals: OwnedFd,
     surroundings: Surroundings,
@@ -52,7 +52,7 @@ pub(super) struct Agent {
     output: Option<PathBuf>,
 }
 
-impl Agent {
+impl Init {
     pub(super) fn new(surroundings: Surroundings) -> Result<Self, StepError> {
         Ok(Self {
             signals: sys::signalfd(&[libc::SIGCHLD, libc::SIGTERM]).step("listen to signals")?,

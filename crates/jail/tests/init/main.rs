@@ -6,7 +6,7 @@
 )]
 #![expect(
     clippy::disallowed_methods,
-    reason = "the agent is started in namespaces of its own, as a container engine does"
+    reason = "the init is started in namespaces of its own, as a container engine does"
 )]
 
 mod network;
@@ -15,7 +15,7 @@ use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use ringfence_jail::agent::frames::{
+use ringfence_jail::init::frames::{
     Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, InitRequest, OUTPUT_WINDOW, Program, Ready,
     Report, Secret, Start, Stream, VERSION,
 };
@@ -42,7 +42,7 @@ struct Outcome {
 
 impl Container {
     fn silent() -> Self {
-        let agent = env!("CARGO_BIN_EXE_ringfence-agent");
+        let init = env!("CARGO_BIN_EXE_ringfence-init");
         let mut process = Command::new("bwrap")
             .args([
                 "--unshare-all",
@@ -63,7 +63,7 @@ impl Container {
                 "--tmpfs",
                 "/tmp",
             ])
-            .args(["--ro-bind", agent, "/tmp/agent", "/tmp/agent"])
+            .args(["--ro-bind", init, "/tmp/init", "/tmp/init"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -72,7 +72,7 @@ impl Container {
             input: process.stdin.take(),
             output: process.stdout.take().unwrap(),
             process,
-            reader: FrameReader::of_agent(SECRET),
+            reader: FrameReader::of_init(SECRET),
             next: 1,
         }
     }
@@ -196,7 +196,7 @@ fn bash(code: &str) -> Start {
 }
 
 /// The init and the supervisor of the listing process.
-const QUIET: [&str; 2] = ["agent", "agent"];
+const QUIET: [&str; 2] = ["init", "init"];
 
 #[test]
 fn a_script_runs_as_it_was_asked_to() {
@@ -352,7 +352,7 @@ fn who_stops_its_supervisor_is_ended_in_time() {
 }
 
 #[test]
-fn nobody_looks_into_the_agent_or_a_supervisor() {
+fn nobody_looks_into_the_init_or_a_supervisor() {
     let mut container = Container::new();
     let looks = "for p in 1 $PPID $$; do for f in mem environ fd/0 fd/1 cwd; do \
                  [ -r /proc/$p/$f ] && exec 5</proc/$p/$f && echo $p $f; done; done 2>&1; :";
@@ -438,7 +438,7 @@ fn many_calls_run_at_once() {
 }
 
 #[test]
-fn what_makes_no_sense_ends_the_agent() {
+fn what_makes_no_sense_ends_the_init() {
     let mut container = Container::new();
     container
         .input

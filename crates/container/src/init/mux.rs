@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use ringfence_exec::local::{Chunk, Stream};
-use ringfence_jail::agent::frames::{
+use ringfence_jail::init::frames::{
     self, End, INPUT_WINDOW, InitRequest, MAX_CALLS, MAX_START, OUTPUT_WINDOW, Report, Start,
 };
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -511,7 +511,7 @@ impl Drop for Slot<'_> {
 mod tests {
     use std::time::Duration;
 
-    use ringfence_jail::agent::frames::Program;
+    use ringfence_jail::init::frames::Program;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The frame protocol between server and container init; `docs/protocol/agent.md` specifies it.
+//! The frame protocol between server and container init; `docs/protocol/init.md` specifies it.
 //!
 //! A frame is a type, a call number, a length, and that many bytes. Numbers are little-endian. A secret
 //! chosen by the server precedes each frame of the init: under gVisor a guest can write to the file
