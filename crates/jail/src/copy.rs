@@ -3,7 +3,7 @@
 //! Every step goes from an open directory to one name in it and follows no symbolic link. Depth, entries and
 //! bytes are bounded. Sockets, FIFOs and devices are skipped: copying them would be meaningless.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,8 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cell::PLACES;
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Maximum depth of directories.
@@ -20,11 +19,15 @@ const MAX_DEPTH: usize = 128;
 /// Maximum number of entries overall; a cell's file system holds half as many.
 const MAX_ENTRIES: usize = 131_072;
 
-/// Copies a session's writable directories to the empty ones of its fork.
-pub(crate) fn places(from: &OwnedFd, to: &OwnedFd) -> Result<(), StepError> {
+/// Copies these directories of a session to the empty ones of its fork.
+pub(crate) fn directories<'a>(
+    from: &OwnedFd,
+    to: &OwnedFd,
+    names: impl Iterator<Item = &'a CStr>,
+) -> Result<(), StepError> {
     const STEP: &str = "copy the session's files";
     let mut budget = MAX_ENTRIES;
-    for (name, _) in PLACES {
+    for name in names {
         let name = OsStr::from_bytes(name.to_bytes());
         let target = open_directory(&child(to, name)).step(STEP)?;
         match open_directory(&child(from, name)) {

@@ -5,10 +5,12 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-use crate::steps::CONTROL_FD;
 use crate::sys;
+
+/// Number of a guest's control channel.
+pub(crate) const CONTROL_FD: RawFd = 3;
 
 /// The listener of a guest's filter.
 ///

@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::cell::setup_result;
 use crate::guest::{self, Start};
 use crate::protocol::{Applied, Event};
-use crate::steps::{Step, StepError, join_control_groups, read_report};
-use crate::{serve, sys};
+use crate::step_error::{Step, StepError};
+use crate::steps::{join_control_groups, read_report, setup_result};
+use crate::{events, sys};
 
 /// Starts a program under a supervisor. Returns the supervisor's pid once the program runs.
 pub(crate) fn start(
@@ -50,7 +50,7 @@ fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! 
         let asked_to_end = sys::take_signals(signals.as_fd()).contains(&libc::SIGTERM);
         let reaped = reap_all();
         if let Some(end) = reaped.ended.iter().find(|end| end.pid == guest) {
-            serve::send(
+            events::send(
                 engine,
                 &Event::Exited {
                     id,
@@ -104,7 +104,7 @@ fn kill_descendants(id: u64, guest: libc::pid_t, engine: &OwnedFd, mut told: boo
                 cpu_micros: end.cpu_micros,
                 max_rss: end.max_rss,
             };
-            serve::send(engine, &event, &[]);
+            events::send(engine, &event, &[]);
         }
         if !reaped.more {
             return;

@@ -14,7 +14,8 @@ use crate::cell::Cell;
 use crate::inspect::Refusal;
 use crate::nest::NAMESPACES;
 use crate::protocol::{Confinement, MAX_MESSAGE, Rlimits};
-use crate::steps::{GuestDescriptors, SESSION_FD, Step, StepError, limit_resources};
+use crate::step_error::{Step, StepError};
+use crate::steps::{GuestDescriptors, SESSION_FD, limit_resources};
 use crate::sys;
 
 /// The launcher's request for a fork. File descriptors: stdin, stdout, stderr, control, report, session, the

@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::cell::Cell;
 use crate::protocol::{Confinement, Program};
-use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError, confine, join_control_groups, report};
+use crate::step_error::{Step, StepError};
+use crate::steps::{GuestDescriptors, STATUS_FD, confine, join_control_groups, report};
 use crate::{sys, template};
 
 /// Parameters of a guest's first process.

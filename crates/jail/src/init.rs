@@ -20,7 +20,7 @@ mod worker;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Limit on open files of each process.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cell::Cell;
 use crate::nest::NAMESPACES;
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// A fork that claims to run.

@@ -7,10 +7,11 @@ use std::ffi::{CString, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use crate::events::send;
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
-use crate::serve::{CellGround, GuestIds, Launcher, failure, send};
-use crate::steps::{Step, StepError};
-use crate::{cell, probe, seccomp, shares, sys, template};
+use crate::serve::{CellGround, GuestIds, Launcher, failure};
+use crate::step_error::{Step, StepError};
+use crate::{cell, seccomp, shares, sys, template, trials};
 
 /// Serves as a launcher; standard input is the server's socket.
 pub(crate) fn launcher_main() -> ! {
@@ -89,7 +90,7 @@ fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
             sys::become_subreaper().step("become a subreaper")?;
             Launcher::new(socket, None)?.serve()
         }
-        LauncherSpec::Probe => probe::answer(socket),
+        LauncherSpec::Probe => trials::answer(socket),
     }
 }
 
@@ -99,7 +100,7 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
     shares::leave_reserve()?;
     shares::raise_open_files().step("raise the limit on open files")?;
     if template.host_ids.is_none() {
-        become_root_of_own_namespace()?;
+        template::become_root_of_own_namespace()?;
     }
     template::build(template)?;
     // No network namespace: no code here uses a network, each cell gets its own, and creating one is the
@@ -128,16 +129,6 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
             sys::exit_now(0)
         }
     }
-}
-
-/// Creates a user namespace in which the caller is root. An ordinary user may map no id but the own one, and
-/// must give up setgroups for it.
-pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
-    let (uid, gid) = sys::effective_ids();
-    sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
-    std::fs::write("/proc/self/setgroups", "deny").step("map the own user id")?;
-    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n")).step("map the own user id")?;
-    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n")).step("map the own user id")
 }
 
 fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
@@ -186,7 +177,7 @@ fn forbid_executable_memory_files() {
 /// change.
 fn inner_mounts(template: &Template) -> Vec<CString> {
     let guests = || template.binds.iter().map(|bind| &bind.guest);
-    let hidden = |guest: &Path| cell::WRITABLE_PLACES.iter().any(|place| guest.starts_with(place));
+    let hidden = |guest: &Path| cell::WRITABLE_DIRS.iter().any(|place| guest.starts_with(place));
     let alone = |guest: &Path| !guests().any(|other| guest != other && guest.starts_with(other));
     let inner = guests().filter(|guest| hidden(guest) && alone(guest));
     inner.filter_map(|guest| template::c_path(guest).ok()).collect()

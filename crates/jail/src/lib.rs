@@ -22,9 +22,12 @@ pub mod seccomp;
 
 mod attached_mount;
 mod cell;
+mod cell_init;
+mod cell_setup;
 mod client;
 mod clock;
 mod copy;
+mod events;
 mod exit_listener;
 mod flat;
 mod fork;
@@ -38,9 +41,11 @@ mod nest;
 mod pipes;
 mod serve;
 mod shares;
+mod step_error;
 mod steps;
 mod sys;
 mod template;
+mod trials;
 mod zygote;
 
 pub use attached_mount::AttachedMount;

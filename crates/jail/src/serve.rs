@@ -8,13 +8,15 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{self, Cell, CellSpec, Tenant, setup_result};
+use crate::cell::{Cell, CellSpec, Tenant};
+use crate::events::send;
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::Forks;
-use crate::steps::{Step, StepError, prepare, read_report};
+use crate::step_error::{Step, StepError};
+use crate::steps::{prepare, read_report, setup_result};
 use crate::zygote::{GuestRequest, Zygote, ZygoteMessage};
-use crate::{flat, sys};
+use crate::{cell_init, flat, step_error, sys};
 
 mod forks;
 mod reap;
@@ -234,7 +236,7 @@ impl<'a> Launcher<'a> {
             return self.begin_fork(of, spawn, parts);
         }
         check_filter(&spawn)?;
-        let founding = cell::found(&CellSpec {
+        let founding = cell_init::found(&CellSpec {
             outer_id: ground.ids.next(),
             inner_mounts: &ground.inner_mounts,
             disk_bytes: spawn.disk_bytes,
@@ -433,7 +435,7 @@ impl<'a> Launcher<'a> {
             }
             (outcome, _) => {
                 cell.kill();
-                let error = outcome.err().unwrap_or_else(cell::silence);
+                let error = outcome.err().unwrap_or_else(step_error::silence);
                 send(self.engine, &failure(id, &error), &[]);
             }
         }
@@ -512,12 +514,5 @@ pub(crate) fn failure(id: u64, error: &StepError) -> Event {
         id,
         step: error.step.to_owned(),
         errno: error.errno(),
-    }
-}
-
-/// Sends an event to the server. If it has exited, the next receive reports that.
-pub(crate) fn send(engine: &OwnedFd, event: &Event, fds: &[BorrowedFd<'_>]) {
-    if let Ok(bytes) = serde_json::to_vec(event) {
-        let _ = sys::send_message(engine.as_fd(), &bytes, fds);
     }
 }

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io;
 
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Queued signals and POSIX timers of a guest.

@@ -7,37 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
 use crate::seccomp::{Exits, Surface};
+use crate::step_error::{Step, StepError, remote_error, silence};
 use crate::{exit_listener, landlock, seccomp, shares, sys};
-
-/// The error of a failed step.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {step}")]
-pub(crate) struct StepError {
-    /// Name of the step.
-    pub(crate) step: &'static str,
-    /// The cause.
-    #[source]
-    pub(crate) source: io::Error,
-}
-
-impl StepError {
-    /// Returns the error number; EIO for the few errors without one.
-    pub(crate) fn errno(&self) -> i32 {
-        self.source.raw_os_error().unwrap_or(libc::EIO)
-    }
-}
-
-/// Attaches the name of a step to an error.
-pub(crate) trait Step<T> {
-    /// Attaches the step's name.
-    fn step(self, step: &'static str) -> Result<T, StepError>;
-}
-
-impl<T> Step<T> for io::Result<T> {
-    fn step(self, step: &'static str) -> Result<T, StepError> {
-        self.map_err(|source| StepError { step, source })
-    }
-}
 
 /// Compiles the filter before the fork, so that the child inherits it and its memory stays shared. The child
 /// reports any error.
@@ -181,8 +152,6 @@ pub(crate) fn join_control_groups(groups: &[OwnedFd]) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Number of a guest's control channel.
-pub(crate) const CONTROL_FD: RawFd = 3;
 /// Number of a guest's status pipe during set-up.
 pub(crate) const STATUS_FD: RawFd = 4;
 /// Number of a session's socket for fork requests.
@@ -247,4 +216,13 @@ pub(crate) fn read_report(status: OwnedFd) -> Option<SetupReport> {
     text.lines()
         .last()
         .and_then(|line| serde_json::from_str(line).ok())
+}
+
+/// Converts the report of a guest's set-up to a result.
+pub(crate) fn setup_result(report: Option<SetupReport>) -> Result<Applied, StepError> {
+    match report {
+        Some(Ok(applied)) => Ok(applied),
+        Some(Err((step, errno))) => Err(remote_error(step, errno)),
+        None => Err(silence()),
+    }
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Mount point of the new root during assembly. Any directory will do: this mount namespace is private.
@@ -303,4 +303,14 @@ pub(crate) fn os_path(path: &CStr) -> PathBuf {
 
 pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Creates a user namespace in which the caller is root. An ordinary user may map no id but the own one, and
+/// must give up setgroups for it.
+pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
+    let (uid, gid) = sys::effective_ids();
+    sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
+    std::fs::write("/proc/self/setgroups", "deny").step("map the own user id")?;
+    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n")).step("map the own user id")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n")).step("map the own user id")
 }

@@ -8,13 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{self, Cell, joined_namespaces};
+use crate::cell::{Cell, joined_namespaces};
 use crate::guest::{self, Starting};
 use crate::protocol::{Confinement, MAX_MESSAGE, Program};
-use crate::steps::{
-    GuestDescriptors, SESSION_FD, STATUS_FD, Step, StepError, confine, join_control_groups, prepare, report,
-};
-use crate::sys;
+use crate::step_error::{Step, StepError};
+use crate::steps::{GuestDescriptors, SESSION_FD, STATUS_FD, confine, join_control_groups, prepare, report};
+use crate::{cell_setup, sys};
 
 /// Number of the extension library's file descriptor in a new zygote.
 const LIBRARY_FD: i32 = 3;
@@ -176,12 +175,12 @@ fn give_scratch(inner_mounts: &[CString]) -> Result<(), StepError> {
     let below = inner_mounts
         .iter()
         .filter(|path| path.to_bytes().starts_with(b"/tmp/"));
-    let hidden = cell::open_inner_mounts(below)?;
+    let hidden = cell_setup::open_inner_mounts(below)?;
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let options = [(c"mode", c"0700"), (c"size", SCRATCH_BYTES)];
     let scratch = sys::new_filesystem(c"tmpfs", &options, attributes).step(STEP)?;
     sys::move_mount(scratch.as_fd(), c"/tmp").step(STEP)?;
-    cell::attach_inner_mounts(&hidden)
+    cell_setup::attach_inner_mounts(&hidden)
 }
 
 /// Implements the library's exported symbol; see `sys::export`.

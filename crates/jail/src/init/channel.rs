@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::frames::{FrameError, FrameReader, InitRequest, MAX_PIECE, Report, Secret, Stream, write_output};
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Send queue length above which output is no longer read from guests: backpressure.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::frames::{Program, Start};
 use super::worker::Execution;
-use crate::steps::StepError;
+use crate::step_error::StepError;
 
 /// Default `PATH` of images without one.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -17,7 +17,7 @@ use super::programs::Surroundings;
 use super::warm::Warm;
 use super::worker::{self, Execution};
 use crate::mount_point;
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Time a call waits for a warm interpreter before it gets a cold one.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::worker::{self, Execution, SupervisorMessage, Worker};
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Size of the pool of idle guests.

@@ -10,7 +10,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use crate::steps::{GuestDescriptors, STATUS_FD, Step, StepError};
+use crate::step_error::{Step, StepError};
+use crate::steps::{GuestDescriptors, STATUS_FD};
 use crate::{sys, template};
 
 /// Maximum packet length.

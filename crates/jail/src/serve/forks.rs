@@ -5,12 +5,13 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::running::{Live, LiveProcesses, Running, SpawnDescriptors};
-use super::{Launcher, failure, send};
+use super::{Launcher, failure};
 use crate::cell::Cell;
+use crate::events::send;
 use crate::fork::{self, Forking};
 use crate::inspect::{self, Claim, Refusal};
 use crate::protocol::{Applied, Event, Spawn};
-use crate::steps::{Step, StepError};
+use crate::step_error::{Step, StepError};
 use crate::{nest, sys};
 
 /// A fork that its session has reported.

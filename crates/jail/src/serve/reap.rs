@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use super::Launcher;
 use super::running::{LiveProcesses, Running};
-use super::{Launcher, send};
+use crate::events::send;
 use crate::protocol::Event;
 use crate::{flat, sys};
 

@@ -3,7 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{Cell, Founding};
+use crate::cell::Cell;
+use crate::cell_init::Founding;
 use crate::fork::Forking;
 use crate::nest::Nesting;
 use crate::protocol::{Applied, Spawn};

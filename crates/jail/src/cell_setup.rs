@@ -1,0 +1,169 @@
+//! The set-up of a cell by its init: ids, control groups, mounts.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
+use crate::protocol::GUEST_ID;
+use crate::step_error::{Step, StepError};
+use crate::steps::join_control_groups;
+use crate::{copy, nest, shares, sys, template};
+
+/// Directories below `/cell` and their mount points.
+const WRITABLE: &[(&CStr, &CStr)] = &[
+    (c"tmp", c"/tmp"),
+    (c"workspace", c"/workspace"),
+    (c"output", c"/output"),
+    (c"shm", c"/dev/shm"),
+];
+
+/// The descriptors of a cell that was set up.
+pub(crate) struct CellSetup {
+    /// Handles for the launcher: the output directory and, for a fork, the rest of [`Cell`].
+    pub(crate) handles: Vec<OwnedFd>,
+    /// Handles with which the init creates cells for forks.
+    pub(crate) home: Option<Home>,
+}
+
+pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup, StepError> {
+    sys::die_with_parent().step("tie a cell to its launcher")?;
+    match spec.tenant {
+        Tenant::Fork(original) => nest::map_own_id(original)?,
+        Tenant::Guest | Tenant::Session => {
+            let mut go = [0; 2];
+            sys::receive_message(socket.as_fd(), &mut go).step("await the id map")?;
+        }
+    }
+    join_control_groups(spec.groups)?;
+    sys::unshare(libc::CLONE_NEWCGROUP).step("make a cgroup namespace")?;
+    sys::block_child_signal().step("block the child signal")?;
+    sys::set_ids(GUEST_ID, GUEST_ID).step("take the guest's user id")?;
+    sys::set_dumpable().step("let the launcher open the cell's namespaces")?;
+    // The change of ids has cleared it.
+    sys::die_with_parent().step("tie a cell to its launcher")?;
+    sys::sethostname("sandbox").step("set the host name")?;
+    // Usage of a fork counts against its session.
+    if !matches!(spec.tenant, Tenant::Fork(_)) {
+        shares::bound_cell()?;
+    }
+    let home = mount(spec)?;
+    let mut handles = vec![sys::open_directory(c"/output").step("open the output directory")?];
+    if let Tenant::Fork(_) = spec.tenant {
+        handles.extend(nest::own_handles()?);
+    }
+    handles.extend(spec.listen.map(listen).transpose()?);
+    sys::set_no_new_privs().step("set no_new_privs")?;
+    // The bounding set stays: this process never executes a program, and each guest drops its own.
+    sys::drop_held_capabilities().step("drop all capabilities")?;
+    Ok(CellSetup { handles, home })
+}
+
+fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
+    let inner = open_inner_mounts(spec.inner_mounts)?;
+    let files = mount_writable(spec)?;
+    if let Tenant::Fork(original) = spec.tenant {
+        copy::directories(&original.files, &files, WRITABLE.iter().map(|(name, _)| *name))?;
+    }
+    attach_inner_mounts(&inner)?;
+    if let Tenant::Guest = spec.tenant {
+        mount_proc(0)?;
+        return Ok(None);
+    }
+    let proc = nest::hide_home(&files)?;
+    // Sessions may write wherever the mounts allow it, which must not include this one.
+    mount_proc(libc::MOUNT_ATTR_RDONLY)?;
+    Ok(Some(Home { files, proc }))
+}
+
+/// Opens a listening socket on the cell's loopback. Its owner controls the only way out of the cell.
+fn listen(port: u16) -> Result<OwnedFd, StepError> {
+    sys::raise_loopback().step("raise the cell's loopback")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).step("listen on the cell's loopback")?;
+    Ok(listener.into())
+}
+
+/// Creates one size-limited tmpfs and mounts it at several places.
+fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
+    const STEP: &str = "mount the writable directories";
+    let inodes = (spec.disk_bytes / 4096).clamp(64, 65_536);
+    let size = CString::new(spec.disk_bytes.to_string())
+        .map_err(io::Error::other)
+        .step(STEP)?;
+    let inodes = CString::new(inodes.to_string())
+        .map_err(io::Error::other)
+        .step(STEP)?;
+    let options: &[(&CStr, &CStr)] = &[(c"mode", c"0755"), (c"size", &size), (c"nr_inodes", &inodes)];
+    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let root = sys::new_filesystem(c"tmpfs", options, attributes).step(STEP)?;
+    sys::move_mount(root.as_fd(), c"/cell").step(STEP)?;
+    for (name, target) in WRITABLE {
+        bind_below(&root, name, target).step(STEP)?;
+    }
+    if let Some((name, text)) = spec.code {
+        bind_below(&root, c"code", c"/code").step("mount the code directory")?;
+        write_code(name, text).step("write the program's text")?;
+    }
+    // Stays mounted at `/cell`, too, where no rule admits the guest: unmounting waits for all processors.
+    Ok(root)
+}
+
+/// Opens copies of the mounts that the writable directories are about to cover.
+pub(crate) fn open_inner_mounts<'a>(
+    paths: impl IntoIterator<Item = &'a CString>,
+) -> Result<Vec<(&'a CString, OwnedFd)>, StepError> {
+    let open = |path: &'a CString| Ok((path, sys::open_tree(path)?));
+    paths
+        .into_iter()
+        .map(open)
+        .collect::<io::Result<_>>()
+        .step("copy a mount in a writable place")
+}
+
+/// Attaches them again, on top of what covers them.
+pub(crate) fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
+    const STEP: &str = "attach a mount in a writable place";
+    let root = sys::open_path(c"/").step(STEP)?;
+    for (path, mount) in mounts {
+        template::attach_at(root.as_fd(), &template::os_path(path), mount).step(STEP)?;
+    }
+    Ok(())
+}
+
+fn bind_below(root: &OwnedFd, name: &CStr, target: &CStr) -> io::Result<()> {
+    sys::mkdir_at(root.as_fd(), name, 0o755)?;
+    sys::move_mount(sys::open_tree_below(root.as_fd(), name)?.as_fd(), target)
+}
+
+fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
+    let mut source = std::fs::File::from(text.try_clone()?);
+    let mut target = std::fs::File::create_new(std::path::Path::new("/code").join(name))?;
+    io::copy(&mut source, &mut target).map(drop)
+}
+
+fn mount_proc(more: u64) -> Result<(), StepError> {
+    let attributes = PROC_ATTRIBUTES | more;
+    let proc = sys::new_filesystem(c"proc", &[(c"hidepid", c"2")], attributes).step("make a /proc")?;
+    sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")?;
+    for path in HIDDEN {
+        match sys::open_tree(template::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {
+            // This kernel does not have the file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            covered => covered.step("cover what /proc tells of the machine")?,
+        }
+    }
+    Ok(())
+}
+
+/// Files of `/proc` about the machine's boot and activity that programs do not need. Each costs a mount in
+/// every cell; SECURITY.md lists what stays visible.
+const HIDDEN: &[&CStr] = &[
+    c"/proc/cmdline",
+    c"/proc/config.gz",
+    c"/proc/diskstats",
+    c"/proc/interrupts",
+    c"/proc/partitions",
+    c"/proc/softirqs",
+    c"/proc/sys/kernel/random/boot_id",
+];
