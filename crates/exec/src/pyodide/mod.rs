@@ -86,7 +86,7 @@ impl Pyodide {
             .map(|path| Destination::open(path, self.settings.local.spared(request)))
             .transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
-        let key = workers::Key {
+        let key = worker::Key {
             memory: request.limits.memory,
             fence,
         };

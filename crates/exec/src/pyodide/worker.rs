@@ -14,9 +14,15 @@ use tokio::task::JoinSet;
 use super::error::RunError;
 use super::installed::Installed;
 use super::message::{MAX_LINE, WorkerMessage, WorkerRequest, line};
-use super::workers::Key;
 use crate::lines::LineSplitter;
 use crate::local::{self, Chunk, Connection, Fence, FencedRequest, Local, Stream};
+
+/// Pool key: requests with equal keys can use the same worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) memory: Bytes,
+    pub(super) fence: Fence,
+}
 
 /// Paths in Deno's cell.
 const DENO: &str = "/opt/deno";

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_policy::Bytes;
 use tokio::sync::{Mutex, OnceCell};
 use tokio::task::JoinSet;
 
@@ -11,20 +10,13 @@ use super::error::RunError;
 use super::install;
 use super::installed::Installed;
 use super::settings::Settings;
-use super::worker::{Start, Worker};
-use crate::local::{Fence, Local};
+use super::worker::{Key, Start, Worker};
+use crate::local::Local;
 use crate::pool::filled::Instances;
 use crate::pool::{PoolSettings, Surplus};
 
 /// Idle timeout of a worker, which takes about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);
-
-/// Pool key: requests with equal keys can use the same worker.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
-    pub(super) memory: Bytes,
-    pub(super) fence: Fence,
-}
 
 /// The source of workers.
 #[derive(Debug)]
