@@ -131,11 +131,18 @@ impl BenchContext {
         self.directory.0.join(world).join("run/ringfence/engine.sock")
     }
 
+    /// Starts a server with a state of its own.
+    pub(super) fn start_engine(&self, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Engine> {
+        let mut command = self.ringfence(world, &["serve"]);
+        command.envs(env.iter().copied());
+        Engine::start(command, self.socket(world))
+    }
+
     /// Returns the server with the settings of a fresh installation, started at the first call.
     pub(super) fn engine(&mut self) -> anyhow::Result<&Engine> {
         if self.engine.is_none() {
-            let engine = Engine::start(self, super::engine::WORLD, &[])?;
-            engine.warm_up(self)?;
+            let engine = self.start_engine(super::engine::WORLD, &[])?;
+            engine.warm_up(&self.runtime)?;
             self.engine = Some(engine);
         }
         self.engine.as_ref().context("the server was just started")

@@ -1,7 +1,8 @@
 //! The bench's own server, and requests to it.
 
 use std::os::unix::net::UnixStream;
-use std::process::Child;
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -10,8 +11,8 @@ use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{ExecutionResult, Language, Limits, Outcome, Request, Scope, SessionId, Target};
 use ringfence_server::client::Client;
 use ringfence_server::wire::{Run, SessionAction, SessionRequest};
+use tokio::runtime::Runtime;
 
-use super::context::BenchContext;
 use super::process::{descendants, program};
 
 /// The world of the server that the rows share.
@@ -23,17 +24,15 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Engine {
     child: Child,
-    socket: std::path::PathBuf,
+    socket: PathBuf,
 }
 
 impl Engine {
-    /// Starts `ringfence serve` and waits until it listens.
-    pub(super) fn start(place: &BenchContext, world: &str, env: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let mut command = place.ringfence(world, &["serve"]);
-        command.envs(env.iter().copied());
+    /// Starts a server by this command and waits until it listens on the socket.
+    pub(super) fn start(mut command: Command, socket: PathBuf) -> anyhow::Result<Self> {
         let engine = Self {
             child: command.spawn().context("starting a server")?,
-            socket: place.socket(world),
+            socket,
         };
         let since = Instant::now();
         while UnixStream::connect(&engine.socket).is_err() {
@@ -57,8 +56,8 @@ impl Engine {
     }
 
     /// Waits until the server answers from its pool.
-    pub(super) fn warm_up(&self, place: &BenchContext) -> anyhow::Result<()> {
-        place.runtime.block_on(async {
+    pub(super) fn warm_up(&self, runtime: &Runtime) -> anyhow::Result<()> {
+        runtime.block_on(async {
             let mut client = self.connect().await?;
             let since = Instant::now();
             let request = request("print(1)")?;

@@ -11,7 +11,7 @@ use ringfence_exec::local::{Connection, Fence, FencedRequest};
 
 use super::super::containers::{Dock, PRINT};
 use super::super::context::BenchContext;
-use super::super::engine::{Engine, python};
+use super::super::engine::python;
 use super::super::figure::{Figure, Sample, Target};
 use super::super::process::{milliseconds, time};
 use super::containers::{ENGINES, unmeasured};
@@ -97,7 +97,7 @@ fn by_command(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
         ("DOCKER_HOST", address.as_str()),
         ("CONTAINER_HOST", address.as_str()),
     ];
-    let engine = Engine::start(place, WORLD, &env)?;
+    let engine = place.start_engine(WORLD, &env)?;
     let mut ours = place.ringfence(WORLD, &["run", "--runtime", name, "-c", "print(1)"]);
     ours.envs(env);
     let manager = place.runtime.block_on(dock.manager())?;

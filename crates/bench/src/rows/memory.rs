@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use ringfence_policy::{Cpus, Language, Limits, Outcome, Timeout};
 
 use super::super::context::BenchContext;
-use super::super::engine::{Engine, request_within, send};
+use super::super::engine::{request_within, send};
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::process::{descendants, memory, pid_depth, runs};
 
@@ -60,7 +60,7 @@ pub(super) fn worker(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
 }
 
 pub(super) fn engine(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
-    let engine = Engine::start(place, "empty", &[("RINGFENCE_ENGINE_POOL_SIZE", "0")])?;
+    let engine = place.start_engine("empty", &[("RINGFENCE_ENGINE_POOL_SIZE", "0")])?;
     engine.settle();
     let rss = memory(engine.id(), "status", "VmRSS")?;
     let below = descendants(engine.id());
