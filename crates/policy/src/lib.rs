@@ -41,6 +41,8 @@ pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };
-pub use target::{EngineKind, Family, Feature, KeepAlive, Lack, NetworkMode, RuntimeKind, Target, Traits};
+pub use target::{
+    EngineKind, Fallback, Family, Feature, KeepAlive, Lack, NetworkMode, RuntimeKind, Target, Traits,
+};
 pub use trusted::{HostServer, Imports, Trusted};
 pub use units::{Bytes, Cpus, ParseUnitError, Pids, Timeout};

@@ -11,8 +11,8 @@ use crate::{SessionId, UnknownName};
 
 /// The kind of the place where a request runs.
 ///
-/// A new runtime is a variant here with its [`Traits`], a variant of [`Target`], and its arms in the backend of a
-/// process: nothing else matches on either.
+/// A new runtime is a variant here with its [`Traits`], a variant of [`Target`], its arm in
+/// [`Fallback::target`], and its arms in the backend of a process: nothing else matches on either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeKind {
@@ -205,6 +205,25 @@ pub enum Target {
     },
     /// An E2B-compatible cloud.
     E2b,
+}
+
+/// The fallback of runs in containers if the container engine is unavailable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fallback {
+    None,
+    /// The fence of this machine, with a warning in the result.
+    Local,
+}
+
+impl Fallback {
+    /// Returns the target that takes a run if its own is unavailable.
+    pub const fn target(self, unavailable: &Target) -> Option<Target> {
+        match (unavailable, self) {
+            (Target::Container { .. }, Self::Local) => Some(Target::Local),
+            (Target::Container { .. }, Self::None)
+            | (Target::Local | Target::Pyodide | Target::E2b, Self::Local | Self::None) => None,
+        }
+    }
 }
 
 impl Target {

@@ -9,9 +9,9 @@ use ringfence_container::backend::{Containers, Settings};
 use ringfence_container::outputs::Outputs;
 use ringfence_container::spec::{OciRuntime, User};
 use ringfence_exec::local::NOBODY;
-use ringfence_policy::{EngineKind, KeepAlive, Limits, Mount, Network, NetworkMode};
+use ringfence_policy::{EngineKind, Fallback, KeepAlive, Limits, Mount, Network, NetworkMode};
 use ringfence_tools::shell::{Contained, ShellRunner};
-use ringfence_tools::toolbox::{Fallback, SandboxSettings};
+use ringfence_tools::toolbox::SandboxSettings;
 
 use crate::config::values::{self, ContainerRuntime};
 use crate::context::Context;

@@ -7,7 +7,7 @@ use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{self as policy, EnvName, Mount, Network, RuntimeKind, Target, Trusted};
 use ringfence_tools::toolbox::ToolError;
 
-use crate::config::values::{Fallback, UserScope};
+use crate::config::values::UserScope;
 use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
@@ -87,11 +87,8 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
         ..RunSpec::new(request, target, fence)
     };
     let target = Target::of(runtime);
-    let fallback = match (&target, config.sandbox.docker.fallback) {
-        (Target::Container { .. }, Fallback::Local) => Some(on(resolved.clone(), Target::Local)),
-        (Target::Container { .. }, Fallback::None)
-        | (Target::Local | Target::Pyodide | Target::E2b, Fallback::Local | Fallback::None) => None,
-    };
+    let fallback = policy::Fallback::from(config.sandbox.docker.fallback);
+    let fallback = fallback.target(&target).map(|other| on(resolved.clone(), other));
     Ok(RunSpec {
         fallback: fallback.map(Box::new),
         ..on(resolved, target)

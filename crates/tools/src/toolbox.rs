@@ -27,7 +27,7 @@ use std::time::Instant;
 use ringfence_exec::local::{Chunk, Fence};
 use ringfence_exec::runner::{RunSpec, Runner};
 use ringfence_network::fetch::Fetcher;
-use ringfence_policy::{Family, Limits, Network, Request, RuntimeKind, Target, Trusted, remedy};
+use ringfence_policy::{Fallback, Family, Limits, Network, Request, RuntimeKind, Target, Trusted, remedy};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
@@ -37,7 +37,7 @@ pub use deadline_extension::Approvals;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
-pub use sandbox::{Fallback, SandboxSettings};
+pub use sandbox::SandboxSettings;
 pub use tool::{Answer, Clock, Definition, Effects, Tool};
 
 pub use crate::tools::NAMES as TOOL_NAMES;

@@ -41,7 +41,7 @@ pub const NAMES: &[&str] = &[
     DESCRIBE_FUNCTION,
 ];
 
-/// Returns all tools. Add a new one here.
+/// Returns all tools. A new one is added here and to [`NAMES`].
 pub(crate) fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),

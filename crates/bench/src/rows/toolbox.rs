@@ -11,14 +11,14 @@ use ringfence_network::egress::{Guard, Resolver};
 use ringfence_network::fetch::{Fetcher, Trust};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{
-    self as policy, Bytes, EgressPolicy, ExecutionResult, Limits, Meta, Network, Outcome, RuntimeKind, Scope,
-    Timeout, Trusted,
+    self as policy, Bytes, EgressPolicy, ExecutionResult, Fallback, Limits, Meta, Network, Outcome,
+    RuntimeKind, Scope, Timeout, Trusted,
 };
 use ringfence_records::audit::{self, Log};
 use ringfence_tools::files;
 use ringfence_tools::shell::ShellRunner;
 use ringfence_tools::toolbox::{
-    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Fallback, Parts, Surface, ToolLimits, Toolbox,
+    AtLimit, Attention, Caller, CodeLimits, CodeSettings, Parts, Surface, ToolLimits, Toolbox,
 };
 use ringfence_tools::workspaces::Workspaces;
 use serde_json::json;

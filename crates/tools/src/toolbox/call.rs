@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::disk_quota::{DiskQuota, within};
 use super::{
-    Allowance, Approvals, CallRecord, Caller, DeadlineExtension, ErrorKind, Extension, Fallback, Parts,
-    Questions, ToolError,
+    Allowance, Approvals, CallRecord, Caller, DeadlineExtension, ErrorKind, Extension, Parts, Questions,
+    ToolError,
 };
 use crate::files::{self, Root, WriteMode};
 use crate::host::HostSettings;
@@ -213,11 +213,10 @@ impl Call<'_> {
         let target = Target::of(runtime);
         // Locked until the run has ended.
         let output = self.output_of(&target);
-        let fallback = match (&target, code.fallback) {
-            (Target::Container { .. }, Fallback::Local) => Some(code.spec(request.clone(), Target::Local)),
-            (Target::Container { .. }, Fallback::None)
-            | (Target::Local | Target::Pyodide | Target::E2b, Fallback::Local | Fallback::None) => None,
-        };
+        let fallback = code
+            .fallback
+            .target(&target)
+            .map(|other| code.spec(request.clone(), other));
         let spec = RunSpec {
             output_directory: output.as_ref().map(|output| output.path().to_path_buf()),
             fallback: fallback.map(Box::new),

@@ -5,7 +5,8 @@ use std::path::Path;
 use ringfence_container::outputs::{OpenOutput, Outputs};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{
-    Access, Bytes, EngineKind, ExecutionResult, KeepAlive, Limits, Mount, Network, RemoteRequest, Target,
+    Access, Bytes, EngineKind, ExecutionResult, Fallback, KeepAlive, Limits, Mount, Network, RemoteRequest,
+    Target,
 };
 
 use super::{Call, ErrorKind, ToolError};
@@ -44,14 +45,6 @@ impl SandboxSettings {
             .filter(|mount| mount.access == Access::ReadWrite);
         writable.map(|mount| mount.host.as_path())
     }
-}
-
-/// Fallback if a container is requested and there is no container engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
-    None,
-    /// The fence of this machine, with a warning in the result.
-    Local,
 }
 
 impl Call<'_> {
