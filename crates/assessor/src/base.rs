@@ -18,7 +18,7 @@ pub enum ParseBaseUrlError {
     #[error(transparent)]
     Url(#[from] ParseUrlError),
     /// It has a query or fragment.
-    #[error("the url has a query or a fragment")]
+    #[error("the URL has a query or a fragment")]
     Query,
     /// It is plain `http` to another machine: an eavesdropper would get the key, and could forge responses.
     #[error("plain http is for servers on this machine alone")]

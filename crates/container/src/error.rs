@@ -119,7 +119,7 @@ pub enum Error {
         said: String,
     },
     /// The engine did not respond in time.
-    #[error("cannot {doing}: no answer within {} s", patience.as_secs())]
+    #[error("cannot {doing}: the container engine did not answer within {} s", patience.as_secs())]
     Deadline {
         /// The operation that failed.
         doing: &'static str,

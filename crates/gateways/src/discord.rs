@@ -49,7 +49,7 @@ pub(crate) enum Error {
         code: u16,
     },
     /// The bot cannot see a channel.
-    #[error("the bot does not see the channel {0}")]
+    #[error("the bot cannot see the channel {0}")]
     Channel(ChannelId),
     /// Discord refused the request.
     #[error("discord rejects the request: {message} (status {status}, code {code})")]

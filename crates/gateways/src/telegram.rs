@@ -33,9 +33,9 @@ pub(crate) struct Settings {
 /// The gateway cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("no chat is configured for telegram")]
+    #[error("no chat is configured for Telegram")]
     NoChats,
-    #[error("no user is configured for telegram")]
+    #[error("no user is configured for Telegram")]
     NoUsers,
     /// The address is not a URL.
     #[error("`gateway.telegram.base_url` cannot be used: {0}")]

@@ -122,10 +122,11 @@ pub struct Protection {
     pub leads: Option<PathBuf>,
 }
 
-/// Determines the protection of a workspace: its trusted paths, and what programs of the host act on.
+/// Decides what guests must not change in a workspace: the trusted paths in it, and paths that programs of the
+/// host read or run.
 ///
-/// A link or a missing path below is protected with the directory that it lies in. `room` is the maximum cost of
-/// the mounts.
+/// A link or a missing path is protected through its parent directory. `room` is the maximum total [`cost`] of the
+/// mounts.
 ///
 /// # Errors
 /// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code

@@ -26,7 +26,7 @@ pub enum InitLost {
     #[error("this machine has no random numbers")]
     Secret,
     /// The owner released the container.
-    #[error("the container was released")]
+    #[error("Ringfence gave the container up while the call ran")]
     Released,
 }
 

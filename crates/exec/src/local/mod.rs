@@ -234,8 +234,8 @@ impl Local {
         interpreter(&self.settings, language)
     }
 
-    /// Returns the fingerprint of the settings that decide how programs of a language run: the interpreter, which a
-    /// command has not. `None` if there is no usable interpreter.
+    /// Returns a fingerprint of the interpreter of a language. A command needs none; `None` if another language has no
+    /// usable interpreter.
     pub fn fingerprint(&self, language: Language) -> Option<Fingerprint> {
         match (language, self.interpreter(language)) {
             (Language::Python | Language::Bash | Language::Javascript, None) => None,

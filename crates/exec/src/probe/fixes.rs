@@ -112,7 +112,7 @@ pub(super) fn landlock(machine: &Machine, errno: i32) -> String {
     }
 }
 
-/// Returns the fix for control groups.
+/// Returns advice for a user whose machine offers no usable control groups.
 pub(super) fn groups(machine: &Machine) -> String {
     if machine.container {
         return "limit the container itself: docker run --memory 1g --pids-limit 512 --cpus 2 …; without that, each process of a \

@@ -36,7 +36,7 @@ pub(super) struct Call {
     input: Pending,
     input_ends: bool,
     credit: u64,
-    /// Time from which its output is read.
+    /// Earliest time of the next read of its output.
     listen_at: Instant,
     cut: Cut,
     killing: Option<Killing>,

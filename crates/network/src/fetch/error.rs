@@ -22,7 +22,7 @@ pub enum FetchCause {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The target of a redirect is not a valid URL.
-    #[error("the server redirects to something that cannot be fetched: {0}")]
+    #[error("the server sent an invalid redirect: {0}")]
     Redirect(ParseUrlError),
     /// A redirect leads from `https` to `http`.
     #[error("the server redirects from https to http")]

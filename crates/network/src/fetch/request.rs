@@ -22,7 +22,8 @@ const METHODS: &[Method] = &[
     Method::OPTIONS,
 ];
 
-/// Headers for framing, routing and encoding: contradicting values enable request smuggling.
+/// Headers that only this client sets. A request that names one is rejected: a contradicting value enables request
+/// smuggling.
 const OURS: &[&str] = &[
     "host",
     "content-length",
@@ -92,7 +93,7 @@ impl RequestError {
             Self::Header(_) => {
                 "names are letters, digits and hyphens; values are one line of printable ASCII, with the rest encoded"
             }
-            Self::OurHeader(_) => "leave it out; it follows from the url and the body",
+            Self::OurHeader(_) => "leave it out; it follows from the URL and the body",
             Self::TooManyHeaders => "send fewer or shorter headers",
             Self::BodyNotAllowed(_) => "leave the body out, or use POST",
             Self::BodyTooLarge => "send it in parts",

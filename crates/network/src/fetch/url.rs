@@ -47,22 +47,22 @@ pub struct Url {
 /// The reason why a URL is rejected. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
-    #[error("the url is longer than 8 KiB")]
+    #[error("the URL is longer than 8 KiB")]
     TooLong,
     /// It violates RFC 3986.
-    #[error("the url is malformed")]
+    #[error("the URL is malformed")]
     Malformed,
     /// The scheme is neither `http` nor `https`.
-    #[error("the url's scheme is neither http nor https")]
+    #[error("the URL's scheme is neither http nor https")]
     Scheme,
     /// It contains a user or password.
-    #[error("the url holds a user or a password")]
+    #[error("the URL contains a user name or password")]
     User,
     /// The host is invalid.
-    #[error("the url's host cannot be used: {0}")]
+    #[error("the URL's host cannot be used: {0}")]
     Host(#[from] ParseHostError),
     /// The port is out of range.
-    #[error("the url's port is not between 1 and 65535")]
+    #[error("the URL's port is not between 1 and 65535")]
     Port,
 }
 

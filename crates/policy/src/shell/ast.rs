@@ -151,7 +151,7 @@ pub enum Piece {
 pub struct Variable {
     /// Its name, or the arithmetic expression.
     pub name: String,
-    /// The form of the expansion.
+    /// The way in which the shell expands the value: quoted, split or modified.
     pub form: Form,
 }
 

@@ -12,7 +12,7 @@ pub enum Error {
     #[error("the approval store failed")]
     Store(#[from] rusqlite::Error),
     /// A file beside the database cannot be used.
-    #[error("cannot use {path}")]
+    #[error("cannot open or lock {path}")]
     File {
         path: PathBuf,
         #[source]
@@ -52,7 +52,7 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswerable {
     /// No such request exists, or none in that chat.
-    #[error("no request has this id")]
+    #[error("there is no approval request with this id")]
     Unknown,
     /// The request is no longer pending.
     #[error("the request is no longer pending: it is {}", .0.as_str())]

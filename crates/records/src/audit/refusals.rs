@@ -51,7 +51,8 @@ struct Pending {
 }
 
 impl Refusals {
-    /// Accounts for a refused use of a scope.
+    /// Counts a refusal in a scope. Returns whether it gets a record of its own, is only counted, or makes the count
+    /// due.
     pub(super) fn add(&mut self, scope: &str, error: &str, now: Instant) -> Refusal {
         let is_known = self.0.contains_key(scope) || self.0.len() < MAX_SCOPES;
         // No scope has this name.

@@ -103,7 +103,7 @@ const MALFORMED: Refusal = Refusal::new(
 const UNKNOWN: Refusal = Refusal::new(
     StatusCode::NOT_FOUND,
     "unknown",
-    "no request has this id",
+    "there is no approval request with this id",
     "GET /api/approvals lists the pending requests",
 );
 

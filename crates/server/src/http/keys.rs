@@ -1,4 +1,6 @@
 //! Credentials of the HTTP interface: they exist only in the memory of one server process.
+//!
+//! A ticket is part of the console's address; a browser exchanges it once for a session key.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +19,7 @@ const BYTES: usize = 32;
 
 const TICKET_LIFETIME: Duration = Duration::from_secs(10 * 60);
 
-/// Maximum number of tickets; the oldest is evicted.
+/// Maximum number of unused tickets; a new one evicts the oldest.
 const MAX_TICKETS: usize = 16;
 
 impl Secret {

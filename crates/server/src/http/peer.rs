@@ -19,7 +19,7 @@ const REQUEST: usize = 16 + 56;
 /// Netlink header and `struct inet_diag_msg`.
 const ANSWER: usize = 16 + 72;
 
-/// Offsets in a response: `inet_diag_msg` with its `inet_diag_sockid`, after the header.
+/// Byte offsets in a response, from its start: the netlink header has 16 bytes, then comes `struct inet_diag_msg`.
 mod at {
     pub(super) const KIND: usize = 4;
     pub(super) const STATE: usize = 16 + 1;

@@ -17,7 +17,7 @@ use crate::toolbox::MAX_LASTING_RISK;
 pub enum Standing {
     /// The command runs without a question.
     Holds(Entry),
-    /// A person is asked again; the reason.
+    /// The approval no longer applies; the text says why a person is asked again.
     Ended(Entry, &'static str),
 }
 

@@ -61,7 +61,7 @@ fn a_wrong_token_and_a_channel_that_it_does_not_see_are_told() {
     let config = |channel: u64| format!("channels = [{channel}]\nusers = [{ANN}]\n{}", fake.config());
     let wrong = TOKEN.replace("ZnCjm1", "aaaaaa");
     run(&dir, &config(CHANNEL), Some(&wrong)).refused(125, "discord rejects the token");
-    run(&dir, &config(CHANNEL + 1), Some(TOKEN)).refused(125, "does not see the channel");
+    run(&dir, &config(CHANNEL + 1), Some(TOKEN)).refused(125, "cannot see the channel");
     // The token may come from a file.
     let file = dir.write("token", format!("{wrong}\n"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
