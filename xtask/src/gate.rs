@@ -1,12 +1,13 @@
 //! The gate: every step in order, named and timed, stopping at the first failure.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use crate::process::cargo;
-use crate::{docs, fuzz, report, setup, size, tidy};
+use crate::process::{cargo, program};
+use crate::{docs, fourth, fuzz, report, setup, size, tidy};
 
 struct Step {
     name: &'static str,
@@ -42,6 +43,45 @@ const WHOLE: &[Step] = &[
     step("fuzz", fuzz::brief),
 ];
 
+/// Tests too long for CI: run now and then, by hand. Their report is kept.
+const LONG: &[Step] = &[
+    step("prerequisites", setup::setup),
+    step("a fourth runtime", fourth::run),
+    step("fuzz, a minute a target", |root| fuzz::run(root, 60)),
+    step("endurance, five times", endurance),
+];
+
+const LONG_REPORT: &str = "docs/reports/long.txt";
+
+/// Runs what takes too long for CI, and writes its report.
+pub(crate) fn long(root: &Path) -> Result<()> {
+    let outcome = perform(root, LONG);
+    let commit = program(root, "git", &["rev-parse", "--short", "HEAD"]).stdout()?;
+    let report = format!(
+        "`cargo xtask long` on commit {}\n\n{}\n",
+        commit.trim(),
+        outcome.lines().join("\n")
+    );
+    fs::write(root.join(LONG_REPORT), report).with_context(|| format!("write {LONG_REPORT}"))?;
+    report::line(&format!("{LONG_REPORT}: written"));
+    outcome.verdict()
+}
+
+/// Runs the tests of endurance and of faults, each five times: a defect that shows now and then should show.
+fn endurance(root: &Path) -> Result<()> {
+    let only = [
+        "-E",
+        "test(/(^|::)(chaos|soak|soak_tools)::/)",
+        "--stress-count",
+        "5",
+    ];
+    cargo(
+        root,
+        &[&["nextest", "run", "--workspace", "--profile", "ci"], &only[..]].concat(),
+    )
+    .run()
+}
+
 /// Runs the gate of a working change.
 pub(crate) fn check(root: &Path) -> Result<()> {
     run(root, CHANGE)
@@ -53,29 +93,62 @@ pub(crate) fn ci(root: &Path) -> Result<()> {
 }
 
 fn run(root: &Path, steps: &[Step]) -> Result<()> {
-    let mut done: Vec<(&str, Duration)> = Vec::new();
-    let mut failure = None;
+    let outcome = perform(root, steps);
+    report::step("summary");
+    outcome.lines().iter().for_each(|line| report::line(line));
+    outcome.verdict()
+}
+
+/// The result of a sequence of steps.
+struct Outcome {
+    done: Vec<(&'static str, Duration)>,
+    /// The step that failed, which is the last one done.
+    failed: Option<&'static str>,
+    skipped: Vec<&'static str>,
+}
+
+/// Runs steps in order, up to the first that fails.
+fn perform(root: &Path, steps: &[Step]) -> Outcome {
+    let mut outcome = Outcome {
+        done: Vec::new(),
+        failed: None,
+        skipped: Vec::new(),
+    };
     for step in steps {
+        if outcome.failed.is_some() {
+            outcome.skipped.push(step.name);
+            continue;
+        }
         report::step(step.name);
         let started = Instant::now();
-        let result = (step.run)(root);
-        done.push((step.name, started.elapsed()));
-        if let Err(error) = result {
+        if let Err(error) = (step.run)(root) {
             report::problem(&format!("{error:#}"));
-            failure = Some(step.name);
-            break;
+            outcome.failed = Some(step.name);
         }
+        outcome.done.push((step.name, started.elapsed()));
     }
-    report::step("summary");
-    for (name, took) in &done {
-        report::summary(if failure == Some(name) { "FAILED" } else { "ok" }, name, *took);
+    outcome
+}
+
+impl Outcome {
+    /// Renders a line for each step.
+    fn lines(&self) -> Vec<String> {
+        let done = self.done.iter().map(|(name, took)| {
+            let verdict = if self.failed == Some(name) { "FAILED" } else { "ok" };
+            report::row(verdict, name, *took)
+        });
+        let skipped = self
+            .skipped
+            .iter()
+            .map(|name| format!("  -      {name} (not reached)"));
+        done.chain(skipped).collect()
     }
-    for step in steps.iter().skip(done.len()) {
-        report::line(&format!("  -      {} (not reached)", step.name));
-    }
-    match failure {
-        None => Ok(()),
-        Some(name) => bail!("the gate is closed: {name}"),
+
+    fn verdict(&self) -> Result<()> {
+        match self.failed {
+            None => Ok(()),
+            Some(name) => bail!("the gate is closed: {name}"),
+        }
     }
 }
 

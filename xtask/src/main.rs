@@ -25,6 +25,7 @@ usage: cargo xtask COMMAND
 
   check     the gate of a working change: all but tests of endurance, figures and foreign clients
   ci        the whole gate: what CI runs, and nothing weaker
+  long      what takes too long for CI; writes docs/reports/long.txt
   setup     install what the tests need (Debian, as root)
   bare      list what set-up made; with --yes, remove it and run the gate
   tidy      the rules of the house that no lint knows
@@ -56,6 +57,7 @@ fn dispatch() -> Result<()> {
     match (command.as_str(), argument.as_deref()) {
         ("check", None) => gate::check(&root),
         ("ci", None) => gate::ci(&root),
+        ("long", None) => gate::long(&root),
         ("setup", None) => setup::setup(&root),
         ("bare", None) => bare::bare(&root, false),
         ("bare", Some("--yes")) => bare::bare(&root, true),

@@ -19,10 +19,7 @@ pub(crate) fn step(name: &str) {
     line(&format!("\n=== {name}"));
 }
 
-/// Prints a row of the gate's summary.
-pub(crate) fn summary(verdict: &str, name: &str, took: Duration) {
-    line(&format!(
-        "  {verdict:<6} {name:<24} {:>7.1} s",
-        took.as_secs_f64()
-    ));
+/// Renders a row of a summary.
+pub(crate) fn row(verdict: &str, name: &str, took: Duration) -> String {
+    format!("  {verdict:<6} {name:<24} {:>7.1} s", took.as_secs_f64())
 }

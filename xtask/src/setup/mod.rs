@@ -87,7 +87,7 @@ pub(crate) fn setup(root: &Path) -> Result<()> {
 fn timed(name: &str, part: impl FnOnce() -> Result<()>) -> Result<()> {
     let started = Instant::now();
     part()?;
-    report::summary("set up", name, started.elapsed());
+    report::line(&report::row("set up", name, started.elapsed()));
     Ok(())
 }
 
