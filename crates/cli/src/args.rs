@@ -1,4 +1,4 @@
-//! The command line as parsed; `high` resolves it into a plan.
+//! The command line as parsed; `plan` resolves it into one call.
 
 mod accept;
 mod approvals;

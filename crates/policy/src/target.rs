@@ -73,6 +73,23 @@ pub enum Feature {
     Pids,
 }
 
+impl Feature {
+    /// Returns the name, as part of a sentence.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OtherLanguages => "languages other than Python",
+            Self::Interpreter => "an interpreter of yours",
+            Self::Session => "sessions",
+            Self::Unfenced => "runs without a fence",
+            Self::Network => "a network",
+            Self::Workspace => "a workspace",
+            Self::WritableMount => "writable mounts",
+            Self::Cpus => "a limit of processor cores",
+            Self::Pids => "a limit of processes",
+        }
+    }
+}
+
 const LOCAL: Traits = Traits {
     name: "local",
     family: Family::General,

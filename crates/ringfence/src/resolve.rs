@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use ringfence_exec::local::{Fence, check_output_directory};
 use ringfence_exec::runner::RunSpec;
-use ringfence_policy::{self as policy, EnvName, Mount, Network, RuntimeKind, Target, Trusted};
+use ringfence_policy::{
+    self as policy, Access, EnvName, Feature, Language, Mount, Network, RuntimeKind, Target, Trusted,
+};
 use ringfence_tools::toolbox::ToolError;
 
 use crate::config::values::UserScope;
@@ -58,6 +60,7 @@ pub fn network(request: &Request, context: &Context) -> Result<Network, Failure>
 pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -> Result<RunSpec, Error> {
     let config = context.config()?;
     let runtime = runtime(request, context)?;
+    check_features(request, runtime)?;
     let mut resolved = policy::Request {
         code: request.code.clone(),
         name: request.name.clone(),
@@ -93,6 +96,39 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
         fallback: fallback.map(Box::new),
         ..on(resolved, target)
     })
+}
+
+/// Rejects a request for a feature that its runtime lacks.
+fn check_features(request: &Request, runtime: RuntimeKind) -> Result<(), Failure> {
+    let traits = runtime.traits();
+    match traits.lacks.iter().find(|lack| asks_for(request, lack.feature)) {
+        None => Ok(()),
+        Some(policy::Lack { feature, why }) => Err(Failure::usage(
+            format!(
+                "the runtime `{runtime}` does not support {}: {why}",
+                feature.name()
+            ),
+            format!("leave out {}, or choose the runtime `local`", feature.name()),
+        )),
+    }
+}
+
+fn asks_for(request: &Request, feature: Feature) -> bool {
+    match feature {
+        Feature::OtherLanguages => request.language != Language::Python,
+        Feature::Session => request.session.is_some(),
+        Feature::Unfenced => request.fence == Some(Fence::Unfenced),
+        Feature::Network => {
+            !request.allowed_hosts.is_empty() || matches!(request.network, Some(Network::Allowlist(_)))
+        }
+        Feature::Workspace => request.workspace.is_some(),
+        Feature::WritableMount => request
+            .mounts
+            .iter()
+            .any(|mount| mount.access == Access::ReadWrite),
+        // The interpreter is the runner's. Limits are chosen all at once; the result reports those that were applied.
+        Feature::Interpreter | Feature::Cpus | Feature::Pids => false,
+    }
 }
 
 fn env(request: &Request, context: &Context) -> Result<Vec<(EnvName, String)>, Problems> {

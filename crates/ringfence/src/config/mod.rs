@@ -1,7 +1,7 @@
 //! The configuration: one schema, layers with provenance.
 //!
-//! Built-in defaults < system file < user file < project file < environment < command line. The command line
-//! is applied by `high`, which knows the options of each command.
+//! Built-in defaults < system file < user file < project file < environment < command line. The last
+//! is applied by the plan of the command line, which knows the options of each command.
 
 mod file;
 mod gateways;

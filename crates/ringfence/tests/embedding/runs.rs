@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use ringfence::{Configuration, Fence, Limits, Outcome, Request, Runner, Stream, Timeout};
+use ringfence::{Configuration, Fence, Limits, Outcome, Request, Runner, RuntimeKind, Stream, Timeout};
 
 use crate::{Test, block_on, builder};
 
@@ -227,6 +227,26 @@ fn unusable_paths_are_errors_with_a_hint() {
             let exposing = Request::bash("true").mount(state.parse().unwrap());
             let error = runner.run(exposing).await.unwrap_err();
             assert!(error.to_string().contains("refusing to show"), "{error}");
+        },
+    );
+    with_runner(
+        |builder| builder,
+        async |runner, place| {
+            let refuse = async |request: Request, feature: &str| {
+                let error = runner
+                    .run(request.runtime(RuntimeKind::Pyodide))
+                    .await
+                    .unwrap_err();
+                assert!(error.to_string().contains(feature), "{error}");
+                assert!(error.hint().contains("`local`"), "{}", error.hint());
+            };
+            refuse(Request::bash("true"), "languages other than Python").await;
+            refuse(Request::python("1").workspace(place), "a workspace").await;
+            refuse(
+                Request::python("1").fence(Fence::Unfenced),
+                "runs without a fence",
+            )
+            .await;
         },
     );
     let place = tempfile::tempdir().unwrap();
