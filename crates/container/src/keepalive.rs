@@ -16,8 +16,9 @@ mod tests;
 
 use std::time::Duration;
 
-use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, cancellation, told};
+use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, told};
 use ringfence_exec::output::Capture;
+use ringfence_exec::supervise::cancellation;
 use ringfence_policy::{EngineKind, ExecutionResult, Outcome, Request, Scope};
 use tokio::time::Instant;
 

@@ -9,7 +9,6 @@ use ringfence_exec::owner::Owner;
 use ringfence_policy::Bytes;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::cleanup::{Remains, clean};
 use super::info::Info;
@@ -309,13 +308,18 @@ impl Sandbox {
         self.command(Command::Resume).await
     }
 
-    /// Runs a command in it. A timeout ends the whole sandbox: an engine cannot kill one process of a
-    /// container.
+    /// Runs a command in it until its end, or until `interrupted` ends the whole sandbox: an engine cannot
+    /// kill one process of a container.
     ///
     /// # Errors
     /// If the command could not be run.
-    pub async fn run(&self, command: &[String], deadline: Instant, keep: Bytes) -> Result<RunResult, Error> {
-        let mut result = self.engine.run(&self.id, command, deadline, keep).await?;
+    pub async fn run(
+        &self,
+        command: &[String],
+        interrupted: impl Future<Output = ()>,
+        keep: Bytes,
+    ) -> Result<RunResult, Error> {
+        let mut result = self.engine.run(&self.id, command, interrupted, keep).await?;
         result.sandbox_ended = result.status.is_none();
         if result.sandbox_ended {
             let _ = self.commands.send(Command::Stop).await;

@@ -1,17 +1,20 @@
 //! Runs one request in a container of its own, from creation to removal.
 
+use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Chunk, Connection, ProgramEnd, Stream, cancellation, told};
+use ringfence_exec::local::{Chunk, Connection, ProgramEnd, Stream, told};
 use ringfence_exec::output::{self, Capture, Captured};
-use ringfence_policy::{
-    EngineKind, ExecutionResult, Isolation, Language, Limits, NetworkMode, Outcome, Request,
+use ringfence_exec::supervise::{
+    DRAIN_TIMEOUT, Interruption, KILL_TIMEOUT, ProgramExit, RunLimits, cancellation, from_shell,
 };
+use ringfence_policy::{Bytes, EngineKind, ExecutionResult, Isolation, Language, NetworkMode, Request};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, timeout};
 
 use super::error::Error;
-use super::layout::{Belonging, Layout, Most, Storage};
+use super::layout::{Belonging, Layout, Storage};
 use super::manager::{Manager, Sandbox};
 use super::outputs::Wanted;
 use super::pool_key::PoolKey;
@@ -23,21 +26,6 @@ use super::task::{Life, SandboxSpec};
 
 /// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);
-/// Timeout for a slow reader of live output after the program has ended.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Exit status after SIGKILL.
-pub(super) const KILLED: i64 = 128 + 9;
-/// Exit code of a run with an unknown outcome: that of an internal failure of Ringfence, never success.
-const UNKNOWN_STATUS: i32 = 125;
-
-/// The reason why a run was killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Interruption {
-    TimedOut,
-    Cancelled,
-    DiskFull,
-}
-
 /// Captured output of a program.
 #[derive(Debug)]
 struct CapturedOutput {
@@ -47,20 +35,13 @@ struct CapturedOutput {
     broken: Option<String>,
 }
 
-/// The limits that end a run.
-struct RunLimits<'a> {
-    limits: &'a Limits,
-    places: &'a Layout,
-    most: Most,
-}
-
 /// Runs a request as the program of a fresh container, under the engine's init.
 pub(super) async fn run(
     settings: &Settings,
     manager: &Manager,
     frame: &PoolKey,
     wanted: Wanted<'_>,
-    connection: Connection,
+    mut connection: Connection,
 ) -> Result<ExecutionResult, RunError> {
     let Wanted { request, destination } = wanted;
     let since = SystemTime::now();
@@ -81,14 +62,16 @@ pub(super) async fn run(
     let most = places.most(request.limits.disk).await;
     let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
     let attached = attached.ok_or(Error::Closing)?;
-    let bounds = RunLimits {
-        limits: &request.limits,
-        places: &places,
-        most,
+    let limits = RunLimits {
+        deadline: Instant::now() + request.limits.timeout.as_duration(),
+        cancellation: cancellation(connection.cancelled.take()),
+        disk_limit_exceeded: places.disk_limit_exceeded(most),
     };
-    let (heard, interruption) = supervise(&sandbox, attached, bounds, connection).await;
+    let keep = request.limits.max_output;
+    let (heard, interruption) = supervise(&sandbox, attached, keep, limits, connection).await;
     let life = sandbox.ended_or_lost().await;
-    let (outcome, exit_code) = classify_exit(&life, interruption, heard.broken.is_some());
+    let exit = exit(&life, interruption, heard.broken.is_some());
+    let (outcome, exit_code) = exit.outcome();
     let taken = places.collect_output(since, destination, request.limits.disk.0);
     let runtime = manager.engine().kind().runtime();
     let end = ProgramEnd {
@@ -124,53 +107,65 @@ pub(super) async fn run(
 async fn supervise(
     sandbox: &Sandbox,
     attached: Attached,
-    bounds: RunLimits<'_>,
+    keep: Bytes,
+    limits: RunLimits<impl Future<Output = ()>, impl Future<Output = ()>>,
     connection: Connection,
 ) -> (CapturedOutput, Option<Interruption>) {
     let Attached { output, input } = attached;
-    let RunLimits { limits, places, most } = bounds;
-    let mut listening = std::pin::pin!(listen(output, limits, connection.output));
+    let too_slow = Notify::new();
+    let mut listening = std::pin::pin!(listen(output, keep, connection.output, &too_slow));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
-    let mut deadline = std::pin::pin!(tokio::time::sleep(limits.timeout.as_duration()));
-    let mut cancellation = std::pin::pin!(cancellation(connection.cancelled));
-    let mut disk_limit_exceeded = std::pin::pin!(places.disk_limit_exceeded(most));
+    let mut limit_reached = std::pin::pin!(limits.reached());
     let mut ended = std::pin::pin!(sandbox.ended());
-    let (mut fed, mut over, mut heard) = (false, false, None);
+    let (mut fed, mut heard) = (false, None);
     // A program may close its streams long before it ends, and a failing engine cuts them off.
     let interruption = loop {
         tokio::select! {
+            biased;
+            _ = &mut ended => break None,
+            reached = &mut limit_reached => break Some(reached),
             all = &mut listening, if heard.is_none() => heard = Some(all),
             () = &mut feeding, if !fed => fed = true,
-            _ = &mut ended, if !over => over = true,
-            () = &mut deadline => break Interruption::TimedOut,
-            () = &mut cancellation => break Interruption::Cancelled,
-            () = &mut disk_limit_exceeded => break Interruption::DiskFull,
-        }
-        match heard.take() {
-            Some(heard) if over => return (heard, None),
-            partly => heard = partly,
         }
     };
-    // Drains output still in transit. A broken engine, or a reader that has stopped, is not waited for.
+    let killing = async {
+        if interruption.is_some() {
+            sandbox.kill(KILL_TIMEOUT).await;
+        }
+    };
     let rest = async {
         match heard {
             Some(heard) => heard,
-            None => tokio::time::timeout(PATIENCE, listening)
-                .await
-                .unwrap_or_else(|_| CapturedOutput::nothing(limits)),
+            None => drain(listening, &too_slow, keep).await,
         }
     };
-    let ((), heard) = tokio::join!(sandbox.kill(PATIENCE), rest);
-    (heard, Some(interruption))
+    let ((), heard) = tokio::join!(killing, rest);
+    (heard, interruption)
 }
 
-/// Captures both streams and forwards them to the reader of live output.
+/// Waits for output still in transit. A reader that has stopped loses the rest of the live output; a broken
+/// engine, all of it.
+async fn drain(
+    mut listening: Pin<&mut impl Future<Output = CapturedOutput>>,
+    too_slow: &Notify,
+    keep: Bytes,
+) -> CapturedOutput {
+    if let Ok(heard) = timeout(DRAIN_TIMEOUT, &mut listening).await {
+        return heard;
+    }
+    too_slow.notify_one();
+    let heard = timeout(DRAIN_TIMEOUT, listening).await;
+    heard.unwrap_or_else(|_| CapturedOutput::nothing(keep))
+}
+
+/// Captures both streams and forwards them to the reader of live output until it is `too_slow`.
 async fn listen(
     mut output: Logs,
-    limits: &Limits,
+    keep: Bytes,
     mut watcher: Option<mpsc::Sender<Chunk>>,
+    too_slow: &Notify,
 ) -> CapturedOutput {
-    let (mut stdout, mut stderr) = (Capture::new(limits.max_output), Capture::new(limits.max_output));
+    let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
     let broken = loop {
         let chunk = match output.next().await {
             Ok(Some(chunk)) => chunk,
@@ -182,10 +177,12 @@ async fn listen(
             Stream::Stderr => stderr.push(&chunk.bytes),
         }
         // A slow reader applies backpressure to the program.
-        if let Some(sender) = &watcher
-            && sender.send(chunk).await.is_err()
-        {
-            watcher = None;
+        if let Some(sender) = &watcher {
+            let reads = tokio::select! {
+                sent = sender.send(chunk) => sent.is_ok(),
+                () = too_slow.notified() => false,
+            };
+            watcher = watcher.filter(|_| reads);
         }
     };
     CapturedOutput {
@@ -196,10 +193,10 @@ async fn listen(
 }
 
 impl CapturedOutput {
-    fn nothing(limits: &Limits) -> Self {
+    fn nothing(keep: Bytes) -> Self {
         Self {
-            stdout: Capture::new(limits.max_output).finish(),
-            stderr: Capture::new(limits.max_output).finish(),
+            stdout: Capture::new(keep).finish(),
+            stderr: Capture::new(keep).finish(),
             broken: Some("its output did not end".to_owned()),
         }
     }
@@ -216,20 +213,13 @@ async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
     let _ = input.writer().shutdown().await;
 }
 
-/// Classifies the end of a container.
-///
-/// Its init encodes a fatal signal as 128 plus its number, as a shell does.
-fn classify_exit(life: &Life, interruption: Option<Interruption>, broken: bool) -> (Outcome, i32) {
-    let killed = life.exit_code.is_none_or(|code| code == KILLED);
-    match (life.exit_code, interruption) {
-        (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
-        (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
-        (None, _) => (Outcome::Unknown, UNKNOWN_STATUS),
-        // Some output is lost: the rest must not be reported as complete.
-        (Some(_), None) if broken => (Outcome::Unknown, UNKNOWN_STATUS),
-        (Some(KILLED), _) if life.oom_killed => (Outcome::MemoryExceeded, -9),
-        (Some(code @ 129..=192), _) => (Outcome::Signalled, (128 - code) as i32),
-        (Some(code), _) => (Outcome::Exited, i32::try_from(code).unwrap_or(UNKNOWN_STATUS)),
+/// Converts the end of a container. If output is lost, the rest must not be reported as complete.
+fn exit(life: &Life, interruption: Option<Interruption>, broken: bool) -> ProgramExit {
+    let is_known = interruption.is_some() || !broken;
+    ProgramExit {
+        status: life.exit_code.filter(|_| is_known).map(from_shell),
+        out_of_memory: life.oom_killed,
+        interruption,
     }
 }
 
@@ -285,6 +275,8 @@ fn filter(spec: &Spec) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use ringfence_policy::Outcome;
+
     use super::*;
     use crate::state::State;
 
@@ -299,7 +291,7 @@ mod tests {
                 problems: Vec::new(),
             };
             assert_eq!(
-                classify_exit(&life, interruption, false),
+                exit(&life, interruption, false).outcome(),
                 expected,
                 "{exit_code:?} {interruption:?}"
             );
@@ -327,6 +319,6 @@ mod tests {
             oom_killed: false,
             problems: Vec::new(),
         };
-        assert_eq!(classify_exit(&life, None, true), (Outcome::Unknown, 125));
+        assert_eq!(exit(&life, None, true).outcome(), (Outcome::Unknown, 125));
     }
 }

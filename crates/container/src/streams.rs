@@ -16,7 +16,6 @@ use ringfence_exec::local::{Chunk, Stream as Side};
 use ringfence_exec::output::{Capture, Captured};
 use ringfence_policy::{Bytes, EgressFacts, EngineKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 
 use super::Error;
 use super::endpoint::Address;
@@ -25,6 +24,9 @@ use super::runtime::{ContainerRuntime, Id, within};
 
 /// Timeout for the start of a stream.
 const BEGIN: Duration = Duration::from_secs(30);
+
+/// Interval at which an engine is asked for the end of a command that has closed its streams.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Delay with which an engine may receive the OOM event after a container's end.
 const LATE: Duration = Duration::from_millis(100);
@@ -354,8 +356,8 @@ impl ContainerRuntime {
         matches!(first, Ok(Some(Ok(_))))
     }
 
-    /// Runs a command in a running container, without input, until its end or its deadline. At the deadline,
-    /// the command keeps running: an engine cannot kill one process of a container.
+    /// Runs a command in a running container, without input, until its end or `interrupted`. Then it keeps
+    /// running, and has no status: an engine cannot kill one process of a container.
     ///
     /// # Errors
     /// If the command could not be run. A failed command is no error.
@@ -363,9 +365,32 @@ impl ContainerRuntime {
         &self,
         id: &Id,
         command: &[String],
-        deadline: Instant,
+        interrupted: impl Future<Output = ()>,
         keep: Bytes,
     ) -> Result<RunResult, Error> {
+        let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
+        let status = tokio::select! {
+            biased;
+            () = interrupted => None,
+            ended = self.exec(id, command, &mut stdout, &mut stderr) => Some(ended?),
+        };
+        let result = RunResult {
+            status,
+            stdout: stdout.finish(),
+            stderr: stderr.finish(),
+            egress: None,
+            sandbox_ended: false,
+        };
+        Ok(result.or_not_found(command))
+    }
+
+    async fn exec(
+        &self,
+        id: &Id,
+        command: &[String],
+        stdout: &mut Capture,
+        stderr: &mut Capture,
+    ) -> Result<i64, Error> {
         let origin = self.origin("run a command in the container", id);
         let config = ExecConfig {
             attach_stdout: Some(true),
@@ -386,32 +411,19 @@ impl ContainerRuntime {
             items: output,
             origin,
         };
-        let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
-        let ended = tokio::time::timeout_at(deadline, listen(&mut logs, &mut stdout, &mut stderr)).await;
-        let status = match ended {
-            Ok(heard) => {
-                heard?;
-                self.exec_status(&made.id, logs.origin.asked()).await?
-            }
-            Err(_) => None,
-        };
-        let result = RunResult {
-            status,
-            stdout: stdout.finish(),
-            stderr: stderr.finish(),
-            egress: None,
-            sandbox_ended: false,
-        };
-        Ok(result.or_not_found(command))
+        listen(&mut logs, stdout, stderr).await?;
+        self.exec_status(&made.id, logs.origin.asked()).await
     }
 
-    async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<Option<i64>, Error> {
-        let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
-        match (found.running, found.exit_code) {
-            // Its streams ended before it: it closed them itself.
-            (Some(true), _) => Ok(None),
-            (_, Some(code)) => Ok(Some(code)),
-            (_, None) => Err(asked.senseless()),
+    async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<i64, Error> {
+        loop {
+            let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
+            match (found.running, found.exit_code) {
+                // It has closed its streams itself. An engine has no call that waits for it.
+                (Some(true), _) => tokio::time::sleep(ASK_AGAIN).await,
+                (_, Some(code)) => return Ok(code),
+                (_, None) => return Err(asked.senseless()),
+            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! - [`runner`]: the way of every run, from its fallback and the import check to its artifact.
 //! - [`backend`]: the trait of backends, and their error.
 //! - [`local`]: the backend of fenced processes; [`pyodide`]: CPython as WebAssembly in Deno.
+//! - [`supervise`]: the limits of a run that its supervisor enforces, and its outcome.
 //! - [`interpreter`]: Python, Node.js and bash on this machine; [`probe`]: the isolation layers it supports.
 //! - [`bridge`]: the protocol between programs and host functions.
 //! - [`trust`]: checks that a path is not writable by guests; [`mount_guard`], [`protected`]: paths that guests
@@ -33,6 +34,7 @@ pub mod protected;
 pub mod pyodide;
 pub mod runner;
 mod spec;
+pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
 pub use ringfence_trust::{self as trust, mount_guard};

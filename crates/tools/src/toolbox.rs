@@ -328,15 +328,6 @@ impl Toolbox {
     }
 }
 
-/// Resolves when the invocation is cancelled.
-async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
-    match cancelled {
-        // An error means that the caller is gone.
-        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
-        None => std::future::pending().await,
-    }
-}
-
 /// A rule names a tool that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no tool `{name}`; the tools are {known}")]

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfence_exec::bridge::ByteChannel;
-use ringfence_exec::local::{Chunk, Connection, Stream, cancellation};
+use ringfence_exec::local::{Chunk, Connection, Stream};
 use ringfence_exec::output::{Capture, Captured};
+use ringfence_exec::supervise::{
+    DRAIN_TIMEOUT, Interruption, KILL_TIMEOUT, ProgramExit, RunLimits, cancellation,
+};
 use ringfence_jail::init::frames::{Cut, End, Fate, MAX_CONNECTIONS_OF_CALL, Start};
 use ringfence_network::egress::outlet::{Outlet, address_variables, node_variable};
 use ringfence_policy::{Bytes, EnvName, Outcome};
@@ -19,19 +21,14 @@ use super::connection::GuestStream;
 use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
 
-/// Time past its deadline that a call may take to end, before the connection to its init is closed.
-const GRACE: Duration = Duration::from_secs(6);
-/// Timeout for a slow reader of live output after the call has ended.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Upper bound for the connections of a call, its bridge included.
 const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
-/// Exit code of a call with an unknown outcome: that of an internal failure of Ringfence, never success.
-const UNKNOWN_STATUS: i32 = 125;
 
 /// Outcome, captured output and resource usage of a finished call.
 #[derive(Debug)]
 pub struct Finished {
     pub outcome: Outcome,
+    pub interruption: Option<Interruption>,
     /// Exit code, as reported in results.
     pub exit_code: i32,
     pub stdout: Captured,
@@ -120,8 +117,13 @@ impl InitClient {
         listener.bridge = connection.bridge;
         let heard = {
             let feeding = feed(&slot, connection.stdin);
-            let cancellation = cancellation(connection.cancelled);
-            listener.supervise(&slot, deadline, feeding, cancellation).await
+            let limits = RunLimits {
+                deadline,
+                cancellation: cancellation(connection.cancelled),
+                // Its writable directories are sized.
+                disk_limit_exceeded: std::future::pending(),
+            };
+            listener.supervise(&slot, limits, feeding).await
         };
         listener.serving.shutdown().await;
         listener.last_words().await;
@@ -133,7 +135,19 @@ impl InitClient {
             }) => Err(NotRun::NotStarted { step, errno }),
             Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
             Err(parted) if slot.was_never_sent() => Err(NotRun::InitLost(parted)),
-            Err(parted) => Ok(Finished::unknown(&parted, stdout, stderr)),
+            Err(parted) => {
+                // A kill that nobody confirms may not have happened.
+                let exit = ProgramExit {
+                    status: None,
+                    out_of_memory: false,
+                    interruption: None,
+                };
+                let warning = Some(parted.to_string());
+                Ok(Finished {
+                    warning,
+                    ..Finished::of(exit, stdout, stderr)
+                })
+            }
         }
     }
 }
@@ -157,7 +171,7 @@ struct Listener {
     /// call is over.
     pending: VecDeque<Chunk>,
     /// Set when the call must end: a slow reader of live output then no longer applies backpressure.
-    ending: bool,
+    interruption: Option<Interruption>,
     /// The connection to the call's init.
     line: Arc<Mux>,
     /// The egress outlet of its connections, if the call has a network.
@@ -175,7 +189,7 @@ impl Listener {
             stderr: Capture::new(keep),
             watcher,
             pending: VecDeque::new(),
-            ending: false,
+            interruption: None,
             line,
             outlet: None,
             bridge: None,
@@ -186,33 +200,33 @@ impl Listener {
     async fn supervise(
         &mut self,
         slot: &Slot<'_>,
-        deadline: Instant,
+        limits: RunLimits<impl Future<Output = ()>, impl Future<Output = ()>>,
         feeding: impl Future<Output = ()>,
-        cancellation: impl Future<Output = ()>,
     ) -> Result<End, InitLost> {
-        tokio::pin!(feeding, cancellation);
-        let (mut fed, mut due) = (false, deadline);
+        let mut due = limits.deadline;
+        let limit_reached = limits.reached();
+        tokio::pin!(feeding, limit_reached);
+        let mut fed = false;
         loop {
             tokio::select! {
                 biased;
                 arrived = slot.arrived() => if let Some(ended) = self.take(slot, arrived) {
                     return ended;
                 },
-                () = &mut cancellation, if !self.ending => {
-                    slot.kill();
-                    due = Instant::now();
-                    self.stop_waiting(slot);
-                    due += GRACE;
-                }
-                () = sleep_until(due) => {
-                    if self.ending {
-                        slot.give_up();
+                interruption = &mut limit_reached, if self.interruption.is_none() => {
+                    // At the deadline, which it has, too, the init kills it by itself.
+                    if interruption != Interruption::TimedOut {
+                        slot.kill();
                     }
-                    // The init kills it; it has the same deadline.
+                    self.interruption = Some(interruption);
                     self.stop_waiting(slot);
-                    due += GRACE;
+                    due = Instant::now() + KILL_TIMEOUT;
                 }
-                passed = pass_on(&mut self.watcher, &mut self.pending) => if !self.ending {
+                () = sleep_until(due), if self.interruption.is_some() => {
+                    slot.give_up();
+                    due += KILL_TIMEOUT;
+                }
+                passed = pass_on(&mut self.watcher, &mut self.pending) => if self.interruption.is_none() {
                     slot.credit(passed);
                 },
                 () = &mut feeding, if !fed => fed = true,
@@ -223,7 +237,6 @@ impl Listener {
 
     /// Lifts backpressure: from here on, credit no longer depends on the reader of live output.
     fn stop_waiting(&mut self, slot: &Slot<'_>) {
-        self.ending = true;
         let held_up = self.pending.iter().map(|chunk| chunk.bytes.len()).sum();
         slot.credit(held_up);
     }
@@ -239,7 +252,7 @@ impl Listener {
                 Stream::Stdout => self.stdout.push(&chunk.bytes),
                 Stream::Stderr => self.stderr.push(&chunk.bytes),
             }
-            if self.watcher.is_none() || self.ending {
+            if self.watcher.is_none() || self.interruption.is_some() {
                 slot.credit(chunk.bytes.len());
             }
             if self.watcher.is_some() {
@@ -270,7 +283,7 @@ impl Listener {
             }
         };
         // A reader that has stopped reading is not waited for.
-        let _ = tokio::time::timeout(PATIENCE, rest).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, rest).await;
     }
 }
 
@@ -302,31 +315,15 @@ async fn feed(slot: &Slot<'_>, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
 }
 
 impl Finished {
-    fn told(end: &End, stdout: Captured, stderr: Captured) -> Self {
-        let (outcome, exit_code) = classify_exit(end);
-        let known = matches!(end.fate, Fate::Ended(_));
-        let lost = "whoever watched the program in the container was killed, most likely by the program";
+    /// Combines an end with the captured output. Nothing was measured.
+    pub(crate) fn of(exit: ProgramExit, stdout: Captured, stderr: Captured) -> Self {
+        let (outcome, exit_code) = exit.outcome();
         Self {
             outcome,
+            interruption: exit.interruption,
             exit_code,
             stdout,
             stderr,
-            peak_memory_bytes: known.then_some(end.max_rss),
-            cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),
-            warm: end.warm,
-            warning: (outcome == Outcome::Unknown).then(|| lost.to_owned()),
-            output: Some(end.output),
-        }
-    }
-
-    /// Builds the result of a call that was cancelled while it was queued.
-    fn not_begun(keep: Bytes) -> Self {
-        let nothing = || Capture::new(keep).finish();
-        Self {
-            outcome: Outcome::Cancelled,
-            exit_code: -9,
-            stdout: nothing(),
-            stderr: nothing(),
             peak_memory_bytes: None,
             cpu_seconds: None,
             warm: false,
@@ -335,29 +332,46 @@ impl Finished {
         }
     }
 
-    fn unknown(parted: &InitLost, stdout: Captured, stderr: Captured) -> Self {
+    fn told(end: &End, stdout: Captured, stderr: Captured) -> Self {
+        let exit = exit(end);
+        let finished = Self::of(exit, stdout, stderr);
+        let known = matches!(end.fate, Fate::Ended(_));
+        let lost = "whoever watched the program in the container was killed, most likely by the program";
         Self {
-            outcome: Outcome::Unknown,
-            exit_code: UNKNOWN_STATUS,
-            stdout,
-            stderr,
-            peak_memory_bytes: None,
-            cpu_seconds: None,
-            warm: false,
-            warning: Some(parted.to_string()),
-            output: None,
+            peak_memory_bytes: known.then_some(end.max_rss),
+            cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),
+            warm: end.warm,
+            warning: (finished.outcome == Outcome::Unknown).then(|| lost.to_owned()),
+            output: Some(end.output),
+            ..finished
         }
+    }
+
+    /// Builds the result of a call that was cancelled while it was queued.
+    fn not_begun(keep: Bytes) -> Self {
+        let nothing = || Capture::new(keep).finish();
+        let exit = ProgramExit {
+            status: None,
+            out_of_memory: false,
+            interruption: Some(Interruption::Cancelled),
+        };
+        Self::of(exit, nothing(), nothing())
     }
 }
 
-fn classify_exit(end: &End) -> (Outcome, i32) {
-    match (&end.fate, end.cut) {
-        (Fate::Ended(-9) | Fate::Lost, Cut::Deadline) => (Outcome::TimedOut, -1),
-        (Fate::Ended(-9) | Fate::Lost, Cut::Ordered) => (Outcome::Cancelled, -9),
-        (Fate::Ended(-9), Cut::No) if end.out_of_memory => (Outcome::MemoryExceeded, -9),
-        (Fate::Ended(status @ ..0), _) => (Outcome::Signalled, *status),
-        (Fate::Ended(status), _) => (Outcome::Exited, *status),
-        (Fate::Lost | Fate::NotStarted { .. }, _) => (Outcome::Unknown, UNKNOWN_STATUS),
+/// Converts the end that an init reports.
+fn exit(end: &End) -> ProgramExit {
+    ProgramExit {
+        status: match end.fate {
+            Fate::Ended(status) => Some(status),
+            Fate::Lost | Fate::NotStarted { .. } => None,
+        },
+        out_of_memory: end.out_of_memory,
+        interruption: match end.cut {
+            Cut::No => None,
+            Cut::Deadline => Some(Interruption::TimedOut),
+            Cut::Ordered => Some(Interruption::Cancelled),
+        },
     }
 }
 
@@ -378,7 +392,7 @@ mod tests {
                 max_rss: 0,
                 output: 0,
             };
-            assert_eq!(classify_exit(&end), expected, "{end:?}");
+            assert_eq!(exit(&end).outcome(), expected, "{end:?}");
         };
         check(Fate::Ended(0), Cut::No, false, (Outcome::Exited, 0));
         check(Fate::Ended(255), Cut::No, true, (Outcome::Exited, 255));

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Connection, ProgramEnd, Usage, cancellation, disk_limit_exceeded, soon, told};
+use ringfence_exec::local::{Connection, ProgramEnd, Usage, disk_limit_exceeded, soon, told};
 use ringfence_exec::output;
+use ringfence_exec::supervise::{Interruption, RunLimits, cancellation};
 use ringfence_jail::init::frames::{Ready, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, OutputFile, Request};
-use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::exec;
 use super::place::{Container, Runs};
@@ -52,10 +53,7 @@ pub(super) async fn serve(
     };
     let wants_bridge = connection.bridge.is_some();
     let mut warnings = container.give().await;
-    let (finished, full) = match &container.runs {
-        Runs::Init(_) => (run(container, call, connection).await?, false),
-        Runs::Exec(..) => supervise(container, call, connection).await?,
-    };
+    let finished = run(container, call, connection).await?;
     let limit = request.limits.disk.0;
     let (files, told_of_files) = container.take(finished.output, since, limit).await;
     warnings.extend(told_of_files);
@@ -63,17 +61,13 @@ pub(super) async fn serve(
         warnings.push(exchange::LOST.to_owned());
     }
     let end = ProgramEnd {
-        outcome: match finished.outcome {
-            // The caller did not cancel; the disk limit did.
-            Outcome::Cancelled if full => Outcome::Signalled,
-            outcome => outcome,
-        },
+        outcome: finished.outcome,
         exit_code: finished.exit_code,
         stdout: finished.stdout,
         stderr: finished.stderr,
     };
     let mut result = told(container.engine.runtime(), request, end);
-    if full {
+    if finished.interruption == Some(Interruption::DiskFull) {
         output::add(
             &mut result.stderr,
             &outputs::disk_limit_message(container.output.path(), request.limits.disk),
@@ -101,47 +95,13 @@ pub(super) async fn serve(
     Ok(result)
 }
 
-/// Runs a call to completion, and kills it if it exceeds its disk limit on the host. Returns `true` in that
-/// case.
-async fn supervise(
-    container: &Container,
-    call: Call<'_>,
-    connection: Connection,
-) -> Result<(Finished, bool), RunError> {
-    let (cancel, cancelled) = watch::channel(false);
-    let Connection {
-        stdin,
-        output,
-        cancelled: caller,
-        bridge,
-    } = connection;
-    let connection = Connection {
-        stdin,
-        output,
-        cancelled: Some(cancelled),
-        bridge,
-    };
-    let mut running = std::pin::pin!(run(container, call, connection));
-    let mut cancellation = std::pin::pin!(cancellation(caller));
-    let output = bounded(Some(container.output.path()), call.request.limits.disk).await;
-    let workspace = bounded(container.own.as_deref(), call.request.limits.disk).await;
-    let disk_limit_exceeded = async {
-        tokio::select! {
-            () = fill(output) => {}
-            () = fill(workspace) => {}
-        }
-    };
-    let mut disk_limit_exceeded = std::pin::pin!(disk_limit_exceeded);
-    let (mut full, mut ending) = (false, false);
-    loop {
-        tokio::select! {
-            biased;
-            finished = &mut running => return Ok((finished?, full)),
-            () = &mut cancellation, if !ending => {}
-            () = &mut disk_limit_exceeded, if !ending => full = true,
-        }
-        ending = true;
-        cancel.send_replace(true);
+/// Resolves when the container's host directories exceed a call's disk limit.
+async fn disk_full(container: &Container, limit: Bytes) {
+    let output = bounded(Some(container.output.path()), limit).await;
+    let workspace = bounded(container.own.as_deref(), limit).await;
+    tokio::select! {
+        () = fill(output) => {}
+        () = fill(workspace) => {}
     }
 }
 
@@ -205,10 +165,17 @@ async fn run(container: &Container, call: Call<'_>, connection: Connection) -> R
             let running = warm.init().run_through(start, keep, connection, outlet);
             Ok(running.await?)
         }
-        Runs::Exec(sandbox, _) => match exec::run(sandbox, request, timeout, connection).await {
-            Err(RunError::Engine(Error::Closing)) => Err(NotRun::InitLost(InitLost::Gone).into()),
-            ran => ran,
-        },
+        Runs::Exec(sandbox, _) => {
+            let limits = RunLimits {
+                deadline: Instant::now() + timeout,
+                cancellation: cancellation(connection.cancelled),
+                disk_limit_exceeded: disk_full(container, request.limits.disk),
+            };
+            match exec::run(sandbox, request, limits.reached()).await {
+                Err(RunError::Engine(Error::Closing)) => Err(NotRun::InitLost(InitLost::Gone).into()),
+                ran => ran,
+            }
+        }
     }
 }
 

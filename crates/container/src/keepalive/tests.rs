@@ -1,6 +1,6 @@
 //! Tests reused containers of real engines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfence_exec::backend::Fingerprint;
@@ -203,20 +203,31 @@ async fn a_call_that_is_cancelled_before_its_container_is_there_leaves_none() {
     }
 }
 
+/// Creates a container in which our init cannot run.
+async fn without_init(
+    place: &Path,
+    containers: &Containers,
+    wanted: &Wanted,
+    request: &Request,
+) -> Container {
+    let program = place.join("words");
+    std::fs::write(&program, "no program").unwrap();
+    let wanted = wanted.container();
+    let manager = containers.manager(wanted.engine).await.unwrap();
+    let key = Key::of(request, wanted, containers.settings()).unwrap();
+    let made = place::make_with(containers.settings(), manager, &key, &program).await;
+    let container = made.unwrap();
+    assert!(matches!(container.runs, Runs::Exec(..)));
+    container
+}
+
 #[tokio::test]
 async fn where_the_init_cannot_run_the_container_engine_starts_programs_and_that_is_told() {
     for engine in engines().await {
         let (place, containers) = containers();
-        let manager = containers.manager(engine.kind()).await.unwrap();
-        let program = place.path().join("words");
-        std::fs::write(&program, "no program").unwrap();
         let wanted = wanted(&engine);
         let run = async |request: &Request| {
-            let key = Key::of(request, wanted.container(), containers.settings()).unwrap();
-            let container = place::make_with(containers.settings(), manager, &key, &program)
-                .await
-                .unwrap();
-            assert!(matches!(container.runs, Runs::Exec(..)));
+            let container = without_init(place.path(), &containers, &wanted, request).await;
             let result = serve::serve(&container, request, Duration::ZERO, Connection::none())
                 .await
                 .unwrap();
@@ -247,14 +258,53 @@ async fn where_the_init_cannot_run_the_container_engine_starts_programs_and_that
             ("err\n", 3, true)
         );
         assert_eq!(status.meta.output_files[0].path, "where");
-        let (late, alive) = run(&request(Language::Bash, "sleep 1000", "300ms")).await;
+        let (late, alive) = run(&request(
+            Language::Bash,
+            "yes | head -c 5000000; sleep 1000",
+            "2s",
+        ))
+        .await;
         assert_eq!(
             (late.meta.outcome, late.exit_code),
             (Outcome::TimedOut, -1),
             "{late:?}"
         );
+        assert!(late.stdout.starts_with("y\n"));
         // An engine can only kill all processes of a container at once.
         assert!(!alive);
+        containers.close().await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_init_cannot_run_a_cancelled_call_keeps_its_output() {
+    for engine in engines().await {
+        let (place, containers) = containers();
+        let endless = bash("yes | head -c 5000000; echo > /output/begun; sleep 1000");
+        let container = without_init(place.path(), &containers, &wanted(&engine), &endless).await;
+        let (cancel, cancelled) = watch::channel(false);
+        let connection = Connection {
+            cancelled: Some(cancelled),
+            ..Connection::none()
+        };
+        let begun = container.output.path().join("begun");
+        let cancelling = async {
+            while !begun.exists() {
+                tokio::task::yield_now().await;
+            }
+            cancel.send_replace(true);
+        };
+        let serving = serve::serve(&container, &endless, Duration::ZERO, connection);
+        let (result, ()) = tokio::join!(serving, cancelling);
+        let result = result.unwrap();
+        assert_eq!(
+            (result.meta.outcome, result.exit_code),
+            (Outcome::Cancelled, -9),
+            "{result:?}"
+        );
+        // More than is ever on the way, so that some has arrived.
+        assert!(result.stdout.starts_with("y\n"));
+        assert!(!container.is_alive());
         containers.close().await;
     }
 }

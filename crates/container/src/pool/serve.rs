@@ -3,18 +3,19 @@
 use std::time::SystemTime;
 
 use ringfence_exec::local::{Connection, Destination, ProgramEnd, told};
+use ringfence_exec::supervise::{KILLED, from_shell};
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
 use ringfence_policy::{Access, EnvName, ExecutionResult, Network, Outcome, Request};
 
 use super::ready::Ready;
+use crate::exchange;
 use crate::init::{Finished, NotRun, start};
 use crate::layout::with;
 use crate::manager::Manager;
 use crate::run_error::RunError;
 use crate::state::Failure;
 use crate::task::Life;
-use crate::{exchange, oneshot};
 
 /// Runs a request, then ends the container. The removal of a pooled one is not awaited.
 pub(crate) async fn serve(
@@ -95,7 +96,7 @@ pub(crate) async fn serve(
 
 /// Classifies the end of a program together with its init, if possible.
 fn together(life: Option<&Life>, is_late: bool) -> Option<(Outcome, i32)> {
-    let killed = life.is_some_and(|life| life.exit_code == Some(oneshot::KILLED));
+    let killed = life.is_some_and(|life| life.exit_code.map(from_shell) == Some(KILLED));
     if life.and_then(|life| life.state.failure()) == Some(Failure::OutOfMemory) {
         return Some((Outcome::MemoryExceeded, -9));
     }

@@ -6,7 +6,7 @@ use ringfence_exec::local::Stream as Side;
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::{Access, Bytes};
 use tokio::io::AsyncWriteExt;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::*;
 use crate::spec::{Bind, Binds, Stdin};
@@ -115,24 +115,33 @@ async fn commands_run_in_a_container() {
         let id = started(&engine, &spec).await;
         let keep = Bytes::kib(10);
         let command = words(&["bash", "-c", "echo out; echo err >&2; exit 3"]);
-        let result = engine.run(&id, &command, soon(), keep).await.unwrap();
+        let result = engine
+            .run(&id, &command, sleep_until(soon()), keep)
+            .await
+            .unwrap();
         assert_eq!(result.status, Some(3));
         assert_eq!(
             (result.stdout.text.as_str(), result.stderr.text.as_str()),
             ("out\n", "err\n")
         );
         let flood = words(&["bash", "-c", "yes | head -c 5000000"]);
-        let result = engine.run(&id, &flood, soon(), keep).await.unwrap();
+        let result = engine.run(&id, &flood, sleep_until(soon()), keep).await.unwrap();
         assert_eq!(
             (result.status, result.stdout.total_bytes, result.stdout.truncated),
             (Some(0), 5_000_000, true)
         );
+        let silent = words(&["bash", "-c", "exec >&- 2>&-; sleep 0.5; exit 4"]);
+        let result = engine.run(&id, &silent, sleep_until(soon()), keep).await.unwrap();
+        assert_eq!(result.status, Some(4));
         let endless = words(&["sleep", "600"]);
-        let deadline = Instant::now() + Duration::from_millis(300);
-        let result = engine.run(&id, &endless, deadline, keep).await.unwrap();
+        let late = tokio::time::sleep(Duration::from_millis(300));
+        let result = engine.run(&id, &endless, late, keep).await.unwrap();
         assert_eq!(result.status, None);
         removed(&engine, &spec.name).await;
-        let gone = engine.run(&id, &endless, soon(), keep).await.unwrap_err();
+        let gone = engine
+            .run(&id, &endless, sleep_until(soon()), keep)
+            .await
+            .unwrap_err();
         assert!(matches!(gone, Error::Closing), "{gone}");
     }
 }

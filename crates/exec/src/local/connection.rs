@@ -42,12 +42,3 @@ impl Connection {
         }
     }
 }
-
-/// Resolves when the caller cancels.
-pub async fn cancellation(cancelled: Option<watch::Receiver<bool>>) {
-    match cancelled {
-        // An error means that the caller has gone, which also cancels the request.
-        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
-        None => std::future::pending().await,
-    }
-}

@@ -51,7 +51,7 @@ use tokio::task::JoinSet;
 use crate::fingerprint::Fingerprint;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
-pub use connection::{Chunk, Connection, Stream, cancellation};
+pub use connection::{Chunk, Connection, Stream};
 pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use super::connection::{Chunk, Stream};
 use crate::output::{Capture, Captured};
+use crate::supervise::DRAIN_TIMEOUT;
 
 /// Buffer size: the default capacity of a pipe.
 const READ_SIZE: usize = 64 * 1024;
@@ -18,9 +19,6 @@ const READ_SIZE: usize = 64 * 1024;
 /// Maximum number of bytes that can be left in a pipe when the program has exited
 /// (/proc/sys/fs/pipe-max-size).
 const MAX_PIPE: usize = 1024 * 1024;
-
-/// Timeout for the caller to read the rest of the output.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A reader of both output streams.
 #[derive(Debug)]
@@ -91,7 +89,7 @@ impl OutputReader {
     ///
     /// Reads from the pipes directly: the event loop may not have reported their readiness yet.
     pub(super) async fn drain(&mut self, stdout: &pipe::Receiver, stderr: &pipe::Receiver) {
-        let patience = tokio::time::Instant::now() + PATIENCE;
+        let patience = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         self.pass_on(patience).await;
         for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
             let Ok(mut pipe) = pipe.as_fd().try_clone_to_owned().map(File::from) else {

@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::connection::{Connection, cancellation};
+use super::connection::Connection;
 use super::exit;
 use super::guest::{Guest, GuestParts, Output};
 use super::launcher::Exit;
@@ -16,6 +16,7 @@ use super::output_reader::OutputReader;
 use super::workdir;
 use crate::bridge::ByteChannel;
 use crate::output::Captured;
+use crate::supervise::{Interruption, KILLED, ProgramExit, RunLimits, cancellation};
 
 /// Outcome, captured output and resource usage of a finished guest.
 #[derive(Debug)]
@@ -30,25 +31,6 @@ pub(super) struct Finished {
     pub(super) failed_forks: u64,
     /// Set if the process is still alive and must be killed.
     pub(super) lives: bool,
-}
-
-/// The reason why the supervisor killed a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interruption {
-    TimedOut,
-    Cancelled,
-    DiskFull,
-    /// The guest violated the session protocol.
-    Broken,
-}
-
-/// The limits that the supervisor enforces itself.
-#[derive(Debug)]
-pub(super) struct RunLimits<T> {
-    pub(super) deadline: Instant,
-    pub(super) disk_bytes: u64,
-    /// Resolves when the run is cancelled.
-    pub(super) cancellation: T,
 }
 
 /// The result of supervising a guest.
@@ -82,9 +64,9 @@ pub(super) async fn supervise(
     let stdin = pipe.zip(connection.stdin);
     let feeding = feed(control, job, stdin, connection.bridge);
     let bounds = RunLimits {
-        deadline: since + limits.timeout.as_duration(),
-        disk_bytes: limits.disk.0,
+        deadline: (since + limits.timeout.as_duration()).into(),
         cancellation: cancellation(connection.cancelled),
+        disk_limit_exceeded: disk_limit_exceeded(parts.output, limits.disk.0, workdir::soon),
     };
     let last_exit = exit::announced(parts.exit);
     let answer = async {
@@ -107,7 +89,7 @@ pub(super) async fn supervise(
         Ending::Answered(None) => {
             return Finished {
                 lives: true,
-                ..Finished::new(Outcome::Cancelled, -9, usage(guest), reader)
+                ..Finished::new(Outcome::Cancelled, KILLED, usage(guest), reader)
             };
         }
     };
@@ -120,14 +102,12 @@ pub(super) async fn supervise(
 pub(super) async fn listen<A>(
     guest: GuestParts<'_>,
     reader: &mut OutputReader,
-    bounds: RunLimits<impl Future<Output = ()>>,
+    bounds: RunLimits<impl Future<Output = ()>, impl Future<Output = ()>>,
     feeding: impl Future<Output = ()>,
     answer: impl Future<Output = Option<A>>,
 ) -> Ending<A> {
-    let deadline = tokio::time::sleep_until(bounds.deadline.into());
-    let cancellation = bounds.cancellation;
-    let disk_limit_exceeded = disk_limit_exceeded(guest.output, bounds.disk_bytes, workdir::soon);
-    tokio::pin!(feeding, answer, deadline, cancellation, disk_limit_exceeded);
+    let limit_reached = bounds.reached();
+    tokio::pin!(feeding, answer, limit_reached);
 
     let (mut fed, mut interruption) = (false, None);
     loop {
@@ -136,13 +116,11 @@ pub(super) async fn listen<A>(
             exit = &mut *guest.exited => {
                 return Ending::Ended(End { exit: exit.ok(), interruption });
             }
-            () = &mut deadline, if interruption.is_none() => Interruption::TimedOut,
-            () = &mut cancellation, if interruption.is_none() => Interruption::Cancelled,
-            () = &mut disk_limit_exceeded, if interruption.is_none() => Interruption::DiskFull,
+            reached = &mut limit_reached, if interruption.is_none() => reached,
             () = &mut feeding, if !fed => { fed = true; continue; }
             answer = &mut answer, if interruption.is_none() => match answer {
                 Some(answer) => return Ending::Answered(answer),
-                None => Interruption::Broken,
+                None => Interruption::ProtocolViolation,
             },
             () = reader.listen(guest.stdout, guest.stderr) => continue,
         };
@@ -154,16 +132,12 @@ pub(super) async fn listen<A>(
 /// Classifies the exit of a guest.
 pub(super) fn classify_exit(end: End, usage: Option<Usage>, reader: OutputReader) -> Finished {
     let End { exit, interruption } = end;
-    let killed = exit.is_none_or(|exit| exit.status == -9);
-    let out_of_memory = killed && usage.as_ref().is_some_and(|usage| usage.oom_kills > 0);
-    let (outcome, exit_code) = match (exit, interruption) {
-        (_, Some(Interruption::TimedOut)) if killed => (Outcome::TimedOut, -1),
-        (_, Some(Interruption::Cancelled)) if killed => (Outcome::Cancelled, -9),
-        (None, _) | (_, Some(Interruption::Broken)) => (Outcome::Unknown, UNKNOWN_STATUS),
-        (Some(exit), _) if out_of_memory => (Outcome::MemoryExceeded, exit.status),
-        (Some(exit), _) if exit.status < 0 => (Outcome::Signalled, exit.status),
-        (Some(exit), _) => (Outcome::Exited, exit.status),
+    let exited = ProgramExit {
+        status: exit.map(|exit| exit.status),
+        out_of_memory: usage.as_ref().is_some_and(|usage| usage.oom_kills > 0),
+        interruption,
     };
+    let (outcome, exit_code) = exited.outcome();
     let mut finished = Finished::new(outcome, exit_code, usage, reader);
     if let Some(exit) = exit {
         // Only processor time: the largest process's memory is not the peak of the run, which nothing
@@ -189,9 +163,6 @@ impl Finished {
         }
     }
 }
-
-/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
-const UNKNOWN_STATUS: i32 = 125;
 
 /// Sends the job, then relays standard input and the bridge. A guest that does not read is no error of ours.
 async fn feed(

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{Bytes, ExecutionResult, Language, Limits, Network, Outcome, Request, RuntimeKind};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::carrier::{Carrier, WINDOW};
 use super::error::RunError;
@@ -13,24 +14,21 @@ use super::files::{self, Files};
 use super::message::{Completed, Printed, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, cancellation, is_limits_gap,
-    output_files, told,
+    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, is_limits_gap, output_files, told,
 };
 use crate::output::Capture;
+use crate::supervise::{Interruption, KILLED, ProgramExit, RunLimits, cancellation};
 
 /// Id of the worker's only program.
 const ID: &str = "1";
 /// Maximum length of standard input, which is sent as a whole.
 const MAX_INPUT: usize = 16 * 1024 * 1024;
-/// Exit status of a run with an unknown outcome: that of a failure of Ringfence itself, and never a success.
-const UNKNOWN_STATUS: i32 = 125;
 
 /// The reason why supervision of a program ended.
 #[derive(Debug)]
 enum Ending {
     Completed(Completed),
-    TimedOut,
-    Cancelled,
+    Interrupted(Interruption),
     /// The process exited first, or sent an invalid message.
     Lost,
 }
@@ -68,6 +66,12 @@ pub(super) async fn run(
 ) -> Result<ExecutionResult, RunError> {
     let found = files::gathered(&request.mounts)?;
     let mut reader = OutputReader::new(&request.limits, connection.output);
+    let limits = RunLimits {
+        deadline: Instant::now() + request.limits.timeout.as_duration(),
+        cancellation: cancellation(connection.cancelled),
+        // Its files are in memory.
+        disk_limit_exceeded: std::future::pending(),
+    };
     let ending = {
         let running = async {
             let input = input(connection.stdin).await?;
@@ -82,15 +86,15 @@ pub(super) async fn run(
             Ok::<_, RunError>(supervise(&mut worker, &mut reader, carrier).await)
         };
         tokio::select! {
+            biased;
+            interruption = limits.reached() => Ending::Interrupted(interruption),
             ending = running => ending?,
-            () = tokio::time::sleep(request.limits.timeout.as_duration()) => Ending::TimedOut,
-            () = cancellation(connection.cancelled) => Ending::Cancelled,
         }
     };
     let end = match ending {
         // The program is complete, so the exit of its process no longer matters.
         Ending::Completed(_) => worker.leave().await,
-        Ending::TimedOut | Ending::Cancelled | Ending::Lost => worker.end().await,
+        Ending::Interrupted(_) | Ending::Lost => worker.end().await,
     };
     let mut result = classify_exit(request, reader, &ending, end)?;
     if let Ending::Completed(completed) = &ending {
@@ -187,17 +191,20 @@ fn classify_exit(
 ) -> Result<ExecutionResult, RunError> {
     let process = end.result?;
     let killed = process.meta.outcome == Outcome::Cancelled;
-    let (outcome, exit_code) = match ending {
-        Ending::Completed(completed) => (Outcome::Exited, i32::from(completed.exit_code)),
-        Ending::TimedOut if killed => (Outcome::TimedOut, -1),
-        Ending::Cancelled if killed => (Outcome::Cancelled, -9),
-        Ending::TimedOut | Ending::Cancelled | Ending::Lost
-            if process.meta.outcome == Outcome::MemoryExceeded =>
-        {
-            (Outcome::MemoryExceeded, -9)
-        }
-        Ending::TimedOut | Ending::Cancelled | Ending::Lost => (Outcome::Unknown, UNKNOWN_STATUS),
+    let out_of_memory = process.meta.outcome == Outcome::MemoryExceeded;
+    let exit = ProgramExit {
+        status: match ending {
+            Ending::Completed(completed) => Some(completed.exit_code.into()),
+            Ending::Interrupted(_) | Ending::Lost => (killed || out_of_memory).then_some(KILLED),
+        },
+        out_of_memory,
+        interruption: match ending {
+            Ending::Interrupted(interruption) if killed => Some(*interruption),
+            Ending::Lost if killed => Some(Interruption::ProtocolViolation),
+            Ending::Completed(_) | Ending::Interrupted(_) | Ending::Lost => None,
+        },
     };
+    let (outcome, exit_code) = exit.outcome();
     let program_end = ProgramEnd {
         outcome,
         exit_code,

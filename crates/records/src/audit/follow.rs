@@ -126,7 +126,7 @@ impl Follow {
             if line.end == LineEnd::EndOfStream {
                 break;
             }
-            offset += line.bytes.len() as u64 + 1;
+            offset += line.bytes.len() as u64 + u64::from(line.end == LineEnd::Newline);
             let sequence = line::open(line.bytes).map(|record| record.sequence);
             if sequence.is_ok_and(|sequence| sequence <= self.newest) {
                 continue;

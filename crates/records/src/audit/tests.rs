@@ -591,6 +591,28 @@ fn who_follows_sees_each_record_once_however_the_files_turn() {
     assert_eq!(seen, (3..=20).collect::<Vec<_>>());
 }
 
+#[test]
+fn who_follows_sees_the_line_after_one_that_is_too_long() {
+    let dir = private();
+    let long = "x".repeat(line::MAX_LINE);
+    let mut text = format!("{long}rest\n");
+    fs::write(current(&dir), &text).unwrap();
+    let mut follow = Follow::behind(dir.path(), &[]);
+    let mut poll = || {
+        let mut seen = Vec::new();
+        let each = |line: &str| {
+            seen.push(line.to_owned());
+            Ok(())
+        };
+        follow.poll(each).unwrap();
+        seen
+    };
+    assert_eq!(poll(), [long.as_str(), "rest"]);
+    text += "next\n";
+    fs::write(current(&dir), &text).unwrap();
+    assert_eq!(poll(), ["next"]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

@@ -4,12 +4,13 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use ringfence_exec::local;
+use ringfence_exec::supervise::cancellation;
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{ExecutionResult, Outcome, Timeout};
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{Allowance, Call, Extension, Questions, cancellation};
+use super::{Allowance, Call, Extension, Questions};
 use ringfence_records::approval::{Chat, Decision, Kind, Question, Service};
 use ringfence_records::audit::Arguments;
 

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use ringfence_exec::local::{Usage, disk_limit_exceeded, soon};
 use ringfence_exec::output;
+use ringfence_exec::supervise::cancellation;
 use ringfence_policy::{Bytes, ExecutionResult, Outcome};
 use tokio::sync::watch;
 
-use super::{ToolError, cancellation};
+use super::ToolError;
 
 /// A disk quota of a run.
 pub(super) struct DiskQuota {

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use ringfence_exec::supervise::cancellation;
 use ringfence_network::egress::AttemptLog;
 use ringfence_policy::cascade::{Authority, Decision, Stage};
 
-use super::{Approvals, Call, ErrorKind, Questions, ToolError, cancellation};
+use super::{Approvals, Call, ErrorKind, Questions, ToolError};
 use crate::host::{HostSettings, PARTIAL, PathIdentity, Risk, is_blind, is_computed, may_last};
 use ringfence_records::approval::{self, CommandContext, Kind, Lasting, Question};
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use ringfence_exec::supervise::cancellation;
 use tokio::sync::watch;
 
-use super::{ErrorKind, ToolError, cancellation};
+use super::{ErrorKind, ToolError};
 
 /// Grace period of a tool after its deadline.
 const GRACE: Duration = Duration::from_secs(10);

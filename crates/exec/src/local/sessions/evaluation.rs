@@ -10,13 +10,15 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{WriteHalf, pipe};
 use tokio::sync::mpsc;
 
-use super::super::connection::{Connection, cancellation};
+use super::super::connection::Connection;
 use super::super::guest::Guest;
 use super::super::output_reader::OutputReader;
-use super::super::run::{self, Ending, Finished, Interruption, RunLimits};
+use super::super::run::{self, Ending, Finished};
+use super::super::workdir;
 use super::ending::Reason;
 use super::messages::{self, Evaluation, NoAnswer, Value};
 use crate::bridge::ByteChannel;
+use crate::supervise::{Interruption, RunLimits, cancellation};
 
 /// Grace period for the exit of an interpreter after its channel was closed. One that lives on has closed the
 /// channel itself.
@@ -67,9 +69,10 @@ pub(super) async fn evaluate(
     };
     let told = AtomicBool::new(false);
     let cancelled = connection.cancelled;
+    let (parts, control) = guest.parts();
     let bounds = RunLimits {
-        deadline: since + limits.timeout.as_duration(),
-        disk_bytes: limits.disk.0,
+        deadline: (since + limits.timeout.as_duration()).into(),
+        disk_limit_exceeded: run::disk_limit_exceeded(parts.output, limits.disk.0, workdir::soon),
         cancellation: async {
             tokio::select! {
                 () = cancellation(cancelled) => {}
@@ -77,7 +80,6 @@ pub(super) async fn evaluate(
             }
         },
     };
-    let (parts, control) = guest.parts();
     let (hearing, saying) = control.split();
     let feeding = send(saying, evaluation.message(), stdin, connection.bridge, &told);
     let answer = async {
@@ -103,7 +105,7 @@ pub(super) async fn evaluate(
         Ending::Ended(end) => {
             let finished = run::classify_exit(end, usage, reader);
             let ended = match end.interruption {
-                Some(Interruption::Broken) => Reason::Broken,
+                Some(Interruption::ProtocolViolation) => Reason::Broken,
                 Some(Interruption::DiskFull) => Reason::Disk,
                 Some(Interruption::TimedOut | Interruption::Cancelled) | None => {
                     Reason::of(finished.outcome, finished.exit_code)

@@ -7,12 +7,12 @@ use ringfence_jail::cgroup::MemoryGauge;
 use ringfence_policy::{ExecutionResult, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::connection::cancellation;
 use super::super::error::Error as LocalError;
 use super::ending::Reason;
 use super::info::SessionInfo;
 use super::interpreter::Interpreter;
 use super::work::Work;
+use crate::supervise::cancellation;
 
 /// Maximum number of queued calls of a session.
 const MAX_WAITING: usize = 64;

@@ -9,7 +9,7 @@ use ringfence_policy::ExecutionResult;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::super::connection::{Connection, cancellation};
+use super::super::connection::Connection;
 use super::super::error::Error as LocalError;
 use super::super::run;
 use super::super::session_error::Error;
@@ -21,6 +21,7 @@ use super::interpreter::{Evaluations, Interpreter};
 use super::live::{Call, Live, Slot, State, Unborn};
 use super::registry::SharedRegistry;
 use super::work::Work;
+use crate::supervise::cancellation;
 
 /// Minimum interval for measuring a host directory while no evaluation runs.
 const MEASURE_EVERY: Duration = Duration::from_secs(1);
