@@ -61,7 +61,7 @@ async fn a_sandbox_is_made_used_and_destroyed() {
         assert_eq!(sandbox.life().state, State::Running);
         assert_eq!(left(&engine, &manager).await.len(), 2);
         let command = ["bash", "-c", "echo hi > /output/x; cat /output/x"].map(str::to_owned);
-        let late = tokio::time::sleep(LONG);
+        let late = tokio::time::sleep_until(Instant::now() + LONG);
         let result = sandbox.run(&command, late, Bytes::kib(1)).await.unwrap();
         assert_eq!(
             (result.stdout.text.as_str(), result.status),

@@ -134,7 +134,7 @@ async fn commands_run_in_a_container() {
         let result = engine.run(&id, &silent, sleep_until(soon()), keep).await.unwrap();
         assert_eq!(result.status, Some(4));
         let endless = words(&["sleep", "600"]);
-        let late = tokio::time::sleep(Duration::from_millis(300));
+        let late = sleep_until(Instant::now() + Duration::from_millis(300));
         let result = engine.run(&id, &endless, late, keep).await.unwrap();
         assert_eq!(result.status, None);
         removed(&engine, &spec.name).await;
