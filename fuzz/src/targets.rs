@@ -357,7 +357,7 @@ fn container_files(input: &[u8]) {
         let path = match &record {
             Record::Known { path, .. } | Record::File { path, .. } => Some(path),
             Record::Same(path) | Record::Directory(path) | Record::Gone(path) => Some(path),
-            Record::Left { .. } | Record::End { .. } => None,
+            Record::Left { .. } | Record::State(_) | Record::End { .. } => None,
         };
         let names = path.map(|path| path.as_path().components());
         assert!(names.is_none_or(|mut names| names.all(|name| matches!(name, Component::Normal(_)))));

@@ -1,6 +1,7 @@
 //! All figures, in order of measurement.
 
 mod container_runs;
+mod container_tool;
 mod containers;
 mod engine;
 mod mcp;
@@ -136,6 +137,16 @@ pub const ROWS: &[Row] = &[
         name: "container-run",
         about: "a run in a container that waited for it, beside `docker run --rm`, with time to refill in between",
         measure: container_runs::runs,
+    },
+    Row {
+        name: "container-back-to-back",
+        about: "runs of 100 back to back for which a container is made, as none is left in the pool",
+        measure: container_runs::back_to_back,
+    },
+    Row {
+        name: "container-tool",
+        about: "whole `ringfence tool sandbox_exec` with a kept container, beside whole `exec`",
+        measure: container_tool::whole,
     },
     Row {
         name: "container-start",

@@ -50,7 +50,8 @@ pub(super) struct Exchange {
 struct Known {
     files: BTreeMap<FilePath, Pair>,
     directories: BTreeSet<FilePath>,
-    /// Fingerprint of the container's directory at that time, if certain.
+    /// Fingerprint of exactly this content in the container, if it is certain. The container's directory at the
+    /// end of a call may differ from what is collected later, while programs still run.
     state: Option<u64>,
 }
 
@@ -134,9 +135,10 @@ impl Exchange {
                 known.given(&changes, &outside, &inside);
                 left.told("the container", self.limit)
             }
-            Err(why) => vec![format!(
-                "the files of {} did not reach the container: {why}",
-                self.outside.display()
+            Err(broken) => vec![format!(
+                "the files of {} did not reach the container: {}",
+                self.outside.display(),
+                broken.why
             )],
         }
     }
@@ -146,7 +148,7 @@ impl Exchange {
         let mut known = self.known.lock().await;
         let (mut warnings, mut incomplete) = (Vec::new(), false);
         if known.state != Some(state) {
-            match self.compare(&mut known, init, state).await {
+            match self.compare(&mut known, init).await {
                 Ok(left) => warnings.extend(left),
                 Err(why) => {
                     incomplete = true;
@@ -170,27 +172,32 @@ impl Exchange {
 
     /// Updates the host's directory to match the container's. Returns warnings about skipped entries, or the
     /// reason for an incomplete copy.
-    async fn compare(&self, known: &mut Known, init: &InitClient, state: u64) -> Result<Vec<String>, String> {
+    async fn compare(&self, known: &mut Known, init: &InitClient) -> Result<Vec<String>, String> {
         let limit = self.limit.0.to_string();
         let inside = self.inside.display().to_string();
         let arguments = ["collect", &inside, &limit];
-        let pairs = known.files.clone();
-        let sending = move |out: &mut dyn Write| {
-            for (path, pair) in pairs {
-                if let Some(identity) = pair.inside {
-                    Record::Known { path, identity }.write(out)?;
-                }
-            }
-            Record::End { complete: true }.write(out)
-        };
         let (outside, limit, before) = (self.outside.clone(), self.limit.0, known.clone());
-        let taking = move |input: &mut dyn Read| Taking::new(&outside, limit, before)?.run(input);
-        match pipes::run(init, start(&arguments), sending, taking).await {
-            Ok(((), (taken, left, certain))) => {
-                *known = taken;
-                known.state = certain.then_some(state);
-                Ok(left.told("the host", self.limit))
+        let listed = known.clone();
+        let sending = move |out: &mut dyn Write| listed.list(out);
+        let taking = move |input: &mut dyn Read| Ok(Taking::new(&outside, limit, before)?.run(input));
+        let (transfer, why) = match pipes::run(init, start(&arguments), sending, taking).await {
+            Ok(((), transfer)) => (Some(transfer), None),
+            Err(broken) => (broken.received, Some(broken.why)),
+        };
+        // Also of a transfer that broke off: otherwise what had reached the host by then would be new there, and
+        // be put back into the container.
+        let left = match transfer {
+            Some(transfer) => {
+                *known = transfer.known;
+                transfer
+                    .outcome
+                    .map(|()| transfer.left)
+                    .map_err(|error| error.to_string())
             }
+            None => Ok(Skipped::default()),
+        };
+        match why.map_or(left, Err) {
+            Ok(left) => Ok(left.told("the host", self.limit)),
             Err(why) => {
                 known.state = None;
                 Err(format!(
@@ -238,6 +245,16 @@ impl Known {
     /// Returns `true` if a file of the host also exists in the container.
     fn has_inside(&self, path: &FilePath) -> bool {
         self.files.get(path).is_some_and(|pair| pair.inside.is_some())
+    }
+
+    /// Sends the identities of the container's files.
+    fn list(self, out: &mut dyn Write) -> io::Result<()> {
+        for (path, pair) in self.files {
+            if let Some(identity) = pair.inside {
+                Record::Known { path, identity }.write(out)?;
+            }
+        }
+        Record::End { complete: true }.write(out)
     }
 
     fn changes(&self, found: &Found) -> Changes {
@@ -328,6 +345,15 @@ fn answers(input: &mut dyn Read) -> io::Result<(BTreeMap<FilePath, u64>, Skipped
     }
 }
 
+/// Result of a transfer from a container to the host.
+struct Transfer {
+    /// The new common content.
+    known: Known,
+    left: Skipped,
+    /// Set to the error of a transfer that broke off.
+    outcome: io::Result<()>,
+}
+
 /// A transfer from a container to the host.
 struct Taking {
     host: HostDirectory,
@@ -335,8 +361,6 @@ struct Taking {
     /// Content seen so far.
     after: Known,
     left: Skipped,
-    /// Set if something was changing, so that another comparison is needed.
-    moving: bool,
     /// Sizes of the files on the host before the transfer.
     sizes: BTreeMap<FilePath, u64>,
     /// Bytes on the host after the transfer: files of others, and files that the container still has.
@@ -362,15 +386,31 @@ impl Taking {
             before,
             after: Known::default(),
             left: Skipped::default(),
-            moving: false,
             limit,
             paths: MAX_PATHS,
         })
     }
 
-    /// Returns the new common content, the skipped entries, and `true` if all is certain.
-    fn run(mut self, input: &mut dyn Read) -> io::Result<(Known, Skipped, bool)> {
-        let complete = loop {
+    /// Receives all records. One that is invalid or missing leaves everything else as it was.
+    fn run(mut self, input: &mut dyn Read) -> Transfer {
+        let received = self.receive(input);
+        if let Ok(true) = received {
+            self.remove_gone();
+        } else {
+            self.after.state = None;
+            self.keep_rest();
+            self.left.count += 1;
+        }
+        Transfer {
+            known: self.after,
+            left: self.left,
+            outcome: received.map(drop),
+        }
+    }
+
+    /// Receives records up to the last; returns `true` if every entry of the container was reported.
+    fn receive(&mut self, input: &mut dyn Read) -> io::Result<bool> {
+        loop {
             match Record::read(input)? {
                 Record::Directory(path) => self.directory(path)?,
                 Record::Same(path) => {
@@ -389,23 +429,16 @@ impl Taking {
                     io::copy(&mut content, &mut io::sink())?;
                 }
                 Record::Left { path, why } => {
-                    self.moving |= why == Reason::Changed;
                     if let Some(path) = FilePath::new(&path).filter(|_| why == Reason::Changed) {
                         self.forget(&path);
                     }
                     self.left.add(&path, why);
                 }
-                Record::End { complete } => break complete,
+                Record::State(state) => self.after.state = Some(state),
+                Record::End { complete } => return Ok(complete),
                 Record::Known { .. } | Record::Gone(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
-        };
-        if complete {
-            self.remove_gone();
-        } else {
-            self.keep_rest();
-            self.left.count += 1;
         }
-        Ok((self.after, self.left, complete && !self.moving))
     }
 
     fn remembers(&mut self, path: &FilePath) -> io::Result<()> {
@@ -448,8 +481,9 @@ impl Taking {
         Ok(())
     }
 
-    /// Removes a file that was copied incompletely.
+    /// Removes a file that was copied incompletely. The next call does not take it for one that the host removed.
     fn forget(&mut self, path: &FilePath) {
+        self.before.files.remove(path);
         if self.after.files.remove(path).is_some() {
             self.host.remove(path);
         }
@@ -473,12 +507,17 @@ impl Taking {
         }
     }
 
+    /// Keeps what was not reported, unless something reported took its place on the host.
     fn keep_rest(&mut self) {
-        let before = std::mem::take(&mut self.before);
+        let (host, before) = (&self.host, std::mem::take(&mut self.before));
         for (path, pair) in before.files {
-            self.after.files.entry(path).or_insert(pair);
+            if pair.inside.is_none() || host.holds_file(&path, pair.outside.identity) {
+                self.after.files.entry(path).or_insert(pair);
+            }
         }
-        self.after.directories.extend(before.directories);
+        let directories = before.directories.into_iter();
+        let kept = directories.filter(|path| host.holds_directory(path));
+        self.after.directories.extend(kept);
     }
 }
 

@@ -262,8 +262,13 @@ impl RunError {
     }
 }
 
+/// Returns the path that a program of this file name has in a container, even where no file is written.
+pub(super) fn code_path(name: &str) -> String {
+    format!("/code/{name}")
+}
+
 /// Returns the file name of the code and its interpreter; `None` for a command.
-fn script(request: &Request) -> Option<(String, &'static str)> {
+pub(super) fn script(request: &Request) -> Option<(String, &'static str)> {
     let program = interpreter(request.language)?;
     let extension = match request.language {
         Language::Python => "py",
@@ -282,7 +287,7 @@ fn script(request: &Request) -> Option<(String, &'static str)> {
 
 fn command(request: &Request) -> Result<Vec<String>, RunError> {
     let mut words = match script(request) {
-        Some((name, program)) => vec![program.to_owned(), format!("/code/{name}")],
+        Some((name, program)) => vec![program.to_owned(), code_path(&name)],
         None => Vec::new(),
     };
     words.extend(request.args.iter().cloned());

@@ -195,6 +195,14 @@ impl Toolbox {
         Ok(Self { parts, tools })
     }
 
+    /// Closes it without a sync of the audit log's record to the disk, for a process that lives for one call. The
+    /// records of commands on the host are synced all the same.
+    pub fn close_without_sync(self) {
+        if let Some(log) = self.parts.audit {
+            log.close_without_sync();
+        }
+    }
+
     /// Returns the paths that code must not change.
     pub fn trusted(&self) -> &Trusted {
         &self.parts.code.trusted

@@ -12,7 +12,7 @@ use ringfence_exec::local::{Connection, Fence, FencedRequest};
 use super::super::containers::{Dock, PRINT};
 use super::super::context::BenchContext;
 use super::super::engine::python;
-use super::super::figure::{Figure, Sample, Target};
+use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::process::{milliseconds, time};
 use super::containers::{ENGINES, unmeasured};
 
@@ -20,6 +20,9 @@ const NAME: &str = "container-run";
 /// The world of the server with a container pool.
 const WORLD: &str = "containers";
 const ROUNDS: usize = 8;
+const BACK_TO_BACK: &str = "container-back-to-back";
+/// Runs without a pause, many more than a pool holds.
+const RUNS: usize = 100;
 /// Size of the container pool.
 const READY: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,29 +48,9 @@ pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
 
 /// Measures a request in this process, compared with the same container made by the API of its engine.
 async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
-    let mut settings = place.machine.containers.clone();
-    settings.init = place.directory("init");
-    let containers = Containers::keeping(READY, settings);
-    let request = python("print(1)");
+    let containers = pooled(place);
     let (mut ours, mut peers, mut made) = (Vec::new(), Vec::new(), 0);
-    let run = async || {
-        let since = Instant::now();
-        let order = FencedRequest {
-            request: &request,
-            fence: Fence::Default,
-        };
-        let result = containers
-            .run(dock.engine_kind, order, None, Connection::none())
-            .await?;
-        if result.stdout != "1\n" {
-            bail!(
-                "a run gave {:?} instead of 1: {}",
-                result.stdout,
-                result.stderr.trim()
-            );
-        }
-        Ok((milliseconds(since.elapsed()), result.meta.warm))
-    };
+    let run = async || run(&containers, dock).await;
     let engine = dock.engine().await?;
     // The pool learns its key from the first requests.
     for _ in 0..READY {
@@ -86,6 +69,72 @@ async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let note = format!("{ROUNDS} runs with time to refill in between, {made} of them not from the pool");
     let figure = Figure::ratio(NAME, what, Sample::of(ours), Sample::of(peers));
     Ok(figure.against(Target::AtMost(0.15)).noting(note))
+}
+
+/// Returns containers with a pool, in this process.
+fn pooled(place: &BenchContext) -> Containers {
+    let mut settings = place.machine.containers.clone();
+    settings.init = place.directory("init");
+    Containers::keeping(READY, settings)
+}
+
+/// Runs `print(1)`; returns the milliseconds, and `true` if its container was from the pool.
+async fn run(containers: &Containers, dock: &Dock) -> anyhow::Result<(f64, bool)> {
+    let request = python("print(1)");
+    let order = FencedRequest {
+        request: &request,
+        fence: Fence::Default,
+    };
+    let since = Instant::now();
+    let ran = containers.run(dock.engine_kind, order, None, Connection::none());
+    let result = ran.await?;
+    if result.stdout != "1\n" {
+        bail!(
+            "a run gave {:?} instead of 1: {}",
+            result.stdout,
+            result.stderr.trim()
+        );
+    }
+    Ok((milliseconds(since.elapsed()), result.meta.warm))
+}
+
+/// Counts the runs for which no container was left, of many back to back from a full pool.
+pub(super) fn back_to_back(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for engine_kind in ENGINES {
+        let measured = place.runtime.block_on(async {
+            let dock = Dock::open(place, engine_kind).await?;
+            let containers = pooled(place);
+            let measured = counted(&containers, &dock).await;
+            containers.close().await;
+            dock.close().await;
+            measured
+        });
+        figures.push(measured.unwrap_or_else(|error| unmeasured(BACK_TO_BACK, engine_kind, &error)));
+    }
+    Ok(figures)
+}
+
+async fn counted(containers: &Containers, dock: &Dock) -> anyhow::Result<Figure> {
+    for _ in 0..READY {
+        run(containers, dock).await?;
+    }
+    refilled(dock.engine().await?, std::process::id()).await?;
+    let (mut times, mut made) = (Vec::new(), 0);
+    for _ in 0..RUNS {
+        let (elapsed, warm) = run(containers, dock).await?;
+        times.push(elapsed);
+        made += u32::from(!warm);
+    }
+    let what = format!(
+        "{}, of {RUNS} runs with a pool of {READY}",
+        dock.engine_kind.as_str()
+    );
+    let figure = Figure::new(BACK_TO_BACK, what, f64::from(made), Unit::Count);
+    Ok(figure
+        .with(Sample::of(times))
+        .against(Target::AtMost(0.0))
+        .noting("the samples are milliseconds from request to result"))
 }
 
 /// Measures whole `ringfence run` processes with a server, compared with whole `docker run --rm`.

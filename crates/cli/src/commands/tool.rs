@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
     let (notifier, person) = Person::new();
     let invoking = invoke(&toolbox, &caller, notifier, name, arguments);
     let result = runtime.block_on(attended(Some(person), context.ui, invoking));
-    drop(toolbox);
+    toolbox.close_without_sync();
     runtime.block_on(async {
         backend.own().close().await;
         if let Some(skills) = skills {
@@ -180,9 +180,9 @@ fn described(tool: &Definition) -> Value {
         "name": tool.name,
         "title": tool.title,
         "description": tool.description,
-        "inputSchema": tool.input_schema,
+        "inputSchema": *tool.input_schema,
     });
-    if let Some(schema) = &tool.output_schema {
+    if let Some(schema) = &*tool.output_schema {
         described["outputSchema"] = Value::Object(schema.clone());
     }
     described

@@ -41,6 +41,8 @@ fn the_list_names_every_figure_and_measures_none() {
         "pyodide-worker",
         "container-call",
         "container-run",
+        "container-back-to-back",
+        "container-tool",
         "container-start",
         "container-idle",
         "timeout-overshoot",

@@ -191,7 +191,7 @@ fn python_and_bash_run_in_one_container_and_are_told_in_sections() {
         assert_eq!(place.running().len(), 1);
         let error = place.python("def f():\n    return 1 / 0\nf()");
         assert!(
-            error.contains("File \"main.py\", line 2, in f") && error.contains("ZeroDivisionError"),
+            error.contains("File \"/code/main.py\", line 2, in f") && error.contains("ZeroDivisionError"),
             "{error}"
         );
         let long = place.python("print('é' * 20_000)\nimport sys\nsys.exit(4)");

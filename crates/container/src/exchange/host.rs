@@ -156,12 +156,23 @@ impl HostDirectory {
 
     /// Removes a file if it still has this identity.
     pub(super) fn remove_if(&self, path: &FilePath, wanted: u64) {
-        let is_it = self
-            .parent(path)
-            .and_then(|(parent, name)| fs::symlink_metadata(below(&parent, name)));
-        if is_it.is_ok_and(|found| identity(&found) == wanted) {
+        if self.holds_file(path, wanted) {
             self.remove(path);
         }
+    }
+
+    /// Returns `true` if a file still has this identity.
+    pub(super) fn holds_file(&self, path: &FilePath, wanted: u64) -> bool {
+        self.metadata(path).is_ok_and(|found| identity(&found) == wanted)
+    }
+
+    pub(super) fn holds_directory(&self, path: &FilePath) -> bool {
+        self.metadata(path).is_ok_and(|found| found.is_dir())
+    }
+
+    fn metadata(&self, path: &FilePath) -> io::Result<Metadata> {
+        let (parent, name) = self.parent(path)?;
+        fs::symlink_metadata(below(&parent, name))
     }
 
     /// Removes a directory if it is empty.

@@ -6,21 +6,28 @@ use ringfence_exec::local::{Chunk, Connection, Stream};
 use ringfence_jail::init::frames::{MAX_PIECE, Start};
 use ringfence_policy::{Bytes, Outcome};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
-use crate::init::InitClient;
+use crate::init::{Finished, InitClient};
 
 /// Capacity of each channel, in chunks.
 const PIECES: usize = 4;
 
+/// A program that failed, or a failure of one of its ends.
+pub(super) struct Broken<R> {
+    pub(super) why: String,
+    /// Result of the receiver, if it did not fail itself.
+    pub(super) received: Option<R>,
+}
+
 /// Runs a program with `send` at its standard input and `receive` at its standard output; returns the results
-/// of both, or the reason if the program or either of them fails.
+/// of both.
 pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
     init: &InitClient,
     start: Start,
     send: impl FnOnce(&mut dyn Write) -> io::Result<S> + Send + 'static,
     receive: impl FnOnce(&mut dyn Read) -> io::Result<R> + Send + 'static,
-) -> Result<(S, R), String> {
+) -> Result<(S, R), Broken<R>> {
     let (input, stdin) = mpsc::channel(PIECES);
     let (output, printed) = mpsc::channel(PIECES);
     let sending = spawn_blocking(move || {
@@ -44,21 +51,33 @@ pub(super) async fn run<S: Send + 'static, R: Send + 'static>(
         ..Connection::none()
     };
     let ran = init.run_beside(start, Bytes::kib(4), connection).await;
-    let (sent, received) = (sending.await, receiving.await);
-    let finished = ran.map_err(|error| error.to_string())?;
-    if (finished.outcome, finished.exit_code) != (Outcome::Exited, 0) {
-        let why = finished.stderr.text.lines().next().unwrap_or_default().to_owned();
-        let (outcome, status) = (finished.outcome, finished.exit_code);
-        return Err(format!(
-            "{outcome:?} with status {status}: {}",
-            why.escape_debug()
-        ));
+    let (sent, received) = (joined(sending.await), joined(receiving.await));
+    let succeeded = ran.map_err(|error| error.to_string()).and_then(succeeded);
+    match (succeeded.and(sent), received) {
+        (Ok(sent), Ok(received)) => Ok((sent, received)),
+        (Err(why), received) => Err(Broken {
+            why,
+            received: received.ok(),
+        }),
+        (_, Err(why)) => Err(Broken { why, received: None }),
     }
-    let broken = |_| "the task panicked".to_owned();
-    let said = |error: io::Error| error.to_string();
-    Ok((
-        sent.map_err(broken)?.map_err(said)?,
-        received.map_err(broken)?.map_err(said)?,
+}
+
+fn joined<T>(ended: Result<io::Result<T>, JoinError>) -> Result<T, String> {
+    let result = ended.map_err(|_| "the task panicked".to_owned())?;
+    result.map_err(|error| error.to_string())
+}
+
+/// Rejects a program that did not exit with status 0.
+fn succeeded(finished: Finished) -> Result<(), String> {
+    let (outcome, status) = (finished.outcome, finished.exit_code);
+    if (outcome, status) == (Outcome::Exited, 0) {
+        return Ok(());
+    }
+    let why = finished.stderr.text.lines().next().unwrap_or_default();
+    Err(format!(
+        "{outcome:?} with status {status}: {}",
+        why.escape_debug()
     ))
 }
 

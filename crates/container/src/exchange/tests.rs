@@ -39,21 +39,31 @@ fn said(record: Record) -> (Record, Vec<u8>) {
 
 /// Transfers records of a container to the host directory `outside`; `known` is its content at the last
 /// synchronization.
+fn transferred(outside: &Path, limit: u64, known: Known, records: &[(Record, Vec<u8>)]) -> Transfer {
+    let mut input = Vec::new();
+    for (record, content) in records {
+        record.write(&mut input).unwrap();
+        input.extend(content);
+    }
+    let taking = Taking::new(outside, limit, known).unwrap();
+    taking.run(&mut &input[..])
+}
+
+/// Returns the new common content, the warnings, and `true` if it is certain.
 fn taken(
     outside: &Path,
     limit: u64,
     known: Known,
     records: &[(Record, Vec<u8>)],
 ) -> io::Result<(Known, Vec<String>, bool)> {
-    let mut input = Vec::new();
-    for (record, content) in records {
-        record.write(&mut input).unwrap();
-        input.extend(content);
-    }
-    let taking = Taking::new(outside, limit, known)?;
-    let (known, left, certain) = taking.run(&mut &input[..])?;
+    let Transfer { known, left, outcome } = transferred(outside, limit, known, records);
+    outcome?;
+    let certain = known.state == Some(STATE);
     Ok((known, left.told("the host", Bytes(limit)), certain))
 }
+
+/// A fingerprint of a container's directory.
+const STATE: u64 = 77;
 
 const END: Record = Record::End { complete: true };
 
@@ -76,6 +86,7 @@ fn what_a_container_sends_lies_on_the_host_and_nowhere_else() {
             sent("link", b"new"),
             said(Record::Directory(file_path("d"))),
             sent("d/x", b"in"),
+            said(Record::State(STATE)),
             said(END),
         ],
     )
@@ -142,6 +153,7 @@ fn the_host_holds_no_more_than_the_limit() {
             sent("a", &[1; 40]),
             sent("b", &[1; 20]),
             sent("c", &[1; 10]),
+            said(Record::State(STATE)),
             said(END),
         ],
     )
@@ -176,7 +188,7 @@ fn what_is_gone_inside_goes_outside_unless_it_is_another_by_now() {
     let (known, ..) = taken(dir.path(), 100, Known::default(), &records).unwrap();
     fs::remove_file(dir.path().join("changed")).unwrap();
     fs::write(dir.path().join("changed"), "by somebody else").unwrap();
-    let cut = [said(Record::End { complete: false })];
+    let cut = [said(Record::State(STATE)), said(Record::End { complete: false })];
     let (known, told, certain) = taken(dir.path(), 100, known, &cut).unwrap();
     assert!(!certain && told.len() == 1, "{told:?}");
     assert!(dir.path().join("gone").exists());
@@ -187,6 +199,77 @@ fn what_is_gone_inside_goes_outside_unless_it_is_another_by_now() {
         .collect();
     assert_eq!(names, ["changed"]);
     assert!(known.files.is_empty() && known.directories.is_empty());
+}
+
+/// Returns what the next call would put into the container.
+fn given_next(outside: &Path, known: &Known) -> Changes {
+    known.changes(&HostDirectory::open(outside).unwrap().scan().unwrap())
+}
+
+#[test]
+fn what_was_really_sent_counts_and_not_what_was_there_at_the_end_of_the_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = |rest: &[(Record, Vec<u8>)]| [&[said(Record::Directory(file_path("d")))], rest].concat();
+    // Something was in motion: the container does not say that this is all.
+    let (known, _, certain) = taken(dir.path(), 100, Known::default(), &records(&[said(END)])).unwrap();
+    assert!(!certain && known.state.is_none() && dir.path().join("d").exists());
+    // The next comparison knows what the host has, though the program has removed it meanwhile.
+    let (known, _, certain) =
+        taken(dir.path(), 100, known, &[said(Record::State(STATE)), said(END)]).unwrap();
+    assert!(certain && known.directories.is_empty() && !dir.path().join("d").exists());
+}
+
+#[test]
+fn a_transfer_that_breaks_off_is_not_taken_for_a_change_of_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (known, ..) = taken(
+        dir.path(),
+        100,
+        Known::default(),
+        &[sent("old", b"1"), sent("kept", b"1"), said(END)],
+    )
+    .unwrap();
+    // Ends without its last record.
+    let records = [
+        said(Record::Directory(file_path("d"))),
+        sent("d/new", b"2"),
+        sent("old", b"22"),
+        said(Record::State(STATE)),
+    ];
+    let Transfer { known, outcome, .. } = transferred(dir.path(), 100, known, &records);
+    assert!(outcome.is_err() && known.state.is_none());
+    assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"22");
+    let changes = given_next(dir.path(), &known);
+    assert!(changes.is_none(), "{changes:?}");
+    // All of it is compared again, and goes if it is gone.
+    let (known, ..) = taken(dir.path(), 100, known, &[said(END)]).unwrap();
+    assert!(known.files.is_empty() && fs::read_dir(dir.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn what_the_transfer_itself_removed_from_the_host_is_not_removed_inside() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = [
+        said(Record::Directory(file_path("was-directory"))),
+        sent("changed", b"1"),
+        sent("was-file", b"1"),
+        said(END),
+    ];
+    let (known, ..) = taken(dir.path(), 100, Known::default(), &first).unwrap();
+    let records = [
+        sent("changed", b"2"),
+        said(Record::Left {
+            path: "changed".into(),
+            why: Reason::Changed,
+        }),
+        said(Record::Directory(file_path("was-file"))),
+        sent("was-directory", b"2"),
+        said(Record::End { complete: false }),
+    ];
+    let (known, ..) = taken(dir.path(), 100, known, &records).unwrap();
+    assert!(!dir.path().join("changed").exists());
+    let changes = given_next(dir.path(), &known);
+    assert!(changes.is_none(), "{changes:?}");
 }
 
 /// A container of the test's own, and a host directory.

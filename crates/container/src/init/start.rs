@@ -3,6 +3,8 @@
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Language, Request};
 
+use crate::layout::{code_path, script};
+
 /// Rejection of a request in a language that the init cannot start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the init of a container cannot run {}", .0.as_str())]
@@ -14,16 +16,13 @@ pub struct NotForAgents(pub Language);
 /// # Errors
 /// If the init does not support the request's language.
 pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, NotForAgents> {
-    let (name, code) = (request.name.clone(), request.code.clone());
+    // Errors name the file that a container without our init would run.
+    let name = script(request).map_or_else(String::new, |(name, _)| code_path(&name));
+    let code = request.code.clone();
     let mut arguments = request.args.clone();
     let program = match request.language {
         Language::Python => Program::Python { name, code },
-        Language::Bash => Program::Bash {
-            name: Some(name)
-                .filter(|name| is_plain(name))
-                .unwrap_or_else(|| "main.sh".to_owned()),
-            code,
-        },
+        Language::Bash => Program::Bash { name, code },
         Language::Command if !arguments.is_empty() => Program::Command(arguments.remove(0)),
         Language::Command | Language::Javascript => return Err(NotForAgents(request.language)),
     };
@@ -42,7 +41,28 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
     })
 }
 
-/// Returns `true` if a script may be stored under this file name.
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.')
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_program_has_the_name_of_a_cold_one() {
+        let check = |name: &str, language, expected: &str| {
+            let request = Request {
+                name: name.to_owned(),
+                ..Request::new(language, "")
+            };
+            let found = match start(&request, "/tmp", false).unwrap().program {
+                Program::Python { name, .. } | Program::Bash { name, .. } => name,
+                Program::Command(other) => panic!("{other} is no script"),
+            };
+            assert_eq!(found, expected, "{name}");
+        };
+        check("<string>", Language::Python, "/code/main.py");
+        check("<stdin>", Language::Bash, "/code/main.sh");
+        check("job.py", Language::Python, "/code/job.py");
+        check("../work/job.py", Language::Python, "/code/job.py");
+        check(".hidden", Language::Python, "/code/main.py");
+        check("deploy", Language::Bash, "/code/deploy");
+    }
 }

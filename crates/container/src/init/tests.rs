@@ -147,7 +147,7 @@ async fn python_is_warm_and_tells_its_errors_as_python_does() {
         .run(&python("def f():\n    return 1 / 0\nprint(1)\nf()\n"))
         .await;
     ended(&failed, 1, "1\n");
-    let expected = "Traceback (most recent call last):\n  File \"main.py\", line 4, in <module>\n    f()\n  File \"main.py\", line 2, in f\n    return 1 / 0\n";
+    let expected = "Traceback (most recent call last):\n  File \"/code/main.py\", line 4, in <module>\n    f()\n  File \"/code/main.py\", line 2, in f\n    return 1 / 0\n";
     assert!(failed.stderr.text.starts_with(expected), "{}", failed.stderr.text);
     assert!(
         failed
@@ -158,7 +158,7 @@ async fn python_is_warm_and_tells_its_errors_as_python_does() {
     let syntax = container.run(&python("print(1)\nif x\n")).await;
     ended(&syntax, 1, "");
     assert!(
-        syntax.stderr.text.contains("File \"main.py\", line 2"),
+        syntax.stderr.text.contains("File \"/code/main.py\", line 2"),
         "{}",
         syntax.stderr.text
     );
@@ -187,7 +187,7 @@ async fn a_program_finds_its_arguments_its_directory_and_only_its_environment() 
         ..Connection::none()
     };
     let finished = container.run_with(&request, connection).await;
-    let expected = "['main.py', 'a b'] /tmp /tmp __main__ main.py\n['HOME', 'K', 'LANG', 'PATH'] v\n['0', '1', '2', '3'] 18 line\n";
+    let expected = "['/code/main.py', 'a b'] /tmp /tmp __main__ /code/main.py\n['HOME', 'K', 'LANG', 'PATH'] v\n['0', '1', '2', '3'] 18 line\n";
     ended(&finished, 0, expected);
     // No state leaks from call to call.
     ended(

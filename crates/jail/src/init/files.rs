@@ -64,26 +64,42 @@ pub fn identity(found: &Metadata) -> u64 {
 /// Returns a fingerprint of a directory tree, which changes with everything in it; [`EMPTY`] for an empty
 /// one.
 pub fn state(root: &Path) -> u64 {
-    let (mut hash, mut left) = (Fnv(EMPTY), MAX_ENTRIES);
-    mix(root, PathBuf::new(), &mut hash, &mut left);
-    hash.finish()
+    let (mut tree, mut left) = (TreeState::new(), MAX_ENTRIES);
+    add_tree(root, PathBuf::new(), &mut tree, &mut left);
+    tree.0
 }
 
-fn mix(root: &Path, below: PathBuf, hash: &mut Fnv, left: &mut usize) {
+fn add_tree(root: &Path, below: PathBuf, tree: &mut TreeState, left: &mut usize) {
     let Ok(listed) = fs::read_dir(root.join(&below)) else {
         // Differs from an empty directory.
-        return hash.write_u8(1);
+        return tree.add(&below, 1);
     };
     for entry in listed.flatten() {
         let Some(rest) = left.checked_sub(1) else { return };
         *left = rest;
-        hash.write(entry.file_name().as_bytes());
         let Ok(found) = entry.metadata() else { continue };
-        hash.write_u64(identity(&found));
         let path = below.join(entry.file_name());
-        if found.is_dir() && path.components().count() < MAX_DEPTH {
-            mix(root, path, hash, left);
+        tree.add(&path, identity(&found));
+        if found.is_dir() && path.components().count() < MAX_DEPTH && path.as_os_str().len() <= MAX_PATH {
+            add_tree(root, path, tree, left);
         }
+    }
+}
+
+/// Fingerprint of a directory tree, in whatever order its entries are listed: a sum over them.
+#[derive(Clone, Copy)]
+struct TreeState(u64);
+
+impl TreeState {
+    fn new() -> Self {
+        Self(EMPTY)
+    }
+
+    fn add(&mut self, path: &Path, identity: u64) {
+        let mut hash = Fnv(EMPTY);
+        hash.write(path.as_os_str().as_bytes());
+        hash.write_u64(identity);
+        self.0 = self.0.wrapping_add(hash.finish());
     }
 }
 

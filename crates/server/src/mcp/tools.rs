@@ -13,7 +13,7 @@ pub(super) fn listed(definition: &Definition) -> Tool {
     let tool = Tool::new(definition.name, definition.description, Arc::new(input))
         .with_title(definition.title)
         .with_annotations(annotations(definition.effects));
-    match &definition.output_schema {
+    match &*definition.output_schema {
         Some(schema) => tool.with_raw_output_schema(Arc::new(or_error(plain(schema.clone())))),
         None => tool,
     }

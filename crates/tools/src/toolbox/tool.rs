@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
 use jsonschema::Validator;
 use ringfence_policy::{Bytes, Timeout};
@@ -134,10 +134,11 @@ pub struct Definition {
     pub name: &'static str,
     pub title: &'static str,
     pub description: &'static str,
-    /// Schema of the arguments (JSON Schema 2020-12).
-    pub input_schema: Map<String, Value>,
+    /// Schema of the arguments (JSON Schema 2020-12). Both are derived at their first use: a process that calls
+    /// one tool needs no others.
+    pub input_schema: LazyLock<Map<String, Value>>,
     /// Schema of the structured result.
-    pub output_schema: Option<Map<String, Value>>,
+    pub output_schema: LazyLock<Option<Map<String, Value>>>,
     pub effects: Effects,
     pub(super) clock: Clock,
     validator: OnceLock<Validator>,
@@ -155,14 +156,16 @@ impl fmt::Debug for Definition {
 impl Definition {
     /// Erases the type of a tool.
     pub(crate) fn of<T: Tool>() -> Self {
-        let output = schema::of::<T::Output>(Contract::Serialize);
-        let is_object = output.get("type").is_some_and(|kind| kind == "object");
         Self {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
-            input_schema: schema::of::<T::Arguments>(Contract::Deserialize),
-            output_schema: is_object.then_some(output),
+            input_schema: LazyLock::new(|| schema::of::<T::Arguments>(Contract::Deserialize)),
+            output_schema: LazyLock::new(|| {
+                let output = schema::of::<T::Output>(Contract::Serialize);
+                let is_object = output.get("type").is_some_and(|kind| kind == "object");
+                is_object.then_some(output)
+            }),
             effects: T::EFFECTS,
             clock: T::CLOCK,
             validator: OnceLock::new(),

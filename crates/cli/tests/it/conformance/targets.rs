@@ -146,8 +146,8 @@ static PODMAN: Target = Target {
 const CONTAINER: Target = Target {
     name: "",
     installed: || false,
-    // A container that has waited runs code that it is sent, any other a file.
-    files: &["<string>", "/code/main.py"],
+    // Of a container that has waited too, which runs code that it is sent.
+    files: &["/code/main.py"],
     seccomp: "standard",
     cpus: 0.5,
     replaced: None,

@@ -25,7 +25,8 @@ print(sorted(os.environ), os.listdir('/proc/self/fd'))
 atexit.register(print, 'once')
 ";
     let finished = container.run(&python(code)).await;
-    let expected = "[]\n['main.py'] __main__ True 1\n['HOME', 'LANG', 'PATH'] ['0', '1', '2', '3']\nonce\n";
+    let expected =
+        "[]\n['/code/main.py'] __main__ True 1\n['HOME', 'LANG', 'PATH'] ['0', '1', '2', '3']\nonce\n";
     ended(&finished, 0, expected);
     assert!(finished.warm);
 }

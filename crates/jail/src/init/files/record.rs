@@ -123,6 +123,8 @@ pub enum Record {
     },
     /// An entry to be removed.
     Gone(FilePath),
+    /// [`super::state`] of the directory that the records before describe exactly.
+    State(u64),
     /// The last record.
     End {
         /// Set if every entry was reported.
@@ -155,6 +157,7 @@ impl Record {
             }
             Self::Left { path, why } => (b'L', vec![*why as u8], path.as_path()),
             Self::Gone(path) => (b'G', Vec::new(), path.as_path()),
+            Self::State(state) => (b'T', state.to_le_bytes().to_vec(), Path::new("")),
             Self::End { complete } => (b'E', vec![u8::from(*complete)], Path::new("")),
         };
         let path = path.as_os_str().as_bytes();
@@ -201,6 +204,7 @@ impl Record {
                 path: PathBuf::from(OsStr::from_bytes(fields)),
             },
             b'G' => Self::Gone(file_path(fields)?),
+            b'T' => Self::State(u64::from_le_bytes(array(&mut fields)?)),
             b'E' => Self::End {
                 complete: array(&mut fields)? == [1],
             },

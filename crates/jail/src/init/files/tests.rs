@@ -105,6 +105,7 @@ fn records_are_read_as_they_are_written_and_nothing_else_is() {
             why: Reason::Changed,
         },
         Record::Gone(file_path("a")),
+        Record::State(7),
         Record::End { complete: true },
         Record::End { complete: false },
     ];
@@ -152,8 +153,10 @@ fn what_is_collected_is_placed_as_it_was() {
             other => (other.clone(), &b""[..]),
         })
         .collect();
-    assert_eq!(sending.len(), 3, "{records:?}");
-    let answers = placed(to.path(), &sending);
+    assert_eq!(sending.len(), 4, "{records:?}");
+    let (state_record, sending) = sending.split_last().unwrap();
+    assert_eq!(state_record.0, Record::State(state(from.path())));
+    let answers = placed(to.path(), sending);
     let found = fs::metadata(to.path().join("sub/a")).unwrap();
     assert_eq!((found.mode() & 0o777, found.modified().unwrap()), (0o751, time));
     assert_eq!(fs::read(to.path().join("sub/a")).unwrap(), b"hello");
