@@ -151,10 +151,11 @@ mod tests {
 
     #[tokio::test]
     async fn of_several_reasons_the_first_counts() {
-        let now = Instant::now();
-        let later = now + Duration::from_secs(3600);
+        // The timer counts in milliseconds.
+        let passed = Instant::now() - Duration::from_secs(1);
+        let later = passed + Duration::from_secs(3600);
         let all = RunLimits {
-            deadline: now,
+            deadline: passed,
             cancellation: ready(()),
             disk_limit_exceeded: ready(()),
         };
