@@ -5,6 +5,7 @@
 //! death of either loses nothing. A request leaves the state `pending` once, and an approval is consumed
 //! once.
 
+mod answer;
 mod approved;
 mod asked;
 mod error;

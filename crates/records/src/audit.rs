@@ -9,9 +9,11 @@
 
 mod arguments;
 mod chain;
+mod digest;
 mod end;
 mod entry;
 mod error;
+mod escape;
 mod files;
 mod follow;
 mod line;
@@ -21,14 +23,17 @@ mod verify;
 
 pub use arguments::Arguments;
 pub use chain::Limits;
+pub use digest::{Digest, Link, ParseLinkError};
 pub use entry::MAX_ATTEMPTS;
 pub use entry::{Answered, AuditedCaller, Decision, Entry, Outcome, Removed};
 pub use error::{ChainBreak, Error};
 pub use files::host;
 pub use follow::{Follow, Mark, mark, tail};
-pub use line::{Digest, Link, ParseLinkError};
 pub use log::{AnswerLog, Log};
 pub use verify::{Verified, verify};
+
+/// Maximum length of a line, newline included.
+const MAX_LINE: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests;

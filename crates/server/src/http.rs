@@ -7,6 +7,7 @@
 //!
 //! The routes are those of other modules, such as [`crate::console`].
 
+mod credentials;
 mod guard;
 mod keys;
 mod listener;

@@ -9,8 +9,8 @@ use ringfence_exec::owner::{owner_is_dead, owner_name};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
 use super::{
-    Answer, Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_PENDING_PER_SESSION,
-    MAX_TEXT, Question, Remember, Request, State, Unanswerable, Verdict, grants,
+    Error, Event, Id, Kind, MAX_HISTORY, MAX_PENDING, MAX_PENDING_PER_SCOPE, MAX_PENDING_PER_SESSION,
+    MAX_TEXT, Question, Request, State,
 };
 use crate::audit::Digest;
 
@@ -212,38 +212,6 @@ impl Store {
         rows.map(|row| request(row?)).collect()
     }
 
-    /// Accepts a person's answer, if it is the first and in time, and if `record` succeeds.
-    pub(super) fn answer(
-        &mut self,
-        answer: &Answer,
-        record: impl FnOnce(&Request) -> Result<(), Error>,
-    ) -> Result<Request, Error> {
-        // An approval of a dead asker's request must be reported as late.
-        self.sweep()?;
-        // A late answer takes no write lock.
-        answerable(&self.connection, answer)?;
-        let change = self.change()?;
-        let found = answerable(&change, answer)?;
-        let event = match answer.verdict {
-            Verdict::Approve => Event::Approve,
-            Verdict::Reject => Event::Reject,
-        };
-        if !advance(&change, &found.id, event, Some(&answer.by))? {
-            return Err(Unanswerable::Late(found.state).into());
-        }
-        match (answer.verdict, answer.remember) {
-            (Verdict::Approve, Remember::Session | Remember::Uses(_)) => {
-                grants::give(&change, &found, answer.remember, grants::uptime())?;
-            }
-            (Verdict::Reject, Remember::Session) => grants::deny(&change, &found, grants::uptime())?,
-            (Verdict::Approve, Remember::Once | Remember::Always)
-            | (Verdict::Reject, Remember::Once | Remember::Uses(_) | Remember::Always) => {}
-        }
-        record(&found)?;
-        change.commit()?;
-        Ok(found)
-    }
-
     /// Applies an event to a request; returns `true` if it changed the state.
     pub(super) fn happen(&mut self, id: &Id, event: Event) -> Result<bool, Error> {
         let change = self.change()?;
@@ -261,7 +229,7 @@ impl Store {
     }
 
     /// Ends requests whose deadline has passed or whose asker has died.
-    fn sweep(&mut self) -> Result<(), Error> {
+    pub(super) fn sweep(&mut self) -> Result<(), Error> {
         let mut statement = self.connection.prepare(
             "SELECT id, asker, expires, state FROM requests WHERE state IN ('pending', 'approved')",
         )?;
@@ -377,32 +345,14 @@ fn prune(change: &Transaction<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the request that an answer refers to, if the answer is acceptable.
-fn answerable(connection: &Connection, answer: &Answer) -> Result<Request, Error> {
-    let found = find(connection, &answer.id)?.ok_or(Unanswerable::Unknown)?;
-    // A chat that was not asked does not learn that the request exists.
-    if found.chat != answer.chat {
-        return Err(Unanswerable::Unknown.into());
-    }
-    let late = |state| Err(Unanswerable::Late(state).into());
-    if found.state != State::Pending {
-        return late(found.state);
-    }
-    if found.expires <= now() {
-        return late(State::Expired);
-    }
-    if answer.digest != found.digest() {
-        return Err(Unanswerable::OtherText.into());
-    }
-    if answer.verdict == Verdict::Approve && !found.kind.allows(answer.remember) {
-        return Err(Unanswerable::NotRemembered.into());
-    }
-    Ok(found)
-}
-
 /// Changes a request's state along `State::next`, and only if the state is still the one read. No other code
 /// changes states.
-fn advance(change: &Transaction<'_>, id: &Id, event: Event, by: Option<&str>) -> Result<bool, Error> {
+pub(super) fn advance(
+    change: &Transaction<'_>,
+    id: &Id,
+    event: Event,
+    by: Option<&str>,
+) -> Result<bool, Error> {
     let Some(found) = find(change, id)? else {
         return Ok(false);
     };
@@ -417,7 +367,7 @@ fn advance(change: &Transaction<'_>, id: &Id, event: Event, by: Option<&str>) ->
     Ok(changed == 1)
 }
 
-fn find(connection: &Connection, id: &Id) -> Result<Option<Request>, Error> {
+pub(super) fn find(connection: &Connection, id: &Id) -> Result<Option<Request>, Error> {
     let sql = format!("SELECT {COLUMNS} FROM requests WHERE id = ?");
     let row = connection.query_row(&sql, [id.as_str()], columns).optional()?;
     row.map(request).transpose()

@@ -7,7 +7,8 @@ use ringfence_network::redact::{Redactor, is_secret_name};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::line::{self, Digest};
+use super::digest::Digest;
+use super::escape::width;
 
 /// Maximum length of one text.
 const MAX_TEXT: usize = 4 * 1024;
@@ -193,7 +194,7 @@ impl Walk<'_> {
             _ => Cow::Borrowed(window),
         };
         let shown = fit(&clean, limit);
-        self.room -= shown.chars().map(line::width).sum::<usize>();
+        self.room -= shown.chars().map(width).sum::<usize>();
         if window.len() < text.len() || shown.len() < clean.len() {
             self.is_whole = false;
             return format!("{shown}… ({} bytes in all)", text.len());
@@ -224,7 +225,7 @@ fn is_secret_member(name: &str) -> bool {
 pub(super) fn fit(text: &str, limit: usize) -> &str {
     let mut room = limit;
     for (at, c) in text.char_indices() {
-        match room.checked_sub(line::width(c)) {
+        match room.checked_sub(width(c)) {
             Some(rest) => room = rest,
             None => return &text[..at],
         }

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::digest::Link;
 use super::entry::{Removal, Repair};
 use super::error::{Error, failed};
 use super::files::{self, Lock};
-use super::line::{self, Link};
+use super::line;
 use super::{end, follow};
 
 /// Retention limits.

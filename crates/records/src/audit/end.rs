@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::digest::Link;
 use super::error::{Error, failed};
-use super::line::{self, Link, MAX_LINE};
+use super::{MAX_LINE, line};
 
 /// Bytes that contain most records. If they do not suffice, [`WHOLE_LOOK`] bytes are read.
 const FIRST_LOOK: u64 = 8 * 1024;

@@ -8,7 +8,7 @@ use ringfence_exec::clock;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::arguments::{self, Arguments};
-use super::line::Digest;
+use super::digest::Digest;
 
 /// Maximum length of names and identifiers, in bytes.
 const MAX_NAME: usize = 256;

@@ -42,7 +42,7 @@ pub enum Error {
     #[error("cannot encode the record of the audit log")]
     Encode(#[source] serde_json::Error),
     /// The record is longer than a line may be.
-    #[error("the record of the audit log would be longer than {max} bytes", max = super::line::MAX_LINE)]
+    #[error("the record of the audit log would be longer than {max} bytes", max = super::MAX_LINE)]
     TooLong,
     /// The command is too long to be recorded whole, as host commands must be.
     #[error("expected a command of at most {max} bytes, as the audit log writes it, found a longer one", max = super::arguments::MAX_COMMAND)]

@@ -10,7 +10,7 @@ use ringfence_exec::lines::{LineEnd, LineReader};
 use super::end;
 use super::error::{Error, failed};
 use super::files::{self, Piece};
-use super::line::{self, MAX_LINE};
+use super::{MAX_LINE, line};
 
 /// Returns the newest lines of the log in `directory`, at most `count`, newest last.
 ///

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use ringfence_network::redact::Redactor;
 
 use super::chain::{Chain, Crowded, Limits};
+use super::digest::Link;
 use super::entry::{Answered, Decision, Entry, Outcome, Written, WrittenAnswer};
 use super::error::Error;
 use super::files;
-use super::line::Link;
 use super::refusals::{Refusal, Refusals};
 
 /// An open audit log.

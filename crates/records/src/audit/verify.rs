@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::lines::LineEnd;
 use serde::Serialize;
 
+use super::digest::Link;
 use super::entry::Removed;
 use super::error::{ChainBreak, Error, failed};
 use super::files::{self, Piece};
 use super::follow::lines;
-use super::line::{self, Link, Record};
+use super::line::{self, Record};
 
 /// A summary of an intact log.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::credentials::{Credentials, SESSION_PATH, single};
 use super::refusal::RETRY_AFTER;
-use super::session::{self, Credentials, single};
 use super::slots::ConnectionSlot;
 use super::{Keys, NoRandom, Refusal};
 
@@ -121,7 +121,7 @@ impl Guard {
         }
         self.check_origin(headers, host)?;
         let by_browser = changes && headers.contains_key(header::ORIGIN);
-        if uri.path() == session::PATH && by_browser {
+        if uri.path() == SESSION_PATH && by_browser {
             return Ok(());
         }
         if self.credentials.has_token(headers) {

@@ -1,92 +1,17 @@
-//! Browser sessions: a cookie that scripts cannot read, and a key that is never sent to other ports.
+//! The exchange of a browser's ticket for a session.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
-use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Deserialize;
-use serde_json::json;
 
 use super::Refusal;
+use super::credentials::SESSION_PATH;
 use super::guard::Guard;
-use super::keys::{Keys, NoRandom, Secret};
-
-/// Path at which a browser exchanges its ticket.
-pub(super) const PATH: &str = "/session";
-
-pub(super) const KEY_HEADER: &str = "ringfence-key";
-
-/// Verifier of a request's credentials.
-///
-/// The cookie and the key are random and end with the server: a process that takes over its port later learns
-/// nothing that opens the next one. Cookies are sent to every port of a host, so a cookie alone is not
-/// sufficient.
-#[derive(Debug)]
-pub(super) struct Credentials {
-    keys: Keys,
-    cookie: Secret,
-    key: Secret,
-    cookie_name: String,
-}
-
-impl Credentials {
-    pub(super) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
-        Ok(Self {
-            keys,
-            cookie: Secret::random()?,
-            key: Secret::random()?,
-            cookie_name: format!("ringfence_{port}"),
-        })
-    }
-
-    /// Returns `true` if the headers contain the token.
-    pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
-        let bearer = single(headers, header::AUTHORIZATION.as_str());
-        bearer
-            .and_then(|value| value.strip_prefix("Bearer "))
-            .is_some_and(|token| self.keys.is_token(token.trim()))
-    }
-
-    /// Returns `true` if the headers contain a session: the cookie and the key.
-    pub(super) fn has_session(&self, headers: &HeaderMap) -> bool {
-        let cookies = headers.get_all(header::COOKIE).into_iter();
-        let cookie = cookies
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(';'))
-            .filter_map(|pair| pair.trim().split_once('='))
-            // A server on another port may have set a cookie of the same name, so any match counts.
-            .any(|(name, value)| name == self.cookie_name && self.cookie.is(value));
-        let key = single(headers, KEY_HEADER).is_some_and(|key| self.key.is(key));
-        cookie & key
-    }
-
-    fn open(&self) -> Response {
-        let cookie = format!(
-            "{}={}; HttpOnly; SameSite=Strict; Path=/",
-            self.cookie_name,
-            self.cookie.as_str()
-        );
-        let mut response = Json(json!({"key": self.key.as_str()})).into_response();
-        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-            response.headers_mut().insert(header::SET_COOKIE, cookie);
-        }
-        response
-    }
-}
-
-/// Returns the value of a header that occurs exactly once.
-pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(name).into_iter();
-    match (values.next(), values.next()) {
-        (Some(value), None) => value.to_str().ok(),
-        _ => None,
-    }
-}
 
 /// A ticket; links name it `token`.
 #[derive(Deserialize)]
@@ -96,7 +21,9 @@ struct Exchange {
 
 /// Returns the route that exchanges a ticket for a session.
 pub(super) fn routes(guard: Arc<Guard>) -> Router {
-    Router::new().route(PATH, post(exchange)).with_state(guard)
+    Router::new()
+        .route(SESSION_PATH, post(exchange))
+        .with_state(guard)
 }
 
 async fn exchange(
@@ -105,9 +32,7 @@ async fn exchange(
 ) -> Result<Response, Refusal> {
     let credentials = guard.credentials();
     match body {
-        Ok(Json(Exchange { token })) if credentials.keys.take(&token, Instant::now()) => {
-            Ok(credentials.open())
-        }
+        Ok(Json(Exchange { token })) if credentials.take(&token) => Ok(credentials.open()),
         _ => Err(guard.failed()),
     }
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::{Link, MAX_LINE, line};
 use super::*;
 
 fn shown(arguments: &Value) -> Value {
@@ -110,10 +111,10 @@ proptest! {
         let arguments = Arguments::new(&arguments, &redactor);
         prop_assert!(!arguments.shown.to_string().contains("tr0ub4dor-and-3"));
         let mut line = Vec::new();
-        prop_assert!(line::seal(&mut line, &line::Link::START, &arguments).is_ok());
+        prop_assert!(line::seal(&mut line, &Link::START, &arguments).is_ok());
         prop_assert!(line::open(line.trim_ascii_end()).is_ok());
         // Room for the names beside the arguments, at their longest.
-        prop_assert!(line.len() < line::MAX_LINE - 8 * 1024, "{}", line.len());
+        prop_assert!(line.len() < MAX_LINE - 8 * 1024, "{}", line.len());
     }
 }
 
@@ -126,13 +127,8 @@ fn the_widest_arguments_fit_into_a_line() {
     for arguments in [Value::Object(members), texts, numbers] {
         let redactor = Redactor::new([("API_TOKEN", "tr0ub4dor-and-3")]);
         let mut line = Vec::new();
-        line::seal(
-            &mut line,
-            &line::Link::START,
-            &Arguments::new(&arguments, &redactor),
-        )
-        .unwrap();
-        assert!(line.len() < line::MAX_LINE - 8 * 1024, "{}", line.len());
+        line::seal(&mut line, &Link::START, &Arguments::new(&arguments, &redactor)).unwrap();
+        assert!(line.len() < MAX_LINE - 8 * 1024, "{}", line.len());
     }
 }
 
