@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringfence_jail::cgroup::Group;
 use ringfence_policy::Limits;
 use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -16,6 +17,8 @@ use crate::pool::{Plan, Pool, PoolSettings};
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     idle: Mutex<Pool<u64, Guest>>,
+    /// Empty control groups of former guests, with the limits of an idle worker.
+    groups: Mutex<Vec<Group>>,
     wanted: Notify,
     admitted: Notify,
     size: usize,
@@ -33,6 +36,7 @@ impl WorkerPool {
         };
         Self {
             idle: Mutex::new(Pool::new(settings)),
+            groups: Mutex::default(),
             wanted: Notify::new(),
             admitted: Notify::new(),
             size,
@@ -46,13 +50,13 @@ impl WorkerPool {
         if limits.disk != self.limits.disk {
             return None;
         }
-        let guest = self.take_alive(zygote)?;
+        let mut guest = self.take_alive(zygote)?;
         let same = (limits.memory, limits.pids, limits.cpus)
             == (self.limits.memory, self.limits.pids, self.limits.cpus);
         let adapted = same
             || guest
                 .group
-                .as_ref()
+                .as_mut()
                 .is_some_and(|group| group.set_limits(guest::group_limits(limits)).is_ok());
         if adapted {
             return Some(guest);
@@ -76,9 +80,25 @@ impl WorkerPool {
         self.wanted.notify_one();
     }
 
-    /// Removes all workers, to be closed.
-    pub(super) fn empty(&self) -> Vec<Guest> {
-        self.lock().close()
+    /// Keeps a group without processes for the next worker, or removes it.
+    pub(super) fn keep(&self, mut group: Group) {
+        let is_new = group.reset(guest::group_limits(&self.limits));
+        let mut groups = self.groups();
+        if is_new && groups.len() < self.size {
+            return groups.push(group);
+        }
+        drop(groups);
+        // Leftovers are removed by the sweep of the next start.
+        let _ = group.close();
+    }
+
+    /// Removes all workers and groups, to be closed.
+    pub(super) fn empty(&self) -> (Vec<Guest>, Vec<Group>) {
+        (self.lock().close(), std::mem::take(&mut *self.groups()))
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the pool is full.
@@ -111,7 +131,7 @@ impl WorkerPool {
             }
             let failed = match start {
                 None => false,
-                Some(_) => match guest::start(launcher, groups, specify()).await {
+                Some(_) => match guest::start(launcher, groups, self.with_group(specify())).await {
                     Ok(guest) => {
                         self.admit(guest).await;
                         continue;
@@ -127,6 +147,13 @@ impl WorkerPool {
                 () = self.wanted.notified(), if !failed => {}
                 changed = state.changed() => if changed.is_err() { return },
             }
+        }
+    }
+
+    fn with_group(&self, plan: GuestPlan) -> GuestPlan {
+        GuestPlan {
+            group: self.groups().pop(),
+            ..plan
         }
     }
 
