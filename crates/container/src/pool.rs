@@ -9,8 +9,8 @@ mod serve;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfence_exec::pool::PoolSettings;
 use ringfence_exec::pool::filled::{FilledPool, Instances};
-use ringfence_exec::pool::{PoolSettings, Surplus};
 use ringfence_policy::{EnvName, Language, Request, Timeout};
 use tokio::time::sleep;
 
@@ -75,7 +75,6 @@ impl ContainerPool {
             max_size: GROWTH * size,
             per_checkout: 1,
             expiry: Some(IDLE),
-            surplus: Surplus::End,
         };
         Self {
             size,

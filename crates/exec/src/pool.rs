@@ -18,16 +18,6 @@ pub struct PoolSettings {
     pub per_checkout: usize,
     /// Age at which a checkout expires, with its idle instances. `None`: never.
     pub expiry: Option<Duration>,
-    pub surplus: Surplus,
-}
-
-/// Treatment of idle instances that the last checkouts do not reserve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Surplus {
-    /// Ended at once.
-    End,
-    /// Kept usable, and ended when others have taken their places.
-    Replace,
 }
 
 /// A pool of idle instances `T`, each for a checkout with its key `K`.
@@ -53,10 +43,10 @@ struct Reserved<K> {
 }
 
 /// An idle instance.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Idle<K, T> {
-    pub key: K,
-    pub instance: T,
+#[derive(Debug)]
+struct Idle<K, T> {
+    key: K,
+    instance: T,
 }
 
 /// The next steps for the pool's owner.
@@ -104,19 +94,9 @@ impl<K: Clone + PartialEq, T> Pool<K, T> {
             .map(|idle| idle.instance)
     }
 
-    /// Returns the newest usable instance of any key, and drops newer ones that are unusable.
-    pub fn take_newest(&mut self, mut usable: impl FnMut(&mut T) -> bool) -> Option<Idle<K, T>> {
-        while let Some(mut idle) = self.idle.pop_back() {
-            if usable(&mut idle.instance) {
-                return Some(idle);
-            }
-        }
-        None
-    }
-
     /// Returns an instance to the pool.
-    pub fn put_back(&mut self, idle: Idle<K, T>) {
-        self.idle.push_back(idle);
+    pub fn put_back(&mut self, key: K, instance: T) {
+        self.idle.push_back(Idle { key, instance });
     }
 
     /// Reserves idle instances with a key, as a checkout does.
@@ -159,21 +139,14 @@ impl<K: Clone + PartialEq, T> Pool<K, T> {
     /// Removes the keys of idle instances from `wanted`, and returns the instances that are unusable or not
     /// wanted.
     fn remove_surplus(&mut self, wanted: &mut Vec<K>, mut usable: impl FnMut(&mut T) -> bool) -> Vec<T> {
-        let mut excess = match self.settings.surplus {
-            Surplus::End => self.idle.len(),
-            Surplus::Replace => self.idle.len().saturating_sub(self.capacity),
-        };
         let mut surplus = Vec::new();
         for mut idle in std::mem::take(&mut self.idle) {
             let is_usable = usable(&mut idle.instance);
             if is_usable && let Some(place) = position(wanted, &idle.key) {
                 wanted.remove(place);
                 self.idle.push_back(idle);
-            } else if is_usable && excess == 0 {
-                self.idle.push_back(idle);
             } else {
                 surplus.push(idle.instance);
-                excess = excess.saturating_sub(1);
             }
         }
         surplus

@@ -180,7 +180,7 @@ impl Hierarchy {
                 name: name.to_owned(),
             });
         }
-        let group = Group::create(self.version, &self.own, name)?;
+        let mut group = Group::create(self.version, &self.own, name)?;
         group.set_limits(limits)?;
         Ok(group)
     }

@@ -84,12 +84,12 @@ fn shell(group: &Group, script: &str) -> Child {
 #[test]
 fn limits_are_set_and_replaced() {
     let Some(hierarchy) = hierarchy() else { return };
-    let group = hierarchy.group(&slot("limits"), LIMITS).unwrap();
+    let mut group = hierarchy.group(&slot("limits"), LIMITS).unwrap();
     let (memory, cpu) = match hierarchy.version() {
         Version::V1 => ("memory.limit_in_bytes", "cpu.cfs_quota_us"),
         Version::V2 => ("memory.max", "cpu.max"),
     };
-    let check = |limits: GroupLimits, quota: &str| {
+    let mut check = |limits: GroupLimits, quota: &str| {
         group.set_limits(limits).unwrap();
         assert_eq!(value(&group, memory), Some(limits.memory_bytes.to_string()));
         assert_eq!(value(&group, "pids.max"), Some(limits.pids.to_string()));
@@ -124,7 +124,7 @@ fn limits_are_set_and_replaced() {
 fn a_stricter_limit_above_holds() {
     let Some(hierarchy) = hierarchy() else { return };
     let name = slot("above");
-    let first = hierarchy.group(&name, LIMITS).unwrap();
+    let mut first = hierarchy.group(&name, LIMITS).unwrap();
     let owner = |folder: &PathBuf| folder.parent().unwrap().join("cpu.cfs_quota_us");
     let Some(quota) = folders(&first).iter().map(owner).find(|file| file.exists()) else {
         eprintln!("skipped: no version 1 tree limits processor time");
@@ -209,15 +209,77 @@ fn too_much_memory_is_fatal_and_counted() {
         assert!((16 << 20..=LIMITS.memory_bytes).contains(&peak), "{usage:?}");
     }
     assert!(usage.cpu_seconds.is_none_or(|seconds| seconds > 0.0), "{usage:?}");
-    let clean = group.reset();
-    let usage = group.usage();
-    assert_eq!(usage.oom_kills, 0);
-    if clean {
+    assert!(
+        !group.reset(LIMITS),
+        "what a guest brought to its limit is no other's"
+    );
+    assert_eq!(group.usage().oom_kills, 0);
+    group.close().unwrap();
+}
+
+/// A group is given to another guest only if nothing of the last one can be noticed in it.
+#[test]
+fn a_group_is_reset_only_if_it_is_as_good_as_new() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let mut group = hierarchy.group(&slot("reset"), LIMITS).unwrap();
+    // Version 2 cannot reset the peak.
+    let can = hierarchy.version() == Version::V1;
+    let is_new = |group: &Group| {
+        let usage = group.usage();
+        assert_eq!((usage.oom_kills, usage.pids_max_hits), (0, 0));
         assert!(
-            usage.peak_memory_bytes.is_some_and(|peak| peak < 4 << 20),
+            usage.cpu_seconds.is_none_or(|seconds| seconds == 0.0),
             "{usage:?}"
         );
+        assert!(
+            !can || usage.peak_memory_bytes.is_some_and(|peak| peak < 1 << 20),
+            "{usage:?}"
+        );
+    };
+    // The first reader of a file is charged with its pages.
+    let script = "v=$(head -c 4500000 /dev/zero | tr '\\0' a); read line";
+    let outside = Command::new("sh")
+        .args(["-c", script])
+        .stdin(Stdio::null())
+        .status();
+    assert!(!outside.unwrap().success(), "its input has ended");
+    let mut child = shell(&group, script);
+    let small = |peak| peak < 4 << 20;
+    // Until it has read the text from its children, which have ended.
+    while group.usage().peak_memory_bytes.is_some_and(small) || group.members().unwrap() != [child.id()] {
+        std::thread::yield_now();
     }
+    assert!(!group.reset(LIMITS), "somebody is in it");
+    child.kill().unwrap();
+    while std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
+        .is_ok_and(|stat| !stat.contains(") Z "))
+    {
+        std::thread::yield_now();
+    }
+    assert!(!group.reset(LIMITS), "a zombie is in it");
+    child.wait().unwrap();
+    assert_eq!(
+        group.reset(LIMITS),
+        can,
+        "{:?}",
+        value(&group, "memory.usage_in_bytes")
+    );
+    is_new(&group);
+
+    let file = format!("/dev/shm/ringfence-test-reset-{}", std::process::id());
+    let left = format!("head -c 8000000 /dev/zero > {file}");
+    assert!(shell(&group, &left).wait().unwrap().success());
+    assert!(!group.reset(LIMITS), "what it left is charged to it");
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(group.reset(LIMITS), can);
+    is_new(&group);
+
+    let other = GroupLimits { pids: 1, ..LIMITS };
+    assert!(!group.reset(other), "its limits are others");
+    group.set_limits(other).unwrap();
+    assert_eq!(group.reset(other), can);
+    shell(&group, "(exit 0)").wait().unwrap();
+    assert!(!group.reset(other), "it was at its limit");
     group.close().unwrap();
 }
 

@@ -402,6 +402,30 @@ fn interpreters_below(pid: u32) -> std::collections::BTreeSet<u32> {
     found.into_iter().filter(is_python).collect()
 }
 
+/// A run in a control group that was used before is charged for nothing of the runs before it.
+#[test]
+fn what_a_run_used_is_charged_to_no_other() {
+    engine(|world| {
+        let used = |run: &crate::world::Run| {
+            (
+                run.get("meta.peak_memory_bytes").as_u64(),
+                run.get("meta.cpu_seconds").as_f64(),
+            )
+        };
+        for _ in 0..6 {
+            let greedy = "import time\nx = bytearray(60 << 20)\nwhile time.process_time() < 0.3: pass";
+            let (memory, time) = used(&world.json(["-c", greedy]));
+            assert!(memory.is_none_or(|bytes| bytes > 60 << 20), "{memory:?}");
+            assert!(time.is_some_and(|seconds| seconds > 0.25), "{time:?}");
+            for _ in 0..2 {
+                let (memory, time) = used(&world.json(["-c", "1"]));
+                assert!(memory.is_none_or(|bytes| bytes < 30 << 20), "{memory:?}");
+                assert!(time.is_some_and(|seconds| seconds < 0.25), "{time:?}");
+            }
+        }
+    });
+}
+
 #[test]
 fn nothing_of_a_run_is_seen_by_the_next() {
     engine(|world| {

@@ -40,7 +40,7 @@ impl ExitWatch {
         Ok(Some(Self {
             listener,
             ready: UnixDatagram::from_std(duplicate.into())?,
-            tasks: group.and_then(|group| group.task_gauge().ok()),
+            tasks: group.and_then(Group::task_gauge),
         }))
     }
 

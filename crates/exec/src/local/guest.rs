@@ -394,16 +394,20 @@ impl Guest {
         }
     }
 
-    /// Kills the remaining processes, waits until the kernel has reaped them, and removes the guest's directories.
+    /// Kills the remaining processes, waits until the kernel has reaped them, and removes the guest's directories and
+    /// group.
     pub(super) async fn close(self) -> Result<(), Error> {
+        let group = self.leave().await;
+        group.map_or(Ok(()), Group::close).map_err(Error::ControlGroup)
+    }
+
+    /// [`Guest::close`], but for the group, which is returned.
+    pub(super) async fn leave(self) -> Option<Group> {
         self.launcher.kill(self.id).await;
         // A closed channel means that the launcher has died, and all its guests before it.
         let _ = self.gone.await;
         drop(self.exit);
         self.output.remove().await;
-        match self.group {
-            Some(group) => group.close().map_err(Error::ControlGroup),
-            None => Ok(()),
-        }
+        self.group
     }
 }

@@ -146,6 +146,8 @@ pub(super) struct LauncherClient {
     waiting: Mutex<Option<HashMap<u64, Waiter>>>,
     next_id: AtomicU64,
     zygote: watch::Sender<Zygote>,
+    /// Number of zygotes that have warmed up.
+    zygotes: AtomicU64,
     preloading: Mutex<Preloading>,
 }
 
@@ -187,6 +189,7 @@ impl LauncherClient {
             waiting: Mutex::new(Some(HashMap::new())),
             next_id: AtomicU64::new(1),
             zygote: watch::Sender::new(Zygote::Cold),
+            zygotes: AtomicU64::new(0),
             preloading: Mutex::default(),
         };
         let mut buffer = Vec::new();
@@ -301,6 +304,11 @@ impl LauncherClient {
         self.zygote.subscribe()
     }
 
+    /// Returns the number of the last zygote that has warmed up. The launcher forks from it before it reports it.
+    pub(super) fn zygotes(&self) -> u64 {
+        self.zygotes.load(Ordering::Acquire)
+    }
+
     /// Requests the launcher to exit with all guests. [`LauncherClient::close`] waits for it.
     pub(super) fn end(&self) {
         self.launcher.end();
@@ -329,7 +337,10 @@ impl LauncherClient {
         match event {
             Event::Ready => {}
             Event::ZygoteReports { text } => self.preloading().receive(&text),
-            Event::ZygoteReady => drop(self.zygote.send_replace(Zygote::Warm)),
+            Event::ZygoteReady => {
+                self.zygotes.fetch_add(1, Ordering::Release);
+                self.zygote.send_replace(Zygote::Warm);
+            }
             Event::ZygoteGone | Event::Failed { id: 0, .. } => {
                 self.zygote.send_replace(Zygote::Broken);
             }

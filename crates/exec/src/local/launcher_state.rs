@@ -155,6 +155,15 @@ impl LauncherState {
         }
     }
 
+    /// Keeps the group of a guest that is gone for another one, or removes it.
+    fn keep(&self, group: Group) {
+        match self.pool.get() {
+            Some(pool) => pool.keep(group),
+            // Leftovers are removed by the sweep of the next start.
+            None => drop(group.close()),
+        }
+    }
+
     /// Returns the warnings for a run in this launcher.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = self.warnings.clone();
@@ -324,7 +333,7 @@ impl LauncherState {
     pub(super) async fn close(self) {
         let mut tasks = self.tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
         tasks.shutdown().await;
-        let idle = self.pool.get().map(|pool| pool.empty()).unwrap_or_default();
+        let (idle, spare) = self.pool.get().map(|pool| pool.empty()).unwrap_or_default();
         drop(self.pool);
         let groups: Vec<_> = idle
             .into_iter()
@@ -332,6 +341,7 @@ impl LauncherState {
                 // The launcher ends all at once; only the groups are removed one by one.
                 guest.group.take()
             })
+            .chain(spare)
             .collect();
         if let Some(launcher) = Arc::into_inner(self.launcher) {
             // The launcher exits at once: the kernel kills everything below it.
@@ -356,8 +366,10 @@ pub(super) async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
         }
         (Ok(served), None) => served.close().await,
         (Err(served), guest) => {
-            if let Some(guest) = guest {
-                let _ = guest.close().await;
+            if let Some(guest) = guest
+                && let Some(group) = guest.leave().await
+            {
+                served.keep(group);
             }
             // Held until here: a guest's end is told by its launcher, which must not be closed before.
             if let Some(served) = Arc::into_inner(served) {

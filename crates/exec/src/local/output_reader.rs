@@ -1,9 +1,5 @@
 //! The output reader: captures both output streams of a guest and forwards them.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsFd;
-
 use ringfence_policy::Limits;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -92,12 +88,9 @@ impl OutputReader {
         let patience = tokio::time::Instant::now() + DRAIN_TIMEOUT;
         self.pass_on(patience).await;
         for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
-            let Ok(mut pipe) = pipe.as_fd().try_clone_to_owned().map(File::from) else {
-                continue;
-            };
             let mut left = MAX_PIPE;
             while self.open[stream as usize] && left > 0 {
-                let Ok(length) = pipe.read(&mut self.buffers[stream as usize]) else {
+                let Ok(length) = rustix::io::read(pipe, &mut self.buffers[stream as usize]) else {
                     break;
                 };
                 self.take(stream, length);

@@ -2,19 +2,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringfence_jail::cgroup::Group;
 use ringfence_policy::Limits;
 use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::guest::{self, Groups, Guest, Plan};
+use super::guest::{self, Groups, Guest, Plan as GuestPlan};
 use super::launcher::{LauncherClient, Zygote};
-use crate::pool::{Idle, Pool, PoolSettings, Surplus};
+use crate::pool::{Plan, Pool, PoolSettings};
 
-/// The idle workers. Their key is the generation of the zygote that they were forked from.
+/// The idle workers. Their key is the number of the zygote that they were forked from.
 #[derive(Debug)]
 pub(super) struct WorkerPool {
     idle: Mutex<Pool<u64, Guest>>,
+    /// Empty control groups of former guests, with the limits of an idle worker.
+    groups: Mutex<Vec<Group>>,
     wanted: Notify,
     admitted: Notify,
     size: usize,
@@ -29,11 +33,10 @@ impl WorkerPool {
             max_size: size,
             per_checkout: size,
             expiry: None,
-            // A worker of a replaced zygote is better than none.
-            surplus: Surplus::Replace,
         };
         Self {
             idle: Mutex::new(Pool::new(settings)),
+            groups: Mutex::default(),
             wanted: Notify::new(),
             admitted: Notify::new(),
             size,
@@ -41,31 +44,30 @@ impl WorkerPool {
         }
     }
 
-    /// Takes an idle worker that can be given these limits, if there is one.
-    pub(super) fn take(&self, limits: &Limits) -> Option<Guest> {
+    /// Takes an idle worker of a zygote that can be given these limits, if there is one. One of an older zygote would
+    /// share its layout of memory with programs that may have learned it.
+    pub(super) fn take(&self, zygote: u64, limits: &Limits) -> Option<Guest> {
         if limits.disk != self.limits.disk {
             return None;
         }
-        let idle = self.take_alive()?;
+        let mut guest = self.take_alive(zygote)?;
         let same = (limits.memory, limits.pids, limits.cpus)
             == (self.limits.memory, self.limits.pids, self.limits.cpus);
         let adapted = same
-            || idle
-                .instance
+            || guest
                 .group
-                .as_ref()
+                .as_mut()
                 .is_some_and(|group| group.set_limits(guest::group_limits(limits)).is_ok());
         if adapted {
-            return Some(idle.instance);
+            return Some(guest);
         }
-        self.lock().put_back(idle);
+        self.lock().put_back(zygote, guest);
         None
     }
 
-    /// Takes the newest first: older ones may come from a zygote that was replaced.
-    fn take_alive(&self) -> Option<Idle<u64, Guest>> {
+    fn take_alive(&self, zygote: u64) -> Option<Guest> {
         let mut idle = self.lock();
-        let alive = idle.take_newest(is_alive);
+        let alive = idle.take(&zygote, Instant::now(), is_alive);
         // Otherwise the pool is refilled when the run has ended, so as not to compete with it.
         if idle.is_empty() {
             self.wanted.notify_one();
@@ -78,9 +80,25 @@ impl WorkerPool {
         self.wanted.notify_one();
     }
 
-    /// Removes all workers, to be closed.
-    pub(super) fn empty(&self) -> Vec<Guest> {
-        self.lock().close()
+    /// Keeps a group without processes for the next worker, or removes it.
+    pub(super) fn keep(&self, mut group: Group) {
+        let is_new = group.reset(guest::group_limits(&self.limits));
+        let mut groups = self.groups();
+        if is_new && groups.len() < self.size {
+            return groups.push(group);
+        }
+        drop(groups);
+        // Leftovers are removed by the sweep of the next start.
+        let _ = group.close();
+    }
+
+    /// Removes all workers and groups, to be closed.
+    pub(super) fn empty(&self) -> (Vec<Guest>, Vec<Group>) {
+        (self.lock().close(), std::mem::take(&mut *self.groups()))
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<Group>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the pool is full.
@@ -93,57 +111,58 @@ impl WorkerPool {
         }
     }
 
-    /// Keeps the pool full of workers of the newest zygote. `plan` returns a worker's specification.
+    /// Keeps the pool full of workers of the newest zygote. `specify` returns a worker's specification.
     pub(super) async fn keep_full(
         &self,
         launcher: &Arc<LauncherClient>,
         groups: Option<&Groups>,
-        plan: impl Fn() -> Plan,
+        specify: impl Fn() -> GuestPlan,
     ) {
         let mut state = launcher.zygote();
-        let mut zygote = 0;
+        let mut closing = JoinSet::new();
         loop {
-            // The launcher forks from the new zygote before it reports it.
-            zygote += u64::from(state.has_changed().unwrap_or(false));
             if state.wait_for(|state| *state == Zygote::Warm).await.is_err() {
                 return;
             }
-            if !self.wants_worker(zygote).await {
-                tokio::select! {
-                    () = self.wanted.notified() => {}
-                    changed = state.changed() => match changed {
-                        Ok(()) => zygote += 1,
-                        Err(_) => return,
-                    },
-                }
-                continue;
+            let Plan { surplus, start, .. } = self.plan(launcher.zygotes());
+            while closing.try_join_next().is_some() {}
+            for guest in surplus {
+                closing.spawn(guest.close());
             }
-            match guest::start(launcher, groups, plan()).await {
-                Ok(guest) => self.admit(guest).await,
-                // The zygote has died or is about to; its successor changes the state.
-                Err(_) => {
-                    self.lock().failed();
-                    match state.changed().await {
-                        Ok(()) => zygote += 1,
-                        Err(_) => return,
+            let failed = match start {
+                None => false,
+                Some(_) => match guest::start(launcher, groups, self.with_group(specify())).await {
+                    Ok(guest) => {
+                        self.admit(guest).await;
+                        continue;
                     }
-                }
+                    // The zygote has died or is about to; its successor changes the state.
+                    Err(_) => {
+                        self.lock().failed();
+                        true
+                    }
+                },
+            };
+            tokio::select! {
+                () = self.wanted.notified(), if !failed => {}
+                changed = state.changed() => if changed.is_err() { return },
             }
         }
     }
 
-    /// Closes the workers that are dead or were replaced. Returns `true` if one of this zygote is missing.
-    async fn wants_worker(&self, zygote: u64) -> bool {
-        let plan = {
-            let mut pool = self.lock();
-            let now = Instant::now();
-            pool.reserve(&zygote, now);
-            pool.plan(now, is_alive)
-        };
-        for guest in plan.surplus {
-            let _ = guest.close().await;
+    fn with_group(&self, plan: GuestPlan) -> GuestPlan {
+        GuestPlan {
+            group: self.groups().pop(),
+            ..plan
         }
-        plan.start.is_some()
+    }
+
+    /// Plans the next step towards a pool full of workers of this zygote.
+    fn plan(&self, zygote: u64) -> Plan<u64, Guest> {
+        let mut pool = self.lock();
+        let now = Instant::now();
+        pool.reserve(&zygote, now);
+        pool.plan(now, is_alive)
     }
 
     /// Adds a worker once it has warmed up.

@@ -129,7 +129,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    use super::super::Surplus;
     use super::*;
 
     const EXPIRY: Duration = Duration::from_secs(600);
@@ -176,7 +175,6 @@ mod tests {
             max_size: 1,
             per_checkout: 1,
             expiry: Some(EXPIRY),
-            surplus: Surplus::End,
         };
         FilledPool::new(settings, Arc::clone(numbers))
     }

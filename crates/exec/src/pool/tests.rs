@@ -12,7 +12,6 @@ fn growing(size: usize) -> PoolSettings {
         max_size: GROWTH * size,
         per_checkout: 1,
         expiry: Some(IDLE),
-        surplus: Surplus::End,
     }
 }
 
@@ -188,7 +187,6 @@ fn lasting(size: usize) -> PoolSettings {
         max_size: size,
         per_checkout: size,
         expiry: None,
-        surplus: Surplus::Replace,
     }
 }
 
@@ -206,45 +204,34 @@ fn a_checkout_can_reserve_more_than_one() {
 }
 
 #[test]
-fn a_pool_that_replaces_stays_full_while_it_changes_its_key() {
+fn what_has_a_former_key_is_never_taken() {
     let mut pool = Numbers::with(lasting(2));
     pool.pool.reserve(&"old", pool.begin);
     assert_eq!(pool.work(0), (vec!["old", "old"], vec![]));
-    pool.pool.reserve(&"new", pool.begin);
-    let plan = pool.pool.plan(pool.at(1), |_| true);
-    assert_eq!(
-        (plan.surplus, plan.start, plan.again),
-        (vec![], Some("new"), None)
-    );
-    assert_eq!(pool.pool.len(), 2);
+    // One was about to be started.
+    assert_eq!(pool.take("old", 1), Some(1));
+    assert_eq!(pool.pool.plan(pool.at(1), |_| true).start, Some("old"));
+    assert_eq!(pool.take("new", 2), None);
     pool.pool.started(3);
-    let plan = pool.pool.plan(pool.at(2), |_| true);
-    assert_eq!((plan.surplus, plan.start), (vec![1], Some("new")));
-    pool.pool.started(4);
-    // The newest is taken, so that one of the old key is the last.
-    let taken: Vec<u32> =
-        std::iter::from_fn(|| pool.pool.take_newest(|_| true).map(|idle| idle.instance)).collect();
-    assert_eq!(taken, [4, 3, 2]);
-    pool.pool.reserve(&"new", pool.begin);
-    let plan = pool.pool.plan(pool.at(1_000_000), |_| true);
-    assert_eq!((plan.surplus, plan.start), (vec![], Some("new")));
+    assert_eq!(pool.take("new", 2), None);
+    pool.pool.put_back("old", 1);
+    assert_eq!(pool.take("new", 2), None);
+    pool.count = 3;
+    assert_eq!(pool.work(2), (vec!["new", "new"], vec![2, 3, 1]));
+    assert_eq!((pool.take("new", 3), pool.take("new", 3)), (Some(4), Some(5)));
 }
 
 #[test]
-fn the_dead_are_replaced_and_never_taken() {
-    let mut pool = Numbers::with(lasting(3));
+fn what_was_put_back_is_taken_unless_it_has_died() {
+    let mut pool = Numbers::with(lasting(1));
     pool.pool.reserve(&"a", pool.begin);
-    assert_eq!(pool.work(0).0.len(), 3);
-    let idle = pool.pool.take_newest(|number| *number < 3).unwrap();
-    let expected = Idle {
-        key: "a",
-        instance: 2,
-    };
-    assert_eq!(idle, expected);
-    pool.pool.put_back(idle);
-    assert_eq!(pool.pool.len(), 2);
-    let plan = pool.pool.plan(pool.at(1), |number| *number != 1);
+    assert_eq!(pool.work(0).0, ["a"]);
+    assert_eq!(pool.take("a", 0), Some(1));
+    pool.pool.put_back("a", 1);
+    assert_eq!(pool.pool.len(), 1);
+    let now = pool.at(1);
+    assert_eq!(pool.pool.take(&"a", now, |_| false), None);
+    let plan = pool.pool.plan(now, |_| false);
     assert_eq!((plan.surplus, plan.start), (vec![1], Some("a")));
-    assert!(pool.pool.take_newest(|_| false).is_none());
     assert!(pool.pool.is_empty());
 }

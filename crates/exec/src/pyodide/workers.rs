@@ -12,8 +12,8 @@ use super::installed::Installed;
 use super::settings::Settings;
 use super::worker::{Key, Start, Worker};
 use crate::local::Local;
+use crate::pool::PoolSettings;
 use crate::pool::filled::Instances;
-use crate::pool::{PoolSettings, Surplus};
 
 /// Idle timeout of a worker, which takes about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);
@@ -45,7 +45,6 @@ impl Workers {
             max_size: size,
             per_checkout: size,
             expiry: Some(IDLE),
-            surplus: Surplus::End,
         }
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::{GroupPaths, Usage, Version};
 
@@ -16,6 +17,8 @@ const MAX_TEXT: usize = 2048;
 pub(super) struct Counters {
     version: Version,
     peak_memory: Option<File>,
+    memory: Option<File>,
+    tasks: Option<Arc<File>>,
     memory_events: Option<File>,
     processor_time: Option<File>,
     task_events: Option<File>,
@@ -27,6 +30,8 @@ impl Counters {
         Self {
             version,
             peak_memory: None,
+            memory: None,
+            tasks: None,
             memory_events: None,
             processor_time: None,
             task_events: None,
@@ -35,9 +40,14 @@ impl Counters {
 
     /// Opens the counters.
     pub(super) fn open(version: Version, places: &GroupPaths) -> Self {
-        let (peak, events, time) = match version {
-            Version::V1 => ("memory.max_usage_in_bytes", "memory.oom_control", "cpuacct.usage"),
-            Version::V2 => ("memory.peak", "memory.events", "cpu.stat"),
+        let (peak, memory, events, time) = match version {
+            Version::V1 => (
+                "memory.max_usage_in_bytes",
+                "memory.usage_in_bytes",
+                "memory.oom_control",
+                "cpuacct.usage",
+            ),
+            Version::V2 => ("memory.peak", "memory.current", "memory.events", "cpu.stat"),
         };
         let open = |folder: &Path, name: &str| File::open(folder.join(name)).ok();
         // Version 1 resets the peak through the same file.
@@ -48,6 +58,8 @@ impl Counters {
         Self {
             version,
             peak_memory: peak_memory.ok(),
+            memory: open(&places.memory, memory),
+            tasks: open(&places.pids, "pids.current").map(Arc::new),
             memory_events: open(&places.memory, events),
             processor_time: places.accounting.as_ref().and_then(|folder| open(folder, time)),
             task_events: open(&places.pids, "pids.events"),
@@ -67,6 +79,16 @@ impl Counters {
             oom_kills: count(&self.memory_events, "oom_kill"),
             pids_max_hits: count(&self.task_events, "max"),
         }
+    }
+
+    /// Returns the bytes of memory charged now.
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.memory.as_ref().and_then(number)
+    }
+
+    /// Returns the file with the number of processes and threads, those included that nobody has reaped.
+    pub(super) fn tasks(&self) -> Option<&Arc<File>> {
+        self.tasks.as_ref()
     }
 
     /// Restarts the peak of memory, which version 2 cannot.

@@ -5,6 +5,7 @@ use super::{Error, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, rem
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A group. Dropping it removes it like [`Group::close`], but ignores errors.
@@ -20,6 +21,8 @@ pub struct Group {
     counters: Counters,
     /// Counters at the last reset.
     baseline: Usage,
+    /// `None` if some may not be in force.
+    limits: Option<GroupLimits>,
 }
 
 /// Usage of a group since its creation or reset.
@@ -40,9 +43,9 @@ const CPU_PERIOD: f64 = 100_000.0;
 /// Smallest quota that the kernel accepts, in microseconds.
 const LEAST_QUOTA: f64 = 1_000.0;
 
-/// Memory that a reset group may still be charged with: kernel memory that goes away by itself. With more,
-/// the next guest would find part of its limit used up.
-const LEFT_OVER: u64 = 4 << 20;
+/// Memory that a reset group may still be charged with: kernel memory that goes away by itself, or when it is
+/// short. With more, the next guest would find part of its limit used up.
+const LEFT_OVER: u64 = 1 << 20;
 
 /// The file with a group's current memory usage.
 #[derive(Debug, Clone)]
@@ -57,7 +60,7 @@ impl MemoryGauge {
 
 /// The file with the number of a group's processes and threads, those included that nobody has reaped.
 #[derive(Debug)]
-pub struct TaskGauge(File);
+pub struct TaskGauge(Arc<File>);
 
 impl TaskGauge {
     /// Returns the number.
@@ -84,6 +87,7 @@ impl Group {
             owners: owner.as_ref().map(GroupPaths::distinct).unwrap_or_default(),
             procs: Vec::new(),
             baseline: Usage::default(),
+            limits: None,
         };
         for folder in group.places.distinct() {
             group.create_folder(&folder)?;
@@ -141,7 +145,14 @@ impl Group {
     ///
     /// # Errors
     /// If the kernel rejects one, for example less memory than is in use.
-    pub fn set_limits(&self, limits: GroupLimits) -> Result<(), Error> {
+    pub fn set_limits(&mut self, limits: GroupLimits) -> Result<(), Error> {
+        self.limits = None;
+        self.write_limits(limits)?;
+        self.limits = Some(limits);
+        Ok(())
+    }
+
+    fn write_limits(&self, limits: GroupLimits) -> Result<(), Error> {
         write(self.places.pids.join("pids.max"), &limits.pids.to_string())?;
         match self.version {
             Version::V1 => self.set_memory_v1(limits.memory_bytes)?,
@@ -249,16 +260,9 @@ impl Group {
         MemoryGauge(self.places.memory.join(name))
     }
 
-    /// Returns a gauge of the group's tasks.
-    ///
-    /// # Errors
-    /// If the kernel's file cannot be opened.
-    pub fn task_gauge(&self) -> Result<TaskGauge, Error> {
-        let path = self.places.pids.join("pids.current");
-        match File::open(&path) {
-            Ok(file) => Ok(TaskGauge(file)),
-            Err(source) => Err(Error::Read { path, source }),
-        }
+    /// Returns a gauge of the group's tasks, if the kernel counts them.
+    pub fn task_gauge(&self) -> Option<TaskGauge> {
+        self.counters.tasks().map(|file| TaskGauge(Arc::clone(file)))
     }
 
     /// Returns `true` if processor time is counted for all processes of the group together.
@@ -266,14 +270,18 @@ impl Group {
         self.places.accounting.is_some()
     }
 
-    /// Restarts the counters for the next guest. Returns `true` if the group is as good as new: empty, hardly
-    /// charged, its peak reset (version 2 cannot). If not, create another.
-    pub fn reset(&mut self) -> bool {
+    /// Restarts the counters for the next guest. Returns `true` if the group is as good as new: without a process,
+    /// not even one that nobody has reaped, with the same limits, hardly charged, its peak reset (version 2
+    /// cannot), and never at its limits. If not, create another.
+    pub fn reset(&mut self, limits: GroupLimits) -> bool {
+        let usage = self.usage();
         self.baseline = self.counters.read();
-        let memory = &self.places.memory;
-        self.members().is_ok_and(|members| members.is_empty())
+        let is_empty = |tasks: TaskGauge| matches!(tasks.read(), Ok(0));
+        (usage.oom_kills, usage.pids_max_hits) == (0, 0)
+            && self.limits == Some(limits)
+            && self.task_gauge().is_some_and(is_empty)
+            && self.counters.memory().is_some_and(|bytes| bytes < LEFT_OVER)
             && self.counters.reset_peak().is_ok()
-            && number(&memory.join("memory.usage_in_bytes")).is_some_and(|bytes| bytes < LEFT_OVER)
     }
 
     /// Kills all members if the kernel supports it (version 2 since Linux 5.14). Otherwise returns their
@@ -352,13 +360,14 @@ mod tests {
             owners,
             procs,
             baseline: Usage::default(),
+            limits: Some(LIMITS),
         }
     }
 
     #[test]
     fn version2_takes_its_limits() {
         let folder = tempfile::tempdir().unwrap();
-        let group = unified(
+        let mut group = unified(
             folder.path(),
             &[("memory.swap.max", "max"), ("memory.oom.group", "0")],
         );
@@ -405,7 +414,7 @@ mod tests {
             pids_max_hits: 3,
         };
         assert_eq!(group.usage(), expected);
-        assert!(!group.reset(), "the peak cannot be reset");
+        assert!(!group.reset(LIMITS), "the peak cannot be reset");
         std::fs::write(folder.path().join("cpu.stat"), "usage_usec 3000000\n").unwrap();
         let expected = Usage {
             peak_memory_bytes: Some(4096),

@@ -34,7 +34,7 @@ impl LauncherState {
             let job = job(&request.env);
             // An idle worker has no network and cannot be given one.
             if request.network == Network::None
-                && let Some(mut guest) = pool.take(&request.limits)
+                && let Some(mut guest) = pool.take(self.launcher.zygotes(), &request.limits)
             {
                 guest.job = job;
                 self.zygote_renewal.note_use();
