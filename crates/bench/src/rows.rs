@@ -54,6 +54,11 @@ pub const ROWS: &[Row] = &[
         measure: whole::warm,
     },
     Row {
+        name: "tool-engine",
+        about: "whole `ringfence tool run_python_code` with a server, beside python3",
+        measure: whole::tool,
+    },
+    Row {
         name: "engine-request",
         about: "request to result over the server's socket, with time to refill in between",
         measure: engine::request,

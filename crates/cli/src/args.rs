@@ -10,6 +10,7 @@ mod session;
 mod setup;
 mod skills;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -90,6 +91,32 @@ pub(crate) struct Cli {
     pub(crate) global: GlobalArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The command lines of the commands that run most often, which are parsed without the definitions of the others.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version)]
+struct Frequent {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: FrequentCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum FrequentCommand {
+    Run(Box<RunArgs>),
+    Tool(ToolArgs),
+}
+
+impl From<Frequent> for Cli {
+    fn from(Frequent { global, command }: Frequent) -> Self {
+        let command = match command {
+            FrequentCommand::Run(args) => Command::Run(args),
+            FrequentCommand::Tool(args) => Command::Tool(args),
+        };
+        Self { global, command }
+    }
 }
 
 /// Options of every command.
@@ -183,6 +210,21 @@ pub(crate) enum Command {
 }
 
 impl Cli {
+    /// Parses a command line.
+    ///
+    /// # Errors
+    /// If it is wrong, or asks for help.
+    pub(crate) fn parsed(arguments: &[OsString]) -> Result<Self, clap::Error> {
+        let is_frequent = arguments
+            .get(1)
+            .is_some_and(|command| command == "run" || command == "tool");
+        if is_frequent && let Ok(frequent) = Frequent::try_parse_from(arguments) {
+            return Ok(frequent.into());
+        }
+        // Errors and help know all commands.
+        Self::try_parse_from(arguments)
+    }
+
     /// Returns the file that replaces the configuration's layers: of `--config`, or of `config check FILE`.
     pub(crate) fn with_checked_file(mut self) -> Self {
         if let Command::Config(ConfigCommand::Check { file: Some(file) }) = &self.command {
@@ -509,6 +551,31 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_frequent_command_is_parsed_like_the_others() {
+        let words = |line: &str| -> Vec<OsString> { line.split(' ').map(OsString::from).collect() };
+        for line in [
+            "ringfence run a.py",
+            "ringfence run --config x.toml -c print(1) --memory 64MiB -- --config y",
+            "ringfence run - -l bash --color never --json --env A=1 --env B=2",
+            "ringfence tool --list --json",
+            "ringfence tool run_code {} --workspace . --config x",
+        ] {
+            let all = Cli::try_parse_from(words(line)).unwrap();
+            let frequent = Cli::from(Frequent::try_parse_from(words(line)).unwrap());
+            assert_eq!(format!("{frequent:?}"), format!("{all:?}"), "{line}");
+        }
+        for line in [
+            "ringfence run --no-such",
+            "ringfence run --help",
+            "ringfence tool -x",
+            "ringfence tool --help",
+        ] {
+            let all = Cli::try_parse_from(words(line)).unwrap_err().to_string();
+            assert_eq!(Cli::parsed(&words(line)).unwrap_err().to_string(), all, "{line}");
+        }
     }
 
     #[test]

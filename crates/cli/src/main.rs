@@ -13,7 +13,6 @@ mod ui;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use ringfence_exec::local as fence;
 
 use crate::args::{Cli, Command};
@@ -38,7 +37,7 @@ fn main() -> ExitCode {
         _ => Prepared::default(),
     };
     let form = Form::of(&arguments);
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::parsed(&arguments) {
         Ok(cli) => cli.with_checked_file(),
         Err(error) => return exit::unparsed(&error, form),
     };

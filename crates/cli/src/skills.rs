@@ -6,6 +6,7 @@ use std::path::Path;
 
 use ringfence_network::redact::Redactor;
 use ringfence_policy::shell::quote;
+use ringfence_policy::{Remedy, remedy};
 use ringfence_records::audit::Log;
 use ringfence_tools::skills::CallInfo;
 use ringfence_tools::toolbox::{Approvals, Caller};
@@ -66,8 +67,14 @@ pub(crate) fn command(words: &[&str], named: Option<&Path>, context: &Context) -
 /// Returns a problem with files of skills for the person who named their directory. Programs see such texts,
 /// too, so the runtime leaves the directory out.
 pub(crate) fn explained(problem: &str, named: Option<&Path>, context: &Context) -> anyhow::Result<String> {
-    let accept = format!("`{}`", command(&["accept"], named, context));
-    let problem = problem.replace("`ringfence skills accept`", &accept);
+    let remedy = |command| Remedy::from(remedy::Tool::AcceptSkills { command });
+    let problem = match problem.strip_suffix(&*remedy(None).person()) {
+        Some(fact) => format!(
+            "{fact}{}",
+            remedy(Some(command(&["accept"], named, context))).person()
+        ),
+        None => problem.to_owned(),
+    };
     let configured = context
         .config()?
         .skills

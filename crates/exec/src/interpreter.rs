@@ -102,24 +102,27 @@ pub fn find_python(
         let missing = || Error::Configured(configured.to_owned());
         return probe(&configured_python(configured, path_var).ok_or_else(missing)?);
     }
-    let on_path = programs("python3", path_var);
-    let (binaries, scripts): (Vec<_>, Vec<_>) = on_path.into_iter().partition(|path| is_elf(path));
+    let on_path = || programs("python3", path_var);
+    let (binaries, scripts) = (
+        on_path().filter(|path| is_elf(path)),
+        on_path().filter(|path| !is_elf(path)),
+    );
     let usual = USUAL_PYTHONS
         .iter()
         .map(PathBuf::from)
         .filter(|path| is_executable(path));
-    let mut candidates: Vec<PathBuf> = Vec::new();
-    for candidate in binaries.into_iter().chain(scripts).chain(usual) {
-        if !candidates.contains(&candidate) {
-            candidates.push(candidate);
-        }
-    }
     let mut first_error = None;
-    for candidate in candidates {
+    let mut probed: Vec<PathBuf> = Vec::new();
+    // Lazily: most often the first one is it, and the rest of the path needs no look.
+    for candidate in binaries.chain(scripts).chain(usual) {
+        if probed.contains(&candidate) {
+            continue;
+        }
         match probe(&candidate) {
             Ok(python) => return Ok(python),
             Err(error) => first_error = first_error.or(Some(error)),
         }
+        probed.push(candidate);
     }
     Err(first_error.unwrap_or_else(|| Error::NotFound {
         looked: looked(path_var),
@@ -138,7 +141,7 @@ pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
     ];
     node.into_iter().find_map(|(name, kind)| {
         let usual = ["/usr/bin", "/usr/local/bin"].map(|dir| Path::new(dir).join(name));
-        let all = programs(name, path_var).into_iter().chain(usual);
+        let all = programs(name, path_var).chain(usual);
         all.filter(|path| is_executable(path) && is_elf(path))
             .find_map(|path| javascript(&path, kind))
     })
@@ -179,20 +182,19 @@ fn configured_python(configured: &Path, path_var: Option<&OsStr>) -> Option<Path
         return std::path::absolute(configured).ok();
     }
     let name = configured.to_str().filter(|name| !name.contains('/'))?;
-    programs(name, path_var).into_iter().next()
+    programs(name, path_var).next()
 }
 
-/// Returns every executable file called `name` on the search path. Relative entries are skipped: they depend
-/// on the working directory.
-fn programs(name: &str, path_var: Option<&OsStr>) -> Vec<PathBuf> {
+/// Returns every executable file called `name` on the search path, looked up lazily. Relative entries are skipped:
+/// they depend on the working directory.
+fn programs(name: &str, path_var: Option<&OsStr>) -> impl Iterator<Item = PathBuf> {
     let dirs = path_var
         .map(std::env::split_paths)
         .into_iter()
         .flatten()
         .filter(|dir| dir.is_absolute());
-    dirs.map(|dir| dir.join(name))
+    dirs.map(move |dir| dir.join(name))
         .filter(|path| is_executable(path))
-        .collect()
 }
 
 fn looked(path_var: Option<&OsStr>) -> String {

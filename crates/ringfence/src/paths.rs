@@ -3,6 +3,7 @@
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::env::Environment;
 use crate::failure::Failure;
@@ -96,9 +97,11 @@ impl Paths {
     }
 }
 
-/// Returns our uid, from the owner of `/proc/self`: this spares the binary a raw system call.
+/// Returns our uid, from the owner of `/proc/self`: this spares the binary a raw system call. A lookup there takes
+/// longer than elsewhere, so each process does one.
 fn own_uid() -> u32 {
-    fs::metadata("/proc/self").map_or(u32::MAX, |meta| meta.uid())
+    static OWN: OnceLock<u32> = OnceLock::new();
+    *OWN.get_or_init(|| fs::metadata("/proc/self").map_or(u32::MAX, |meta| meta.uid()))
 }
 
 /// Returns the working directory.
@@ -137,6 +140,9 @@ fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
             "remove it, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own",
         )
     };
+    if check_private(dir, uid).is_ok() {
+        return Ok(());
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

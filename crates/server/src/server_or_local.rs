@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unavailable};
-use ringfence_exec::local::{self, Connection, Local};
+use ringfence_exec::local::{self, Connection, Local, Log};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{ExecutionResult, Language, Target};
 
@@ -19,6 +19,8 @@ pub struct ServerOrLocal<B> {
     server: Server,
     own: B,
     python: Python,
+    /// Destination of the warning about cold runs, beside their results.
+    log: Option<Log>,
 }
 
 /// The server of this user.
@@ -51,7 +53,22 @@ enum Asked {
 impl<B: Backend> ServerOrLocal<B> {
     /// Creates a backend that runs on `own` what the server does not.
     pub const fn new(server: Server, own: B, python: Python) -> Self {
-        Self { server, own, python }
+        Self {
+            server,
+            own,
+            python,
+            log: None,
+        }
+    }
+
+    /// Writes the warning about a run that the server declined to `log`, too: for callers whose results go to models,
+    /// which are not shown it.
+    #[must_use]
+    pub fn with_log(self, log: Log) -> Self {
+        Self {
+            log: Some(log),
+            ..self
+        }
     }
 
     /// Returns the backend of this process.
@@ -119,7 +136,11 @@ impl<B: Backend> Backend for ServerOrLocal<B> {
                 Asked::Unserved(connection) => self.own.run(spec, connection).await,
                 Asked::Declined(connection) => {
                     let mut result = self.own.run(spec, connection).await?;
-                    result.meta.warnings.extend(self.started_cold(spec));
+                    let warning = self.started_cold(spec);
+                    if let (Some(warning), Some(log)) = (&warning, &self.log) {
+                        log.write(warning);
+                    }
+                    result.meta.warnings.extend(warning);
                     Ok(result)
                 }
             }

@@ -39,7 +39,7 @@ pub(super) fn cold(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let python = place.interpreter(Language::Python)?;
     let ours = || place.ringfence(ALONE, &["run", "--no-engine", "-c", "print(1)"]);
     let [cold, peer] = in_turns([ours(), place.plain(&python, PYTHON)])?;
-    let mut figures = vec![Figure::ratio(NAME, "against python3", cold, peer).against(Target::AtMost(1.8))];
+    let mut figures = vec![Figure::ratio(NAME, "against python3", cold, peer).against(Target::AtMost(1.5))];
     let Some(bwrap) = place.find("bwrap")? else {
         return Ok(figures);
     };
@@ -76,7 +76,18 @@ pub(super) fn warm(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
         place.plain(&python, PYTHON),
     ])?;
     let figure = Figure::ratio("run-engine", "against python3", warm, peer);
-    Ok(vec![figure.against(Target::AtMost(0.6))])
+    Ok(vec![figure.against(Target::AtMost(0.4))])
+}
+
+pub(super) fn tool(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
+    let python = place.interpreter(Language::Python)?;
+    place.engine()?;
+    let [tool, peer] = in_turns([
+        place.ringfence(WORLD, &["tool", "run_python_code", r#"{"code": "print(1)"}"#]),
+        place.plain(&python, PYTHON),
+    ])?;
+    let figure = Figure::ratio("tool-engine", "against python3", tool, peer);
+    Ok(vec![figure.against(Target::AtMost(0.5))])
 }
 
 pub(super) fn bash(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {

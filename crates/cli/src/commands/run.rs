@@ -1,11 +1,11 @@
 //! `ringfence run`: runs one program.
 
+mod printing;
 mod report;
 
 use std::io::{self, Read};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
@@ -18,8 +18,9 @@ use tokio::sync::{mpsc, watch};
 use crate::args::RunArgs;
 use crate::backend::{self, Prepared};
 use crate::context::Context;
-use crate::plan::{self, Engine, Report, RunPlan, StdinSource};
+use crate::plan::{self, Engine, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
+use printing::{Printer, Unprinted};
 use ringfence::{AuditedRuns, Failure, local};
 
 /// Capacity of the queues of output and input chunks.
@@ -40,18 +41,19 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let backend = Arc::new(backend::server_or_local(socket, settings, prepared, context)?);
     let runner = Runner::new(backend.clone(), rules);
     let (bridge, person) = Bridge::of(&plan, context)?.unzip();
-    let (output, printer) = printer(plan.report);
+    let (output, printer) = Printer::of(plan.report).unzip();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let result = runtime.block_on(async {
+    let (result, unprinted) = runtime.block_on(async {
         let gatekeeper = bridge.as_ref().map(Bridge::gatekeeper);
         let hooks = Hooks {
             bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
             complete: None,
         };
         let running = async |connection| runner.run(&plan.spec, hooks, connection).await;
-        attended(person, context.ui, supervise(&plan, output, running)).await
+        let supervised = attended(person, context.ui, supervise(&plan, output, running));
+        Printer::print_during(printer, supervised).await
     });
     runtime.block_on(async {
         backend.own().close().await;
@@ -61,8 +63,10 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     });
     // A thread may still block on input that never comes.
     runtime.shutdown_background();
+    // Output comes before an error, too.
+    let printing = printed(unprinted);
     let mut result = result.map_err(Failure::from)?;
-    printed(printer)?;
+    printing?;
     complete_warnings(&mut result, args, context)?;
     let requested = report::Requested {
         limits: args.memory.is_some() || args.cpus.is_some(),
@@ -158,26 +162,12 @@ fn complete_warnings(result: &mut ExecutionResult, args: &RunArgs, context: &Con
     Ok(())
 }
 
-/// A thread that prints a program's output; it ends with the last chunk, or at the first that it cannot print.
-type Printer = JoinHandle<io::Result<()>>;
-
-/// Returns a channel for output, and the thread that prints it.
-fn printer(report: Report) -> (Option<mpsc::Sender<Chunk>>, Option<Printer>) {
-    let print = match report {
-        Report::Json => return (None, None),
-        Report::Stream => report::print_chunks,
-        Report::JsonLines => report::print_events,
-    };
-    let (sender, receiver) = mpsc::channel(IN_FLIGHT);
-    (Some(sender), Some(std::thread::spawn(move || print(receiver))))
-}
-
 /// Waits until the output is printed.
 ///
 /// # Errors
 /// If it could not be printed.
-fn printed(printer: Option<Printer>) -> anyhow::Result<()> {
-    let Some(Ok(Err(error))) = printer.map(JoinHandle::join) else {
+fn printed(unprinted: Option<Unprinted>) -> anyhow::Result<()> {
+    let Some(Err(error)) = unprinted.map(Unprinted::finish) else {
         return Ok(());
     };
     Err(match error.kind() {

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ToolArgs, context: &Context) -> anyhow::Result<ExitCode
         context.paths.socket_if_ours()
     };
     let backend = backend::server_or_local(socket, settings, Prepared::default(), context)?;
-    let backend = Arc::new(backend);
+    let backend = Arc::new(backend.with_log(context.log.clone()));
     let workspaces = toolbox::workspaces(args.workspace.as_deref(), context)?;
     let skills = ringfence::skills::all(None, context)?.map(Arc::new);
     let toolbox = toolbox::build(backend.clone(), skills.clone(), workspaces, context)?;

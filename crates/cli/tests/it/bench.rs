@@ -24,6 +24,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "python",
         "run-cold",
         "run-engine",
+        "tool-engine",
         "engine-request",
         "kernel",
         "policy",

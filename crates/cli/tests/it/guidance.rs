@@ -287,6 +287,14 @@ fn who_finds_another_python_first_is_told_that_it_starts_cold() {
         "{told}"
     );
     assert!(told.contains("other/bin/python"), "{told}");
+    // A tool's answer goes to a model, so the person is told on standard error.
+    let mut tool = world.command(&[], ["tool", "run_python_code", r#"{"code": "print(1)"}"#]);
+    let tool = finish(tool.env("PATH", &path), b"");
+    assert_eq!(tool.ok(), "1\n");
+    assert!(
+        tool.stderr.contains("the server keeps another Python ready"),
+        "{tool:?}"
+    );
     // A user who has named one needs no warning.
     let python = world.dir.path("other/bin/python3").display().to_string();
     let named = world.json(["--python", &python, "-c", "print(1)"]);

@@ -25,6 +25,9 @@ const MAX_PAST: usize = 256;
 
 const MAX_BYTES: usize = 1 << 20;
 
+/// Room for the entries of a usual machine.
+const USUAL_BYTES: usize = 16 * 1024;
+
 #[derive(Default, Serialize, Deserialize)]
 struct Cache {
     format: u32,
@@ -224,7 +227,8 @@ fn stamps(candidate: &Path, found: &Found) -> Vec<Stamp> {
 
 /// Reads the cache; empty if it is missing, damaged or of another format.
 fn read(file: &Path) -> Cache {
-    let mut bytes = Vec::new();
+    // Room for all of it: a growing buffer would take a call for each size.
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
     let read = File::open(file).and_then(|file| file.take(MAX_BYTES as u64).read_to_end(&mut bytes));
     let cache = read
         .ok()

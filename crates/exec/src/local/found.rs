@@ -109,6 +109,9 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
 
 /// Checks that no directory shown for an interpreter contains a private one.
 fn check_shown(program: &Path, shown: &[PathBuf], private: &[PathBuf]) -> Result<(), Error> {
+    if shown.is_empty() {
+        return Ok(());
+    }
     let private: Vec<PathBuf> = private.iter().map(|path| resolved(path)).collect();
     for directory in shown {
         let whole = resolved(directory);

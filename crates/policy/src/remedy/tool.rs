@@ -18,7 +18,10 @@ pub enum Tool {
     /// The owner of the root directory.
     CorrectOwner,
     NameSkills,
-    AcceptSkills,
+    AcceptSkills {
+        /// Command line for a person who may see its paths; else the one without any.
+        command: Option<String>,
+    },
     /// For more functions than there may be.
     ChooseSkills,
     /// For a skill that takes long to start.
@@ -41,7 +44,10 @@ impl Tool {
             }
             Self::CorrectOwner => "correct `permissions.filesystem`, or pass a session id",
             Self::NameSkills => "have `skills.path` set to a directory of them",
-            Self::AcceptSkills => "look at it, and run `ringfence skills accept`",
+            Self::AcceptSkills { command } => {
+                let command = command.as_deref().unwrap_or("ringfence skills accept");
+                return format!("look at it, and run `{command}`").into();
+            }
             Self::ChooseSkills => "`skills.allow` can name those that are needed",
             Self::AllowStart => "`skills.start_timeout` allows more",
         })

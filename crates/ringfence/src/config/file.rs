@@ -41,6 +41,12 @@ impl Document {
 
 /// Finds the configuration file of a directory.
 pub(super) fn find(dir: &Path) -> Result<Option<PathBuf>, Problem> {
+    if dir
+        .metadata()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    {
+        return Ok(None);
+    }
     let mut found = NAMES
         .iter()
         .map(|name| dir.join(name))

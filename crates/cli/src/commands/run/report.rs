@@ -7,15 +7,14 @@ use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended}
 use ringfence_policy::hints;
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use crate::exit;
 use crate::plan::Report;
 use crate::ui::Ui;
 
 /// Prints a program's output as it arrives, to our own two streams.
-pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) -> io::Result<()> {
-    while let Some(chunk) = chunks.blocking_recv() {
+pub(super) fn print_chunks(chunks: impl Iterator<Item = Chunk>) -> io::Result<()> {
+    for chunk in chunks {
         match chunk.stream {
             Stream::Stdout => print_to(&mut io::stdout(), &chunk.bytes),
             Stream::Stderr => print_to(&mut io::stderr(), &chunk.bytes),
@@ -25,9 +24,9 @@ pub(super) fn print_chunks(mut chunks: mpsc::Receiver<Chunk>) -> io::Result<()> 
 }
 
 /// Prints a program's output as it arrives, as events.
-pub(super) fn print_events(mut chunks: mpsc::Receiver<Chunk>) -> io::Result<()> {
+pub(super) fn print_events(chunks: impl Iterator<Item = Chunk>) -> io::Result<()> {
     let (mut out, mut err) = (Characters::default(), Characters::default());
-    while let Some(chunk) = chunks.blocking_recv() {
+    for chunk in chunks {
         let text = match chunk.stream {
             Stream::Stdout => out.push(&chunk.bytes),
             Stream::Stderr => err.push(&chunk.bytes),

@@ -189,7 +189,7 @@ impl Consent {
         Err(format!(
             "{change}, and programs could write to its files. It asks for {}: {}",
             demand.words,
-            Remedy::from(remedy::Tool::AcceptSkills).person()
+            Remedy::from(remedy::Tool::AcceptSkills { command: None }).person()
         ))
     }
 }
