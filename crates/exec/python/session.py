@@ -2,7 +2,7 @@
 
 A message has its length in four bytes, then what is to be done in one.
 E, to evaluate: a number, the most bytes of a value that are wanted, which descriptors follow (1: standard input, 2: a
-bridge, see bridge.py), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
+bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
 value is as a text (all ones where there is none); the text, as far as it is wanted, follows its own length.
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
@@ -168,7 +168,7 @@ class Session:
             self.message = message[1:]
             self.step = self.fork
             return
-        while len(self.descriptors) < (message[9] & 1) + (message[9] >> 1):
+        while len(self.descriptors) < (message[9] & 1) + (message[9] >> 1 & 1):
             self.receive_descriptor()
         self.message = message[1:]
         self.step = self.evaluate
@@ -231,6 +231,8 @@ class Session:
             self.result = self.attempt(code, file)
         except BaseException as error:
             self.late += (error,)
+            if isinstance(error, KeyboardInterrupt):
+                self.result = 130, None
         # From here on signals wait for the next evaluation. A handler's turn is after a call, at a function's beginning
         # and where a loop goes on: until they wait, there is none of these outside of a `try`.
         try:
@@ -254,8 +256,13 @@ class Session:
         set_variables(variables)
         sys.argv[:] = [name, *arguments]
         file = self.file_name(name, code, number(self.message[:4]))
+        if self.message[8] & 4:
+            _signal.sigtimedwait([_signal.SIGINT], 0)
         try:
             set_mask(_signal.SIG_SETMASK, self.mask)
+        except KeyboardInterrupt:
+            # The time was over before the code began.
+            raise
         except BaseException as error:
             # What the handlers of those that have waited raise is no part of this evaluation.
             complain(error)

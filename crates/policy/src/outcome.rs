@@ -11,7 +11,7 @@ use crate::{Isolation, Language, Limits, RuntimeKind};
 pub enum Outcome {
     /// The program exited by itself.
     Exited,
-    /// Killed at the timeout.
+    /// Killed, or in a session interrupted, at the timeout.
     TimedOut,
     /// Killed at the memory limit.
     MemoryExceeded,
@@ -49,7 +49,7 @@ pub struct Meta {
     pub language: String,
     /// Set if standard output or standard error was truncated.
     pub truncated: bool,
-    /// Set if it was killed at the timeout.
+    /// Set if it was killed, or in a session interrupted, at the timeout.
     pub timed_out: bool,
     /// Modules refused by the import check.
     pub blocked_imports: Vec<String>,
@@ -165,6 +165,10 @@ pub struct SessionFacts {
     pub evaluations: u64,
     /// Value of the code's last expression, as Python's `repr` writes it; `None` if there is none.
     pub value: Option<String>,
+    /// Set if this evaluation was interrupted, at its timeout or on cancellation. The session lives on, with its
+    /// variables.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Set if the session ended with this evaluation; its variables are lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,

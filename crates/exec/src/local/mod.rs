@@ -57,7 +57,7 @@ pub use error::Error;
 pub(crate) use found::find_python;
 pub use found::interpreter;
 pub use log::Log;
-pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, started_cold};
+pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session_kept, started_cold};
 pub use result::{ProgramEnd, told};
 pub use ringfence_jail::{Launcher, init};
 pub use session_error::Error as SessionError;

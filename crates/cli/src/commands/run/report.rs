@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
+use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended, session_kept};
 use ringfence_policy::hints;
 use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
 use serde_json::{Value, json};
@@ -132,10 +132,13 @@ fn with_hints(result: &ExecutionResult) -> ExecutionResult {
     result
 }
 
-/// Prints the value, as an interactive prompt does, and an error if the session has ended.
+/// Prints the value, as an interactive prompt does, and what became of the session if the evaluation was stopped.
 fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     if let Some(value) = &session.value {
         ui.out(format!("{value}\n"))?;
+    }
+    if session.interrupted {
+        ui.warn(&session_kept(&session.id));
     }
     if session.ended {
         ui.error(&session_ended(&session.id));

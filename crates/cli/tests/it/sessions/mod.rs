@@ -1,6 +1,7 @@
 //! Sessions: persistent state, limits that end it, and an untrusted interpreter.
 
 mod forks;
+mod interrupts;
 mod views;
 
 use std::io::Read;
@@ -61,6 +62,20 @@ fn lost(run: &Run, outcome: &str, exit_code: i64, status: i32) {
     let said = "was ended and its variables are lost\n";
     assert!(run.stderr().ends_with(said), "{run:?}");
 }
+
+/// Asserts that the evaluation was interrupted and the session lives on, and that this is reported.
+#[track_caller]
+fn kept(run: &Run, outcome: &str, exit_code: i64, status: i32) {
+    run.ended(outcome, exit_code, status);
+    assert_eq!(run.get("meta.session.interrupted"), true, "{run:?}");
+    assert!(run.get("meta.session.ended").is_null(), "{run:?}");
+    let said = "was interrupted and keeps its variables\n";
+    assert!(run.stderr().ends_with(said), "{run:?}");
+}
+
+/// Code that no interrupt stops.
+const STUBBORN: &str =
+    "import time\nwhile True:\n    try: time.sleep(1)\n    except BaseException: print('no')";
 
 #[test]
 fn variables_imports_and_files_are_kept() {
@@ -270,43 +285,6 @@ fn what_is_printed_in_between_comes_with_the_next_evaluation() {
         let printed = |run: &Run| run.get("meta.stdout_bytes").as_u64().unwrap();
         assert!(printed(&rest) > 0, "{rest:?}");
         assert_eq!(printed(&begun) + printed(&rest), 10_000_000);
-    });
-}
-
-#[test]
-fn a_timeout_ends_the_session_and_says_so() {
-    engine(|world| {
-        evaluate(world, "a", "x = 1");
-        let run = world.json([
-            "--session",
-            "a",
-            "--timeout",
-            "300ms",
-            "-c",
-            "print('begun')\nwhile True: pass",
-        ]);
-        lost(&run, "timed_out", -1, 124);
-        assert_eq!(run.stdout(), "begun\n");
-        assert!(
-            run.stderr().starts_with("execution timed out after 300ms\n"),
-            "{run:?}"
-        );
-        let fresh = evaluate(world, "a", "x");
-        fresh.ended("exited", 1, 1);
-        let warned = fresh.get("meta.warnings").to_string();
-        assert!(
-            warned.contains("`a` before ended") && warned.contains("an evaluation timed out"),
-            "{warned}"
-        );
-        assert_eq!(fresh.get("meta.session.evaluations"), 1);
-        assert_eq!(evaluate(world, "a", "1").result["meta"].get("warnings"), None);
-        let shown = world.run(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
-        assert_eq!(shown.status, 124);
-        assert_eq!(
-            shown.stderr,
-            "error: execution timed out after 300ms\nerror: the session `a` was ended and its variables are lost\n\
-             hint: allow more with `--timeout 600ms` (`sandbox.timeout`)\n"
-        );
     });
 }
 
@@ -550,16 +528,6 @@ fn catches_term(pid: u32) -> bool {
 }
 
 #[test]
-fn a_client_that_vanishes_takes_the_session_along() {
-    engine(|world| {
-        let mut child = lasting(world, "a");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        eventually_none("sessions", || sessions(world));
-    });
-}
-
-#[test]
 fn idle_and_old_sessions_are_ended_by_the_clock() {
     engine_with("session_idle_minutes = '300ms'", |world| {
         evaluate(world, "a", "x = 1").ended("exited", 0, 0);
@@ -721,6 +689,9 @@ fn sessions_work_in_every_situation() {
         let run = evaluate(&world, "a", "x + 1");
         assert_eq!(run.get("meta.session.value"), "42", "{run:?}");
         let over = world.json(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
+        kept(&over, "timed_out", -1, 124);
+        assert_eq!(value(&world, "a", "x"), "41");
+        let over = world.json(["--session", "a", "--timeout", "300ms", "-c", STUBBORN]);
         lost(&over, "timed_out", -1, 124);
         eventually("a new one is made", || {
             evaluate(&world, "a", "1").get("meta.session.evaluations") == 1

@@ -26,6 +26,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) stdin: bool,
     /// Set if a file descriptor for the bridge follows, behind that.
     pub(super) bridge: bool,
+    /// Set if SIGINT may be pending that was meant for the evaluation before.
+    pub(super) after_interrupt: bool,
     pub(super) name: &'a str,
     pub(super) code: &'a str,
     pub(super) arguments: &'a [String],
@@ -47,7 +49,7 @@ impl Evaluation<'_> {
             b"E",
             &self.number.to_le_bytes()[..],
             &self.wanted.to_le_bytes(),
-            &[u8::from(self.stdin) | u8::from(self.bridge) << 1],
+            &[u8::from(self.stdin) | u8::from(self.bridge) << 1 | u8::from(self.after_interrupt) << 2],
         ];
         let head = head.concat();
         let length = u32::try_from(head.len() + job.len()).unwrap_or(u32::MAX);
@@ -164,6 +166,7 @@ mod tests {
         wanted: 4,
         stdin: true,
         bridge: true,
+        after_interrupt: true,
         name: "a",
         code: "x",
         arguments: &[],
@@ -196,7 +199,7 @@ mod tests {
         let message = ASKED.message();
         let job = job::encode("a", "x", &[], &[]);
         assert_eq!(message[..4], (message.len() as u32 - 4).to_le_bytes());
-        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x03");
+        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x07");
         assert_eq!(message[14..], job[4..]);
     }
 
