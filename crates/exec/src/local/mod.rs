@@ -61,7 +61,7 @@ pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session
 pub use result::{ProgramEnd, told};
 pub use ringfence_jail::{Launcher, init};
 pub use session_error::Error as SessionError;
-pub use sessions::SessionInfo;
+pub use sessions::{RichResults, SessionInfo};
 pub use settings::{Fence, FencedRequest, Found, SessionSettings, Settings, Warmth};
 pub use user::{NOBODY, is_root};
 pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};

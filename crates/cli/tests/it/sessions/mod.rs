@@ -2,6 +2,7 @@
 
 mod forks;
 mod interrupts;
+mod results;
 mod views;
 
 use std::io::Read;
@@ -369,10 +370,10 @@ fn nonsense_on_the_control_channel_ends_the_session() {
         let witness = "witness";
         evaluate(world, witness, "x = 1");
         let huge =
-            "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 0, 1 << 40, 1 << 31) + b'x' * 9999)";
+            "import os, struct\nos.write(3, struct.pack('<IBQII', 1, 0, 1 << 40, 1 << 31, 0) + b'x' * 9999)";
         for code in [
-            "import os; os.write(3, b'x' * 17)",
-            "import os; os.write(3, bytes(17))",
+            "import os; os.write(3, b'x' * 21)",
+            "import os; os.write(3, bytes(21))",
             huge,
             "import os, time; os.close(3); time.sleep(1000)",
             "import os, socket; socket.socket(fileno=3).shutdown(2)\nimport time; time.sleep(1000)",
@@ -383,7 +384,7 @@ fn nonsense_on_the_control_channel_ends_the_session() {
             session(world, &["rm", "a"]).ok();
         }
         // A forged reply gives this session a wrong result, and the next reply, which comes twice, ends it.
-        let forged = "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 9, 2, 2) + b'hi')";
+        let forged = "import os, struct\nos.write(3, struct.pack('<IBQII', 1, 9, 2, 2, 0) + b'hi')";
         let run = evaluate(world, "a", forged);
         assert_eq!(run.get("exit_code"), 9);
         eventually_none("the forger's session", || {

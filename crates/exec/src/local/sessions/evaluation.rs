@@ -18,6 +18,7 @@ use super::super::run::{self, Bounds, Ending, Finished};
 use super::super::workdir;
 use super::ending::Reason;
 use super::messages::{self, Answer, Evaluation, NoAnswer, Value};
+use super::results::RichResults;
 use crate::bridge::ByteChannel;
 use crate::supervise::{Interruption, RunLimits, cancellation};
 
@@ -34,6 +35,7 @@ const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
 pub(super) struct Evaluated {
     pub(super) finished: Finished,
     pub(super) value: Option<Value>,
+    pub(super) results: RichResults,
     /// Set if it was interrupted and the session lives on.
     pub(super) interrupted: bool,
     /// Reason for the session's end, if it ended.
@@ -142,6 +144,7 @@ fn classify(ending: Ending<Answer>, usage: Option<Usage>, reader: OutputReader) 
             Evaluated {
                 finished: Finished::new(outcome, exit_code, usage, reader),
                 value: answer.value,
+                results: answer.results,
                 interrupted: interruption.is_some(),
                 ended: None,
             }
@@ -158,6 +161,7 @@ fn classify(ending: Ending<Answer>, usage: Option<Usage>, reader: OutputReader) 
             Evaluated {
                 finished,
                 value: None,
+                results: RichResults::default(),
                 interrupted: false,
                 ended: Some(ended),
             }

@@ -90,6 +90,7 @@ impl Interpreter {
         let Evaluated {
             finished,
             value,
+            results,
             interrupted,
             ended,
         } = evaluated;
@@ -120,6 +121,8 @@ impl Interpreter {
             .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
         meta.warnings.extend(collected.warnings);
+        meta.warnings.extend(results.warnings);
+        meta.results = results.results;
         meta.warnings.extend(former.map(|reason| {
             format!("this is a new session: the one that was called `{id}` before ended, and its variables with it: {reason}")
         }));

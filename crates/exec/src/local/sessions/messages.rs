@@ -8,6 +8,7 @@ use ringfence_policy::{Bytes, EnvName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::super::job;
+use super::results::{MAX_RESULTS_BYTES, RichResults};
 
 /// Maximum length of a value's text, whatever the output limit is.
 const MAX_VALUE: u64 = 64 * 1024;
@@ -69,7 +70,7 @@ impl Answer {
         asked: u32,
         wanted: u32,
     ) -> Result<Self, NoAnswer> {
-        let mut head = [0; 17];
+        let mut head = [0; 21];
         channel.read_exact(&mut head).await?;
         let [
             n0,
@@ -89,21 +90,33 @@ impl Answer {
             l1,
             l2,
             l3,
+            r0,
+            r1,
+            r2,
+            r3,
         ] = head;
         let number = u32::from_le_bytes([n0, n1, n2, n3]);
         let total = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let results = u32::from_le_bytes([r0, r1, r2, r3]);
         let fits = match total {
             NO_VALUE => length == 0,
             total => length <= wanted && u64::from(length) <= total,
         };
-        if number != asked || !fits {
+        if number != asked || !fits || results > MAX_RESULTS_BYTES {
             return Err(NoAnswer::Nonsense);
         }
         let mut text = vec![0; length as usize];
         channel.read_exact(&mut text).await?;
+        let mut rich = vec![0; results as usize];
+        channel.read_exact(&mut rich).await?;
+        let results = RichResults::parse(&rich).ok_or(NoAnswer::Nonsense)?;
         let value = (total != NO_VALUE).then(|| Value::new(&text, total));
-        Ok(Self { status, value })
+        Ok(Self {
+            status,
+            value,
+            results,
+        })
     }
 }
 
@@ -128,11 +141,12 @@ impl From<io::Error> for NoAnswer {
 }
 
 /// The interpreter's reply to an evaluation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     /// 0, 1 for an exception, or the argument of `sys.exit`.
     pub(super) status: u8,
     pub(super) value: Option<Value>,
+    pub(super) results: RichResults,
 }
 
 /// The `repr` of the last expression's value.
@@ -190,6 +204,7 @@ mod tests {
             &[number, 0, 0, 0, status][..],
             &total.to_le_bytes(),
             &length.to_le_bytes(),
+            &[0; 4],
         ];
         [&head.concat(), text].concat()
     }
@@ -216,7 +231,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_none() {
         check(b"", Err(NoAnswer::HungUp));
-        check(&said(7, 0, 2, b"42")[..18], Err(NoAnswer::HungUp));
+        check(&said(7, 0, 2, b"42")[..22], Err(NoAnswer::HungUp));
         for nonsense in [
             said(8, 0, 2, b"42"),
             said(7, 0, 5, b"abcde"),
