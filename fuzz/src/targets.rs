@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use std::str::FromStr;
 
 use ringfence_exec::bridge::{Message, MessageDecoder};
+use ringfence_exec::local::RichResults;
 use ringfence_exec::output::{self, Capture};
 use ringfence_imports as imports;
 use ringfence_jail::init::files::{Record, copy_content};
@@ -201,6 +202,16 @@ pub(crate) const TARGETS: &[Target] = &[
         name: "output_capture",
         run: output_capture,
         seeds: &["\u{4}hello\nw\u{f6}rld \u{1f600}\n".as_bytes(), b"\x10\xff\xfe\xf0\x9f\x98", b"\x00abc", b"\x01\x80\x80\x80\x80"],
+    },
+    Target {
+        name: "session_results",
+        run: session_results,
+        seeds: &[
+            b"\0\0\0\0\x01\x01\x0atext/plain\0\x01\0\0\0x",
+            b"\x02\0\0\0\0\x01\x09image/png\0\x09\0\0\0\x89PNG\r\n\x1a\n\0",
+            b"\0\0\0\0\0\x01\x10application/json\x02\x09\0\0\0[[1e9]] {}",
+            b"\0\0\0\0\0\x01\x1eapplication/vnd.plotly.v1+json\x01\xff\xff\xff\xff",
+        ],
     },
     Target {
         name: "redaction",
@@ -542,6 +553,19 @@ fn output_capture(input: &[u8]) {
 }
 
 const SECRET: &str = "s3cr3t-Value!42";
+
+/// Results are rejected, or bounded and fit for the wire.
+fn session_results(input: &[u8]) {
+    let Some(found) = RichResults::parse(input) else {
+        return;
+    };
+    assert!(found.results.len() <= 32);
+    let written = serde_json::to_vec(&found.results).expect("results can be written");
+    // Base64 adds a third, escapes of control characters five bytes to each.
+    assert!(written.len() <= 6 * input.len() + 1024 * found.results.len() + 2);
+    let read: Vec<ringfence_policy::RichResult> = serde_json::from_slice(&written).expect("and read again");
+    assert_eq!(read.len(), found.results.len());
+}
 
 /// The first byte is the limit of the capture. A known secret never comes through, whole or truncated.
 fn redaction(input: &[u8]) {

@@ -2,8 +2,9 @@
 
 A message has its length in four bytes, then what is to be done in one.
 E, to evaluate: a number, the most bytes of a value that are wanted, which descriptors follow (1: standard input, 2: a
-bridge, see bridge.py), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
-value is as a text (all ones where there is none); the text, as far as it is wanted, follows its own length.
+bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
+value is as a text (all ones where there is none); the text, as far as it is wanted, and the results that rich.py encodes
+follow their own lengths.
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
 import _ast
@@ -93,6 +94,86 @@ def connect_stdin(descriptor):
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
 
 
+# Values of these types offer nothing but a text.
+PLAIN = frozenset(map(type, (None, True, 0, 0.0, 0j, "", b"", [], (), {}, set(), frozenset(), len, type, connect_stdin)))
+METHODS = "_repr_mimebundle_ _repr_html_ _repr_markdown_ _repr_svg_ _repr_png_ _repr_jpeg_ _repr_pdf_ _repr_latex_ _repr_json_ \
+_repr_javascript_".split()
+
+
+class Display:
+    """Collects what an evaluation shows beside its text. The code for that is compiled when it is first used."""
+
+    def __init__(self):
+        self.process = posix.getpid()
+        self.wanted = 0
+        self.results = self.module = None
+        for name in self.hooks:
+            if name in sys.modules:
+                self.hooks[name](self, sys.modules[name])
+        sys.meta_path.insert(0, self)
+
+    def show(self, *values, raw=False, **_):
+        """Shows values as results of their own: display(value, ...)."""
+        if posix.getpid() == self.process:
+            for value in values:
+                collected = self.collected()
+                collected.add_bundle(value) if raw else collected.add(value)
+
+    def publish(self, data, metadata=None, **_):
+        self.show(data, raw=True)
+
+    def collected(self):
+        if self.module is None:
+            self.module = {"__name__": "ringfence_results"}
+            exec(compile(RICH, "<results>", "exec", dont_inherit=True), self.module)
+        if self.results is None:
+            self.results = self.module["Results"](self.wanted)
+        return self.results
+
+    def conclude(self, value):
+        """Adds the value of an evaluation, if it offers more than a text, and the figures that are open."""
+        kind = type(value)
+        if kind not in PLAIN and (kind.__module__ == "matplotlib.figure" or any(hasattr(kind, name) for name in METHODS)):
+            self.collected().add(value, True)
+        self.show_figures()
+
+    def show_figures(self):
+        """Shows the open figures and closes them."""
+        helpers = sys.modules.get("matplotlib._pylab_helpers")
+        if helpers is not None and helpers.Gcf.figs and posix.getpid() == self.process:
+            self.collected().collect_figures()
+
+    def take(self):
+        results, self.results = self.results, None
+        return b"" if results is None else results.encoded()
+
+    def into_pyplot(self, module):
+        # A function, for matplotlib sets attributes of it.
+        module.show = lambda *_, **__: self.show_figures()
+
+    def into_ipython(self, module):
+        module.display, module.publish_display_data = self.show, self.publish
+
+    hooks = {"matplotlib.pyplot": into_pyplot, "IPython.core.display_functions": into_ipython}
+
+    def find_spec(self, name, path=None, target=None):
+        """Finds a module that shows things, so that it does that here."""
+        if name not in self.hooks:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                execute = spec.loader.exec_module
+
+                def exec_module(module):
+                    execute(module)
+                    self.hooks[name](self, module)
+
+                spec.loader.exec_module = exec_module
+                return spec
+        return None
+
+
 class Session:
     """Does what it is told, one step after the other.
 
@@ -114,6 +195,8 @@ class Session:
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
+        self.display = Display()
+        builtins.display = self.display.show
         self.channel = []
         self.late = ()
         self.begin()
@@ -168,7 +251,7 @@ class Session:
             self.message = message[1:]
             self.step = self.fork
             return
-        while len(self.descriptors) < (message[9] & 1) + (message[9] >> 1):
+        while len(self.descriptors) < (message[9] & 1) + (message[9] >> 1 & 1):
             self.receive_descriptor()
         self.message = message[1:]
         self.step = self.evaluate
@@ -208,10 +291,10 @@ class Session:
         """Runs a piece of code; its status, and the text of its value or None."""
         try:
             value = self.run(code, file)
-            if value is None:
-                return 0, None
-            text = repr(value)
-            builtins._ = value
+            text = None if value is None else repr(value)
+            self.display.conclude(value)
+            if value is not None:
+                builtins._ = value
             return 0, text
         except SystemExit as request:
             return exit_status(request.code), None
@@ -220,6 +303,7 @@ class Session:
             if trace is not None and trace.tb_frame.f_code is Session.run.__code__:
                 trace = trace.tb_next
             show_exception(type(error), error, trace, file, code)
+            self.display.show_figures()
             return (130 if isinstance(error, KeyboardInterrupt) else 1), None
 
     def evaluate(self):
@@ -231,6 +315,8 @@ class Session:
             self.result = self.attempt(code, file)
         except BaseException as error:
             self.late += (error,)
+            if isinstance(error, KeyboardInterrupt):
+                self.result = 130, None
         # From here on signals wait for the next evaluation. A handler's turn is after a call, at a function's beginning
         # and where a loop goes on: until they wait, there is none of these outside of a `try`.
         try:
@@ -251,11 +337,17 @@ class Session:
             # Who has a variable of that name keeps it.
             self.main.__dict__.setdefault("device", self.device)
         name, code, arguments, variables = parse_job(self.message[9:])
+        self.display.wanted = number(self.message[4:8])
         set_variables(variables)
         sys.argv[:] = [name, *arguments]
         file = self.file_name(name, code, number(self.message[:4]))
+        if self.message[8] & 4:
+            _signal.sigtimedwait([_signal.SIGINT], 0)
         try:
             set_mask(_signal.SIG_SETMASK, self.mask)
+        except KeyboardInterrupt:
+            # The time was over before the code began.
+            raise
         except BaseException as error:
             # What the handlers of those that have waited raise is no part of this evaluation.
             complain(error)
@@ -280,12 +372,14 @@ class Session:
 
     def answer(self, status, text, wanted):
         head = self.message[:4] + bytes([status])
+        rich = self.display.take()
         if text is None:
-            self.outbox = head + b"\xff" * 8 + bytes(4)
+            self.outbox = head + b"\xff" * 8 + bytes(4) + len(rich).to_bytes(4, "little") + rich
         else:
             data = str.encode(text, "utf-8", "backslashreplace")
             cut = data[:wanted].decode("utf-8", "ignore").encode()
-            self.outbox = head + len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + cut
+            lengths = len(data).to_bytes(8, "little") + len(cut).to_bytes(4, "little") + len(rich).to_bytes(4, "little")
+            self.outbox = head + lengths + cut + rich
         self.step = self.send
 
     def send(self):
@@ -300,7 +394,7 @@ class Session:
             flush()
             keep(self.forked, self.library.ringfence_fork)
         if self.forked[0] == 3:
-            self.process = posix.getpid()
+            self.process = self.display.process = posix.getpid()
             self.begin()
         else:
             self.answer(-self.forked[0] & 0xFF, None, 0)

@@ -386,6 +386,15 @@ fn redacted(record: &Record<'_>) -> Stored {
     for text in &mut result.meta.warnings {
         *text = clean(text);
     }
+    for rich in &mut result.meta.results {
+        rich.keep_text();
+        for value in rich.data.values_mut() {
+            *value = clean(value.as_str().unwrap_or_default()).into();
+        }
+    }
+    if let Some(session) = &mut result.meta.session {
+        session.value = session.value.as_deref().map(clean);
+    }
     for file in &mut result.meta.output_files {
         file.path = clean(&file.path);
     }

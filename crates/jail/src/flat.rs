@@ -32,7 +32,7 @@ pub(crate) fn start(
 fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! {
     let prepared = sys::die_with_parent()
         .and_then(|()| sys::become_subreaper())
-        .and_then(|()| sys::signalfd(&[libc::SIGCHLD, libc::SIGTERM]));
+        .and_then(|()| sys::signalfd(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT]));
     let Ok(signals) = prepared else { sys::exit_now(1) };
     let guest = match sys::fork() {
         Ok(None) => {
@@ -47,7 +47,13 @@ fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! 
         if sys::poll(&[signals.as_fd()], None).is_err() {
             sys::exit_now(1);
         }
-        let asked_to_end = sys::take_signals(signals.as_fd()).contains(&libc::SIGTERM);
+        let taken = sys::take_signals(signals.as_fd());
+        if taken.contains(&libc::SIGINT) {
+            // Not reaped yet, so the pid is still its own.
+            let _ = sys::kill(guest, libc::SIGINT);
+            events::send(engine, &Event::Interrupted { id }, &[]);
+        }
+        let asked_to_end = taken.contains(&libc::SIGTERM);
         let reaped = reap_all();
         if let Some(end) = reaped.ended.iter().find(|end| end.pid == guest) {
             events::send(

@@ -94,6 +94,11 @@ pub enum Command {
         /// The id given in [`Command::Spawn`].
         id: u64,
     },
+    /// Sends SIGINT to a guest's first process, and to no other. Answered by [`Event::Interrupted`].
+    Interrupt {
+        /// The id given in [`Command::Spawn`].
+        id: u64,
+    },
 }
 
 /// A program to execute.
@@ -264,6 +269,11 @@ pub enum Event {
         cpu_micros: u64,
         /// Its largest resident set.
         max_rss: u64,
+    },
+    /// SIGINT is on its way to a guest's first process: none will come later for this command.
+    Interrupted {
+        /// Id of the guest.
+        id: u64,
     },
     /// All processes of a guest's cell have been reaped. The cell of a session contains those of its forks,
     /// so this follows the exit of the last fork.

@@ -163,6 +163,7 @@ impl<'a> Launcher<'a> {
                 }
             }
             Command::Kill { id } => self.kill(id),
+            Command::Interrupt { id } => self.interrupt(id),
         }
     }
 
@@ -177,6 +178,21 @@ impl<'a> Launcher<'a> {
             }
             None => {}
         }
+    }
+
+    /// Interrupts a running guest. One that is being set up runs nothing yet.
+    fn interrupt(&self, id: u64) {
+        match self.running.get(&id) {
+            Some(Running::Live(live)) if live.left != LiveProcesses::Init => {
+                let _ = sys::kill(live.guest, libc::SIGINT);
+            }
+            // The supervisor passes it on, and answers.
+            Some(Running::Supervised { supervisor }) if sys::kill(*supervisor, libc::SIGINT).is_ok() => {
+                return;
+            }
+            _ => {}
+        }
+        send(self.engine, &Event::Interrupted { id }, &[]);
     }
 
     fn start_zygote(

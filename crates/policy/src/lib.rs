@@ -34,7 +34,8 @@ pub use limits::Limits;
 pub use mount::{Access, Mount, ParseMountError};
 pub use network::Network;
 pub use outcome::{
-    EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, SessionFacts,
+    EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, RichResult,
+    SessionFacts,
 };
 pub use remedy::Remedy;
 pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};

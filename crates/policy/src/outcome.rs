@@ -1,5 +1,7 @@
 //! The result of a run, in one shape for every runtime and every surface.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +13,7 @@ use crate::{Isolation, Language, Limits, RuntimeKind};
 pub enum Outcome {
     /// The program exited by itself.
     Exited,
-    /// Killed at the timeout.
+    /// Killed, or in a session interrupted, at the timeout.
     TimedOut,
     /// Killed at the memory limit.
     MemoryExceeded,
@@ -49,7 +51,7 @@ pub struct Meta {
     pub language: String,
     /// Set if standard output or standard error was truncated.
     pub truncated: bool,
-    /// Set if it was killed at the timeout.
+    /// Set if it was killed, or in a session interrupted, at the timeout.
     pub timed_out: bool,
     /// Modules refused by the import check.
     pub blocked_imports: Vec<String>,
@@ -83,6 +85,9 @@ pub struct Meta {
     /// The session it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionFacts>,
+    /// Values of a session's evaluation that offer more than a text, and what it displayed, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<RichResult>,
     /// Number of processes and threads that could not start at the limit; 0 if nothing counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_forks: u64,
@@ -149,6 +154,7 @@ impl Meta {
             output_incomplete: false,
             egress: None,
             session: None,
+            results: Vec::new(),
             failed_forks: 0,
             warnings: Vec::new(),
             hints: Vec::new(),
@@ -165,9 +171,46 @@ pub struct SessionFacts {
     pub evaluations: u64,
     /// Value of the code's last expression, as Python's `repr` writes it; `None` if there is none.
     pub value: Option<String>,
+    /// Set if this evaluation was interrupted, at its timeout or on cancellation. The session lives on, with its
+    /// variables.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// Set if the session ended with this evaluation; its variables are lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+}
+
+/// A result of an evaluation, in the formats that it offers. A guest's data: nothing here may be rendered as markup or
+/// run outside of a browser's sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RichResult {
+    /// Set for the value of the last expression; unset for what was displayed.
+    pub main: bool,
+    /// Data by MIME type: base64 for PNG, JPEG and PDF, JSON for JSON, else text.
+    pub data: BTreeMap<String, serde_json::Value>,
+    /// Formats that were left out, with their length in bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub omitted: BTreeMap<String, u64>,
+}
+
+impl RichResult {
+    /// The format that every result has.
+    pub const TEXT: &str = "text/plain";
+
+    /// Returns the result as a text, if it has one.
+    pub fn text(&self) -> Option<&str> {
+        self.data.get(Self::TEXT).and_then(serde_json::Value::as_str)
+    }
+
+    /// Keeps the text alone, and the names of the other formats: for records, and for models, which would read base64.
+    pub fn keep_text(&mut self) {
+        let text = self.data.remove(Self::TEXT);
+        for (mime, value) in std::mem::take(&mut self.data) {
+            let length = value.as_str().map_or_else(|| value.to_string().len(), str::len);
+            self.omitted.insert(mime, length as u64);
+        }
+        self.data.extend(text.map(|text| (Self::TEXT.to_owned(), text)));
+    }
 }
 
 /// A file in the program's output directory.

@@ -62,6 +62,7 @@ pub(super) struct Ticket {
 struct Waiter {
     started: Option<oneshot::Sender<Result<Started, Failure>>>,
     exited: Option<oneshot::Sender<Exit>>,
+    interrupted: Option<oneshot::Sender<()>>,
     gone: oneshot::Sender<()>,
 }
 
@@ -234,6 +235,7 @@ impl LauncherClient {
             let senders = Waiter {
                 started: Some(started_sender),
                 exited: Some(exited_sender),
+                interrupted: None,
                 gone: gone_sender,
             };
             waiting.insert(id, senders);
@@ -263,6 +265,18 @@ impl LauncherClient {
     pub(super) async fn kill(&self, id: u64) {
         // If the launcher has died, so have its guests.
         let _ = self.send(&Command::Kill { id }, &[]).await;
+    }
+
+    /// Sends SIGINT to a guest's first process. Resolves once it was sent: it cannot reach what the guest does
+    /// after it has received another message from us.
+    pub(super) async fn interrupt(&self, id: u64) {
+        let (sender, sent) = oneshot::channel();
+        if let Some(waiter) = self.lock().as_mut().and_then(|all| all.get_mut(&id)) {
+            waiter.interrupted = Some(sender);
+        }
+        // If the launcher has died, so have its guests.
+        let _ = self.send(&Command::Interrupt { id }, &[]).await;
+        let _ = sent.await;
     }
 
     /// Starts a zygote that replaces the previous one. The modules to import are its last arguments.
@@ -374,6 +388,13 @@ impl LauncherClient {
                         cpu_micros,
                         max_rss,
                     });
+                }
+            }
+            Event::Interrupted { id } => {
+                let mut waiting = self.lock();
+                let waiter = waiting.as_mut().and_then(|all| all.get_mut(&id));
+                if let Some(sender) = waiter.and_then(|one| one.interrupted.take()) {
+                    let _ = sender.send(());
                 }
             }
             Event::Gone { id } => {

@@ -110,6 +110,11 @@ pub fn session_ended(id: &str) -> String {
     format!("the session `{id}` was ended and its variables are lost")
 }
 
+/// Returns the notice for an interrupted evaluation.
+pub fn session_kept(id: &str) -> String {
+    format!("the session `{id}` was interrupted and keeps its variables")
+}
+
 /// First Landlock ABI that governs truncation (Linux 6.2).
 const TRUNCATE_ABI: u32 = 3;
 /// First Landlock ABI that governs signals (Linux 6.12).

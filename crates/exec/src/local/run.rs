@@ -37,7 +37,11 @@ pub(super) struct Finished {
 #[derive(Debug)]
 pub(super) enum Ending<A> {
     /// The guest replied and runs on.
-    Answered(A),
+    Answered {
+        answer: A,
+        /// Reason for an interrupt before it replied.
+        interruption: Option<Interruption>,
+    },
     /// Its first process has exited.
     Ended(End),
 }
@@ -63,10 +67,15 @@ pub(super) async fn supervise(
     let (parts, control) = guest.parts();
     let stdin = pipe.zip(connection.stdin);
     let feeding = feed(control, job, stdin, connection.bridge);
-    let bounds = RunLimits {
+    let limits = RunLimits {
         deadline: (since + limits.timeout.as_duration()).into(),
         cancellation: cancellation(connection.cancelled),
         disk_limit_exceeded: disk_limit_exceeded(parts.output, limits.disk.0, workdir::soon),
+    };
+    let bounds = Bounds {
+        limits,
+        grace: None,
+        kill: std::future::pending(),
     };
     let last_exit = exit::announced(parts.exit);
     let answer = async {
@@ -82,11 +91,13 @@ pub(super) async fn supervise(
         Ending::Ended(end) => end,
         // Its only thread waits to be killed: what the pipes hold now is all. It does not count as running, or a
         // server that runs one program at a time would refuse the next one.
-        Ending::Answered(Some(exit)) => End {
+        Ending::Answered {
+            answer: Some(exit), ..
+        } => End {
             exit: Some(exit),
             interruption: None,
         },
-        Ending::Answered(None) => {
+        Ending::Answered { answer: None, .. } => {
             return Finished {
                 lives: true,
                 ..Finished::new(Outcome::Cancelled, KILLED, usage(guest), reader)
@@ -97,43 +108,103 @@ pub(super) async fn supervise(
     classify_exit(end, usage(guest), reader)
 }
 
-/// Reads output until the guest replies or exits; kills it on a limit, on cancellation, or if the reply is
-/// `None`.
+/// The limits of a guest, and the manner of its end.
+pub(super) struct Bounds<C, D, K> {
+    pub(super) limits: RunLimits<C, D>,
+    /// Time for a guest to reply after SIGINT, at its deadline or on cancellation. `None`: it is killed at once.
+    pub(super) grace: Option<Duration>,
+    /// Resolves when the guest must be killed at once.
+    pub(super) kill: K,
+}
+
+/// Progress of stopping a guest.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Running,
+    /// SIGINT was sent; it has until this moment to reply.
+    Interrupted(Interruption, Instant),
+    Killed(Interruption),
+}
+
+impl Stage {
+    const fn interruption(self) -> Option<Interruption> {
+        match self {
+            Self::Running => None,
+            Self::Interrupted(why, _) | Self::Killed(why) => Some(why),
+        }
+    }
+}
+
+/// Reads output until the guest replies or exits. Kills it on a limit, on cancellation, or if the reply is
+/// `None`; with a grace period, interrupts it first.
 pub(super) async fn listen<A>(
     guest: GuestParts<'_>,
     reader: &mut OutputReader,
-    bounds: RunLimits<impl Future<Output = ()>, impl Future<Output = ()>>,
+    bounds: Bounds<impl Future<Output = ()>, impl Future<Output = ()>, impl Future<Output = Interruption>>,
     feeding: impl Future<Output = ()>,
     answer: impl Future<Output = Option<A>>,
 ) -> Ending<A> {
-    let limit_reached = bounds.reached();
-    tokio::pin!(feeding, answer, limit_reached);
+    let Bounds { limits, grace, kill } = bounds;
+    let limit_reached = limits.reached();
+    tokio::pin!(feeding, answer, limit_reached, kill);
 
-    let (mut fed, mut interruption) = (false, None);
+    let (mut fed, mut stage) = (false, Stage::Running);
     loop {
-        let interrupted = tokio::select! {
+        let running = matches!(stage, Stage::Running);
+        let killed = matches!(stage, Stage::Killed(_));
+        stage = tokio::select! {
             biased;
             exit = &mut *guest.exited => {
-                return Ending::Ended(End { exit: exit.ok(), interruption });
+                return Ending::Ended(End { exit: exit.ok(), interruption: stage.interruption() });
             }
-            reached = &mut limit_reached, if interruption.is_none() => reached,
+            reached = &mut limit_reached, if running => interrupt(&guest, reached, grace).await,
+            why = &mut kill, if !killed => Stage::Killed(why),
+            why = grace_over(stage) => Stage::Killed(why),
             () = &mut feeding, if !fed => { fed = true; continue; }
-            answer = &mut answer, if interruption.is_none() => match answer {
-                Some(answer) => return Ending::Answered(answer),
-                None => Interruption::ProtocolViolation,
+            answer = &mut answer, if !killed => match answer {
+                Some(answer) => return Ending::Answered { answer, interruption: stage.interruption() },
+                None => Stage::Killed(Interruption::ProtocolViolation),
             },
             () = reader.listen(guest.stdout, guest.stderr) => continue,
         };
-        interruption = Some(interrupted);
-        guest.launcher.kill(guest.id).await;
+        if let Stage::Killed(_) = stage {
+            guest.launcher.kill(guest.id).await;
+        }
+    }
+}
+
+/// Interrupts a guest that has a grace period. It must be killed if the launcher does not do that in time.
+async fn interrupt(guest: &GuestParts<'_>, why: Interruption, grace: Option<Duration>) -> Stage {
+    let Some(grace) = grace.filter(|_| why != Interruption::DiskFull) else {
+        return Stage::Killed(why);
+    };
+    let until = Instant::now() + grace;
+    let interrupting = guest.launcher.interrupt(guest.id);
+    match tokio::time::timeout_at(until.into(), interrupting).await {
+        Ok(()) => Stage::Interrupted(why, until),
+        Err(_) => Stage::Killed(why),
+    }
+}
+
+/// Resolves at the end of the grace period of an interrupted guest.
+async fn grace_over(stage: Stage) -> Interruption {
+    match stage {
+        Stage::Interrupted(why, until) => {
+            tokio::time::sleep_until(until.into()).await;
+            why
+        }
+        Stage::Running | Stage::Killed(_) => std::future::pending().await,
     }
 }
 
 /// Classifies the exit of a guest.
 pub(super) fn classify_exit(end: End, usage: Option<Usage>, reader: OutputReader) -> Finished {
     let End { exit, interruption } = end;
+    // It may have died of the SIGINT that came first.
+    let by_us = |status: &i32| *status == -SIGINT && interruption.is_some();
+    let status = exit.map(|exit| exit.status);
     let exited = ProgramExit {
-        status: exit.map(|exit| exit.status),
+        status: status.map(|status| if by_us(&status) { KILLED } else { status }),
         out_of_memory: usage.as_ref().is_some_and(|usage| usage.oom_kills > 0),
         interruption,
     };
@@ -163,6 +234,9 @@ impl Finished {
         }
     }
 }
+
+/// `SIGINT` from `signal.h`.
+pub(super) const SIGINT: i32 = 2;
 
 /// Sends the job, then relays standard input and the bridge. A guest that does not read is no error of ours.
 async fn feed(

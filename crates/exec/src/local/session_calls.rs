@@ -123,6 +123,7 @@ impl Local {
             origin,
             made_for: held,
             fence,
+            interrupted: false,
         };
         Ok(unborn.bear(interpreter).await)
     }

@@ -11,6 +11,7 @@ mod interpreter;
 mod live;
 mod messages;
 mod registry;
+mod results;
 mod task;
 mod work;
 
@@ -25,6 +26,7 @@ pub use info::SessionInfo;
 pub(super) use interpreter::Interpreter;
 pub(super) use live::{Called, Live, Unborn};
 use registry::{Registry, SharedRegistry};
+pub use results::RichResults;
 use task::SessionTask;
 pub(super) use work::Work;
 

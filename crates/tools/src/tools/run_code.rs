@@ -37,6 +37,9 @@ impl Tool for RunCode {
         drop(supplied);
         let hints = hints(&result).into_iter().filter_map(|hint| hint.model);
         result.meta.hints.extend(hints);
+        for rich in &mut result.meta.results {
+            rich.keep_text();
+        }
         Answer::value(&result)
     }
 }

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended};
+use ringfence_exec::local::{Chunk, Stream, is_limits_gap, notice, session_ended, session_kept};
 use ringfence_policy::hints;
-use ringfence_policy::{ExecutionResult, Outcome, SessionFacts};
+use ringfence_policy::{ExecutionResult, Outcome, RichResult, SessionFacts};
 use serde_json::{Value, json};
 
 use crate::exit;
@@ -132,13 +132,36 @@ fn with_hints(result: &ExecutionResult) -> ExecutionResult {
     result
 }
 
-/// Prints the value, as an interactive prompt does, and an error if the session has ended.
+/// Prints the value, as an interactive prompt does, and what became of the session if the evaluation was stopped.
 fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     if let Some(value) = &session.value {
         ui.out(format!("{value}\n"))?;
     }
+    if session.interrupted {
+        ui.warn(&session_kept(&session.id));
+    }
     if session.ended {
         ui.error(&session_ended(&session.id));
+    }
+    Ok(())
+}
+
+/// Prints the text of a displayed result, and names the pictures and documents of any.
+fn show(result: &RichResult, ui: Ui) -> anyhow::Result<()> {
+    if let (false, Some(text)) = (result.main, result.text()) {
+        ui.out(format!("{text}\n"))?;
+    }
+    for mime in ["image/png", "image/jpeg", "image/svg+xml", "application/pdf"] {
+        if let Some(data) = result.data.get(mime).and_then(Value::as_str) {
+            let length = if mime == "image/svg+xml" {
+                data.len()
+            } else {
+                data.len() / 4 * 3
+            };
+            ui.hint(&format!(
+                "a result is {mime} ({length} bytes); `--json` has it in `meta.results`"
+            ));
+        }
     }
     Ok(())
 }
@@ -173,6 +196,9 @@ fn send(result: &ExecutionResult, requested: Requested, ui: Ui) -> anyhow::Resul
         Some(notice) => ui.error(&notice),
         None if meta.outcome == Outcome::Blocked => ui.err(&result.stderr)?,
         None => crash(result).iter().for_each(|crash| ui.error(crash)),
+    }
+    for result in &meta.results {
+        show(result, ui)?;
     }
     if let Some(session) = &meta.session {
         tell_of_session(session, ui)?;

@@ -88,7 +88,7 @@ fn a_session_whose_evaluation_nobody_extends_is_told_to_have_timed_out() {
     let stderr = timed_out(&result);
     assert!(
         stderr.contains("execution timed out after 200ms: no gateway")
-            && stderr.contains("the session `s` was ended"),
+            && stderr.contains("the session `s` was interrupted and keeps its variables"),
         "{stderr}"
     );
     world.close();

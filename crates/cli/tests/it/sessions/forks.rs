@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{engine, engine_with, evaluate, lasting, lost, session, sessions, value};
-use crate::support::eventually_none;
+use super::{STUBBORN, engine, engine_with, evaluate, lasting, lost, session, sessions, value};
 use crate::world::{Mode, Place, World};
 
 #[track_caller]
@@ -88,7 +87,7 @@ fn neither_end_takes_the_other_along() {
         for name in ["b", "c", "d"] {
             fork(world, "a", name);
         }
-        let over = world.json(["--session", "b", "--timeout", "300ms", "-c", "while True: pass"]);
+        let over = world.json(["--session", "b", "--timeout", "300ms", "-c", STUBBORN]);
         lost(&over, "timed_out", -1, 124);
         assert_eq!(value(world, "a", "x"), "1");
         lost(&evaluate(world, "a", "import os; os._exit(3)"), "exited", 3, 3);
@@ -204,19 +203,18 @@ fn many_forks_leave_nothing() {
 }
 
 #[test]
-fn a_client_that_vanishes_from_a_fork_ends_the_fork_alone() {
+fn a_client_that_vanishes_from_a_fork_interrupts_the_fork_alone() {
     engine(|world| {
         evaluate(world, "a", "x = 1");
         fork(world, "a", "b");
+        let other = lasting(world, "a");
         let mut child = lasting(world, "b");
         child.kill().unwrap();
         child.wait().unwrap();
-        eventually_none("the fork", || {
-            sessions(world)
-                .into_iter()
-                .filter(|session| session["id"] == "b")
-                .collect()
-        });
-        assert_eq!(value(world, "a", "x"), "1");
+        // It waits for the interrupted evaluation.
+        assert_eq!(value(world, "b", "x"), "1");
+        assert_eq!(sessions(world)[0]["idle_seconds"], serde_json::Value::Null);
+        session(world, &["rm", "a"]).ok();
+        assert_eq!(other.wait_with_output().unwrap().status.code(), Some(130));
     });
 }

@@ -1,6 +1,8 @@
 //! Sessions: persistent state, limits that end it, and an untrusted interpreter.
 
 mod forks;
+mod interrupts;
+mod results;
 mod views;
 
 use std::io::Read;
@@ -61,6 +63,20 @@ fn lost(run: &Run, outcome: &str, exit_code: i64, status: i32) {
     let said = "was ended and its variables are lost\n";
     assert!(run.stderr().ends_with(said), "{run:?}");
 }
+
+/// Asserts that the evaluation was interrupted and the session lives on, and that this is reported.
+#[track_caller]
+fn kept(run: &Run, outcome: &str, exit_code: i64, status: i32) {
+    run.ended(outcome, exit_code, status);
+    assert_eq!(run.get("meta.session.interrupted"), true, "{run:?}");
+    assert!(run.get("meta.session.ended").is_null(), "{run:?}");
+    let said = "was interrupted and keeps its variables\n";
+    assert!(run.stderr().ends_with(said), "{run:?}");
+}
+
+/// Code that no interrupt stops.
+const STUBBORN: &str =
+    "import time\nwhile True:\n    try: time.sleep(1)\n    except BaseException: print('no')";
 
 #[test]
 fn variables_imports_and_files_are_kept() {
@@ -274,43 +290,6 @@ fn what_is_printed_in_between_comes_with_the_next_evaluation() {
 }
 
 #[test]
-fn a_timeout_ends_the_session_and_says_so() {
-    engine(|world| {
-        evaluate(world, "a", "x = 1");
-        let run = world.json([
-            "--session",
-            "a",
-            "--timeout",
-            "300ms",
-            "-c",
-            "print('begun')\nwhile True: pass",
-        ]);
-        lost(&run, "timed_out", -1, 124);
-        assert_eq!(run.stdout(), "begun\n");
-        assert!(
-            run.stderr().starts_with("execution timed out after 300ms\n"),
-            "{run:?}"
-        );
-        let fresh = evaluate(world, "a", "x");
-        fresh.ended("exited", 1, 1);
-        let warned = fresh.get("meta.warnings").to_string();
-        assert!(
-            warned.contains("`a` before ended") && warned.contains("an evaluation timed out"),
-            "{warned}"
-        );
-        assert_eq!(fresh.get("meta.session.evaluations"), 1);
-        assert_eq!(evaluate(world, "a", "1").result["meta"].get("warnings"), None);
-        let shown = world.run(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
-        assert_eq!(shown.status, 124);
-        assert_eq!(
-            shown.stderr,
-            "error: execution timed out after 300ms\nerror: the session `a` was ended and its variables are lost\n\
-             hint: allow more with `--timeout 600ms` (`sandbox.timeout`)\n"
-        );
-    });
-}
-
-#[test]
 fn its_memory_limit_holds_for_the_whole_session() {
     engine(|world| {
         session(world, &["new", "a", "--memory", "64MiB", "--pids", "9"]).ok();
@@ -391,10 +370,10 @@ fn nonsense_on_the_control_channel_ends_the_session() {
         let witness = "witness";
         evaluate(world, witness, "x = 1");
         let huge =
-            "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 0, 1 << 40, 1 << 31) + b'x' * 9999)";
+            "import os, struct\nos.write(3, struct.pack('<IBQII', 1, 0, 1 << 40, 1 << 31, 0) + b'x' * 9999)";
         for code in [
-            "import os; os.write(3, b'x' * 17)",
-            "import os; os.write(3, bytes(17))",
+            "import os; os.write(3, b'x' * 21)",
+            "import os; os.write(3, bytes(21))",
             huge,
             "import os, time; os.close(3); time.sleep(1000)",
             "import os, socket; socket.socket(fileno=3).shutdown(2)\nimport time; time.sleep(1000)",
@@ -405,7 +384,7 @@ fn nonsense_on_the_control_channel_ends_the_session() {
             session(world, &["rm", "a"]).ok();
         }
         // A forged reply gives this session a wrong result, and the next reply, which comes twice, ends it.
-        let forged = "import os, struct\nos.write(3, struct.pack('<IBQI', 1, 9, 2, 2) + b'hi')";
+        let forged = "import os, struct\nos.write(3, struct.pack('<IBQII', 1, 9, 2, 2, 0) + b'hi')";
         let run = evaluate(world, "a", forged);
         assert_eq!(run.get("exit_code"), 9);
         eventually_none("the forger's session", || {
@@ -547,16 +526,6 @@ fn catches_term(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & (1 << 14) != 0
-}
-
-#[test]
-fn a_client_that_vanishes_takes_the_session_along() {
-    engine(|world| {
-        let mut child = lasting(world, "a");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        eventually_none("sessions", || sessions(world));
-    });
 }
 
 #[test]
@@ -721,6 +690,9 @@ fn sessions_work_in_every_situation() {
         let run = evaluate(&world, "a", "x + 1");
         assert_eq!(run.get("meta.session.value"), "42", "{run:?}");
         let over = world.json(["--session", "a", "--timeout", "300ms", "-c", "while True: pass"]);
+        kept(&over, "timed_out", -1, 124);
+        assert_eq!(value(&world, "a", "x"), "41");
+        let over = world.json(["--session", "a", "--timeout", "300ms", "-c", STUBBORN]);
         lost(&over, "timed_out", -1, 124);
         eventually("a new one is made", || {
             evaluate(&world, "a", "1").get("meta.session.evaluations") == 1

@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ringfence_jail::cgroup::Usage;
 use ringfence_policy::{Outcome, Request};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -13,22 +14,30 @@ use tokio::sync::mpsc;
 use super::super::connection::Connection;
 use super::super::guest::Guest;
 use super::super::output_reader::OutputReader;
-use super::super::run::{self, Ending, Finished};
+use super::super::run::{self, Bounds, Ending, Finished};
 use super::super::workdir;
 use super::ending::Reason;
-use super::messages::{self, Evaluation, NoAnswer, Value};
+use super::messages::{self, Answer, Evaluation, NoAnswer, Value};
+use super::results::RichResults;
 use crate::bridge::ByteChannel;
 use crate::supervise::{Interruption, RunLimits, cancellation};
 
 /// Grace period for the exit of an interpreter after its channel was closed. One that lives on has closed the
 /// channel itself.
-pub(super) const GRACE: std::time::Duration = std::time::Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+/// Time for an evaluation to end by itself after SIGINT, at its time limit or when its caller is gone. Whatever
+/// does not, such as a loop in C, is killed with its session.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
 
 /// The result of an evaluation.
 #[derive(Debug)]
 pub(super) struct Evaluated {
     pub(super) finished: Finished,
     pub(super) value: Option<Value>,
+    pub(super) results: RichResults,
+    /// Set if it was interrupted and the session lives on.
+    pub(super) interrupted: bool,
     /// Reason for the session's end, if it ended.
     pub(super) ended: Option<Reason>,
 }
@@ -39,19 +48,30 @@ pub(super) struct Evaluable<'a> {
     /// Its number in the session.
     pub(super) number: u32,
     pub(super) since: Instant,
+    /// Set if the evaluation before was interrupted.
+    pub(super) after_interrupt: bool,
 }
 
-/// Evaluates the request's code. Resolving `abandoned` cancels it.
+/// Events that stop an evaluation.
+pub(super) struct Stops<A, S> {
+    /// Resolves when nobody waits for the result any more.
+    pub(super) abandoned: A,
+    /// Resolves when the session must end.
+    pub(super) shutdown: S,
+}
+
+/// Evaluates the request's code. It is interrupted at its deadline and on cancellation.
 pub(super) async fn evaluate(
     guest: &mut Guest,
     evaluable: Evaluable<'_>,
     connection: Connection,
-    abandoned: impl Future<Output = ()>,
+    stops: Stops<impl Future<Output = ()>, impl Future<Output = ()>>,
 ) -> Evaluated {
     let Evaluable {
         request,
         number,
         since,
+        after_interrupt,
     } = evaluable;
     let limits = &request.limits;
     let mut reader = OutputReader::new(limits, connection.output);
@@ -62,6 +82,7 @@ pub(super) async fn evaluate(
         wanted: messages::wanted(limits.max_output),
         stdin: stdin.is_some(),
         bridge: connection.bridge.is_some(),
+        after_interrupt,
         name: &request.name,
         code: &request.code,
         arguments: &request.args,
@@ -70,13 +91,25 @@ pub(super) async fn evaluate(
     let told = AtomicBool::new(false);
     let cancelled = connection.cancelled;
     let (parts, control) = guest.parts();
-    let bounds = RunLimits {
+    let disk_limit_exceeded = run::disk_limit_exceeded(parts.output, limits.disk.0, workdir::soon);
+    let limits = RunLimits {
         deadline: (since + limits.timeout.as_duration()).into(),
-        disk_limit_exceeded: run::disk_limit_exceeded(parts.output, limits.disk.0, workdir::soon),
+        // It must hold during the grace period, too.
+        disk_limit_exceeded: std::future::pending(),
         cancellation: async {
             tokio::select! {
                 () = cancellation(cancelled) => {}
-                () = abandoned => {}
+                () = stops.abandoned => {}
+            }
+        },
+    };
+    let bounds = Bounds {
+        limits,
+        grace: Some(INTERRUPT_GRACE),
+        kill: async {
+            tokio::select! {
+                () = stops.shutdown => Interruption::Cancelled,
+                () = disk_limit_exceeded => Interruption::DiskFull,
             }
         },
     };
@@ -96,12 +129,26 @@ pub(super) async fn evaluate(
     let ending = run::listen(parts, &mut reader, bounds, feeding, answer).await;
     reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
+    classify(ending, usage, reader)
+}
+
+/// Classifies the end of an evaluation.
+fn classify(ending: Ending<Answer>, usage: Option<Usage>, reader: OutputReader) -> Evaluated {
     match ending {
-        Ending::Answered(answer) => Evaluated {
-            finished: Finished::new(Outcome::Exited, i32::from(answer.status), usage, reader),
-            value: answer.value,
-            ended: None,
-        },
+        Ending::Answered { answer, interruption } => {
+            let (outcome, exit_code) = match interruption {
+                None => (Outcome::Exited, i32::from(answer.status)),
+                Some(Interruption::TimedOut) => (Outcome::TimedOut, -1),
+                Some(_) => (Outcome::Cancelled, -run::SIGINT),
+            };
+            Evaluated {
+                finished: Finished::new(outcome, exit_code, usage, reader),
+                value: answer.value,
+                results: answer.results,
+                interrupted: interruption.is_some(),
+                ended: None,
+            }
+        }
         Ending::Ended(end) => {
             let finished = run::classify_exit(end, usage, reader);
             let ended = match end.interruption {
@@ -114,6 +161,8 @@ pub(super) async fn evaluate(
             Evaluated {
                 finished,
                 value: None,
+                results: RichResults::default(),
+                interrupted: false,
                 ended: Some(ended),
             }
         }

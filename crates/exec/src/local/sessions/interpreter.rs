@@ -27,6 +27,8 @@ pub(in super::super) struct Interpreter {
     pub(in super::super) fence: Fence,
     /// Version of its control group.
     pub(in super::super) cgroup: Option<String>,
+    /// Set if its last evaluation was interrupted.
+    pub(in super::super) interrupted: bool,
 }
 
 /// The name of a session, with the number of its evaluations.
@@ -88,6 +90,8 @@ impl Interpreter {
         let Evaluated {
             finished,
             value,
+            results,
+            interrupted,
             ended,
         } = evaluated;
         let request = &work.request;
@@ -107,6 +111,7 @@ impl Interpreter {
             id: id.as_str().to_owned(),
             evaluations: count,
             value: value.map(|value| value.text),
+            interrupted,
             ended: ended.is_some(),
         });
         meta.warnings = self.served.warnings();
@@ -116,9 +121,14 @@ impl Interpreter {
             .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
         meta.warnings.extend(collected.warnings);
+        meta.warnings.extend(results.warnings);
+        meta.results = results.results;
         meta.warnings.extend(former.map(|reason| {
             format!("this is a new session: the one that was called `{id}` before ended, and its variables with it: {reason}")
         }));
+        if interrupted {
+            output::add(&mut result.stderr, &(notice::session_kept(id.as_str()) + "\n"));
+        }
         if ended.is_some() {
             output::add(&mut result.stderr, &(notice::session_ended(id.as_str()) + "\n"));
         }
@@ -135,6 +145,7 @@ impl Interpreter {
             made_for: self.made_for.clone(),
             fence: self.fence,
             cgroup: self.cgroup.clone(),
+            interrupted: false,
         }
     }
 

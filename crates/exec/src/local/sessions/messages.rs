@@ -8,6 +8,7 @@ use ringfence_policy::{Bytes, EnvName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::super::job;
+use super::results::{MAX_RESULTS_BYTES, RichResults};
 
 /// Maximum length of a value's text, whatever the output limit is.
 const MAX_VALUE: u64 = 64 * 1024;
@@ -26,6 +27,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) stdin: bool,
     /// Set if a file descriptor for the bridge follows, behind that.
     pub(super) bridge: bool,
+    /// Set if SIGINT may be pending that was meant for the evaluation before.
+    pub(super) after_interrupt: bool,
     pub(super) name: &'a str,
     pub(super) code: &'a str,
     pub(super) arguments: &'a [String],
@@ -47,7 +50,7 @@ impl Evaluation<'_> {
             b"E",
             &self.number.to_le_bytes()[..],
             &self.wanted.to_le_bytes(),
-            &[u8::from(self.stdin) | u8::from(self.bridge) << 1],
+            &[u8::from(self.stdin) | u8::from(self.bridge) << 1 | u8::from(self.after_interrupt) << 2],
         ];
         let head = head.concat();
         let length = u32::try_from(head.len() + job.len()).unwrap_or(u32::MAX);
@@ -67,7 +70,7 @@ impl Answer {
         asked: u32,
         wanted: u32,
     ) -> Result<Self, NoAnswer> {
-        let mut head = [0; 17];
+        let mut head = [0; 21];
         channel.read_exact(&mut head).await?;
         let [
             n0,
@@ -87,21 +90,33 @@ impl Answer {
             l1,
             l2,
             l3,
+            r0,
+            r1,
+            r2,
+            r3,
         ] = head;
         let number = u32::from_le_bytes([n0, n1, n2, n3]);
         let total = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
         let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let results = u32::from_le_bytes([r0, r1, r2, r3]);
         let fits = match total {
             NO_VALUE => length == 0,
             total => length <= wanted && u64::from(length) <= total,
         };
-        if number != asked || !fits {
+        if number != asked || !fits || results > MAX_RESULTS_BYTES {
             return Err(NoAnswer::Nonsense);
         }
         let mut text = vec![0; length as usize];
         channel.read_exact(&mut text).await?;
+        let mut rich = vec![0; results as usize];
+        channel.read_exact(&mut rich).await?;
+        let results = RichResults::parse(&rich).ok_or(NoAnswer::Nonsense)?;
         let value = (total != NO_VALUE).then(|| Value::new(&text, total));
-        Ok(Self { status, value })
+        Ok(Self {
+            status,
+            value,
+            results,
+        })
     }
 }
 
@@ -126,11 +141,12 @@ impl From<io::Error> for NoAnswer {
 }
 
 /// The interpreter's reply to an evaluation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Answer {
     /// 0, 1 for an exception, or the argument of `sys.exit`.
     pub(super) status: u8,
     pub(super) value: Option<Value>,
+    pub(super) results: RichResults,
 }
 
 /// The `repr` of the last expression's value.
@@ -164,6 +180,7 @@ mod tests {
         wanted: 4,
         stdin: true,
         bridge: true,
+        after_interrupt: true,
         name: "a",
         code: "x",
         arguments: &[],
@@ -187,6 +204,7 @@ mod tests {
             &[number, 0, 0, 0, status][..],
             &total.to_le_bytes(),
             &length.to_le_bytes(),
+            &[0; 4],
         ];
         [&head.concat(), text].concat()
     }
@@ -196,7 +214,7 @@ mod tests {
         let message = ASKED.message();
         let job = job::encode("a", "x", &[], &[]);
         assert_eq!(message[..4], (message.len() as u32 - 4).to_le_bytes());
-        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x03");
+        assert_eq!(message[4..14], *b"E\x07\0\0\0\x04\0\0\0\x07");
         assert_eq!(message[14..], job[4..]);
     }
 
@@ -213,7 +231,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_none() {
         check(b"", Err(NoAnswer::HungUp));
-        check(&said(7, 0, 2, b"42")[..18], Err(NoAnswer::HungUp));
+        check(&said(7, 0, 2, b"42")[..22], Err(NoAnswer::HungUp));
         for nonsense in [
             said(8, 0, 2, b"42"),
             said(7, 0, 5, b"abcde"),

@@ -15,7 +15,7 @@ use super::super::run;
 use super::super::session_error::Error;
 use super::super::settings::SessionSettings;
 use super::ending::{Key, Reason};
-use super::evaluation::{self, Evaluable, GRACE};
+use super::evaluation::{self, Evaluable, GRACE, Stops};
 use super::forking;
 use super::interpreter::{Evaluations, Interpreter};
 use super::live::{Call, Live, Slot, State, Unborn};
@@ -134,16 +134,16 @@ impl SessionTask {
                 request: &work.request,
                 number: number as u32,
                 since: work.since,
+                after_interrupt: interpreter.interrupted,
             },
             connection,
-            async {
-                tokio::select! {
-                    () = cancellation(Some(stopped)) => {}
-                    () = reply.closed() => {}
-                }
+            Stops {
+                abandoned: reply.closed(),
+                shutdown: cancellation(Some(stopped)),
             },
         );
         let evaluated = evaluating.await;
+        interpreter.interrupted = evaluated.interrupted;
         let ended = evaluated.ended;
         let evaluations = Evaluations {
             id: &self.key.1,
