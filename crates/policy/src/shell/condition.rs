@@ -5,7 +5,7 @@
 //! files.
 
 use super::cursor::{Cursor, is_boundary};
-use super::{Piece, Unclear, Word, grammar};
+use super::{Piece, Unclear, Word, word};
 
 const UNARY: &str = "abcdefghknprstuwxzGLNOS";
 const BINARY: &[&str] = &["=", "==", "!=", "=~", "-nt", "-ot", "-ef"];
@@ -79,7 +79,7 @@ fn next(cursor: &mut Cursor) -> Result<Word, Unclear> {
     if cursor.run() == "]]" || cursor.peek().is_none_or(is_boundary) || cursor.peek() == Some('#') {
         return Err(cursor.unsupported("this test"));
     }
-    let word = grammar::checked_word(cursor)?;
+    let word = word::checked_word(cursor)?;
     match cursor.peek() {
         Some(' ' | '\t' | ';' | '\n' | '&' | '|') | None => Ok(word),
         Some(_) => Err(cursor.unsupported("this test")),

@@ -1,6 +1,5 @@
 //! The parser's position in a line.
 
-use super::here::Pending;
 use super::{MAX_COMMANDS, MAX_DEPTH, Unclear, Word};
 
 /// A line, a position in it, and counters for the limits.
@@ -16,6 +15,13 @@ pub(super) struct Cursor {
     /// Here documents whose bodies follow the next newline.
     pub(super) pending: Vec<Pending>,
     pub(super) here: Vec<Word>,
+}
+
+/// A here document whose body has not been reached.
+pub(super) struct Pending {
+    pub(super) end: String,
+    pub(super) expands: bool,
+    pub(super) strip_tabs: bool,
 }
 
 impl Cursor {

@@ -8,7 +8,7 @@ use super::{
 /// Parses a whole line.
 pub(super) fn script(line: &str) -> Result<Script, Unclear> {
     let mut cursor = Cursor::new(line);
-    let nodes = list(&mut cursor, &[])?;
+    let nodes = cursor.list(&[])?;
     if cursor.peek().is_some() {
         return Err(cursor.syntax("a bracket too many"));
     }
@@ -34,22 +34,24 @@ pub(super) fn is_reserved(word: &str) -> bool {
     RESERVED.contains(&word) || openers.contains(&word)
 }
 
-/// Parses commands up to the end, a closing bracket, or one of the words.
-pub(super) fn list(cursor: &mut Cursor, until: &[&str]) -> Result<Vec<Node>, Unclear> {
-    let mut nodes = Vec::new();
-    loop {
-        skip_lines(cursor)?;
-        if matches!(cursor.peek(), None | Some(')')) || until.contains(&cursor.run().as_str()) {
-            return Ok(nodes);
-        }
-        // `;;` ends a branch of `case`, whose parser expects it.
-        if cursor.starts_with(";;") || cursor.starts_with(";&") {
-            return Ok(nodes);
-        }
-        let first = nodes.len();
-        and_or(cursor, &mut nodes)?;
-        if !separator(cursor, &mut nodes, first)? {
-            return Ok(nodes);
+impl Cursor {
+    /// Parses commands up to the end, a closing bracket, or one of the words.
+    pub(super) fn list(&mut self, until: &[&str]) -> Result<Vec<Node>, Unclear> {
+        let mut nodes = Vec::new();
+        loop {
+            skip_lines(self)?;
+            if matches!(self.peek(), None | Some(')')) || until.contains(&self.run().as_str()) {
+                return Ok(nodes);
+            }
+            // `;;` ends a branch of `case`, whose parser expects it.
+            if self.starts_with(";;") || self.starts_with(";&") {
+                return Ok(nodes);
+            }
+            let first = nodes.len();
+            and_or(self, &mut nodes)?;
+            if !separator(self, &mut nodes, first)? {
+                return Ok(nodes);
+            }
         }
     }
 }
@@ -132,7 +134,7 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
     let node = match run.as_str() {
         "" if cursor.starts_with("((") => return Err(cursor.unsupported("arithmetic")),
         "" if cursor.take('(') => {
-            let body = list(cursor, &[])?;
+            let body = cursor.list(&[])?;
             match cursor.take(')') {
                 true => compound(Compound::Subshell, Vec::new(), body),
                 false => return Err(cursor.syntax("a bracket is not closed")),
@@ -142,7 +144,7 @@ fn command(cursor: &mut Cursor) -> Result<Node, Unclear> {
         "if" => conditional(cursor)?,
         "while" | "until" => {
             cursor.at += 5;
-            let mut body = list(cursor, &["do"])?;
+            let mut body = cursor.list(&["do"])?;
             body.extend(block(cursor, "do", "done")?);
             compound(Compound::While, Vec::new(), body)
         }
@@ -196,7 +198,7 @@ fn group(cursor: &mut Cursor) -> Result<Node, Unclear> {
 /// Parses the commands between two reserved words.
 fn block(cursor: &mut Cursor, open: &'static str, close: &'static str) -> Result<Vec<Node>, Unclear> {
     reserved(cursor, open)?;
-    let body = list(cursor, &[close])?;
+    let body = cursor.list(&[close])?;
     reserved(cursor, close)?;
     match body.is_empty() {
         true => Err(cursor.syntax("a command is missing")),
@@ -214,14 +216,14 @@ fn reserved(cursor: &mut Cursor, word: &'static str) -> Result<(), Unclear> {
 
 fn conditional(cursor: &mut Cursor) -> Result<Node, Unclear> {
     reserved(cursor, "if")?;
-    let mut body = list(cursor, &["then"])?;
+    let mut body = cursor.list(&["then"])?;
     reserved(cursor, "then")?;
     loop {
-        body.extend(list(cursor, &["elif", "else", "fi"])?);
+        body.extend(cursor.list(&["elif", "else", "fi"])?);
         match cursor.run().as_str() {
             "elif" => {
                 cursor.at += 4;
-                body.extend(list(cursor, &["then"])?);
+                body.extend(cursor.list(&["then"])?);
                 reserved(cursor, "then")?;
             }
             "else" => cursor.at += 4,
@@ -268,7 +270,7 @@ fn plain_words(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
         cursor.skip_blanks();
         match cursor.peek() {
             None | Some('\n' | ';') => return Ok(words),
-            Some(_) => words.push(checked_word(cursor)?),
+            Some(_) => words.push(word::checked_word(cursor)?),
         }
     }
 }
@@ -276,7 +278,7 @@ fn plain_words(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
 fn case(cursor: &mut Cursor) -> Result<Node, Unclear> {
     reserved(cursor, "case")?;
     cursor.skip_blanks();
-    let mut words = vec![checked_word(cursor)?];
+    let mut words = vec![word::checked_word(cursor)?];
     skip_lines(cursor)?;
     reserved(cursor, "in")?;
     let mut body = Vec::new();
@@ -288,7 +290,7 @@ fn case(cursor: &mut Cursor) -> Result<Node, Unclear> {
         cursor.take('(');
         loop {
             cursor.skip_blanks();
-            words.push(checked_word(cursor)?);
+            words.push(word::checked_word(cursor)?);
             cursor.skip_blanks();
             if !cursor.take('|') {
                 break;
@@ -297,7 +299,7 @@ fn case(cursor: &mut Cursor) -> Result<Node, Unclear> {
         if !cursor.take(')') {
             return Err(cursor.syntax("a pattern is not closed"));
         }
-        body.extend(list(cursor, &["esac"])?);
+        body.extend(cursor.list(&["esac"])?);
         let _ = cursor.take_text(";;&") || cursor.take_text(";;") || cursor.take_text(";&");
     }
     reserved(cursor, "esac")?;
@@ -349,7 +351,7 @@ fn simple(cursor: &mut Cursor) -> Result<Node, Unclear> {
             cursor.rest_of_line();
             break;
         }
-        simple.words.push(checked_word(cursor)?);
+        simple.words.push(word::checked_word(cursor)?);
     }
     if simple.words.is_empty() && simple.assignments.is_empty() && simple.redirects.is_empty() {
         return Err(cursor.syntax("a command is missing"));
@@ -360,18 +362,6 @@ fn simple(cursor: &mut Cursor) -> Result<Node, Unclear> {
 
 fn is_process(cursor: &Cursor) -> bool {
     cursor.starts_with("<(") || cursor.starts_with(">(")
-}
-
-/// Parses a word and rejects `{name}>file`, which opens a file descriptor.
-pub(super) fn checked_word(cursor: &mut Cursor) -> Result<Word, Unclear> {
-    let word = word::word(cursor)?;
-    if word.text.is_empty() {
-        return Err(cursor.syntax("a word is missing"));
-    }
-    if word.text.ends_with('}') && matches!(cursor.peek(), Some('<' | '>')) {
-        return Err(cursor.unsupported("a descriptor with a name"));
-    }
-    Ok(word)
 }
 
 fn assignment(cursor: &mut Cursor) -> Result<Option<Assignment>, Unclear> {
@@ -465,7 +455,7 @@ fn file(cursor: &mut Cursor, descriptor: Option<u32>, kind: RedirectKind) -> Res
     if cursor.peek() == Some('#') {
         return Err(cursor.syntax("a comment in place of a file"));
     }
-    let target = checked_word(cursor)?;
+    let target = word::checked_word(cursor)?;
     let digits = target.text.bytes().all(|byte| byte.is_ascii_digit());
     if digits && matches!(cursor.peek(), Some('<' | '>')) {
         return Err(cursor.syntax("a redirection in place of a file"));

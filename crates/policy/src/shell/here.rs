@@ -1,14 +1,7 @@
 //! Parses here documents.
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, Pending};
 use super::{Piece, Unclear, Word, word};
-
-/// A here document whose body has not been reached.
-pub(super) struct Pending {
-    end: String,
-    expands: bool,
-    strip_tabs: bool,
-}
 
 /// Parses `<<END` or `<<-END`, after the operator.
 pub(super) fn announce(cursor: &mut Cursor, strip_tabs: bool) -> Result<Word, Unclear> {

@@ -1,7 +1,7 @@
 //! Parses words: quoting and expansions.
 
 use super::cursor::{Cursor, in_name, is_boundary, starts_name};
-use super::{Form, Node, Piece, Unclear, Variable, Word, grammar};
+use super::{Form, Node, Piece, Unclear, Variable, Word};
 
 /// Parses one non-empty word from its first character.
 pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
@@ -33,6 +33,18 @@ pub(super) fn word(cursor: &mut Cursor) -> Result<Word, Unclear> {
         text,
         end,
     })
+}
+
+/// Parses a word and rejects `{name}>file`, which opens a file descriptor.
+pub(super) fn checked_word(cursor: &mut Cursor) -> Result<Word, Unclear> {
+    let word = word(cursor)?;
+    if word.text.is_empty() {
+        return Err(cursor.syntax("a word is missing"));
+    }
+    if word.text.ends_with('}') && matches!(cursor.peek(), Some('<' | '>')) {
+        return Err(cursor.unsupported("a descriptor with a name"));
+    }
+    Ok(word)
 }
 
 /// Parses a text in which quotes are literal: the body of a here document.
@@ -237,7 +249,7 @@ fn substitution(cursor: &mut Cursor) -> Result<Vec<Node>, Unclear> {
     cursor.enter()?;
     cursor.substitutions += 1;
     let pending = cursor.pending.len();
-    let nodes = grammar::list(cursor, &[])?;
+    let nodes = cursor.list(&[])?;
     if cursor.pending.len() != pending {
         return Err(cursor.unsupported("a here document inside a substitution"));
     }
@@ -264,7 +276,7 @@ fn backquotes(cursor: &mut Cursor, pieces: &mut Pieces) -> Result<(), Unclear> {
     cursor.at += 1;
     let mut inner = cursor.within(&text);
     inner.enter()?;
-    let nodes = grammar::list(&mut inner, &[])?;
+    let nodes = inner.list(&[])?;
     if inner.peek().is_some() || !inner.pending.is_empty() {
         return Err(cursor.syntax("what stands between backquotes"));
     }
