@@ -224,6 +224,13 @@ fn a_group_is_reset_only_if_it_is_as_good_as_new() {
     let mut group = hierarchy.group(&slot("reset"), LIMITS).unwrap();
     // Version 2 cannot reset the peak.
     let can = hierarchy.version() == Version::V1;
+    // The kernel returns the last pages, and the last task, some time after a process has ended.
+    let await_reset = |group: &mut Group, limits| {
+        while can && !group.reset(limits) {
+            std::thread::yield_now();
+        }
+        assert!(can || !group.reset(limits), "version 2 restarts no peak");
+    };
     let is_new = |group: &Group| {
         let usage = group.usage();
         assert_eq!((usage.oom_kills, usage.pids_max_hits), (0, 0));
@@ -258,12 +265,7 @@ fn a_group_is_reset_only_if_it_is_as_good_as_new() {
     }
     assert!(!group.reset(LIMITS), "a zombie is in it");
     child.wait().unwrap();
-    assert_eq!(
-        group.reset(LIMITS),
-        can,
-        "{:?}",
-        value(&group, "memory.usage_in_bytes")
-    );
+    await_reset(&mut group, LIMITS);
     is_new(&group);
 
     let file = format!("/dev/shm/ringfence-test-reset-{}", std::process::id());
@@ -271,13 +273,13 @@ fn a_group_is_reset_only_if_it_is_as_good_as_new() {
     assert!(shell(&group, &left).wait().unwrap().success());
     assert!(!group.reset(LIMITS), "what it left is charged to it");
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(group.reset(LIMITS), can);
+    await_reset(&mut group, LIMITS);
     is_new(&group);
 
     let other = GroupLimits { pids: 1, ..LIMITS };
     assert!(!group.reset(other), "its limits are others");
     group.set_limits(other).unwrap();
-    assert_eq!(group.reset(other), can);
+    await_reset(&mut group, other);
     shell(&group, "(exit 0)").wait().unwrap();
     assert!(!group.reset(other), "it was at its limit");
     group.close().unwrap();

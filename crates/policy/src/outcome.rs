@@ -194,6 +194,21 @@ pub struct RichResult {
 }
 
 impl RichResult {
+    /// Returns the type and the length in bytes of each picture and document.
+    pub fn documents(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        const DOCUMENTS: [&str; 4] = ["image/png", "image/jpeg", "image/svg+xml", "application/pdf"];
+        DOCUMENTS.into_iter().filter_map(|mime| {
+            let data = self.data.get(mime)?.as_str()?;
+            // SVG is text, the others are encoded with four characters for three bytes.
+            let length = if mime == "image/svg+xml" {
+                data.len()
+            } else {
+                data.len() / 4 * 3
+            };
+            Some((mime, length))
+        })
+    }
+
     /// The format that every result has.
     pub const TEXT: &str = "text/plain";
 

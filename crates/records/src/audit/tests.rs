@@ -594,7 +594,7 @@ fn who_follows_sees_each_record_once_however_the_files_turn() {
 #[test]
 fn who_follows_sees_the_line_after_one_that_is_too_long() {
     let dir = private();
-    let long = "x".repeat(line::MAX_LINE);
+    let long = "x".repeat(MAX_LINE);
     let mut text = format!("{long}rest\n");
     fs::write(current(&dir), &text).unwrap();
     let mut follow = Follow::behind(dir.path(), &[]);

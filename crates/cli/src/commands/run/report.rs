@@ -151,17 +151,10 @@ fn show(result: &RichResult, ui: Ui) -> anyhow::Result<()> {
     if let (false, Some(text)) = (result.main, result.text()) {
         ui.out(format!("{text}\n"))?;
     }
-    for mime in ["image/png", "image/jpeg", "image/svg+xml", "application/pdf"] {
-        if let Some(data) = result.data.get(mime).and_then(Value::as_str) {
-            let length = if mime == "image/svg+xml" {
-                data.len()
-            } else {
-                data.len() / 4 * 3
-            };
-            ui.hint(&format!(
-                "a result is {mime} ({length} bytes); `--json` has it in `meta.results`"
-            ));
-        }
+    for (mime, length) in result.documents() {
+        ui.hint(&format!(
+            "a result is {mime} ({length} bytes); `--json` has it in `meta.results`"
+        ));
     }
     Ok(())
 }

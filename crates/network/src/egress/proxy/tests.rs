@@ -136,7 +136,11 @@ async fn says_what_it_refuses_and_why() {
         (format!("http://0177.0.0.1:{port}/"), 400, "host cannot be used"),
         (format!("http://127.1:{port}/"), 400, "host cannot be used"),
         (format!("http://[::ffff:127.0.0.2]:{port}/"), 403, "no pattern"),
-        (format!("http://x@a.ok.test:{port}/"), 400, "a user or a password"),
+        (
+            format!("http://x@a.ok.test:{port}/"),
+            400,
+            "a user name or password",
+        ),
         (format!("https://a.ok.test:{port}/"), 400, "no https:// addresses"),
         (format!("ftp://a.ok.test:{port}/"), 400, "neither http nor https"),
         ("/".to_owned(), 400, "no target host"),
