@@ -2,9 +2,9 @@
 
 A message has its length in four bytes, then what is to be done in one.
 E, to evaluate: a number, the most bytes of a value that are wanted, which descriptors follow (1: standard input, 2: a
-bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's
-value is as a text (all ones where there is none); the text, as far as it is wanted, and the results that rich.py encodes
-follow their own lengths.
+bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before), and a job as worker.py
+reads it. The answer repeats the number, says the status, and how long the last expression's value is as a text (all ones
+where there is none); the text, as far as it is wanted, and the results that rich.py encodes follow their own lengths.
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
 import _ast
