@@ -100,7 +100,7 @@ fn what_can_never_work_is_refused_at_once() {
         ),
         (
             "model = 'openai/a'\nbaseUrl = 'https://me:pass@a.test/'",
-            "user or a password",
+            "user name or password",
         ),
         ("model = 'openai/a'\nbaseUrl = 'models'", "malformed"),
         ("model = 'openai/a'\ntimeoutMs = 60001", "expected at most 1m"),
