@@ -113,10 +113,16 @@ pub(crate) mod alone {
     /// The server's own thread, and those for slow system calls.
     const MAX_THREADS: usize = 9;
 
+    /// Control groups that are open at rest: one for each worker of the pool, and as many that were kept to be used
+    /// again.
+    const MAX_OPEN_GROUPS: usize = 16;
+
     /// The server's resources: descriptors by kind, threads, descendants, and memory in KiB.
     #[derive(Debug)]
     pub(crate) struct State {
         descriptors: BTreeMap<String, usize>,
+        /// Descriptors of files of control groups.
+        group_files: BTreeMap<String, usize>,
         threads: usize,
         groups: usize,
         zombies: usize,
@@ -126,12 +132,13 @@ pub(crate) mod alone {
     }
 
     impl State {
-        /// Returns `true` if all but the memory is equal. The number of blocking threads may vary within its
-        /// limit.
+        /// Returns `true` if all but the memory is equal. The numbers of blocking threads and of kept control groups
+        /// may vary within their limits.
         fn looks_like(&self, other: &Self) -> bool {
             let counts = |state: &Self| {
                 (
                     state.threads <= MAX_THREADS,
+                    state.group_files.values().all(|files| *files <= MAX_OPEN_GROUPS),
                     state.groups,
                     state.zombies,
                     state.fenced,
@@ -144,12 +151,17 @@ pub(crate) mod alone {
         fn of(engine: u32) -> Self {
             let proc = format!("/proc/{engine}");
             let count = |name: &str| fs::read_dir(format!("{proc}/{name}")).unwrap().count();
-            let mut descriptors = BTreeMap::new();
+            let (mut descriptors, mut group_files) = (BTreeMap::new(), BTreeMap::new());
             for entry in fs::read_dir(format!("{proc}/fd")).unwrap().flatten() {
                 let target = fs::read_link(entry.path()).unwrap_or_default();
                 // The file's identity and the pipe's number do not count.
                 let kind = target.to_string_lossy().replace(|c: char| c.is_ascii_digit(), "");
-                *descriptors.entry(kind).or_default() += 1;
+                let files = if kind.starts_with("/sys/fs/cgroup/") {
+                    &mut group_files
+                } else {
+                    &mut descriptors
+                };
+                *files.entry(kind).or_default() += 1;
             }
             let status = fs::read_to_string(format!("{proc}/status")).unwrap();
             let memory = status
@@ -169,6 +181,7 @@ pub(crate) mod alone {
             let own = format!("ringfence-{engine}-");
             Self {
                 descriptors,
+                group_files,
                 threads: count("task"),
                 groups: control_groups()
                     .iter()
