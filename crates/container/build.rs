@@ -16,7 +16,7 @@ fn main() {
         &["-C", "target-feature=+crt-static", "-C", "strip=symbols"],
     );
     println!(
-        "cargo::rustc-env=RINGFENCE_AGENT={}",
+        "cargo::rustc-env=RINGFENCE_INIT={}",
         init.join("ringfence-init").display()
     );
 }

@@ -147,7 +147,7 @@ impl Outcome {
     fn verdict(&self) -> Result<()> {
         match self.failed {
             None => Ok(()),
-            Some(name) => bail!("the gate is closed: {name}"),
+            Some(name) => bail!("failed: {name}"),
         }
     }
 }

@@ -49,10 +49,10 @@ pub fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
 /// servers and what they import. The others get there only if a directory above them is replaced, or a file system is mounted.
 pub fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Trusted {
     let metadata = MetadataCache::default();
-    let places: Vec<Tree<'_>> = trees.map(|tree| Tree::of(tree, &metadata)).collect();
+    let roots: Vec<Tree<'_>> = trees.map(|tree| Tree::of(tree, &metadata)).collect();
     let is_near = |path: &&PathBuf| {
-        let mut places = places.iter();
-        places.any(|place| path.starts_with(place.tree) || !matches!(place.below(path), Position::Elsewhere))
+        let mut roots = roots.iter();
+        roots.any(|root| path.starts_with(root.path) || !matches!(root.below(path), Position::Elsewhere))
     };
     let near = |paths: &[PathBuf]| paths.iter().filter(is_near).cloned().collect();
     Trusted {
@@ -68,33 +68,33 @@ pub fn near<'a>(trees: impl Iterator<Item = &'a Path>, trusted: &Trusted) -> Tru
 ///
 /// # Errors
 /// If one cannot be protected, or a server on the host has code there.
-fn relied_on(place: &Tree<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
-    let tree = place.tree;
+fn relied_on(root: &Tree<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflict> {
+    let tree = root.path;
     check_servers(tree, trusted)?;
     let mut found: Vec<PathBuf> = Vec::new();
     for path in &trusted.paths {
-        found.extend(place.keep(path)?);
+        found.extend(root.keep(path)?);
     }
     for prefix in &trusted.installations {
-        match place.below(prefix) {
+        match root.below(prefix) {
             Position::Below(below) => found.push(below),
             Position::Elsewhere => {}
             Position::Around => {
                 for part in PARTS.iter().map(|name| prefix.join(name)) {
                     let is_link = part.is_symlink();
-                    found.extend(if is_link { None } else { place.keep(&part)? });
+                    found.extend(if is_link { None } else { root.keep(&part)? });
                 }
             }
         }
     }
     for directory in &trusted.lookups {
-        if let Position::Below(below) = place.below(directory) {
+        if let Position::Below(below) = root.below(directory) {
             found.push(below);
         }
     }
     for imports in &trusted.imports {
         let is_data = |data: &PathBuf| *data != imports.directory && holds(data, tree);
-        match place.below(&imports.directory) {
+        match root.below(&imports.directory) {
             Position::Below(below) => found.push(below),
             Position::Around if !imports.data.iter().any(is_data) => {
                 return Err(Conflict::Imported {
@@ -131,11 +131,16 @@ pub struct Protection {
 /// # Errors
 /// If a path cannot be protected while the guest may write to the tree at all, or a server on the host has code
 /// there.
-pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Result<Protection, Conflict> {
+pub fn protection(
+    tree: &Path,
+    trusted: &Trusted,
+    acted: &Acted,
+    room: usize,
+) -> Result<Protection, Conflict> {
     let metadata = MetadataCache::default();
-    let place = Tree::of(tree, &metadata);
-    let mut held = Protection::default();
-    let mut found = relied_on(&place, trusted)?;
+    let root = Tree::of(tree, &metadata);
+    let mut protection = Protection::default();
+    let mut found = relied_on(&root, trusted)?;
     let leads = |target: &Target| Conflict::Leads {
         tree: tree.to_owned(),
         entry: target.by.clone(),
@@ -145,45 +150,49 @@ pub fn held(tree: &Path, trusted: &Trusted, acted: &Acted, room: usize) -> Resul
         return Err(leads(target));
     }
     for target in &acted.paths {
-        match place.below(&target.path) {
+        match root.below(&target.path) {
             Position::Below(below) => found.push(below),
             Position::Elsewhere => {}
             // A program may have made it: it must not take the workspace from others.
-            Position::Around if matches!(place.below(&target.by), Position::Below(_)) => {
-                held.leads.get_or_insert_with(|| target.by.clone());
+            Position::Around if matches!(root.below(&target.by), Position::Below(_)) => {
+                protection.leads.get_or_insert_with(|| target.by.clone());
             }
             Position::Around => return Err(leads(target)),
         }
     }
     let above_links = acted.links.iter().filter_map(|link| Some((link, link.parent()?)));
     for (link, above) in above_links {
-        match place.below(above) {
+        match root.below(above) {
             Position::Below(below) => found.push(below),
-            Position::Around if look(above).is_some_and(|above| place.is(&above)) => {
-                held.links.push(link.clone());
+            Position::Around if look(above).is_some_and(|above| root.is(&above)) => {
+                protection.links.push(link.clone());
             }
             Position::Around | Position::Elsewhere => {}
         }
     }
     for target in &acted.missing {
         let there = crate::mount_guard::nearest(&target.path).existing;
-        match place.below(&there) {
+        match root.below(&there) {
             Position::Below(below) => found.push(below),
-            Position::Around if look(&there).is_some_and(|there| place.is(&there)) => {
-                held.awaits.get_or_insert_with(|| target.by.clone());
+            Position::Around if look(&there).is_some_and(|there| root.is(&there)) => {
+                protection.awaits.get_or_insert_with(|| target.by.clone());
             }
             Position::Around | Position::Elsewhere => {}
         }
     }
-    held.kept = with_pins(found);
-    let cost: usize = held.kept.iter().map(|kept| cost(&tree.join(&kept.below))).sum();
+    protection.kept = with_pins(found);
+    let cost: usize = protection
+        .kept
+        .iter()
+        .map(|kept| cost(&tree.join(&kept.below)))
+        .sum();
     let by = acted.paths.iter().chain(&acted.missing).next();
-    match by.filter(|_| cost > room || held.kept.len() > MAX_KEPT) {
+    match by.filter(|_| cost > room || protection.kept.len() > MAX_KEPT) {
         Some(target) => Err(Conflict::Many {
             tree: tree.to_owned(),
             entry: target.by.clone(),
         }),
-        None => Ok(held),
+        None => Ok(protection),
     }
 }
 
@@ -237,8 +246,8 @@ impl ActedOn {
 /// If one is the workspace, or lies around it, by the word of an entry elsewhere.
 pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
     let metadata = MetadataCache::default();
-    let place = Tree::of(tree, &metadata);
-    let held = held(
+    let root = Tree::of(tree, &metadata);
+    let protection = protection(
         tree,
         &Trusted::none(),
         &Acted {
@@ -248,12 +257,12 @@ pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
         },
         usize::MAX,
     )?;
-    let top = held.leads.is_some();
-    let kept = held
+    let top = protection.leads.is_some();
+    let kept = protection
         .kept
         .into_iter()
         .filter(|kept| kept.access == Access::ReadOnly);
-    let links = acted.links.iter().filter_map(|link| match place.below(link) {
+    let links = acted.links.iter().filter_map(|link| match root.below(link) {
         Position::Below(below) => Some(below),
         Position::Around | Position::Elsewhere => None,
     });
@@ -313,7 +322,7 @@ impl MetadataCache {
 
 /// A directory by device and inode: a bind mount has another name.
 struct Tree<'a> {
-    tree: &'a Path,
+    path: &'a Path,
     metadata: &'a MetadataCache,
     identity: Option<(u64, u64)>,
 }
@@ -330,7 +339,7 @@ enum Position {
 impl<'a> Tree<'a> {
     fn of(tree: &'a Path, metadata: &'a MetadataCache) -> Self {
         Self {
-            tree,
+            path: tree,
             metadata,
             identity: metadata.look(tree).as_ref().map(identity),
         }
@@ -359,7 +368,7 @@ impl<'a> Tree<'a> {
 
     fn lies_in(&self, directory: &Metadata) -> bool {
         let mut above = self
-            .tree
+            .path
             .ancestors()
             .filter_map(|above| self.metadata.look(above));
         above.any(|above| identity(&above) == identity(directory))
@@ -368,7 +377,7 @@ impl<'a> Tree<'a> {
     /// Returns the relative path to protect, if the path lies in the tree. Nothing can be mounted on a
     /// symbolic link, so its directory is protected instead.
     fn keep(&self, path: &Path) -> Result<Option<PathBuf>, Conflict> {
-        let (tree, trusted) = (self.tree.to_owned(), path.to_owned());
+        let (tree, trusted) = (self.path.to_owned(), path.to_owned());
         let is_link = self.metadata.look(path).is_some_and(|found| found.is_symlink());
         let directory = path.parent().filter(|_| is_link);
         if matches!(self.below(path), Position::Elsewhere) {

@@ -23,7 +23,7 @@ pub use accepted::{Accepted, Digest};
 pub use acted::{Acted, Target};
 pub use conflict::Conflict;
 pub use identity::{holds, identity_at};
-pub use kept::{ActedOn, Kept, MAX_COST, Protection, acted_on, cost, held, kept, near, trees};
+pub use kept::{ActedOn, Kept, MAX_COST, Protection, acted_on, cost, kept, near, protection, trees};
 pub use ledger::Ledger;
 pub use named::{NamedPathError, NamedPaths, metadata};
 pub use resolve::{Resolved, resolve};

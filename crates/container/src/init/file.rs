@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 /// The init program, a static binary: it needs nothing of an image.
-const PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_AGENT"));
+const PROGRAM: &[u8] = include_bytes!(env!("RINGFENCE_INIT"));
 
 /// Path of the program in a container.
 pub const INSIDE: &str = "/.ringfence/init";

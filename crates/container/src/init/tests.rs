@@ -6,18 +6,23 @@ mod network;
 mod reach;
 mod short;
 
+#[expect(clippy::disallowed_methods, reason = "it plays the container engine")]
+#[path = "../../../jail/tests/init/bubblewrap.rs"]
+mod bubblewrap;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
-use std::process::{Child, Command};
+use std::process::Child;
 
 use ringfence_exec::local::{Chunk, Connection, Stream};
 use ringfence_policy::{Bytes, Language, Limits, Outcome, Request};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::bubblewrap::bubblewrap;
 use super::*;
 
 /// An init in a pid namespace, without a container engine.
@@ -28,46 +33,32 @@ struct Container {
     _place: tempfile::TempDir,
 }
 
+/// Connects to an init, whose frames are carried in the returned tasks.
+async fn connected(
+    reader: impl AsyncRead + Send + Unpin + 'static,
+    writer: impl AsyncWrite + Send + Unpin + 'static,
+) -> (InitClient, JoinSet<InitLost>) {
+    let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
+        .await
+        .unwrap();
+    let mut carriers = JoinSet::new();
+    carriers.spawn(carrier.carry());
+    (init, carriers)
+}
+
 impl Container {
     async fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let program = file(&place.path().join("init")).unwrap();
         let (ours, theirs) = StdStream::pair().unwrap();
-        #[expect(clippy::disallowed_methods, reason = "it plays the container engine")]
-        let process = Command::new("bwrap")
-            .args([
-                "--unshare-all",
-                "--as-pid-1",
-                "--die-with-parent",
-                "--cap-drop",
-                "ALL",
-            ])
-            .args(["--uid", "65534", "--gid", "65534", "--clearenv"])
-            .args([
-                "--ro-bind",
-                "/",
-                "/",
-                "--proc",
-                "/proc",
-                "--dev",
-                "/dev",
-                "--tmpfs",
-                "/tmp",
-            ])
-            .arg("--ro-bind")
-            .arg(program)
-            .args(["/tmp/init", "/tmp/init"])
+        let process = bubblewrap(&program)
             .stdin(OwnedFd::from(theirs.try_clone().unwrap()))
             .stdout(OwnedFd::from(theirs))
             .spawn()
             .unwrap();
         ours.set_nonblocking(true).unwrap();
         let (reader, writer) = UnixStream::from_std(ours).unwrap().into_split();
-        let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
-            .await
-            .unwrap();
-        let mut carriers = JoinSet::new();
-        carriers.spawn(carrier.carry());
+        let (init, carriers) = connected(reader, writer).await;
         Self {
             init,
             process,

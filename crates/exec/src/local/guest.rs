@@ -65,7 +65,7 @@ pub(super) struct Guest {
     pub(super) exit: Option<ExitWatch>,
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,
-    pub(super) held: LimitScope,
+    pub(super) limit_scope: LimitScope,
     pub(super) output: Output,
     /// Listening socket of the egress proxy. `None`: the guest has no network.
     pub(super) listener: Option<OwnedFd>,
@@ -154,7 +154,7 @@ impl Groups {
     }
 
     /// Returns the extent of the limits of a guest in one of these groups.
-    pub(super) fn held(&self) -> LimitScope {
+    pub(super) fn limit_scope(&self) -> LimitScope {
         match self.hierarchy.limits_cpu() {
             true => LimitScope::Together,
             false => LimitScope::TogetherButProcessor,
@@ -198,7 +198,7 @@ pub(super) struct PendingGuest {
     control: UnixStream,
     announces_exit: bool,
     group: Option<Group>,
-    held: LimitScope,
+    limit_scope: LimitScope,
     directory: Option<Workdir>,
     job: Vec<u8>,
 }
@@ -208,7 +208,7 @@ pub(super) struct PendingGuest {
 /// # Errors
 /// If there are no control groups, or they do not enforce all limits.
 pub(super) fn check_groups(groups: Option<&Arc<Groups>>) -> Result<(), Error> {
-    let missing = match groups.map(|groups| groups.held()) {
+    let missing = match groups.map(|groups| groups.limit_scope()) {
         Some(LimitScope::Together) => return Ok(()),
         Some(LimitScope::TogetherButProcessor) => "processor time",
         Some(LimitScope::EachProcess) | None => "memory and processor time",
@@ -290,7 +290,7 @@ pub(super) async fn begin(
         control: UnixStream::from_std(control).map_err(Error::Pipes)?,
         announces_exit,
         group,
-        held: groups.map_or(LimitScope::EachProcess, Groups::held),
+        limit_scope: groups.map_or(LimitScope::EachProcess, Groups::limit_scope),
         directory: plan.directory,
         job,
     })
@@ -326,7 +326,7 @@ impl PendingGuest {
             exit,
             applied: started.applied,
             group: self.group,
-            held: self.held,
+            limit_scope: self.limit_scope,
             output,
             listener: started.listener,
             job: self.job,

@@ -211,7 +211,7 @@ impl Local {
             .warnings
             .extend(served.preload_warnings(request.language));
         if fence != Fence::Host {
-            let gap = notice::limits_gap(guest.held, &request.limits);
+            let gap = notice::limits_gap(guest.limit_scope, &request.limits);
             result.meta.warnings.extend(gap);
         }
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));

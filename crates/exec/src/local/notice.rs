@@ -33,8 +33,8 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
 const LIMITS_GAP: &str = "not all limits hold for the run as a whole: ";
 
 /// Returns a warning about limits that do not hold for all processes of a run together.
-pub(super) fn limits_gap(held: LimitScope, limits: &Limits) -> Option<String> {
-    let gap = match held {
+pub(super) fn limits_gap(limit_scope: LimitScope, limits: &Limits) -> Option<String> {
+    let gap = match limit_scope {
         LimitScope::Together => return None,
         LimitScope::TogetherButProcessor => "its control group does not limit processor time".to_owned(),
         LimitScope::EachProcess => format!(

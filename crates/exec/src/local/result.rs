@@ -49,7 +49,7 @@ pub(super) fn assemble(
     result.duration = since.elapsed().as_secs_f64();
     let meta = &mut result.meta;
     meta.isolation = isolation(guest.applied, &request.network);
-    meta.resource_limits = held(meta.resource_limits, guest.held);
+    meta.resource_limits = enforced(meta.resource_limits, guest.limit_scope);
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.failed_forks = finished.failed_forks;
@@ -58,8 +58,8 @@ pub(super) fn assemble(
 }
 
 /// Returns the limits that hold for all processes together.
-fn held(limits: ResourceLimits, held: LimitScope) -> ResourceLimits {
-    match held {
+fn enforced(limits: ResourceLimits, limit_scope: LimitScope) -> ResourceLimits {
+    match limit_scope {
         LimitScope::Together => limits,
         LimitScope::TogetherButProcessor => ResourceLimits { cpus: None, ..limits },
         LimitScope::EachProcess => ResourceLimits {

@@ -75,7 +75,7 @@ impl Workspace {
             links,
             awaits,
             leads,
-        } = trust::held(&self.path, trusted, &acted, room)?;
+        } = trust::protection(&self.path, trusted, &acted, room)?;
         top.closed = top.closed.or(awaits.map(Closed::Awaits));
         if let Some(entry) = leads {
             top.open.retain(|path| path.is_dir());

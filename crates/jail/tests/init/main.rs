@@ -9,10 +9,12 @@
     reason = "the init is started in namespaces of its own, as a container engine does"
 )]
 
+mod bubblewrap;
 mod network;
 
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use ringfence_jail::init::frames::{
@@ -20,6 +22,8 @@ use ringfence_jail::init::frames::{
     Report, Secret, Start, Stream, VERSION,
 };
 use ringfence_jail::{MountPoint, Mounted};
+
+use crate::bubblewrap::bubblewrap;
 
 const SECRET: Secret = *b"0123456789abcdef";
 
@@ -43,27 +47,7 @@ struct Outcome {
 impl Container {
     fn silent() -> Self {
         let init = env!("CARGO_BIN_EXE_ringfence-init");
-        let mut process = Command::new("bwrap")
-            .args([
-                "--unshare-all",
-                "--as-pid-1",
-                "--die-with-parent",
-                "--cap-drop",
-                "ALL",
-            ])
-            .args(["--uid", "65534", "--gid", "65534", "--clearenv"])
-            .args([
-                "--ro-bind",
-                "/",
-                "/",
-                "--proc",
-                "/proc",
-                "--dev",
-                "/dev",
-                "--tmpfs",
-                "/tmp",
-            ])
-            .args(["--ro-bind", init, "/tmp/init", "/tmp/init"])
+        let mut process = bubblewrap(Path::new(init))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

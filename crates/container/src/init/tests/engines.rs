@@ -13,7 +13,7 @@ use crate::spec::{Bind, Binds, Filter, Init, Log, Name, OciRuntime, Stdin};
 use crate::testing::{engines, removed, spec};
 
 /// A container whose first process is our init.
-struct Agented {
+struct EngineContainer {
     init: InitClient,
     id: Id,
     name: Name,
@@ -21,7 +21,7 @@ struct Agented {
     _place: tempfile::TempDir,
 }
 
-impl Agented {
+impl EngineContainer {
     async fn new(engine: &ContainerRuntime, filter: &str) -> Self {
         Self::made_by(engine, OciRuntime::Default, filter).await
     }
@@ -49,11 +49,7 @@ impl Agented {
         let attached = engine.attach(&id).await.unwrap();
         engine.start(&id).await.unwrap();
         let (reader, writer) = attached.into_bytes();
-        let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
-            .await
-            .unwrap();
-        let mut carriers = JoinSet::new();
-        carriers.spawn(carrier.carry());
+        let (init, carriers) = connected(reader, writer).await;
         Self {
             init,
             id,
@@ -101,7 +97,7 @@ async fn calls_run_and_end_where_supervisors_cannot_adopt() {
 }
 
 async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &str) {
-    let mut container = Agented::made_by(engine, oci_runtime, filter).await;
+    let mut container = EngineContainer::made_by(engine, oci_runtime, filter).await;
     while !container.run(&python("pass")).await.warm {}
     ended(&container.run(&python("print('hello')")).await, 0, "hello\n");
     let who = "echo $$ > /tmp/x; id -u; echo > /x; grep -E 'NoNewPrivs|CapEff|Seccomp:' /proc/self/status";
@@ -156,7 +152,7 @@ async fn calls_run(engine: &ContainerRuntime, oci_runtime: OciRuntime, filter: &
 #[tokio::test]
 async fn what_takes_all_memory_is_told_so_and_the_container_goes_on() {
     for engine in engines().await {
-        let container = Agented::new(&engine, "standard").await;
+        let container = EngineContainer::new(&engine, "standard").await;
         let hungry = container
             .run(&python("x = bytearray(1 << 30)\nprint(len(x))"))
             .await;
@@ -170,7 +166,7 @@ async fn what_takes_all_memory_is_told_so_and_the_container_goes_on() {
 #[tokio::test]
 async fn a_container_that_is_removed_ends_its_calls_as_unknown() {
     for engine in engines().await {
-        let mut container = Agented::new(&engine, "standard").await;
+        let mut container = EngineContainer::new(&engine, "standard").await;
         let (output, mut heard) = mpsc::channel(1);
         let connection = Connection {
             output: Some(output),

@@ -67,7 +67,7 @@ impl Interpreter {
         let applied = self.guest.applied;
         match fence {
             Fence::Required => {
-                !applied.namespaces || self.lacks_layers() || self.guest.held != LimitScope::Together
+                !applied.namespaces || self.lacks_layers() || self.guest.limit_scope != LimitScope::Together
             }
             Fence::Default => self.fence == Fence::BestEffort && self.lacks_layers(),
             Fence::BestEffort | Fence::Unfenced | Fence::Host => false,
@@ -118,7 +118,7 @@ impl Interpreter {
         meta.warnings
             .extend(self.served.preload_warnings(Language::Python));
         meta.warnings
-            .extend(notice::limits_gap(self.guest.held, &self.made_for.limits));
+            .extend(notice::limits_gap(self.guest.limit_scope, &self.made_for.limits));
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
         meta.warnings.extend(collected.warnings);
         meta.warnings.extend(results.warnings);
