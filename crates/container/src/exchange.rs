@@ -226,6 +226,7 @@ fn start(arguments: &[&str]) -> Start {
         timeout: PATIENCE,
         proxy: Vec::new(),
         bridge: false,
+        terminal: None,
     }
 }
 

@@ -403,6 +403,7 @@ impl Reach {
             timeout: timeout.as_duration(),
             proxy: Vec::new(),
             bridge: false,
+            terminal: None,
         };
         let init = self.warm.init();
         let finished = init

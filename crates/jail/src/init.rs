@@ -41,6 +41,18 @@ pub fn init_main() -> ExitCode {
     }
 }
 
+/// Serves as the init of a cell, which has confined itself: guests inherit that, and these variables as their default
+/// environment.
+pub(crate) fn serve_cell(environment: Vec<(String, String)>) -> ! {
+    let prepared = sys::set_undumpable().step("hide from the guests");
+    sys::set_umask(0o022);
+    let init = prepared.and_then(|()| serve::Init::new(programs::Surroundings::new(environment)));
+    if let Ok(init) = init {
+        init.serve();
+    }
+    sys::exit_now(1)
+}
+
 /// Drops privileges that guests could exploit, and sets limits: guests inherit everything here.
 fn prepare() -> Result<programs::Surroundings, StepError> {
     sys::set_undumpable().step("hide from the guests")?;

@@ -38,6 +38,7 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
         timeout: request.limits.timeout.as_duration(),
         proxy: Vec::new(),
         bridge: false,
+        terminal: None,
     })
 }
 
@@ -54,7 +55,7 @@ mod tests {
             };
             let found = match start(&request, "/tmp", false).unwrap().program {
                 Program::Python { name, .. } | Program::Bash { name, .. } => name,
-                Program::Command(other) => panic!("{other} is no script"),
+                other @ (Program::Command(_) | Program::Files) => panic!("{other:?} is no script"),
             };
             assert_eq!(found, expected, "{name}");
         };

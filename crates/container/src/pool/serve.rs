@@ -158,6 +158,7 @@ fn call(ready: &Ready, request: &Request, connection: &Connection) -> Result<Sta
         timeout: request.limits.timeout.as_duration(),
         proxy: Vec::new(),
         bridge: false,
+        terminal: None,
     })
 }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::family;
-use super::frames::{Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Report, Start, Stream};
+use super::frames::{
+    Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Recipient, Report, Start, Stream, TerminalSize,
+};
 use super::pending::Pending;
 use super::worker::{SupervisorMessage, Worker};
 use crate::sys;
@@ -38,6 +40,8 @@ pub(super) struct Call {
     credit: u64,
     /// Earliest time of the next read of its output.
     listen_at: Instant,
+    /// Set if the server waits for what it has written so far.
+    draining: bool,
     cut: Cut,
     killing: Option<Killing>,
     failed: Option<Fate>,
@@ -76,6 +80,7 @@ impl Call {
             input: Pending::default(),
             credit: OUTPUT_WINDOW.into(),
             listen_at: now + PAUSE,
+            draining: false,
             cut: Cut::No,
             killing: None,
             failed: None,
@@ -201,13 +206,45 @@ impl Call {
         }
     }
 
-    /// Processes messages of its supervisor.
-    pub(super) fn listen(&mut self, now: Instant) {
+    /// Has the output that it has written so far relayed, and that reported.
+    pub(super) fn drain(&mut self, now: Instant) {
+        self.draining = true;
+        self.listen_at = now;
+    }
+
+    /// Sends a signal to its guest.
+    pub(super) fn signal(&self, signal: u32, to: Recipient) {
+        let number = i32::try_from(signal)
+            .ok()
+            .filter(|signal| (1..=64).contains(signal));
+        if let (Some(guest), Some(signal), None) = (self.session(), number, self.ended) {
+            let _ = sys::kill(
+                match to {
+                    Recipient::Process => guest,
+                    Recipient::Group => -guest,
+                },
+                signal,
+            );
+        }
+    }
+
+    /// Changes the size of its terminal, if it has one.
+    pub(super) fn resize(&self, size: TerminalSize) {
+        let worker = self.worker.as_ref();
+        if let Some(terminal) = worker.and_then(|worker| worker.stdout.as_ref()) {
+            // Its output may be a pipe, which has no size.
+            let _ = sys::resize_terminal(terminal.as_fd(), size.columns, size.rows);
+        }
+    }
+
+    /// Processes messages of its supervisor. Returns the process id of a guest that has just started.
+    pub(super) fn listen(&mut self, now: Instant) -> Option<u32> {
+        let mut started = None;
         while !self.gone {
             let heard = self.worker.as_mut().and_then(Worker::receive);
             match heard {
-                None => return,
-                Some(SupervisorMessage::Started { .. }) => {}
+                None => break,
+                Some(SupervisorMessage::Started { guest, .. }) => started = u32::try_from(guest).ok(),
                 Some(SupervisorMessage::Failed { errno, step }) => {
                     self.failed = Some(Fate::NotStarted { step, errno })
                 }
@@ -224,6 +261,7 @@ impl Call {
                 Some(SupervisorMessage::Gone) => self.gone = true,
             }
         }
+        started
     }
 
     /// Returns `true` if its supervisor exited without reporting on the guest, which may still be alive.
@@ -286,6 +324,10 @@ impl Call {
         let before = self.credit;
         for stream in [Stream::Stdout, Stream::Stderr] {
             while self.credit > 0 && !channel.is_full() && self.pass_on_once(stream, channel) {}
+        }
+        if self.draining && self.credit > 0 && !channel.is_full() {
+            self.draining = false;
+            channel.say(&Report::Drained { call: self.id });
         }
         if (1..LITTLE).contains(&(before - self.credit)) {
             self.listen_at = now + PAUSE;

@@ -15,7 +15,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// Protocol version. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Length of a frame header.
 pub const HEADER: usize = 9;
 /// A secret shared by the server and the init.
@@ -49,6 +49,9 @@ const INPUT: u8 = 0x03;
 const INPUT_END: u8 = 0x04;
 const KILL: u8 = 0x05;
 const CREDIT: u8 = 0x06;
+const SIGNAL: u8 = 0x07;
+const RESIZE: u8 = 0x08;
+const DRAIN: u8 = 0x09;
 const DELIVER: u8 = 0x10;
 const ALLOW: u8 = 0x11;
 const DROP: u8 = 0x12;
@@ -59,6 +62,8 @@ const STDERR: u8 = 0x43;
 const END: u8 = 0x44;
 const TAKEN: u8 = 0x45;
 const BROKEN: u8 = 0x46;
+const STARTED: u8 = 0x47;
+const DRAINED: u8 = 0x48;
 const CONNECTED: u8 = 0x50;
 const RECEIVED: u8 = 0x51;
 const DELIVERED: u8 = 0x52;
@@ -123,6 +128,26 @@ pub enum InitRequest {
         /// Number of bytes.
         bytes: u32,
     },
+    /// Sends a signal to the call.
+    Signal {
+        /// Number of the call.
+        call: u32,
+        /// Number of the signal; see signal(7).
+        signal: u32,
+        to: Recipient,
+    },
+    /// Changes the size of the call's terminal.
+    Resize {
+        /// Number of the call.
+        call: u32,
+        /// The new size.
+        size: TerminalSize,
+    },
+    /// Asks for the output that the call has written so far.
+    Drain {
+        /// Number of the call.
+        call: u32,
+    },
     /// Data for a guest on a connection.
     Deliver {
         /// Number of the connection.
@@ -158,6 +183,36 @@ pub struct Hello {
     pub output: String,
     /// Paths of mount points to examine.
     pub mount_points: Vec<String>,
+    /// Fate of the processes that a call leaves.
+    pub leftovers: Leftovers,
+}
+
+/// The fate of processes that outlive the first process of their call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Leftovers {
+    /// They are killed: a call is one run.
+    #[default]
+    Kill,
+    /// They run on until the container ends: calls share a sandbox.
+    Keep,
+}
+
+/// The processes of a call that get a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recipient {
+    /// The first one.
+    Process,
+    /// Its process group: also what it has started and not put elsewhere.
+    Group,
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Width.
+    pub columns: u16,
+    /// Height.
+    pub rows: u16,
 }
 
 /// A call.
@@ -174,8 +229,10 @@ pub struct Start {
     pub timeout: Duration,
     /// Environment variables to set to the address of an HTTP proxy. Empty: no network.
     pub proxy: Vec<String>,
-    /// Set if it gets a skills bridge. Only Python can have one.
+    /// Set if it gets a bridge: a stream to the server, as its file descriptor 3.
     pub bridge: bool,
+    /// Size of a terminal to run it in. Its output is then all standard output, and input does not end.
+    pub terminal: Option<TerminalSize>,
 }
 
 /// The program of a call.
@@ -197,6 +254,8 @@ pub enum Program {
     },
     /// An executable, by path or by name in `PATH`.
     Command(String),
+    /// The init's own file operations; see [`super::files`]. Its arguments name the operation.
+    Files,
 }
 
 /// A message from the init to the server.
@@ -228,6 +287,18 @@ pub enum Report {
     },
     /// The init failed and exits.
     Broken(String),
+    /// The first process of a call runs. Said where [`Leftovers::Keep`] holds.
+    Started {
+        /// Number of the call.
+        call: u32,
+        /// Its process id in the container.
+        pid: u32,
+    },
+    /// All output that the call had written before [`InitRequest::Drain`] was sent.
+    Drained {
+        /// Number of the call.
+        call: u32,
+    },
     /// A guest has connected. Connections are numbered from one.
     Connected {
         /// Number of the connection.

@@ -14,9 +14,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 /// Default environment of a call.
 #[derive(Debug)]
 pub(super) struct Surroundings {
-    path: String,
-    home: String,
-    lang: String,
+    variables: Vec<(String, String)>,
 }
 
 impl Surroundings {
@@ -28,21 +26,24 @@ impl Surroundings {
             text.filter(|text| !text.is_empty())
                 .unwrap_or_else(|| default.to_owned())
         };
-        Self {
-            path: given("PATH", PATH),
-            home: given("HOME", "/tmp"),
-            lang: given("LANG", "C.UTF-8"),
-        }
+        let defaults = [("PATH", PATH), ("HOME", "/tmp"), ("LANG", "C.UTF-8")];
+        Self::new(
+            defaults
+                .map(|(name, default)| (name.to_owned(), given(name, default)))
+                .into(),
+        )
+    }
+
+    /// Creates a default environment of these variables.
+    pub(super) fn new(variables: Vec<(String, String)>) -> Self {
+        Self { variables }
     }
 
     /// Returns the environment of a call: its own variables override the defaults.
     pub(super) fn environment(&self, given: &[(String, String)]) -> Vec<(String, String)> {
-        let defaults = [("PATH", &self.path), ("HOME", &self.home), ("LANG", &self.lang)];
-        let missing = defaults
-            .into_iter()
-            .filter(|(name, _)| !given.iter().any(|(given, _)| given == name))
-            .map(|(name, value)| (name.to_owned(), value.clone()));
-        missing.chain(given.iter().cloned()).collect()
+        let is_missing = |name: &str| !given.iter().any(|(given, _)| given == name);
+        let missing = self.variables.iter().filter(|(name, _)| is_missing(name));
+        missing.chain(given).cloned().collect()
     }
 
     /// Prepares a call without a warm interpreter. `python` is the interpreter with its arguments.
@@ -61,6 +62,7 @@ impl Surroundings {
                 let bash = self.find("bash", given).ok_or_else(|| missing("find bash"))?;
                 (bash, ["bash", "-c", code, name].map(str::to_owned).to_vec())
             }
+            Program::Files => return Execution::files(&start.arguments, &start.directory),
             Program::Command(name) => {
                 let found = self
                     .find(name, given)
@@ -74,9 +76,13 @@ impl Surroundings {
             Program::Python { .. } => {
                 Execution::new(&program, &own, &environment, &start.directory).map(Execution::reading_a_job)
             }
-            Program::Bash { .. } | Program::Command(_) => {
+            Program::Bash { .. } | Program::Command(_) | Program::Files => {
                 let arguments = [&own[..], &start.arguments].concat();
-                Execution::new(&program, &arguments, &environment, &start.directory)
+                let execution = Execution::new(&program, &arguments, &environment, &start.directory)?;
+                Ok(match start.bridge {
+                    true => execution.reading_a_job(),
+                    false => execution,
+                })
             }
         }
     }
@@ -86,9 +92,10 @@ impl Surroundings {
         if name.contains('/') {
             return Some(name.into());
         }
-        let path = given.iter().rev().find(|(name, _)| name == "PATH");
-        let path = path.map_or(&self.path, |(_, path)| path);
-        path.split(':')
+        let variables = self.variables.iter().chain(given).rev();
+        let path = variables.into_iter().find(|(name, _)| name == "PATH");
+        path.map_or(PATH, |(_, path)| path)
+            .split(':')
             // An empty entry would mean the working directory.
             .filter(|directory| directory.starts_with('/'))
             .map(|directory| Path::new(directory).join(name))

@@ -11,7 +11,7 @@ use super::call::{Call, Interest};
 use super::channel::{Channel, Closed};
 use super::family;
 use super::files;
-use super::frames::{Cut, Hello, InitRequest, MAX_CALLS, Program, Ready, Report, Start, VERSION};
+use super::frames::{Cut, Hello, InitRequest, Leftovers, MAX_CALLS, Program, Ready, Report, Start, VERSION};
 use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
@@ -50,6 +50,7 @@ pub(super) struct Init {
     sweeping: bool,
     /// Output directory of guests, if the server wants its state.
     output: Option<PathBuf>,
+    leftovers: Leftovers,
 }
 
 impl Init {
@@ -70,6 +71,7 @@ impl Init {
             adoption: sys::become_subreaper().is_ok() && sys::is_subreaper(),
             sweeping: false,
             output: None,
+            leftovers: Leftovers::Kill,
         })
     }
 
@@ -170,6 +172,9 @@ impl Init {
             InitRequest::InputEnd { call } => self.with(call, Call::end_input),
             InitRequest::Kill { call } => self.with(call, |call| call.kill(Cut::Ordered, now)),
             InitRequest::Credit { call, bytes } => self.with(call, |call| call.add_credit(bytes)),
+            InitRequest::Drain { call } => self.with(call, |call| call.drain(now)),
+            InitRequest::Signal { call, signal, to } => self.with(call, |call| call.signal(signal, to)),
+            InitRequest::Resize { call, size } => self.with(call, |call| call.resize(size)),
             InitRequest::Deliver { connection, bytes } => {
                 self.network.deliver(connection, &bytes, &mut self.channel);
             }
@@ -206,6 +211,7 @@ impl Init {
         self.output = Some(hello.output)
             .filter(|path| !path.is_empty())
             .map(PathBuf::from);
+        self.leftovers = hello.leftovers;
         self.channel.begin_with(hello.secret);
         self.channel.say(&Report::Ready(ready));
     }
@@ -260,13 +266,18 @@ impl Init {
         // The network first: a call with endless output must not starve it.
         self.network.tend(&mut self.channel, now);
         for call in self.calls.values_mut() {
-            call.listen(now);
+            if let Some(pid) = call.listen(now)
+                && self.leftovers == Leftovers::Keep
+            {
+                self.channel.say(&Report::Started { call: call.id, pid });
+            }
             call.tick(now);
             call.feed(&mut self.channel);
             call.pass_on(&mut self.channel, now);
         }
         let adoption = self.adoption;
         self.sweeping |= self.calls.values().any(|call| call.may_have_strays(adoption));
+        self.sweeping &= self.leftovers == Leftovers::Kill;
         if self.sweeping {
             self.sweep();
         }
@@ -302,7 +313,15 @@ impl Init {
         for call in self.calls.values_mut() {
             let Some(start) = call.start.take() else { continue };
             let is_python = matches!(start.program, Program::Python { .. });
-            if is_python && let Some(worker) = self.warm.take() {
+            if is_python
+                && start.terminal.is_none()
+                && let Some(worker) = self.warm.take()
+            {
+                if let Some(pid) = worker.guest.and_then(|pid| pid.try_into().ok())
+                    && self.leftovers == Leftovers::Keep
+                {
+                    self.channel.say(&Report::Started { call: call.id, pid });
+                }
                 call.runs(worker, Some(job(&start)), true, self.memory_kills);
                 call.feed(&mut self.channel);
                 self.refill_at = None;
@@ -316,10 +335,12 @@ impl Init {
                 let started = self
                     .surroundings
                     .prepare(&start, &self.python)
+                    .map(|execution| execution.leaving(self.leftovers).in_terminal(start.terminal))
                     .and_then(|execution| worker::start(&execution));
                 match started {
                     Ok(worker) => {
-                        call.runs(worker, is_python.then(|| job(&start)), false, self.memory_kills);
+                        let job = (is_python || start.bridge).then(|| job(&start));
+                        call.runs(worker, job, false, self.memory_kills);
                     }
                     Err(error) => call.fails(error.step, error.errno()),
                 }

@@ -5,11 +5,14 @@
 //! exit status (or its signal, negative), processor time, largest resident set, and whether descendants are
 //! left. The supervisor exits when it has no descendants left.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::process::ExitCode;
 
+use super::files;
+use super::frames::{Leftovers, TerminalSize};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
 use crate::{sys, template};
@@ -62,14 +65,25 @@ pub(super) struct Ends {
     pub(super) control: OwnedFd,
 }
 
-/// A program to execute.
+/// A program to run.
 #[derive(Debug)]
 pub(super) struct Execution {
-    executable: CString,
-    arguments: Vec<CString>,
-    environment: Vec<CString>,
+    program: Executed,
     directory: CString,
     reads_job: bool,
+    leftovers: Leftovers,
+    terminal: Option<TerminalSize>,
+}
+
+#[derive(Debug)]
+enum Executed {
+    Program {
+        executable: CString,
+        arguments: Vec<CString>,
+        environment: Vec<CString>,
+    },
+    /// The file operations of this executable.
+    Files(Vec<OsString>),
 }
 
 impl Execution {
@@ -85,15 +99,34 @@ impl Execution {
         let variables = environment
             .iter()
             .map(|(name, value)| text(&format!("{name}={value}")));
-        Ok(Self {
+        let program = Executed::Program {
             executable: template::c_path(executable).step(STEP)?,
             arguments: arguments
                 .iter()
                 .map(|argument| text(argument))
                 .collect::<Result<_, _>>()?,
             environment: variables.collect::<Result<_, _>>()?,
-            directory: text(directory)?,
+        };
+        Self::of(program, directory)
+    }
+
+    /// Prepares a file operation, in a child that executes no other program.
+    pub(super) fn files(arguments: &[String], directory: &str) -> Result<Self, StepError> {
+        Self::of(
+            Executed::Files(arguments.iter().map(OsString::from).collect()),
+            directory,
+        )
+    }
+
+    fn of(program: Executed, directory: &str) -> Result<Self, StepError> {
+        Ok(Self {
+            program,
+            directory: CString::new(directory)
+                .map_err(std::io::Error::from)
+                .step("pass on an argument or a variable")?,
             reads_job: false,
+            leftovers: Leftovers::Kill,
+            terminal: None,
         })
     }
 
@@ -105,10 +138,56 @@ impl Execution {
         }
     }
 
+    /// Sets the fate of the processes that it leaves.
+    pub(super) fn leaving(self, leftovers: Leftovers) -> Self {
+        Self { leftovers, ..self }
+    }
+
+    /// Runs it in a terminal of this size.
+    pub(super) fn in_terminal(self, terminal: Option<TerminalSize>) -> Self {
+        Self { terminal, ..self }
+    }
+
     /// Executes the program. Returns only on failure.
     pub(super) fn execute(&self) -> std::io::Error {
-        sys::execve(&self.executable, &self.arguments, &self.environment)
+        match &self.program {
+            Executed::Program {
+                executable,
+                arguments,
+                environment,
+            } => sys::execve(executable, arguments, environment),
+            Executed::Files(arguments) => {
+                let done = files::main(arguments) == ExitCode::SUCCESS;
+                sys::exit_now(i32::from(!done))
+            }
+        }
     }
+}
+
+/// Creates a guest's file descriptors with a terminal: the init's ends and the child's.
+fn prepare_terminal(size: TerminalSize) -> std::io::Result<(Worker, Ends)> {
+    let (reports, status) = sys::seqpacket_pair()?;
+    let (control, control_theirs) = sys::stream_pair()?;
+    let (master, slave) = sys::open_terminal()?;
+    sys::resize_terminal(master.as_fd(), size.columns, size.rows)?;
+    for ours in [&reports, &control, &master] {
+        sys::set_nonblocking(ours.as_fd())?;
+    }
+    let worker = Worker {
+        reports,
+        supervisor: None,
+        guest: None,
+        control: Some(control.into()),
+        stdin: Some(master.try_clone()?.into()),
+        stdout: Some(master.into()),
+        stderr: None,
+    };
+    let ends = Ends {
+        status,
+        standard: [slave.try_clone()?, slave.try_clone()?, slave],
+        control: control_theirs,
+    };
+    Ok((worker, ends))
 }
 
 /// Creates a guest's file descriptors: the init's ends and the child's.
@@ -140,7 +219,10 @@ pub(super) fn prepare() -> std::io::Result<(Worker, Ends)> {
 
 /// Starts a program under a supervisor of its own.
 pub(super) fn start(execution: &Execution) -> Result<Worker, StepError> {
-    let (mut worker, ends) = prepare().step("make the pipes")?;
+    let (mut worker, ends) = match execution.terminal {
+        None => prepare().step("make the pipes")?,
+        Some(size) => prepare_terminal(size).step("open a terminal")?,
+    };
     match sys::fork().step("fork a supervisor")? {
         None => supervise(execution, ends),
         Some(pid) => {
@@ -169,7 +251,7 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
         Ok(Some(guest)) => {
             // Only the guest may hold its pipe ends: their readers wait for the last close.
             (0..STATUS_FD).for_each(|number| drop(sys::inherited(number)));
-            watch(guest, &status)
+            watch(guest, &status, execution.leftovers)
         }
         Err(error) => {
             tell_failure(&status, &error);
@@ -182,6 +264,10 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
     let arranged = sys::setsid()
         .step("start a session")
         .and_then(|()| sys::reset_signals().step("reset the signals"))
+        .and_then(|()| match execution.terminal {
+            Some(_) => sys::control_terminal().step("take over the terminal"),
+            None => Ok(()),
+        })
         .and_then(|()| sys::change_directory(&execution.directory).step("enter the working directory"))
         .and_then(|()| match execution.reads_job {
             true => Ok(()),
@@ -198,8 +284,8 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
     sys::exit_now(127)
 }
 
-/// Reaps until nothing is left, and reports the guest's exit.
-fn watch(guest: libc::pid_t, status: &OwnedFd) -> ! {
+/// Reaps until nothing is left, or nothing that this supervisor keeps, and reports the guest's exit.
+fn watch(guest: libc::pid_t, status: &OwnedFd, leftovers: Leftovers) -> ! {
     let mut packet = vec![b'S'];
     packet.extend(sys::process_ids().0.to_le_bytes());
     packet.extend(guest.to_le_bytes());
@@ -209,7 +295,8 @@ fn watch(guest: libc::pid_t, status: &OwnedFd) -> ! {
             let left = loop {
                 match sys::reap(sys::Wait::Poll) {
                     Ok(Some(_)) => {}
-                    Ok(None) => break true,
+                    // The init adopts what it leaves.
+                    Ok(None) => break leftovers == Leftovers::Kill,
                     Err(_) => break false,
                 }
             };
@@ -219,6 +306,9 @@ fn watch(guest: libc::pid_t, status: &OwnedFd) -> ! {
             packet.extend(end.max_rss.to_le_bytes());
             packet.push(left.into());
             let _ = sys::send_message(status.as_fd(), &packet, &[]);
+            if !left {
+                break;
+            }
         }
     }
     sys::exit_now(0)

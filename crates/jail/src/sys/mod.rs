@@ -13,6 +13,7 @@ mod notify;
 mod process;
 mod python;
 mod start;
+mod terminal;
 
 pub(crate) use confine::*;
 pub(crate) use files::*;
@@ -23,6 +24,7 @@ pub(crate) use notify::*;
 pub(crate) use process::*;
 pub(crate) use python::*;
 pub(crate) use start::*;
+pub(crate) use terminal::*;
 
 use std::io;
 

@@ -18,8 +18,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use ringfence_jail::init::frames::{
-    Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, InitRequest, OUTPUT_WINDOW, Program, Ready,
-    Report, Secret, Start, Stream, VERSION,
+    Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, InitRequest, Leftovers, OUTPUT_WINDOW, Program,
+    Ready, Report, Secret, Start, Stream, VERSION,
 };
 use ringfence_jail::{MountPoint, Mounted};
 
@@ -70,6 +70,7 @@ impl Container {
             python: Vec::new(),
             output: String::new(),
             mount_points: vec!["/proc".to_owned(), "/none".to_owned()],
+            leftovers: Leftovers::Kill,
         }));
         let Some(Report::Ready(ready)) = container.receive() else {
             panic!("it is not ready")
@@ -131,6 +132,7 @@ impl Container {
                     };
                 }
                 Report::Taken { .. }
+                | Report::Started { .. }
                 | Report::Received { .. }
                 | Report::Delivered { .. }
                 | Report::Dropped { .. } => {}
@@ -169,6 +171,7 @@ fn start(program: Program) -> Start {
         timeout: Duration::from_secs(60),
         proxy: Vec::new(),
         bridge: false,
+        terminal: None,
     }
 }
 
@@ -456,6 +459,7 @@ fn another_version_is_told_ours() {
         python: vec!["-c".to_owned()],
         output: String::new(),
         mount_points: Vec::new(),
+        leftovers: Leftovers::Kill,
     }));
     let Some(Report::Ready(Ready { version, .. })) = container.receive() else {
         panic!("it says nothing")

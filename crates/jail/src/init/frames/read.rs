@@ -80,7 +80,7 @@ fn longest_order(kind: u8) -> Result<usize, FrameError> {
     match kind {
         HELLO | START => Ok(MAX_START),
         INPUT | DELIVER => Ok(MAX_PIECE),
-        INPUT_END | KILL | CREDIT | ALLOW | DROP => Ok(MAX_WORD),
+        INPUT_END | KILL | CREDIT | SIGNAL | RESIZE | DRAIN | ALLOW | DROP => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
@@ -89,7 +89,7 @@ fn longest_report(kind: u8) -> Result<usize, FrameError> {
     match kind {
         STDOUT | STDERR | RECEIVED => Ok(MAX_PIECE),
         READY => Ok(MAX_READY),
-        END | TAKEN | BROKEN | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
+        END | TAKEN | BROKEN | STARTED | DRAINED | CONNECTED | DELIVERED | DROPPED | BRIDGED => Ok(MAX_WORD),
         other => Err(FrameError::Type(other)),
     }
 }
@@ -103,6 +103,11 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<InitReque
             python: fields.texts()?,
             output: fields.text()?,
             mount_points: fields.texts()?,
+            leftovers: match fields.u8()? {
+                0 => Leftovers::Kill,
+                1 => Leftovers::Keep,
+                _ => return Err(FrameError::Payload),
+            },
         }),
         START => InitRequest::Start {
             call,
@@ -118,6 +123,20 @@ fn read_order(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<InitReque
             call,
             bytes: fields.u32()?,
         },
+        SIGNAL => InitRequest::Signal {
+            call,
+            signal: fields.u32()?,
+            to: match fields.u8()? {
+                0 => Recipient::Process,
+                1 => Recipient::Group,
+                _ => return Err(FrameError::Payload),
+            },
+        },
+        RESIZE => InitRequest::Resize {
+            call,
+            size: fields.size()?,
+        },
+        DRAIN => InitRequest::Drain { call },
         DELIVER => InitRequest::Deliver {
             connection,
             bytes: fields.rest().to_vec(),
@@ -158,6 +177,11 @@ fn read_report(kind: u8, number: u32, mut fields: Fields<'_>) -> Result<Report, 
             bytes: fields.u32()?,
         },
         BROKEN if call == 0 => Report::Broken(fields.text()?),
+        STARTED => Report::Started {
+            call,
+            pid: fields.u32()?,
+        },
+        DRAINED => Report::Drained { call },
         CONNECTED => Report::Connected {
             connection,
             call: fields.u32()?,
@@ -205,6 +229,17 @@ impl<'a> Fields<'a> {
             1 => Ok(true),
             _ => Err(FrameError::Payload),
         }
+    }
+
+    fn u16(&mut self) -> Result<u16, FrameError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn size(&mut self) -> Result<TerminalSize, FrameError> {
+        Ok(TerminalSize {
+            columns: self.u16()?,
+            rows: self.u16()?,
+        })
     }
 
     fn u32(&mut self) -> Result<u32, FrameError> {
@@ -272,6 +307,7 @@ impl<'a> Fields<'a> {
                 0 => Program::Python { name, code },
                 1 => Program::Bash { name, code },
                 2 if code.is_empty() => Program::Command(name),
+                3 if name.is_empty() && code.is_empty() => Program::Files,
                 _ => return Err(FrameError::Payload),
             },
             arguments: self.texts()?,
@@ -281,6 +317,7 @@ impl<'a> Fields<'a> {
             timeout: Duration::from_millis(self.u64()?),
             proxy: self.texts()?,
             bridge: self.bool()?,
+            terminal: self.bool()?.then(|| self.size()).transpose()?,
         })
     }
 

@@ -19,6 +19,10 @@ fn orders() -> Vec<InitRequest> {
             timeout: Duration::from_millis(1500),
             proxy: vec!["http_proxy".to_owned()],
             bridge: true,
+            terminal: Some(TerminalSize {
+                columns: 80,
+                rows: 24,
+            }),
         }),
     };
     let (name, code) = ("main".to_owned(), "ö\n".to_owned());
@@ -29,6 +33,7 @@ fn orders() -> Vec<InitRequest> {
             python: vec!["-c".to_owned(), "pass".to_owned()],
             output: "/output".to_owned(),
             mount_points: vec!["/workspace".to_owned()],
+            leftovers: Leftovers::Keep,
         }),
         start(Program::Python {
             name: name.clone(),
@@ -36,6 +41,7 @@ fn orders() -> Vec<InitRequest> {
         }),
         start(Program::Bash { name, code }),
         start(Program::Command("env".to_owned())),
+        start(Program::Files),
         InitRequest::Input {
             call: 7,
             bytes: vec![0xff; MAX_PIECE],
@@ -43,6 +49,19 @@ fn orders() -> Vec<InitRequest> {
         InitRequest::InputEnd { call: 7 },
         InitRequest::Kill { call: u32::MAX },
         InitRequest::Credit { call: 1, bytes: 5 },
+        InitRequest::Signal {
+            call: 1,
+            signal: 2,
+            to: Recipient::Group,
+        },
+        InitRequest::Drain { call: 1 },
+        InitRequest::Resize {
+            call: 1,
+            size: TerminalSize {
+                columns: 1,
+                rows: u16::MAX,
+            },
+        },
         InitRequest::Deliver {
             connection: 2,
             bytes: vec![1; MAX_PIECE],
@@ -106,6 +125,8 @@ fn reports() -> Vec<Report> {
         }),
         end(Fate::Lost),
         Report::Taken { call: 3, bytes: 9 },
+        Report::Started { call: 3, pid: 12 },
+        Report::Drained { call: 3 },
         Report::Broken("why".to_owned()),
         Report::Connected {
             connection: 1,

@@ -38,6 +38,11 @@ fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
     }
 }
 
+fn put_size(out: &mut Vec<u8>, size: TerminalSize) {
+    out.extend(size.columns.to_le_bytes());
+    out.extend(size.rows.to_le_bytes());
+}
+
 fn put_mount_points(out: &mut Vec<u8>, points: &[MountPoint]) {
     out.extend(length(points.len()));
     for point in points {
@@ -67,12 +72,25 @@ impl InitRequest {
                 put_texts(out, &hello.python);
                 put_text(out, &hello.output);
                 put_texts(out, &hello.mount_points);
+                out.push(match hello.leftovers {
+                    Leftovers::Kill => 0,
+                    Leftovers::Keep => 1,
+                });
             }),
             Self::Start { call, start } => frame(START, *call, out, |out| start.write(out)),
             Self::Input { call, bytes } => frame(INPUT, *call, out, |out| out.extend(bytes)),
             Self::InputEnd { call } => frame(INPUT_END, *call, out, |_| {}),
             Self::Kill { call } => frame(KILL, *call, out, |_| {}),
             Self::Credit { call, bytes } => frame(CREDIT, *call, out, |out| out.extend(bytes.to_le_bytes())),
+            Self::Signal { call, signal, to } => frame(SIGNAL, *call, out, |out| {
+                out.extend(signal.to_le_bytes());
+                out.push(match to {
+                    Recipient::Process => 0,
+                    Recipient::Group => 1,
+                });
+            }),
+            Self::Resize { call, size } => frame(RESIZE, *call, out, |out| put_size(out, *size)),
+            Self::Drain { call } => frame(DRAIN, *call, out, |_| {}),
             Self::Deliver { connection, bytes } => frame(DELIVER, *connection, out, |out| out.extend(bytes)),
             Self::Allow { connection, bytes } => {
                 frame(ALLOW, *connection, out, |out| out.extend(bytes.to_le_bytes()));
@@ -88,6 +106,7 @@ impl Start {
             Program::Python { name, code } => (0, name.as_str(), code.as_str()),
             Program::Bash { name, code } => (1, name.as_str(), code.as_str()),
             Program::Command(name) => (2, name.as_str(), ""),
+            Program::Files => (3, "", ""),
         };
         out.push(kind);
         put_text(out, name);
@@ -104,6 +123,10 @@ impl Start {
         out.extend(timeout.to_le_bytes());
         put_texts(out, &self.proxy);
         out.push(self.bridge.into());
+        out.push(self.terminal.is_some().into());
+        if let Some(size) = self.terminal {
+            put_size(out, size);
+        }
     }
 }
 
@@ -125,6 +148,8 @@ impl Report {
             Self::End { call, end } => frame(END, *call, out, |out| end.write(out)),
             Self::Taken { call, bytes } => frame(TAKEN, *call, out, |out| out.extend(bytes.to_le_bytes())),
             Self::Broken(why) => frame(BROKEN, 0, out, |out| put_text(out, why)),
+            Self::Started { call, pid } => frame(STARTED, *call, out, |out| out.extend(pid.to_le_bytes())),
+            Self::Drained { call } => frame(DRAINED, *call, out, |_| {}),
             Self::Connected { connection, call } => {
                 frame(CONNECTED, *connection, out, |out| out.extend(call.to_le_bytes()));
             }
