@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::protocol::{Applied, Confinement};
 use crate::step_error::{Step, StepError, died, remote_error};
 use crate::{clock, sys};
 
@@ -47,6 +48,19 @@ pub(crate) enum Tenant<'a> {
     Session,
     /// A fork of the session with this home. Also a session.
     Fork(&'a Home),
+    /// The programs of a sandbox, which the cell's init starts.
+    Sandbox(&'a SandboxInit<'a>),
+}
+
+/// Parameters of the init of a sandbox.
+#[derive(Debug)]
+pub(crate) struct SandboxInit<'a> {
+    /// Its own confinement, which its programs inherit.
+    pub(crate) confinement: &'a Confinement,
+    /// Default environment of its programs.
+    pub(crate) environment: &'a [(String, String)],
+    /// Its requests, its reports, its error messages.
+    pub(crate) standard: [BorrowedFd<'a>; 3],
 }
 
 /// A cell that has been set up.
@@ -66,6 +80,8 @@ pub(crate) struct Cell {
     pub(crate) nest: Option<OwnedFd>,
     /// Handles of its namespaces, for a session's fork to join.
     pub(crate) namespaces: Vec<OwnedFd>,
+    /// The confinement of its init, if that starts the programs of a sandbox.
+    pub(crate) applied: Option<Applied>,
 }
 
 impl Cell {
@@ -104,14 +120,17 @@ pub(crate) fn joined_namespaces(time_namespace: bool) -> libc::c_int {
     (NAMESPACES & !libc::CLONE_NEWPID) | libc::CLONE_NEWCGROUP | time
 }
 
-/// Receives the outcome of a cell's set-up from its init: handles, or an error.
-pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<Vec<OwnedFd>, StepError> {
+/// The message of a cell's init after set-up: the confinement that it took on, if any.
+pub(crate) type SetupMessage = Result<Option<Applied>, (String, i32)>;
+
+/// Receives the outcome of a cell's set-up from its init: its confinement and handles, or an error.
+pub(crate) fn receive_handles(socket: &OwnedFd) -> Result<(Option<Applied>, Vec<OwnedFd>), StepError> {
     const STEP: &str = "await a cell";
     let mut buffer = [0; 512];
     let (length, fds) = sys::receive_message(socket.as_fd(), &mut buffer).step(STEP)?;
     match serde_json::from_slice(&buffer[..length]) {
-        Ok(Ok::<String, _>(_)) => Ok(fds),
-        Ok(Err((step, errno))) => Err(remote_error(step, errno)),
+        Ok(SetupMessage::Ok(applied)) => Ok((applied, fds)),
+        Ok(SetupMessage::Err((step, errno))) => Err(remote_error(step, errno)),
         Err(_) => Err(died()).step(STEP),
     }
 }

@@ -4,12 +4,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::cell::{Cell, CellSpec, Home, Tenant, clone_init, receive_handles};
+use crate::cell::{Cell, CellSpec, Home, SandboxInit, SetupMessage, Tenant, clone_init, receive_handles};
 use crate::cell_setup::{CellSetup, set_up};
 use crate::nest::Request;
 use crate::protocol::GUEST_ID;
 use crate::step_error::{Step, StepError, died};
-use crate::{clock, sys, template};
+use crate::steps::confine;
+use crate::{clock, init, sys, template};
 
 /// Deadline for clearing a cell, after which the whole cell ends.
 const CLEARING: Duration = Duration::from_secs(2);
@@ -65,12 +66,12 @@ fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(
 impl Founding {
     /// Receives the outcome of the set-up. Blocks if necessary.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
-        let received = receive_handles(&self.socket).and_then(|fds| {
+        let received = receive_handles(&self.socket).and_then(|(applied, fds)| {
             let mut fds = fds.into_iter();
             let output = fds.next().ok_or_else(died).step("await a cell")?;
-            Ok((output, fds.next()))
+            Ok((applied, output, fds.next()))
         });
-        let (output, listener) = received.inspect_err(|_| self.kill())?;
+        let (applied, output, listener) = received.inspect_err(|_| self.kill())?;
         Ok(Cell {
             init: Some(self.init),
             pidfd: self.pidfd,
@@ -79,6 +80,7 @@ impl Founding {
             time_namespace: self.time_namespace,
             nest: self.nests.then_some(self.socket),
             namespaces: Vec::new(),
+            applied,
         })
     }
 
@@ -102,18 +104,68 @@ impl AsFd for Founding {
 
 fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
-    let (message, handles) = match &outcome {
-        Ok(stands) => (Ok("ready"), stands.handles.as_slice()),
-        Err(error) => (Err((error.step, error.errno())), [].as_slice()),
+    if let (Ok(CellSetup { handles, .. }), Tenant::Sandbox(sandbox)) = (&outcome, spec.tenant) {
+        serve_sandbox(sandbox, &socket, handles)
+    }
+    let told = match &outcome {
+        Ok(stands) => tell(socket.as_fd(), &Ok(None), &stands.handles),
+        Err(error) => tell(socket.as_fd(), &failed(error), &[]),
     };
-    let bytes = serde_json::to_vec(&message).unwrap_or_default();
-    let borrowed: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
-    let told = sys::send_message(socket.as_fd(), &bytes, &borrowed).is_ok();
     match outcome {
         Ok(CellSetup { home: Some(home), .. }) if told => serve(spec, &socket, &home),
         Ok(CellSetup { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
         _ => sys::exit_now(1),
     }
+}
+
+/// Sends the launcher the outcome of the set-up. `false` if the launcher has exited.
+fn tell(socket: BorrowedFd<'_>, message: &SetupMessage, handles: &[OwnedFd]) -> bool {
+    let bytes = serde_json::to_vec(message).unwrap_or_default();
+    let handles: Vec<BorrowedFd<'_>> = handles.iter().map(AsFd::as_fd).collect();
+    sys::send_message(socket, &bytes, &handles).is_ok()
+}
+
+fn failed(error: &StepError) -> SetupMessage {
+    Err((error.step.to_owned(), error.errno()))
+}
+
+/// Runs a sandbox's init after set-up: confines itself, and starts programs at the server's request.
+fn serve_sandbox(sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd]) -> ! {
+    let environment = sandbox.environment.to_vec();
+    let Ok((socket, handles)) = keep(&sandbox.standard, socket, handles) else {
+        sys::exit_now(1)
+    };
+    let last = socket.as_raw_fd() + handles.len() as i32;
+    let confined = confine(sandbox.confinement, last);
+    let told = match &confined {
+        Ok(applied) => tell(socket.as_fd(), &Ok(Some(*applied)), &handles),
+        Err(error) => tell(socket.as_fd(), &failed(error), &[]),
+    };
+    drop((socket, handles));
+    match confined {
+        Ok(_) if told => init::serve_cell(environment),
+        _ => sys::exit_now(1),
+    }
+}
+
+/// Moves a sandbox's standard streams to their numbers, and the descriptors of its set-up behind them.
+fn keep(
+    standard: &[BorrowedFd<'_>; 3],
+    socket: &OwnedFd,
+    handles: &[OwnedFd],
+) -> io::Result<(OwnedFd, Vec<OwnedFd>)> {
+    let others = [socket].into_iter().chain(handles).map(AsFd::as_fd);
+    let all: Vec<OwnedFd> = (standard.iter().copied().chain(others))
+        .map(|fd| sys::dup_above(fd, 32))
+        .collect::<io::Result<_>>()?;
+    for (number, fd) in (0..).zip(&all) {
+        sys::place(fd.as_fd(), number)?;
+    }
+    let inherited = |number| sys::inherited(number);
+    let handles = (4..4 + handles.len() as i32)
+        .map(inherited)
+        .collect::<io::Result<_>>()?;
+    Ok((inherited(3)?, handles))
 }
 
 /// Reaps orphans of the guest. The init ends only by being killed, and takes the cell with it.
@@ -208,7 +260,7 @@ fn found_within(spec: &CellSpec<'_>, fds: Vec<OwnedFd>) {
                 }
                 _ => error.step,
             };
-            let message: Result<&str, _> = Err((step, error.errno()));
+            let message: SetupMessage = Err((step.to_owned(), error.errno()));
             // Fails if the launcher has exited.
             let _ = serde_json::to_vec(&message).map(|bytes| sys::offer_message(socket.as_fd(), &bytes, &[]));
         }

@@ -31,7 +31,7 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     sys::die_with_parent().step("tie a cell to its launcher")?;
     match spec.tenant {
         Tenant::Fork(original) => nest::map_own_id(original)?,
-        Tenant::Guest | Tenant::Session => {
+        Tenant::Guest | Tenant::Session | Tenant::Sandbox(_) => {
             let mut go = [0; 2];
             sys::receive_message(socket.as_fd(), &mut go).step("await the id map")?;
         }
@@ -67,9 +67,13 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
         copy::directories(&original.files, &files, WRITABLE.iter().map(|(name, _)| *name))?;
     }
     attach_inner_mounts(&inner)?;
-    if let Tenant::Guest = spec.tenant {
-        mount_proc(0)?;
-        return Ok(None);
+    match spec.tenant {
+        Tenant::Guest => return mount_proc(0).map(|()| None),
+        Tenant::Sandbox(_) => {
+            mount_terminals()?;
+            return mount_proc(0).map(|()| None);
+        }
+        Tenant::Session | Tenant::Fork(_) => {}
     }
     let proc = nest::hide_home(&files)?;
     // Sessions may write wherever the mounts allow it, which must not include this one.
@@ -100,6 +104,9 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
     sys::move_mount(root.as_fd(), c"/cell").step(STEP)?;
     for (name, target) in WRITABLE {
         bind_below(&root, name, target).step(STEP)?;
+    }
+    if let Tenant::Sandbox(_) = spec.tenant {
+        bind_below(&root, c"home", c"/home/user").step(STEP)?;
     }
     if let Some((name, text)) = spec.code {
         bind_below(&root, c"code", c"/code").step("mount the code directory")?;
@@ -140,6 +147,15 @@ fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
     let mut source = std::fs::File::from(text.try_clone()?);
     let mut target = std::fs::File::create_new(std::path::Path::new("/code").join(name))?;
     io::copy(&mut source, &mut target).map(drop)
+}
+
+/// Mounts terminals of the cell's own; `/dev/ptmx` is a link to theirs.
+fn mount_terminals() -> Result<(), StepError> {
+    const STEP: &str = "mount the terminals";
+    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
+    let options: &[(&CStr, &CStr)] = &[(c"mode", c"0620"), (c"ptmxmode", c"0666")];
+    let terminals = sys::new_filesystem(c"devpts", options, attributes).step(STEP)?;
+    sys::move_mount(terminals.as_fd(), c"/dev/pts").step(STEP)
 }
 
 fn mount_proc(more: u64) -> Result<(), StepError> {

@@ -81,7 +81,8 @@ fn send(session: &Cell, request: &Request, fds: &[BorrowedFd<'_>]) -> io::Result
 impl Nesting {
     /// Receives the outcome of the set-up.
     pub(crate) fn finish(self) -> Result<Cell, StepError> {
-        let mut handles = receive_handles(&self.socket)?.into_iter();
+        let (applied, handles) = receive_handles(&self.socket)?;
+        let mut handles = handles.into_iter();
         let died = || io::Error::from_raw_os_error(libc::ECHILD);
         let mut next = || handles.next().ok_or_else(died).step("await a cell");
         Ok(Cell {
@@ -92,6 +93,7 @@ impl Nesting {
             time_namespace: self.time_namespace,
             nest: Some(self.socket),
             namespaces: handles.collect(),
+            applied,
         })
     }
 }

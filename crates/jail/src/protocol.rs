@@ -141,6 +141,11 @@ pub enum Guest {
     /// A fork of the zygote, as a session that can be forked itself. Its surface must be
     /// [`crate::seccomp::Forks::IntoCells`].
     Session,
+    /// A sandbox: its cell's first process is an [`crate::init`], which starts programs at the server's request.
+    Sandbox {
+        /// Default environment of its programs.
+        environment: Vec<(String, String)>,
+    },
     /// A fork of a session, or of a fork of one. It keeps the session's seccomp filter and Landlock rules.
     ///
     /// The interpreter there must be told to call `ringfence_fork`, once for each of these commands, whether
@@ -156,7 +161,7 @@ impl Guest {
     pub(crate) fn forked_from(&self) -> Option<u64> {
         match self {
             Self::ForkOf { of } => Some(*of),
-            Self::Exec(_) | Self::Fork | Self::Session => None,
+            Self::Exec(_) | Self::Fork | Self::Session | Self::Sandbox { .. } => None,
         }
     }
 }

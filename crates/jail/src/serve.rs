@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{Cell, CellSpec, Tenant};
+use crate::cell::{Cell, CellSpec, SandboxInit, Tenant};
 use crate::events::send;
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
@@ -252,6 +252,18 @@ impl<'a> Launcher<'a> {
             return self.begin_fork(of, spawn, parts);
         }
         check_filter(&spawn)?;
+        let [stdin, stdout, stderr, _] = parts.standard.each_ref().map(AsFd::as_fd);
+        let sandbox = match &spawn.guest {
+            Guest::Sandbox { environment } => {
+                prepare(&spawn.confinement);
+                Some(SandboxInit {
+                    confinement: &spawn.confinement,
+                    environment,
+                    standard: [stdin, stdout, stderr],
+                })
+            }
+            Guest::Exec(_) | Guest::Fork | Guest::Session | Guest::ForkOf { .. } => None,
+        };
         let founding = cell_init::found(&CellSpec {
             outer_id: ground.ids.next(),
             inner_mounts: &ground.inner_mounts,
@@ -260,9 +272,10 @@ impl<'a> Launcher<'a> {
             groups: &parts.groups,
             time_namespace: true,
             listen: spawn.listen,
-            tenant: match spawn.guest {
-                Guest::Session => Tenant::Session,
-                Guest::Exec(_) | Guest::Fork | Guest::ForkOf { .. } => Tenant::Guest,
+            tenant: match (&spawn.guest, &sandbox) {
+                (Guest::Session, _) => Tenant::Session,
+                (_, Some(sandbox)) => Tenant::Sandbox(sandbox),
+                (_, None) => Tenant::Guest,
             },
         })?;
         if matches!(spawn.guest, Guest::Exec(_)) {
@@ -284,7 +297,10 @@ impl<'a> Launcher<'a> {
                 spawn,
                 parts,
             }) => match founding.finish() {
-                Ok(cell) => self.start_guest(cell, *spawn, parts),
+                Ok(cell) => match cell.applied {
+                    Some(applied) => self.settle_sandbox(id, cell, applied),
+                    None => self.start_guest(cell, *spawn, parts),
+                },
                 Err(error) => send(self.engine, &failure(id, &error), &[]),
             },
             Some(Running::Starting {
@@ -325,6 +341,31 @@ impl<'a> Launcher<'a> {
             }
             None => {}
         }
+    }
+
+    /// Notes that a sandbox has been set up: the cell's init is its first process.
+    fn settle_sandbox(&mut self, id: u64, mut cell: Cell, applied: Applied) {
+        let Some(init) = cell.init else {
+            return cell.kill();
+        };
+        let applied = Applied {
+            namespaces: true,
+            time_namespace: cell.time_namespace,
+            ..applied
+        };
+        let listener = cell.listener.take();
+        let handles = [Some(&cell.output), listener.as_ref()];
+        let handles: Vec<_> = handles.into_iter().flatten().map(AsFd::as_fd).collect();
+        send(self.engine, &Event::Spawned { id, applied }, &handles);
+        let live = Live {
+            cell,
+            guest: init,
+            left: LiveProcesses::Guest,
+            applied,
+            session: None,
+            of: None,
+        };
+        self.running.insert(id, Running::Live(live));
     }
 
     fn start_guest(&mut self, cell: Cell, spawn: Spawn, parts: SpawnDescriptors) {
@@ -377,7 +418,8 @@ impl<'a> Launcher<'a> {
                 let (ours, theirs) = sys::seqpacket_pair().step("make the session's socket")?;
                 (Some(ours), Some(theirs))
             }
-            Guest::Fork | Guest::ForkOf { .. } => (None, None),
+            // The init of a sandbox starts its programs itself.
+            Guest::Fork | Guest::ForkOf { .. } | Guest::Sandbox { .. } => (None, None),
         };
         let missing = || std::io::Error::from_raw_os_error(libc::EAGAIN);
         let zygote = self

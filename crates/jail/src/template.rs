@@ -26,6 +26,8 @@ pub(crate) const CELL_MOUNT_POINTS: &[&str] = &[
     "/code",
     "/proc",
     "/dev/shm",
+    "/dev/pts",
+    "/home/user",
 ];
 
 const DEVICES: &[&str] = &[
