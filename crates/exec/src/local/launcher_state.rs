@@ -229,6 +229,21 @@ impl LauncherState {
             .map(|guest| (guest, false))
     }
 
+    /// Starts the init of a sandbox.
+    pub(super) async fn sandbox(&self, request: &Request) -> Result<Guest, Error> {
+        if !self.has_cells() {
+            return Err(Error::NeedsNamespaces { what: "a sandbox" });
+        }
+        let mut environment = environment(&self.dirs, &self.extra, request);
+        if !request.env.iter().any(|(name, _)| name.as_str() == "HOME") {
+            environment.retain(|(name, _)| name != "HOME");
+            environment.push(("HOME".to_owned(), layout::SANDBOX_HOME.to_owned()));
+        }
+        let text = Text::Job(Vec::new());
+        self.start(Origin::Sandbox { environment }, text, Terms::of(request), None)
+            .await
+    }
+
     async fn start(
         &self,
         origin: Origin,
@@ -238,7 +253,7 @@ impl LauncherState {
     ) -> Result<Guest, Error> {
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
-            Origin::Fork | Origin::Session | Origin::ForkOf { .. } => None,
+            Origin::Fork | Origin::Session | Origin::ForkOf { .. } | Origin::Sandbox { .. } => None,
         };
         let below = terms.below.map(Path::to_path_buf);
         let plan = self.plan(origin, text, terms, directory);
@@ -265,6 +280,9 @@ impl LauncherState {
         }
         if matches!(origin, Origin::Session | Origin::ForkOf { .. }) {
             confinement = layout::forkable(confinement);
+        }
+        if matches!(origin, Origin::Sandbox { .. }) {
+            confinement = layout::inhabited(confinement);
         }
         if matches!(origin, Origin::Fork) && self.groups.is_some() {
             confinement = layout::announced(confinement);

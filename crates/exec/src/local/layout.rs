@@ -66,6 +66,9 @@ pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Port of the proxy on the guest's own loopback.
 pub(super) const PROXY_PORT: u16 = 3128;
 
+/// Home of a sandbox's user.
+pub(super) const SANDBOX_HOME: &str = "/home/user";
+
 /// Working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
@@ -227,6 +230,7 @@ pub(super) fn template(extra: &Extra) -> Template {
         ("stdin", "/proc/self/fd/0"),
         ("stdout", "/proc/self/fd/1"),
         ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
     ] {
         links.push((Path::new("/dev").join(link), PathBuf::from(target)));
     }
@@ -564,6 +568,23 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
         landlock,
         surface: Surface {
             forks: Forks::IntoCells,
+            ..confinement.surface
+        },
+        ..confinement
+    }
+}
+
+/// Adapts a confinement to the init of a sandbox: with terminals and a home, and adopting what programs leave.
+pub(super) fn inhabited(confinement: Confinement) -> Confinement {
+    let landlock = confinement.landlock.map(|mut rules| {
+        rules.devices.push(PathBuf::from("/dev/pts"));
+        rules.writable.push(PathBuf::from(SANDBOX_HOME));
+        rules
+    });
+    Confinement {
+        landlock,
+        surface: Surface {
+            forks: Forks::Adopted,
             ..confinement.surface
         },
         ..confinement

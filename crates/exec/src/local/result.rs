@@ -58,7 +58,7 @@ pub(super) fn assemble(
 }
 
 /// Returns the limits that hold for all processes together.
-fn enforced(limits: ResourceLimits, limit_scope: LimitScope) -> ResourceLimits {
+pub(super) fn enforced(limits: ResourceLimits, limit_scope: LimitScope) -> ResourceLimits {
     match limit_scope {
         LimitScope::Together => limits,
         LimitScope::TogetherButProcessor => ResourceLimits { cpus: None, ..limits },
@@ -108,7 +108,8 @@ pub fn told(runtime: RuntimeKind, request: &Request, end: ProgramEnd) -> Executi
     }
 }
 
-fn isolation(applied: Applied, network: &Network) -> Isolation {
+/// Returns the layers that confine a guest.
+pub(super) fn isolation(applied: Applied, network: &Network) -> Isolation {
     let filter = match network {
         Network::None => FENCE,
         Network::Allowlist(_) => FENCE_NETWORK,

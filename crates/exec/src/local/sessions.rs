@@ -9,7 +9,7 @@ mod forking;
 mod info;
 mod interpreter;
 mod live;
-mod messages;
+pub mod messages;
 mod registry;
 mod results;
 mod task;

@@ -18,31 +18,31 @@ const NO_VALUE: u64 = u64::MAX;
 
 /// A message to evaluate code.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Evaluation<'a> {
+pub struct Evaluation<'a> {
     /// Number that the reply must repeat: a late or premature reply does not match.
-    pub(super) number: u32,
+    pub number: u32,
     /// Maximum number of bytes wanted of its value.
-    pub(super) wanted: u32,
+    pub wanted: u32,
     /// Set if a file descriptor for standard input follows.
-    pub(super) stdin: bool,
+    pub stdin: bool,
     /// Set if a file descriptor for the bridge follows, behind that.
-    pub(super) bridge: bool,
+    pub bridge: bool,
     /// Set if SIGINT may be pending that was meant for the evaluation before.
-    pub(super) after_interrupt: bool,
-    pub(super) name: &'a str,
-    pub(super) code: &'a str,
-    pub(super) arguments: &'a [String],
-    pub(super) variables: &'a [(EnvName, String)],
+    pub after_interrupt: bool,
+    pub name: &'a str,
+    pub code: &'a str,
+    pub arguments: &'a [String],
+    pub variables: &'a [(EnvName, String)],
 }
 
 /// Returns the maximum length of a value for this output limit.
-pub(super) fn wanted(max_output: Bytes) -> u32 {
+pub fn wanted(max_output: Bytes) -> u32 {
     max_output.0.min(MAX_VALUE) as u32
 }
 
 impl Evaluation<'_> {
     /// Encodes the message for `python/session.py`.
-    pub(super) fn message(&self) -> Vec<u8> {
+    pub fn message(&self) -> Vec<u8> {
         let job = job::encode(self.name, self.code, self.arguments, self.variables);
         // The message's length replaces the job's own.
         let job = job.get(4..).unwrap_or_default();
@@ -58,14 +58,20 @@ impl Evaluation<'_> {
     }
 
     /// Waits for the reply.
-    pub(super) async fn answer(&self, channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
+    ///
+    /// # Errors
+    /// If there is none, or it is malformed.
+    pub async fn answer(&self, channel: impl AsyncRead + Unpin) -> Result<Answer, NoAnswer> {
         Answer::receive(channel, self.number, self.wanted).await
     }
 }
 
 impl Answer {
     /// Waits for the reply to the message with this number. Rejects a value longer than `wanted`.
-    pub(super) async fn receive(
+    ///
+    /// # Errors
+    /// If there is none, or it is malformed.
+    pub async fn receive(
         mut channel: impl AsyncRead + Unpin,
         asked: u32,
         wanted: u32,
@@ -127,7 +133,7 @@ pub(super) fn fork(number: u32) -> Vec<u8> {
 
 /// The reason for a missing reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NoAnswer {
+pub enum NoAnswer {
     /// The channel is closed: the interpreter has exited, or closed it itself.
     HungUp,
     /// The reply is malformed.
@@ -142,19 +148,19 @@ impl From<io::Error> for NoAnswer {
 
 /// The interpreter's reply to an evaluation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub struct Answer {
     /// 0, 1 for an exception, or the argument of `sys.exit`.
-    pub(super) status: u8,
-    pub(super) value: Option<Value>,
-    pub(super) results: RichResults,
+    pub status: u8,
+    pub value: Option<Value>,
+    pub results: RichResults,
 }
 
 /// The `repr` of the last expression's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Value {
-    pub(super) text: String,
+pub struct Value {
+    pub text: String,
     /// Set if its end was truncated.
-    pub(super) cut: bool,
+    pub cut: bool,
 }
 
 impl Value {

@@ -1,0 +1,188 @@
+//! Cells that stay: the place of a sandbox, whose init starts programs at the server's request.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ringfence_policy::{
+    EgressFacts, EnvName, Isolation, Language, Limits, Network, Request, ResourceLimits, Scope,
+};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::Local;
+use super::error::Error;
+use super::guest::Guest;
+use super::launcher_state::{LauncherState, clear_up};
+use super::network::{self, Exit};
+use super::notice;
+use super::result::{enforced, isolation};
+use super::settings::Fence;
+
+/// Maximum length of an init's last words, in bytes.
+const MAX_REPORT: u64 = 1024;
+
+/// A sandbox to open.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxRequest {
+    /// Its owner. Sandboxes of different owners share no launcher.
+    pub scope: Scope,
+    /// Limits of all its programs together; the timeout is not used.
+    pub limits: Limits,
+    pub network: Network,
+    /// Default environment of its programs, beside the fence's own variables.
+    pub env: Vec<(EnvName, String)>,
+}
+
+/// A cell whose init speaks the protocol of [`ringfence_jail::init`] on two pipes.
+///
+/// Dropping it leaves the cell running; [`SandboxCell::close`] ends it.
+#[derive(Debug)]
+pub struct SandboxCell {
+    guest: Guest,
+    served: Arc<LauncherState>,
+    exit: Option<Exit>,
+    /// Layers that confine its programs.
+    pub isolation: Isolation,
+    /// Limits that hold.
+    pub limits: ResourceLimits,
+    /// Remarks about layers that this machine lacks.
+    pub warnings: Vec<String>,
+}
+
+/// Resource usage of a sandbox since its creation.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct SandboxUsage {
+    /// Processor time of all its processes, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Largest memory use so far, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Memory in use now, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Number of processes and threads.
+    pub pids: Option<u64>,
+    /// Number of times that the kernel killed a process for lack of memory.
+    pub memory_kills: u64,
+}
+
+impl Local {
+    /// Opens a cell for a sandbox. Returns it with the streams of its init: reports, requests.
+    ///
+    /// # Errors
+    /// If namespaces are forbidden, or the fence cannot be set up.
+    pub async fn open_sandbox(
+        &self,
+        sandbox: &SandboxRequest,
+        fence: Fence,
+    ) -> Result<(SandboxCell, pipe::Receiver, pipe::Sender), Error> {
+        let request = Request {
+            scope: sandbox.scope.clone(),
+            limits: sandbox.limits,
+            network: sandbox.network.clone(),
+            env: sandbox.env.clone(),
+            ..Request::new(Language::Command, "")
+        };
+        network::check(&request, fence)?;
+        let equipped = network::equipped(&request);
+        let served = self
+            .launchers
+            .serve(&equipped, fence, &self.settings, &self.groups)
+            .await?;
+        let mut guest = match served.sandbox(&equipped).await {
+            Ok(guest) => guest,
+            Err(error) => {
+                clear_up(served, None).await;
+                return Err(error);
+            }
+        };
+        let exit = match self.outlet(&request, &mut guest) {
+            Ok(exit) => exit,
+            Err(error) => {
+                clear_up(served, Some(guest)).await;
+                return Err(error);
+            }
+        };
+        let Some(requests) = guest.stdin.take() else {
+            clear_up(served, Some(guest)).await;
+            return Err(Error::LauncherGone);
+        };
+        let reports = guest.stdout.as_fd().try_clone_to_owned();
+        let reports = reports.and_then(pipe::Receiver::from_owned_fd);
+        let reports = match reports {
+            Ok(reports) => reports,
+            Err(error) => {
+                clear_up(served, Some(guest)).await;
+                return Err(Error::Pipes(error));
+            }
+        };
+        let groups = guest.group.as_ref().and(self.groups.get());
+        let isolation = Isolation {
+            cgroup: groups.map(|groups| groups.version().to_owned()),
+            ..isolation(guest.applied, &request.network)
+        };
+        let mut warnings = served.warnings();
+        warnings.extend(notice::limits_gap(guest.limit_scope, &request.limits));
+        warnings.extend(notice::landlock_gap(guest.applied));
+        let cell = SandboxCell {
+            limits: enforced(request.limits.into(), guest.limit_scope),
+            guest,
+            served,
+            exit,
+            isolation,
+            warnings,
+        };
+        Ok((cell, reports, requests))
+    }
+}
+
+impl SandboxCell {
+    /// Returns the usage of all its processes together; empty without a control group.
+    pub fn usage(&self) -> SandboxUsage {
+        let Some(group) = &self.guest.group else {
+            return SandboxUsage::default();
+        };
+        let usage = group.usage();
+        SandboxUsage {
+            cpu_seconds: usage.cpu_seconds,
+            peak_memory_bytes: usage.peak_memory_bytes,
+            memory_bytes: group.memory_gauge().read(),
+            // The init is none of its programs.
+            pids: group
+                .task_gauge()
+                .and_then(|gauge| gauge.read().ok())
+                .map(|count| count.saturating_sub(1)),
+            memory_kills: usage.oom_kills,
+        }
+    }
+
+    /// Waits until its init has exited, and everything with it.
+    pub async fn ended(&mut self) {
+        if !self.guest.exited.is_terminated() {
+            // A closed channel means that the launcher has died, and all cells before it.
+            let _ = (&mut self.guest.exited).await;
+        }
+    }
+
+    /// Ends it with all its processes, and removes its files. Returns the attempts to reach hosts, if it had a network,
+    /// and the last words of its init.
+    pub async fn close(self) -> (Option<EgressFacts>, String) {
+        let Self {
+            mut guest,
+            served,
+            exit,
+            ..
+        } = self;
+        guest.end().await;
+        let mut words = String::new();
+        // Nothing of the cell is left that could write more.
+        let _ = (&mut guest.stderr)
+            .take(MAX_REPORT)
+            .read_to_string(&mut words)
+            .await;
+        let facts = match exit {
+            Some(exit) => Some(exit.close().await),
+            None => None,
+        };
+        clear_up(served, Some(guest)).await;
+        (facts, words)
+    }
+}
