@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod flow;
 mod mux;
+mod process;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::guest_paths::OUTPUT;
-use ringfence_jail::init::frames::{FrameReader, Hello, InitRequest, Ready, Report, Secret, VERSION};
+use ringfence_jail::init::frames::{
+    FrameReader, Hello, InitRequest, Leftovers, Ready, Report, Secret, VERSION,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -26,6 +29,7 @@ pub use error::{InitLost, NotRun};
 pub use file::{INSIDE, file};
 pub use mux::AT_ONCE;
 use mux::Mux;
+pub use process::{Process, ProcessControl, ProcessEvent, ProcessStart};
 pub use start::{NotForAgents, start};
 
 /// The Python source that interpreters in a container run.
@@ -64,15 +68,44 @@ pub enum Interpreter {
     None,
 }
 
-/// Performs the handshake with a container's init over these streams, and has it examine these mount points.
+/// The wishes of a server about a container's init.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    pub interpreter: Interpreter,
+    /// Paths of mount points to examine.
+    pub mount_points: Vec<String>,
+    /// Fate of the processes that a call leaves.
+    pub leftovers: Leftovers,
+}
+
+impl Greeting {
+    /// Returns the greeting of a container whose calls are runs of their own.
+    pub const fn of_runs(interpreter: Interpreter, mount_points: Vec<String>) -> Self {
+        Self {
+            interpreter,
+            mount_points,
+            leftovers: Leftovers::Kill,
+        }
+    }
+
+    /// Returns the greeting of a sandbox.
+    pub const fn of_sandbox() -> Self {
+        Self {
+            interpreter: Interpreter::None,
+            mount_points: Vec::new(),
+            leftovers: Leftovers::Keep,
+        }
+    }
+}
+
+/// Performs the handshake with a container's init over these streams.
 ///
 /// # Errors
 /// If the init does not complete the handshake within the timeout, or answers with anything but `Ready`.
 pub async fn connect<R, W>(
     mut reader: R,
     mut writer: W,
-    interpreter: Interpreter,
-    mount_points: Vec<String>,
+    greeting: Greeting,
 ) -> Result<(InitClient, Carrier<R, W>), InitLost>
 where
     R: AsyncRead + Unpin,
@@ -80,7 +113,7 @@ where
 {
     let secret = secret()?;
     let mut frames = FrameReader::of_init(secret);
-    let hello = hello(secret, interpreter, mount_points);
+    let hello = hello(secret, greeting);
     let greeting = greet(&mut reader, &mut writer, &hello, &mut frames);
     let ready = timeout(PATIENCE, greeting)
         .await
@@ -104,8 +137,8 @@ fn secret() -> Result<Secret, InitLost> {
     }
 }
 
-fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) -> InitRequest {
-    let python: &[&str] = match interpreter {
+fn hello(secret: Secret, greeting: Greeting) -> InitRequest {
+    let python: &[&str] = match greeting.interpreter {
         Interpreter::Warm => &["-I", "-B", "-X", "utf8", "-c", PYTHON, ""],
         Interpreter::None => &[],
     };
@@ -113,8 +146,13 @@ fn hello(secret: Secret, interpreter: Interpreter, mount_points: Vec<String>) ->
         version: VERSION,
         secret,
         python: python.iter().map(|&word| word.to_owned()).collect(),
-        output: OUTPUT.to_owned(),
-        mount_points,
+        // The files of a sandbox stay there.
+        output: match greeting.leftovers {
+            Leftovers::Kill => OUTPUT.to_owned(),
+            Leftovers::Keep => String::new(),
+        },
+        mount_points: greeting.mount_points,
+        leftovers: greeting.leftovers,
     })
 }
 

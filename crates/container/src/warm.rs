@@ -12,7 +12,7 @@ use ringfence_policy::{Access, Pids};
 use tokio::time::timeout;
 
 use super::error::Error;
-use super::init::{self, INSIDE, InitClient, InitLost, Interpreter};
+use super::init::{self, Greeting, INSIDE, InitClient, InitLost, Interpreter};
 use super::manager::{Manager, Sandbox};
 use super::run_error::RunError;
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
@@ -106,7 +106,12 @@ pub async fn start(
     let spec = sandbox_spec.spec.clone();
     let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
-    let connected = init::connect(reader, writer, interpreter, spec.binds.mount_points()).await;
+    let connected = init::connect(
+        reader,
+        writer,
+        Greeting::of_runs(interpreter, spec.binds.mount_points()),
+    )
+    .await;
     let checked = connected.map_err(RunError::from).and_then(|connected| {
         check_mounts(&spec, &connected.0)?;
         Ok(connected)

@@ -153,7 +153,7 @@ impl InitClient {
 }
 
 /// Sets the proxy variables of a call. Variables that its caller set take precedence.
-fn tell_of_proxy(start: &mut Start) {
+pub(super) fn tell_of_proxy(start: &mut Start) {
     let given = &start.environment;
     let is_set = |name: &str| given.iter().any(|(given, _)| given == name);
     let text = |name: EnvName| name.as_str().to_owned();

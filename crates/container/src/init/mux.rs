@@ -71,6 +71,10 @@ struct Inbox {
     room: u32,
     end: Option<End>,
     ended: bool,
+    /// Process id of its first process, once that runs and until it is taken.
+    pid: Option<u32>,
+    /// Set once the output that was asked for has arrived.
+    drained: bool,
     /// Set if the call has a network.
     has_network: bool,
     /// Set if the call has requested a bridge that is not connected yet.
@@ -86,6 +90,10 @@ struct Inbox {
 /// Data received for a call since the last poll.
 #[derive(Debug)]
 pub(super) struct Arrived {
+    /// Process id of its first process, once.
+    pub(super) pid: Option<u32>,
+    /// Set if `chunks` ends with the output that was asked for.
+    pub(super) drained: bool,
     pub(super) chunks: VecDeque<Chunk>,
     pub(super) connected: Vec<u32>,
     pub(super) bridged: Option<u32>,
@@ -127,14 +135,25 @@ impl Mux {
     pub(super) async fn begin(
         &self,
         turn: Turn,
+        start: Start,
+        deadline: Instant,
+    ) -> Result<Slot<'_>, NotRun> {
+        self.begin_by(turn, start, deadline, deadline).await
+    }
+
+    /// Like [`Mux::begin`], but waits for its turn only until `patience`.
+    pub(super) async fn begin_by(
+        &self,
+        turn: Turn,
         mut start: Start,
         deadline: Instant,
+        patience: Instant,
     ) -> Result<Slot<'_>, NotRun> {
         let room = match turn {
             Turn::Call => &self.room,
             Turn::Beside => &self.beside,
         };
-        let room = match timeout_at(deadline, room.acquire()).await {
+        let room = match timeout_at(patience, room.acquire()).await {
             Ok(Ok(room)) => room,
             Ok(Err(_)) => return Err(NotRun::InitLost(InitLost::Released)),
             Err(_) => return Err(NotRun::Busy),
@@ -162,6 +181,8 @@ impl Mux {
             room: INPUT_WINDOW,
             end: None,
             ended: false,
+            pid: None,
+            drained: false,
             has_network,
             awaits_bridge,
             connected: Vec::new(),
@@ -182,7 +203,7 @@ impl Mux {
         })
     }
 
-    fn send(&self, order: &InitRequest) {
+    pub(super) fn send(&self, order: &InitRequest) {
         order.write(&mut self.state().outbox);
         self.to_send.notify_one();
     }
@@ -208,6 +229,20 @@ impl Mux {
                 Some(inbox) if !inbox.ended => inbox.add(stream, bytes),
                 _ => Ok(()),
             },
+            Report::Started { call, pid } => {
+                if let Some(inbox) = state.calls.get_mut(&call) {
+                    inbox.pid = Some(pid);
+                    inbox.arrived.notify_one();
+                }
+                Ok(())
+            }
+            Report::Drained { call } => {
+                if let Some(inbox) = state.calls.get_mut(&call) {
+                    inbox.drained = true;
+                    inbox.arrived.notify_one();
+                }
+                Ok(())
+            }
             Report::Taken { call, bytes } => match state.calls.get_mut(&call) {
                 Some(inbox) => inbox.widen(bytes),
                 None => Ok(()),
@@ -408,13 +443,18 @@ impl Slot<'_> {
         let parted = state.parted.clone();
         let inbox = state.calls.get_mut(&self.id)?;
         let arrived = Arrived {
+            pid: inbox.pid.take(),
+            drained: std::mem::take(&mut inbox.drained),
             chunks: std::mem::take(&mut inbox.chunks),
             connected: std::mem::take(&mut inbox.connected),
             bridged: inbox.bridged.take(),
             end: inbox.end.take(),
             parted,
         };
-        let nothing = arrived.chunks.is_empty() && arrived.connected.is_empty();
+        let nothing = arrived.pid.is_none()
+            && !arrived.drained
+            && arrived.chunks.is_empty()
+            && arrived.connected.is_empty();
         let nothing =
             nothing && arrived.bridged.is_none() && arrived.end.is_none() && arrived.parted.is_none();
         (!nothing).then_some(arrived)
@@ -479,6 +519,10 @@ impl Slot<'_> {
         self.line.send(&InitRequest::InputEnd { call: self.id });
     }
 
+    pub(super) const fn id(&self) -> u32 {
+        self.id
+    }
+
     pub(super) fn kill(&self) {
         self.line.send(&InitRequest::Kill { call: self.id });
     }
@@ -527,6 +571,7 @@ mod tests {
             timeout: Duration::from_secs(60),
             proxy: Vec::new(),
             bridge: false,
+            terminal: None,
         };
         let deadline = Instant::now() + Duration::from_secs(60);
         let slot = line.begin(Turn::Call, start, deadline).await.unwrap();

@@ -38,7 +38,7 @@ async fn connected(
     reader: impl AsyncRead + Send + Unpin + 'static,
     writer: impl AsyncWrite + Send + Unpin + 'static,
 ) -> (InitClient, JoinSet<InitLost>) {
-    let (init, carrier) = connect(reader, writer, Interpreter::Warm, Vec::new())
+    let (init, carrier) = connect(reader, writer, Greeting::of_runs(Interpreter::Warm, Vec::new()))
         .await
         .unwrap();
     let mut carriers = JoinSet::new();
@@ -465,8 +465,10 @@ impl Impostor {
             stream.write_all(&bytes).await.unwrap();
             hello.secret
         };
-        let (connected, secret) =
-            tokio::join!(connect(reader, writer, Interpreter::Warm, Vec::new()), answering);
+        let (connected, secret) = tokio::join!(
+            connect(reader, writer, Greeting::of_runs(Interpreter::Warm, Vec::new())),
+            answering
+        );
         let mut carriers = JoinSet::new();
         let init = connected.map(|(init, carrier)| {
             carriers.spawn(carrier.carry());

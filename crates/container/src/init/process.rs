@@ -1,0 +1,273 @@
+//! A process in a sandbox: a call without an end of its own, whose owner reads its events as they come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_exec::local::Chunk;
+use ringfence_jail::init::frames::{End, InitRequest, Recipient, Start, TerminalSize};
+use ringfence_network::egress::Outlet;
+use tokio::io::{DuplexStream, copy_bidirectional};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::InitClient;
+use super::call::tell_of_proxy;
+use super::connection::GuestStream;
+use super::error::{InitLost, NotRun};
+use super::mux::{Arrived, Mux, Slot, Turn};
+
+/// Time to wait for a turn: a sandbox has a limit of concurrent processes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Events that a slow reader leaves unread before its process has to wait.
+const UNREAD: usize = 16;
+/// Chunks of input that may wait for the process.
+const UNWRITTEN: usize = 16;
+/// Connections of a process, its bridge included.
+const MAX_SERVED: usize = ringfence_jail::init::frames::MAX_CONNECTIONS_OF_CALL + 1;
+
+/// A process that runs. Dropping it kills it with its descendants.
+#[derive(Debug)]
+pub struct Process {
+    /// Process id in its sandbox.
+    pub pid: u32,
+    /// Its events, which end with [`ProcessEvent::Ended`] or [`ProcessEvent::Lost`].
+    pub events: mpsc::Receiver<ProcessEvent>,
+    /// Its standard input; dropping it closes that.
+    pub stdin: mpsc::Sender<Vec<u8>>,
+    pub control: ProcessControl,
+    /// Relays the events; aborting it kills the process.
+    pub task: JoinSet<()>,
+}
+
+/// An event of a process.
+#[derive(Debug)]
+pub enum ProcessEvent {
+    Output(Chunk),
+    /// All output before [`ProcessControl::drain`] has been passed on.
+    Drained,
+    /// It has ended.
+    Ended(End),
+    /// Its end is unknown.
+    Lost(InitLost),
+}
+
+/// Sends signals to a process. Without effect once it has ended.
+#[derive(Debug, Clone)]
+pub struct ProcessControl {
+    line: Arc<Mux>,
+    call: u32,
+}
+
+impl ProcessControl {
+    /// Sends a signal; see signal(7).
+    pub fn signal(&self, signal: u32, to: Recipient) {
+        self.line.send(&InitRequest::Signal {
+            call: self.call,
+            signal,
+            to,
+        });
+    }
+
+    /// Asks for the output that the process has written so far: [`ProcessEvent::Drained`] follows it.
+    pub fn drain(&self) {
+        self.line.send(&InitRequest::Drain { call: self.call });
+    }
+
+    /// Changes the size of its terminal.
+    pub fn resize(&self, size: TerminalSize) {
+        self.line.send(&InitRequest::Resize {
+            call: self.call,
+            size,
+        });
+    }
+
+    /// Kills the process with its descendants.
+    pub fn kill(&self) {
+        self.line.send(&InitRequest::Kill { call: self.call });
+    }
+}
+
+/// A process to start, with the host's ends of what it is connected to.
+#[derive(Debug)]
+pub struct ProcessStart {
+    pub start: Start,
+    /// Its way to the network, if it has one.
+    pub outlet: Option<Outlet>,
+    /// The host's end of its bridge.
+    pub bridge: Option<DuplexStream>,
+}
+
+impl InitClient {
+    /// Starts a process.
+    ///
+    /// # Errors
+    /// If it cannot be started, or the limit of concurrent processes is reached.
+    pub async fn start(&self, process: ProcessStart) -> Result<Process, NotRun> {
+        let (events, received) = mpsc::channel(UNREAD);
+        let (stdin, input) = mpsc::channel(UNWRITTEN);
+        let (started, starting) = oneshot::channel();
+        let line = Arc::clone(&self.line);
+        let mut task = JoinSet::new();
+        task.spawn(async move { Driver::new(line, events).drive(process, input, started).await });
+        match starting.await {
+            Ok(Ok((call, pid))) => Ok(Process {
+                pid,
+                events: received,
+                stdin,
+                control: ProcessControl {
+                    line: Arc::clone(&self.line),
+                    call,
+                },
+                task,
+            }),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(NotRun::InitLost(InitLost::Gone)),
+        }
+    }
+}
+
+/// The outcome of a start: the numbers of call and process.
+type Starting = oneshot::Sender<Result<(u32, u32), NotRun>>;
+
+/// Relays the events of one process.
+struct Driver {
+    line: Arc<Mux>,
+    events: mpsc::Sender<ProcessEvent>,
+    outlet: Option<Outlet>,
+    bridge: Option<DuplexStream>,
+    /// Tasks that serve its connections and its bridge.
+    serving: JoinSet<()>,
+}
+
+impl Driver {
+    fn new(line: Arc<Mux>, events: mpsc::Sender<ProcessEvent>) -> Self {
+        Self {
+            line,
+            events,
+            outlet: None,
+            bridge: None,
+            serving: JoinSet::new(),
+        }
+    }
+
+    async fn drive(mut self, process: ProcessStart, input: mpsc::Receiver<Vec<u8>>, started: Starting) {
+        let ProcessStart {
+            mut start,
+            outlet,
+            bridge,
+        } = process;
+        if outlet.is_some() {
+            tell_of_proxy(&mut start);
+        }
+        start.bridge = bridge.is_some();
+        (self.outlet, self.bridge) = (outlet, bridge);
+        let now = Instant::now();
+        let deadline = now.checked_add(start.timeout).unwrap_or(now + PATIENCE);
+        let line = Arc::clone(&self.line);
+        let slot = match line.begin_by(Turn::Call, start, deadline, now + PATIENCE).await {
+            Ok(slot) => slot,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        let feeding = feed(&slot, input);
+        let relaying = self.relay(&slot, started);
+        tokio::pin!(feeding, relaying);
+        let mut fed = false;
+        loop {
+            tokio::select! {
+                () = &mut relaying => return,
+                () = &mut feeding, if !fed => fed = true,
+            }
+        }
+    }
+
+    async fn relay(&mut self, slot: &Slot<'_>, started: Starting) {
+        let mut started = Some(started);
+        loop {
+            let arrived = tokio::select! {
+                arrived = slot.arrived() => arrived,
+                Some(_) = self.serving.join_next() => continue,
+            };
+            if let Some(pid) = arrived.pid
+                && let Some(started) = started.take()
+            {
+                let _ = started.send(Ok((slot.id(), pid)));
+            }
+            if let Some(ended) = self.take(slot, arrived, &mut started).await {
+                let _ = self.events.send(ended).await;
+                return;
+            }
+        }
+    }
+
+    /// Passes on what has arrived. Returns the last event.
+    async fn take(
+        &mut self,
+        slot: &Slot<'_>,
+        arrived: Arrived,
+        started: &mut Option<Starting>,
+    ) -> Option<ProcessEvent> {
+        self.serve(&arrived);
+        for chunk in arrived.chunks {
+            let length = chunk.bytes.len();
+            // Without a reader, output is discarded.
+            let _ = self.events.send(ProcessEvent::Output(chunk)).await;
+            slot.credit(length);
+        }
+        if arrived.drained {
+            let _ = self.events.send(ProcessEvent::Drained).await;
+        }
+        if let Some(end) = arrived.end {
+            if let Some(started) = started.take() {
+                let _ = started.send(match not_started(&end) {
+                    Some(error) => Err(error),
+                    // It has ended before its start was told.
+                    None => Ok((slot.id(), 0)),
+                });
+            }
+            return Some(ProcessEvent::Ended(end));
+        }
+        let parted = arrived.parted?;
+        if let Some(started) = started.take() {
+            let _ = started.send(Err(NotRun::InitLost(parted.clone())));
+        }
+        Some(ProcessEvent::Lost(parted))
+    }
+
+    fn serve(&mut self, arrived: &Arrived) {
+        if let Some(id) = arrived.bridged
+            && let Some(mut bridge) = self.bridge.take()
+        {
+            let mut stream = GuestStream::new(Arc::clone(&self.line), id);
+            self.serving.spawn(async move {
+                // Either end may go at any time.
+                let _ = copy_bidirectional(&mut stream, &mut bridge).await;
+            });
+        }
+        let Some(outlet) = &self.outlet else { return };
+        for id in &arrived.connected {
+            let stream = GuestStream::new(Arc::clone(&self.line), *id);
+            if self.serving.len() < MAX_SERVED {
+                self.serving.spawn(outlet.clone().serve(stream));
+            }
+        }
+    }
+}
+
+fn not_started(end: &End) -> Option<NotRun> {
+    match &end.fate {
+        ringfence_jail::init::frames::Fate::NotStarted { step, errno } => Some(NotRun::NotStarted {
+            step: step.clone(),
+            errno: *errno,
+        }),
+        _ => None,
+    }
+}
+
+/// Forwards standard input until its sender is gone.
+async fn feed(slot: &Slot<'_>, mut input: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = input.recv().await {
+        slot.input(bytes).await;
+    }
+    slot.end_input();
+}
