@@ -1,0 +1,441 @@
+//! Interpreters with state inside a sandbox: what one piece of code defines, the next one finds.
+//!
+//! An interpreter is a process of the sandbox with a bridge to the server, on which it gets code and answers. It is a guest:
+//! its answers are bounded and checked, and matter to its own context alone.
+
+mod bash;
+mod python;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use ringfence_container::init::{InitClient, Process, ProcessControl, ProcessEvent, ProcessStart};
+use ringfence_exec::clock::rfc3339;
+use ringfence_exec::local::Chunk;
+use ringfence_exec::local::session_messages::NoAnswer;
+use ringfence_jail::init::frames::{Program, Recipient, Start};
+use ringfence_policy::{Outcome, RichResult, Timeout};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+use super::error::Error;
+use super::process::FOR_EVER;
+
+/// Contexts of a sandbox.
+const MAX: usize = 16;
+/// Executions that wait for a context.
+const MAX_QUEUED: usize = 16;
+/// Capacity of a bridge, in bytes.
+const BRIDGE: usize = 64 * 1024;
+/// Time for code to end by itself after SIGINT, before its interpreter is killed.
+const GRACE: Duration = Duration::from_secs(3);
+/// `SIGINT` of signal(7).
+const SIGINT: u32 = 2;
+
+/// The language of a context.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    #[default]
+    Python,
+    Bash,
+}
+
+impl Language {
+    /// Returns the recipient of SIGINT: bash waits for what it has started before it handles a signal of its own.
+    const fn recipient(self) -> Recipient {
+        match self {
+            Self::Python => Recipient::Process,
+            Self::Bash => Recipient::Group,
+        }
+    }
+}
+
+/// A description of a context.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ContextInfo {
+    pub id: String,
+    pub language: Language,
+    /// Working directory at its start.
+    pub cwd: String,
+    /// Time of its start (RFC 3339).
+    pub created_at: String,
+    /// Number of executions so far.
+    pub executions: u32,
+}
+
+/// The outcome of one execution, beside its output.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Execution {
+    /// 0; 1 where Python raised an exception; the status of the last command in bash.
+    pub exit_code: i32,
+    pub outcome: Outcome,
+    /// Number of the execution in its context, from 1 on.
+    pub execution_count: u32,
+    /// Text of the last expression's value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<RichResult>,
+    /// Set if it was interrupted: the context has kept its state.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// Set if the interpreter has ended, and its state is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub context_ended: bool,
+    /// Seconds from the beginning of the execution to its end.
+    pub duration: f64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Code to run in a context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Code {
+    pub code: String,
+    /// Time after which it is interrupted.
+    pub timeout: Timeout,
+}
+
+/// What an interpreter has answered to code.
+#[derive(Debug, Default)]
+struct Answer {
+    status: u8,
+    value: Option<String>,
+    results: Vec<RichResult>,
+    warnings: Vec<String>,
+}
+
+/// The contexts of a sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    all: Mutex<BTreeMap<String, Arc<Context>>>,
+}
+
+/// An interpreter in a sandbox.
+#[derive(Debug)]
+pub(crate) struct Context {
+    id: String,
+    language: Language,
+    cwd: String,
+    created: SystemTime,
+    /// For an interrupt from aside.
+    control: ProcessControl,
+    queued: AtomicUsize,
+    interpreter: tokio::sync::Mutex<Interpreter>,
+}
+
+#[derive(Debug)]
+struct Interpreter {
+    process: Process,
+    bridge: DuplexStream,
+    executions: u32,
+    /// Set if SIGINT may be pending that was meant for the execution before.
+    interrupted: bool,
+    ended: bool,
+}
+
+impl Contexts {
+    pub(crate) fn count(&self) -> usize {
+        self.all().len()
+    }
+
+    pub(crate) fn list(&self) -> Vec<ContextInfo> {
+        self.all().values().map(|context| context.info()).collect()
+    }
+
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Context>, Error> {
+        let found = self.all().get(id).cloned();
+        found.ok_or_else(|| Error::NoContext(id.chars().take(80).collect()))
+    }
+
+    pub(crate) fn remove(&self, id: &str) -> Result<(), Error> {
+        let removed = self.all().remove(id);
+        let context = removed.ok_or_else(|| Error::NoContext(id.chars().take(80).collect()))?;
+        context.control.kill();
+        Ok(())
+    }
+
+    /// Kills all interpreters.
+    pub(crate) fn clear(&self) {
+        for (_, context) in std::mem::take(&mut *self.all()) {
+            context.control.kill();
+        }
+    }
+
+    /// Starts a context with this id.
+    pub(crate) async fn create(
+        &self,
+        init: &InitClient,
+        id: String,
+        language: Language,
+        cwd: String,
+    ) -> Result<Arc<Context>, Error> {
+        let is_full = |all: &BTreeMap<_, _>| all.len() >= MAX;
+        if is_full(&self.all()) {
+            return Err(full());
+        }
+        let context = Arc::new(Context::start(init, id.clone(), language, cwd).await?);
+        let mut all = self.all();
+        if is_full(&all) {
+            context.control.kill();
+            return Err(full());
+        }
+        if all.contains_key(&id) {
+            context.control.kill();
+            return Err(Error::Taken(id));
+        }
+        all.insert(id, Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Forgets a context whose interpreter has ended.
+    pub(crate) fn forget(&self, context: &Arc<Context>) {
+        let mut all = self.all();
+        if all
+            .get(&context.id)
+            .is_some_and(|known| Arc::ptr_eq(known, context))
+        {
+            all.remove(&context.id);
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Context>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn full() -> Error {
+    Error::Full {
+        what: "contexts",
+        most: MAX,
+    }
+}
+
+impl Context {
+    async fn start(init: &InitClient, id: String, language: Language, cwd: String) -> Result<Self, Error> {
+        let (program, arguments) = match language {
+            Language::Python => python::command(),
+            Language::Bash => bash::command(),
+        };
+        let start = Start {
+            program: Program::Command(program),
+            arguments,
+            environment: Vec::new(),
+            directory: cwd.clone(),
+            input: false,
+            timeout: FOR_EVER,
+            proxy: Vec::new(),
+            bridge: true,
+            terminal: None,
+        };
+        let (ours, theirs) = tokio::io::duplex(BRIDGE);
+        let start = ProcessStart {
+            start,
+            outlet: None,
+            bridge: Some(theirs),
+        };
+        let process = init.start(start).await?;
+        let control = process.control.clone();
+        let mut interpreter = Interpreter {
+            process,
+            bridge: ours,
+            executions: 0,
+            interrupted: false,
+            ended: false,
+        };
+        match language {
+            Language::Python => python::greet(&mut interpreter.bridge, &cwd).await,
+            Language::Bash => {}
+        }
+        Ok(Self {
+            id,
+            language,
+            cwd,
+            created: SystemTime::now(),
+            control,
+            queued: AtomicUsize::new(0),
+            interpreter: tokio::sync::Mutex::new(interpreter),
+        })
+    }
+
+    pub(crate) fn info(&self) -> ContextInfo {
+        ContextInfo {
+            id: self.id.clone(),
+            language: self.language,
+            cwd: self.cwd.clone(),
+            created_at: rfc3339(self.created),
+            executions: self
+                .interpreter
+                .try_lock()
+                .map_or(0, |interpreter| interpreter.executions),
+        }
+    }
+
+    /// Sends SIGINT to the code that runs. Without effect if none does.
+    pub(crate) fn interrupt(&self) {
+        if self.interpreter.try_lock().is_err() {
+            self.control.signal(SIGINT, self.language.recipient());
+        }
+    }
+
+    /// Runs code, after the executions that wait. Output goes to `output` as it comes; if that is closed, the code is
+    /// interrupted.
+    pub(crate) async fn execute(&self, code: Code, output: mpsc::Sender<Chunk>) -> Result<Execution, Error> {
+        let _queued = Queued::enter(&self.queued).ok_or_else(|| Error::Busy(self.id.clone()))?;
+        let mut interpreter = self.interpreter.lock().await;
+        if interpreter.ended {
+            return Err(Error::NoContext(self.id.clone()));
+        }
+        let began = Instant::now();
+        interpreter.executions += 1;
+        let after_interrupt = std::mem::take(&mut interpreter.interrupted);
+        let number = interpreter.executions;
+        let evaluating = Evaluating {
+            language: self.language,
+            number,
+            after_interrupt,
+            code: &code,
+            output,
+        };
+        let ended = interpreter.evaluate(evaluating).await;
+        Ok(Execution {
+            execution_count: number,
+            duration: began.elapsed().as_secs_f64(),
+            ..ended
+        })
+    }
+}
+
+/// The parameters of one evaluation.
+struct Evaluating<'a> {
+    language: Language,
+    /// Its number in the context.
+    number: u32,
+    /// Set if SIGINT may be pending that was meant for the evaluation before.
+    after_interrupt: bool,
+    code: &'a Code,
+    output: mpsc::Sender<Chunk>,
+}
+
+impl Interpreter {
+    /// Has code evaluated, relays its output, and interrupts it at its timeout.
+    async fn evaluate(&mut self, evaluating: Evaluating<'_>) -> Execution {
+        let Self { process, bridge, .. } = self;
+        let Evaluating {
+            language,
+            number,
+            after_interrupt,
+            code: Code { code, timeout },
+            output,
+        } = evaluating;
+        let recipient = language.recipient();
+        let asking = async {
+            match language {
+                Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
+                Language::Bash => bash::evaluate(bridge, code).await,
+            }
+        };
+        tokio::pin!(asking);
+        let mut answered: Option<Result<Answer, NoAnswer>> = None;
+        let mut stop: Option<Outcome> = None;
+        let mut due = tokio::time::Instant::now() + timeout.as_duration();
+        let lost = loop {
+            tokio::select! {
+                biased;
+                event = process.events.recv() => match event {
+                    Some(ProcessEvent::Output(chunk)) => {
+                        // Whoever has gone is noticed below.
+                        let _ = output.send(chunk).await;
+                    }
+                    Some(ProcessEvent::Drained) if answered.is_some() => break false,
+                    Some(ProcessEvent::Drained) => {}
+                    Some(ProcessEvent::Ended(_) | ProcessEvent::Lost(_)) | None => break true,
+                },
+                answer = &mut asking, if answered.is_none() => {
+                    answered = Some(answer);
+                    process.control.drain();
+                }
+                () = tokio::time::sleep_until(due) => {
+                    if stop.is_some() || answered.is_some() {
+                        process.control.kill();
+                    } else {
+                        process.control.signal(SIGINT, recipient);
+                        stop = Some(Outcome::TimedOut);
+                    }
+                    due = tokio::time::Instant::now() + GRACE;
+                }
+                () = output.closed(), if stop.is_none() && answered.is_none() => {
+                    process.control.signal(SIGINT, recipient);
+                    stop = Some(Outcome::Cancelled);
+                    due = tokio::time::Instant::now() + GRACE;
+                }
+            }
+        };
+        let answer = match answered {
+            Some(Ok(answer)) if !lost => answer,
+            Some(_) | None => {
+                process.control.kill();
+                self.ended = true;
+                return Execution::without_state(stop);
+            }
+        };
+        self.interrupted = stop.is_some();
+        Execution::of(answer, stop)
+    }
+}
+
+impl Execution {
+    fn of(answer: Answer, stop: Option<Outcome>) -> Self {
+        Self {
+            exit_code: match stop {
+                Some(Outcome::TimedOut) => -1,
+                Some(_) => -(SIGINT as i32),
+                None => answer.status.into(),
+            },
+            outcome: stop.unwrap_or(Outcome::Exited),
+            execution_count: 0,
+            value: answer.value,
+            results: answer.results,
+            interrupted: stop.is_some(),
+            context_ended: false,
+            duration: 0.0,
+            warnings: answer.warnings,
+        }
+    }
+
+    fn without_state(stop: Option<Outcome>) -> Self {
+        Self {
+            exit_code: if stop == Some(Outcome::TimedOut) { -1 } else { 125 },
+            outcome: stop.unwrap_or(Outcome::Unknown),
+            execution_count: 0,
+            value: None,
+            results: Vec::new(),
+            interrupted: false,
+            context_ended: true,
+            duration: 0.0,
+            warnings: vec!["the interpreter has ended: the state of its context is lost".to_owned()],
+        }
+    }
+}
+
+/// A place in the queue of a context.
+struct Queued<'a>(&'a AtomicUsize);
+
+impl<'a> Queued<'a> {
+    fn enter(queued: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(queued);
+        // Counted first; if there was no room, the drop of the place uncounts it.
+        (queued.fetch_add(1, Ordering::AcqRel) <= MAX_QUEUED).then_some(place)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,54 @@
+//! Contexts in bash: code ends with a zero byte on the bridge, and its status comes back the same way.
+
+use ringfence_exec::local::session_messages::NoAnswer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::Answer;
+
+/// Longest status: three digits, and the zero byte.
+const MAX_STATUS: u64 = 4;
+
+/// Reads code and sources it in this very shell, which keeps variables, functions, options and the working directory. What
+/// it runs has no bridge. SIGINT ends what it runs, and
+/// returns from the code, or from the function that runs. A loop of nothing but builtins does not heed it.
+const SCRIPT: &str = r#"
+trap 'return 130' INT
+while IFS= read -r -d '' -u 3 ringfence_code; do
+    . /dev/fd/4 4<<<"$ringfence_code" 3<&- </dev/null
+    printf '%d\0' $? >&3
+done
+"#;
+
+/// Returns the program of an interpreter, with its arguments.
+pub(super) fn command() -> (String, Vec<String>) {
+    let arguments = ["--noprofile", "--norc", "-c", SCRIPT, "bash"].map(str::to_owned);
+    ("bash".to_owned(), arguments.into())
+}
+
+/// Has code evaluated.
+pub(super) async fn evaluate(bridge: &mut DuplexStream, code: &str) -> Result<Answer, NoAnswer> {
+    if code.contains('\0') {
+        return Ok(Answer {
+            status: 2,
+            warnings: vec!["bash code cannot contain a zero byte: it was not run".to_owned()],
+            ..Answer::default()
+        });
+    }
+    let message = [code.as_bytes(), b"\0"].concat();
+    bridge.write_all(&message).await.map_err(NoAnswer::from)?;
+    let mut status = Vec::new();
+    loop {
+        match bridge.read_u8().await.map_err(NoAnswer::from)? {
+            0 => break,
+            byte if (status.len() as u64) < MAX_STATUS => status.push(byte),
+            _ => return Err(NoAnswer::Nonsense),
+        }
+    }
+    let status = std::str::from_utf8(&status)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    Ok(Answer {
+        status: status.ok_or(NoAnswer::Nonsense)?,
+        ..Answer::default()
+    })
+}

@@ -1,0 +1,53 @@
+//! Contexts in Python: the protocol of sessions, on a bridge.
+
+use ringfence_exec::local::session_messages::{Evaluation, NoAnswer};
+use ringfence_exec::local::{interpreter_command, interpreter_greeting};
+use tokio::io::{AsyncWriteExt, DuplexStream};
+
+use super::Answer;
+
+/// Bytes of a value's text that are wanted.
+const WANTED: u32 = 64 * 1024;
+
+/// Returns the program of an interpreter, with its arguments.
+pub(super) fn command() -> (String, Vec<String>) {
+    let arguments = interpreter_command().map(str::to_owned);
+    ("python3".to_owned(), arguments.into())
+}
+
+/// Makes a session of an interpreter that has been started. One that has ended already is noticed at its first use.
+pub(super) async fn greet(bridge: &mut DuplexStream, directory: &str) {
+    let _ = bridge.write_all(&interpreter_greeting(directory)).await;
+}
+
+/// Has code evaluated.
+pub(super) async fn evaluate(
+    bridge: &mut DuplexStream,
+    number: u32,
+    after_interrupt: bool,
+    code: &str,
+) -> Result<Answer, NoAnswer> {
+    let name = format!("<cell {number}>");
+    let evaluation = Evaluation {
+        number,
+        wanted: WANTED,
+        stdin: false,
+        bridge: false,
+        after_interrupt,
+        name: &name,
+        code,
+        arguments: &[],
+        variables: &[],
+    };
+    bridge
+        .write_all(&evaluation.message())
+        .await
+        .map_err(NoAnswer::from)?;
+    let answer = evaluation.answer(bridge).await?;
+    Ok(Answer {
+        status: answer.status,
+        value: answer.value.map(|value| value.text),
+        results: answer.results.results,
+        warnings: answer.results.warnings,
+    })
+}

@@ -1,0 +1,120 @@
+//! Errors of sandboxes.
+
+use ringfence_container::init::NotRun;
+use ringfence_exec::local;
+
+use super::spec::Runtime;
+
+/// The reason why an operation on a sandbox failed. [`Error::hint`] has advice.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No sandbox has this id or name.
+    #[error("there is no sandbox `{0}`")]
+    Unknown(String),
+    /// It has ended.
+    #[error("the sandbox `{sandbox}` has ended: {why}")]
+    Gone { sandbox: String, why: String },
+    /// Another one has the name.
+    #[error("a sandbox named `{0}` exists already")]
+    Taken(String),
+    /// The limit of sandboxes is reached.
+    #[error("the limit of {0} sandboxes is reached")]
+    TooMany(usize),
+    /// The limit of something in a sandbox is reached.
+    #[error("the sandbox's limit of {most} {what} is reached")]
+    Full { what: &'static str, most: usize },
+    /// The runtime of the sandbox lacks the operation.
+    #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
+    NotSupported { runtime: Runtime, what: &'static str },
+    /// A paused sandbox runs nothing.
+    #[error("the sandbox is paused")]
+    Paused,
+    /// There is no such process, or it has ended and its output is gone.
+    #[error("the sandbox has no process {0}")]
+    NoProcess(u32),
+    /// There is no such context.
+    #[error("the sandbox has no context `{0}`")]
+    NoContext(String),
+    /// The context evaluates other code.
+    #[error("the context `{0}` is busy, and its queue is full")]
+    Busy(String),
+    /// An argument is not valid.
+    #[error("{0}")]
+    Invalid(String),
+    /// A program could not be started.
+    #[error("{0}")]
+    NotStarted(NotRun),
+    /// A cell could not be made.
+    #[error("cannot make the sandbox: {}", .0.explain())]
+    Local(Box<local::Error>),
+    /// A container could not be made.
+    #[error("cannot make the sandbox: {0}")]
+    Container(Box<ringfence_container::RunError>),
+    /// The init of the sandbox failed.
+    #[error("the sandbox does not work: {0}")]
+    Broken(String),
+}
+
+/// The kind of an error, as the API reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    InvalidArguments,
+    NotFound,
+    Conflict,
+    LimitExceeded,
+    NotSupported,
+    RuntimeUnavailable,
+    Internal,
+}
+
+impl Error {
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Unknown(_) | Self::Gone { .. } | Self::NoProcess(_) | Self::NoContext(_) => Kind::NotFound,
+            Self::Taken(_) | Self::Paused | Self::Busy(_) => Kind::Conflict,
+            Self::TooMany(_) | Self::Full { .. } => Kind::LimitExceeded,
+            Self::NotSupported { .. } => Kind::NotSupported,
+            Self::Invalid(_) => Kind::InvalidArguments,
+            Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => Kind::InvalidArguments,
+            Self::NotStarted(NotRun::Busy) => Kind::LimitExceeded,
+            Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => Kind::Internal,
+            Self::Local(_) | Self::Container(_) => Kind::RuntimeUnavailable,
+        }
+    }
+
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unknown(_) | Self::Gone { .. } => "list the sandboxes, or create one".to_owned(),
+            Self::Taken(_) => "choose another name, or use that sandbox".to_owned(),
+            Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
+            Self::Full { .. } => "end some that are not needed".to_owned(),
+            Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
+            Self::Paused => "resume it".to_owned(),
+            Self::NoProcess(_) => "list its processes".to_owned(),
+            Self::NoContext(_) => "list its contexts".to_owned(),
+            Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
+            Self::Invalid(_) => "correct the argument".to_owned(),
+            Self::NotStarted(error) => error.hint().to_owned(),
+            Self::Local(error) => error.hint().person().into_owned(),
+            Self::Container(error) => error.hint().person().into_owned(),
+            Self::Broken(_) => "create another one".to_owned(),
+        }
+    }
+}
+
+impl From<NotRun> for Error {
+    fn from(error: NotRun) -> Self {
+        match error {
+            NotRun::InitLost(lost) => Self::Broken(lost.to_string()),
+            error @ (NotRun::TooLong | NotRun::Busy | NotRun::NotStarted { .. }) => Self::NotStarted(error),
+        }
+    }
+}
+
+impl From<local::Error> for Error {
+    fn from(error: local::Error) -> Self {
+        Self::Local(Box::new(error))
+    }
+}

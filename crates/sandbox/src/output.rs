@@ -1,0 +1,281 @@
+//! The output of a process, kept within bounds for readers that come and go.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringfence_exec::local::{Chunk, Stream};
+use tokio::sync::watch;
+
+use super::process::ProcessEnd;
+
+/// Bytes of output that are kept for a reader that comes late. A reader that has come holds its process up before it
+/// misses any.
+pub const KEPT: u64 = 1 << 20;
+
+/// The output of one process.
+#[derive(Debug, Default)]
+pub struct Output {
+    state: Mutex<State>,
+    /// Changes with the state.
+    version: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Chunks with their positions, without gaps.
+    chunks: VecDeque<(u64, Chunk)>,
+    /// Position behind the last chunk: number of all bytes so far.
+    end: u64,
+    exit: Option<ProcessEnd>,
+    /// Positions of the readers.
+    readers: BTreeMap<u64, u64>,
+    next_reader: u64,
+}
+
+/// What a reader gets.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// Output that begins at this position.
+    Chunk { position: u64, chunk: Chunk },
+    /// This many bytes are no longer kept.
+    Lost(u64),
+    /// The process has ended; the last item.
+    End(ProcessEnd),
+}
+
+/// A reader of a process's output. While it exists and does not read, the process has to wait.
+#[derive(Debug)]
+pub struct Reader {
+    output: Arc<Output>,
+    id: u64,
+    done: bool,
+}
+
+impl Output {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let result = act(&mut self.state());
+        self.version.send_modify(|version| *version += 1);
+        result
+    }
+
+    /// Adds output, as soon as no reader would miss what must be dropped for it.
+    pub(crate) async fn push(&self, chunk: Chunk) {
+        let mut version = self.version.subscribe();
+        while !self.state().has_room(chunk.bytes.len() as u64) {
+            // The sender lives as long as `self`.
+            let _ = version.changed().await;
+        }
+        self.change(|state| state.add(chunk));
+    }
+
+    /// Notes the end of the process.
+    pub(crate) fn end(&self, end: ProcessEnd) {
+        self.change(|state| {
+            state.exit.get_or_insert(end);
+        });
+    }
+
+    /// Returns the end of the process, once it has ended.
+    pub fn ended(&self) -> Option<ProcessEnd> {
+        self.state().exit.clone()
+    }
+
+    /// Waits for the end of the process.
+    pub async fn wait(&self) -> ProcessEnd {
+        let mut version = self.version.subscribe();
+        loop {
+            if let Some(end) = self.ended() {
+                return end;
+            }
+            let _ = version.changed().await;
+        }
+    }
+
+    /// Adds a reader from a position on; 0 is the beginning.
+    pub fn read_from(self: &Arc<Self>, position: u64) -> Reader {
+        let id = self.change(|state| {
+            let id = state.next_reader;
+            state.next_reader += 1;
+            state.readers.insert(id, position.min(state.end));
+            id
+        });
+        Reader {
+            output: Arc::clone(self),
+            id,
+            done: false,
+        }
+    }
+}
+
+impl State {
+    /// Position of the first byte that is kept.
+    fn start(&self) -> u64 {
+        self.chunks.front().map_or(self.end, |(position, _)| *position)
+    }
+
+    fn has_room(&self, more: u64) -> bool {
+        let slowest = self.readers.values().min().copied().unwrap_or(self.end);
+        self.end + more <= slowest.max(self.start()) + KEPT
+    }
+
+    fn add(&mut self, chunk: Chunk) {
+        let length = chunk.bytes.len() as u64;
+        self.chunks.push_back((self.end, chunk));
+        self.end += length;
+        while self.chunks.len() > 1
+            && let Some((position, first)) = self.chunks.front()
+            && self.end - (position + first.bytes.len() as u64) >= KEPT
+        {
+            self.chunks.pop_front();
+        }
+    }
+
+    fn next(&mut self, reader: u64) -> Option<Item> {
+        let start = self.start();
+        let cursor = self.readers.get_mut(&reader)?;
+        if *cursor < start {
+            let lost = start - *cursor;
+            *cursor = start;
+            return Some(Item::Lost(lost));
+        }
+        let at = self
+            .chunks
+            .partition_point(|(position, chunk)| position + chunk.bytes.len() as u64 <= *cursor);
+        if let Some((position, chunk)) = self.chunks.get(at) {
+            let skipped = (*cursor - position) as usize;
+            let chunk = Chunk {
+                stream: chunk.stream,
+                bytes: chunk.bytes[skipped..].to_vec(),
+            };
+            let position = *cursor;
+            *cursor += chunk.bytes.len() as u64;
+            return Some(Item::Chunk { position, chunk });
+        }
+        self.exit.clone().map(Item::End)
+    }
+}
+
+impl Reader {
+    /// Returns the next item, once there is one; `None` after the end. Cancel safe.
+    pub async fn next(&mut self) -> Option<Item> {
+        if self.done {
+            return None;
+        }
+        let mut version = self.output.version.subscribe();
+        loop {
+            version.mark_unchanged();
+            let item = self.output.state().next(self.id);
+            if let Some(item) = item {
+                // The process may be waiting for this reader.
+                self.output.change(|_| ());
+                self.done = matches!(item, Item::End(_));
+                return Some(item);
+            }
+            // The sender lives as long as the output.
+            let _ = version.changed().await;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.output.change(|state| state.readers.remove(&self.id));
+    }
+}
+
+/// Collects both streams of a reader to the end, at most `most` bytes of each; returns them with the end.
+pub(crate) async fn collect(mut reader: Reader, most: ringfence_policy::Bytes) -> Collected {
+    let mut stdout = ringfence_exec::output::Capture::new(most);
+    let mut stderr = ringfence_exec::output::Capture::new(most);
+    let mut end = ProcessEnd::unknown("its output ended before it");
+    while let Some(item) = reader.next().await {
+        match item {
+            Item::Chunk { chunk, .. } => match chunk.stream {
+                Stream::Stdout => stdout.push(&chunk.bytes),
+                Stream::Stderr => stderr.push(&chunk.bytes),
+            },
+            Item::Lost(_) => {}
+            Item::End(told) => end = told,
+        }
+    }
+    Collected {
+        stdout: stdout.finish(),
+        stderr: stderr.finish(),
+        end,
+    }
+}
+
+/// The whole of a process's output.
+#[derive(Debug)]
+pub struct Collected {
+    pub stdout: ringfence_exec::output::Captured,
+    pub stderr: ringfence_exec::output::Captured,
+    pub end: ProcessEnd,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn chunk(bytes: usize) -> Chunk {
+        Chunk {
+            stream: Stream::Stdout,
+            bytes: vec![b'x'; bytes],
+        }
+    }
+
+    fn end() -> ProcessEnd {
+        ProcessEnd::unknown("it is a test")
+    }
+
+    fn length(item: Option<Item>) -> (u64, usize) {
+        match item {
+            Some(Item::Chunk { position, chunk }) => (position, chunk.bytes.len()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_comes_late_gets_what_is_kept_and_is_told_what_is_not() {
+        let output = Arc::new(Output::default());
+        output.push(chunk(1000)).await;
+        output.push(chunk(KEPT as usize)).await;
+        output.end(end());
+        let mut reader = output.read_from(0);
+        assert_eq!(reader.next().await, Some(Item::Lost(1000)));
+        assert_eq!(length(reader.next().await), (1000, KEPT as usize));
+        assert_eq!(reader.next().await, Some(Item::End(end())));
+        assert_eq!(reader.next().await, None);
+        let mut reader = output.read_from(1500);
+        assert_eq!(length(reader.next().await), (1500, KEPT as usize - 500));
+        let mut reader = output.read_from(u64::MAX);
+        assert_eq!(reader.next().await, Some(Item::End(end())));
+    }
+
+    #[tokio::test]
+    async fn a_reader_holds_the_process_up_until_it_has_read_or_gone() {
+        let output = Arc::new(Output::default());
+        let mut reader = output.read_from(0);
+        let piece = KEPT as usize / 4;
+        for _ in 0..4 {
+            output.push(chunk(piece)).await;
+        }
+        let pushing = output.push(chunk(piece));
+        tokio::pin!(pushing);
+        let soon = Duration::from_millis(20);
+        assert!(tokio::time::timeout(soon, &mut pushing).await.is_err());
+        assert_eq!(length(reader.next().await), (0, piece));
+        pushing.await;
+        let pushing = output.push(chunk(piece));
+        tokio::pin!(pushing);
+        assert!(tokio::time::timeout(soon, &mut pushing).await.is_err());
+        drop(reader);
+        pushing.await;
+    }
+}

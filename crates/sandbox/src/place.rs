@@ -1,0 +1,92 @@
+//! The place of a sandbox: a cell or a container, with the connection to its init.
+
+use ringfence_container::init::{self, Greeting, InitClient, InitLost};
+use ringfence_exec::local::{Fence, Local, SandboxCell, SandboxRequest};
+use ringfence_policy::{Isolation, Scope};
+
+use super::error::Error;
+use super::spec::{NewSandbox, Resources};
+
+/// A place that was opened.
+#[derive(Debug)]
+pub(crate) struct Place {
+    kind: Kind,
+    pub(crate) init: InitClient,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Local(Box<SandboxCell>),
+}
+
+/// A place with the driver of its connection, which resolves when the place has ended.
+pub(crate) type Opened<C> = (Place, C);
+
+impl Place {
+    /// Opens a cell.
+    pub(crate) async fn local(
+        local: &Local,
+        scope: &Scope,
+        new: &NewSandbox,
+    ) -> Result<Opened<impl Future<Output = InitLost> + Send + use<>>, Error> {
+        let request = SandboxRequest {
+            scope: scope.clone(),
+            limits: new.limits(),
+            network: new.network(),
+            env: new.env.clone(),
+        };
+        let (cell, reports, requests) = local.open_sandbox(&request, Fence::Default).await?;
+        match init::connect(reports, requests, Greeting::of_sandbox()).await {
+            Ok((init, carrier)) => {
+                let kind = Kind::Local(Box::new(cell));
+                Ok((Self { kind, init }, carrier.carry()))
+            }
+            Err(lost) => {
+                let (_, words) = cell.close().await;
+                Err(Error::Broken(format!("{lost} {words}").trim_end().to_owned()))
+            }
+        }
+    }
+
+    pub(crate) fn isolation(&self) -> Option<Isolation> {
+        match &self.kind {
+            Kind::Local(cell) => Some(cell.isolation.clone()),
+        }
+    }
+
+    pub(crate) fn resources(&self) -> Resources {
+        let Kind::Local(cell) = &self.kind;
+        let (limits, usage) = (cell.limits, cell.usage());
+        Resources {
+            memory_limit: limits.memory_bytes,
+            cpu_limit: limits.cpus,
+            pids_limit: limits.pids,
+            disk_limit: limits.disk_bytes,
+            memory_bytes: usage.memory_bytes,
+            peak_memory_bytes: usage.peak_memory_bytes,
+            cpu_seconds: usage.cpu_seconds,
+            pids: usage.pids,
+        }
+    }
+
+    /// Returns the number of processes that the kernel has killed for lack of memory.
+    pub(crate) fn memory_kills(&self) -> u64 {
+        match &self.kind {
+            Kind::Local(cell) => cell.usage().memory_kills,
+        }
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::Local(cell) => cell.warnings.clone(),
+        }
+    }
+
+    /// Ends it with everything in it, and waits for that.
+    pub(crate) async fn close(self) {
+        self.init.release();
+        match self.kind {
+            Kind::Local(cell) => drop(cell.close().await),
+        }
+    }
+}

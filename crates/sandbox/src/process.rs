@@ -1,0 +1,250 @@
+//! Processes of a sandbox.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ringfence_container::init::{Process as Running, ProcessControl, ProcessEvent};
+use ringfence_exec::clock::rfc3339;
+use ringfence_jail::init::frames::{Cut, End, Fate, Recipient, TerminalSize};
+use ringfence_policy::{Outcome, Timeout};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use super::output::Output;
+
+/// A program to start in a sandbox.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NewProcess {
+    pub command: CommandLine,
+    /// Working directory; the sandbox's by default.
+    pub cwd: Option<String>,
+    /// Variables beside the sandbox's own.
+    pub env: BTreeMap<String, String>,
+    pub stdin: Stdin,
+    /// Size of the terminal that it gets instead of pipes.
+    pub terminal: Option<TerminalSize>,
+    /// Wall time after which it is killed with its descendants.
+    pub timeout: Option<Timeout>,
+}
+
+/// The program of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandLine {
+    /// A program and its arguments.
+    Words(Vec<String>),
+    /// A line for the shell: bash, where the sandbox has it, else sh.
+    Shell(String),
+}
+
+impl Default for CommandLine {
+    fn default() -> Self {
+        Self::Words(Vec::new())
+    }
+}
+
+/// The standard input of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stdin {
+    /// End of file.
+    #[default]
+    Empty,
+    /// What is sent to it, until it is closed.
+    Open,
+}
+
+/// A description of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessInfo {
+    /// Process id in the sandbox.
+    pub pid: u32,
+    /// Program and arguments, or the line of a shell.
+    pub command: Vec<String>,
+    pub cwd: String,
+    /// Set if it runs in a terminal.
+    pub terminal: bool,
+    /// Time of its start (RFC 3339).
+    pub started_at: String,
+    /// Its end; absent while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<ProcessEnd>,
+}
+
+/// The end of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessEnd {
+    /// Exit status; the signal as a negative number where one killed it; -1 at a timeout.
+    pub exit_code: i32,
+    pub outcome: Outcome,
+    /// Processor time of the process and the children that it waited for, in seconds; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
+    /// Largest resident set among these, in bytes; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+    /// Reason of an unknown outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl ProcessEnd {
+    pub(crate) fn unknown(why: &str) -> Self {
+        Self {
+            exit_code: 125,
+            outcome: Outcome::Unknown,
+            cpu_seconds: None,
+            peak_memory_bytes: None,
+            error: Some(why.to_owned()),
+        }
+    }
+
+    /// Converts the end that an init reports. `memory_kills`: the kernel killed a process for lack of memory meanwhile.
+    fn of(end: &End, memory_kills: bool) -> Self {
+        let Fate::Ended(status) = end.fate else {
+            return Self::unknown(
+                "whoever watched the process in the sandbox was killed, most likely by a program there",
+            );
+        };
+        let killed = status == -libc_sigkill();
+        let (outcome, exit_code) = match end.cut {
+            Cut::Deadline => (Outcome::TimedOut, -1),
+            Cut::Ordered => (Outcome::Cancelled, status),
+            Cut::No if killed && (memory_kills || end.out_of_memory) => (Outcome::MemoryExceeded, status),
+            Cut::No if status < 0 => (Outcome::Signalled, status),
+            Cut::No => (Outcome::Exited, status),
+        };
+        Self {
+            exit_code,
+            outcome,
+            cpu_seconds: Some(end.cpu_micros as f64 / 1e6),
+            peak_memory_bytes: Some(end.max_rss),
+            error: None,
+        }
+    }
+}
+
+/// `SIGKILL` of signal(7).
+const fn libc_sigkill() -> i32 {
+    9
+}
+
+/// A process that was started in a sandbox, running or ended.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    command: Vec<String>,
+    cwd: String,
+    terminal: bool,
+    started: SystemTime,
+    /// Its output, which outlives it for a while.
+    pub output: Arc<Output>,
+    control: ProcessControl,
+    stdin: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
+}
+
+/// The parts of a process's description that its starter knows.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) command: Vec<String>,
+    pub(crate) cwd: String,
+    pub(crate) terminal: bool,
+    pub(crate) stdin: Stdin,
+}
+
+impl Process {
+    /// Wraps a process that was started. The second part, which must be driven, passes its events on.
+    pub(crate) fn new(
+        running: Running,
+        described: Described,
+        memory_kills: impl Fn() -> u64 + Send,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
+        let before = memory_kills();
+        let Running {
+            pid,
+            mut events,
+            stdin,
+            control,
+            task,
+        } = running;
+        let output = Arc::new(Output::default());
+        let process = Arc::new(Self {
+            pid,
+            command: described.command,
+            cwd: described.cwd,
+            terminal: described.terminal,
+            started: SystemTime::now(),
+            output: Arc::clone(&output),
+            control,
+            stdin: Mutex::new((described.stdin == Stdin::Open).then_some(stdin)),
+        });
+        let pump = async move {
+            // Aborted with the pump.
+            let _task = task;
+            while let Some(event) = events.recv().await {
+                match event {
+                    ProcessEvent::Output(chunk) => output.push(chunk).await,
+                    ProcessEvent::Drained => {}
+                    ProcessEvent::Ended(end) => {
+                        output.end(ProcessEnd::of(&end, memory_kills() > before));
+                    }
+                    ProcessEvent::Lost(lost) => output.end(ProcessEnd::unknown(&lost.to_string())),
+                }
+            }
+            output.end(ProcessEnd::unknown("the sandbox has ended"));
+        };
+        (process, pump)
+    }
+
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn info(&self) -> ProcessInfo {
+        ProcessInfo {
+            pid: self.pid,
+            command: self.command.clone(),
+            cwd: self.cwd.clone(),
+            terminal: self.terminal,
+            started_at: rfc3339(self.started),
+            end: self.output.ended(),
+        }
+    }
+
+    /// Returns `true` while it runs.
+    pub fn is_running(&self) -> bool {
+        self.output.ended().is_none()
+    }
+
+    /// Sends bytes to its standard input, as fast as it reads. `false` if that is closed.
+    pub async fn write(&self, bytes: Vec<u8>) -> bool {
+        let stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match stdin {
+            Some(stdin) => stdin.send(bytes).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Closes its standard input. In a terminal without effect: send it the character EOT (Ctrl-D).
+    pub fn close_stdin(&self) {
+        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// Sends it a signal; see signal(7).
+    pub fn signal(&self, signal: u32) {
+        self.control.signal(signal, Recipient::Process);
+    }
+
+    /// Kills it with its descendants.
+    pub fn kill(&self) {
+        self.control.kill();
+    }
+
+    /// Changes the size of its terminal.
+    pub fn resize(&self, size: TerminalSize) {
+        self.control.resize(size);
+    }
+}
+
+/// Time that no process reaches: ten years.
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

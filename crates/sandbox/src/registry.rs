@@ -1,0 +1,303 @@
+//! The sandboxes of a server.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ringfence_container::init::InitLost;
+use ringfence_exec::local::Local;
+use ringfence_policy::{Scope, Timeout};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::error::Error;
+use super::id::SandboxId;
+use super::place::Place;
+use super::sandbox::Sandbox;
+use super::spec::{Info, NewSandbox, Runtime};
+
+/// Sandboxes of a server at a time.
+const MAX: usize = 1024;
+/// Ended sandboxes whose end is remembered.
+const REMEMBERED: usize = 256;
+/// Lifetime of a sandbox that asks for none.
+const LIFETIME: Timeout = Timeout::seconds(60 * 60);
+/// Longest time until expiry: a day.
+const MAX_LIFETIME: Timeout = Timeout::seconds(24 * 60 * 60);
+
+/// The sandboxes of a server, each with an owner.
+#[derive(Debug)]
+pub struct Sandboxes {
+    local: Arc<Local>,
+    state: Arc<Mutex<Registry>>,
+    keepers: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    /// Sandboxes that run; `None` for one that is being created.
+    all: BTreeMap<SandboxId, Entry>,
+    /// Ends of sandboxes, the newest last.
+    gone: VecDeque<(Scope, SandboxId, String)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    scope: Scope,
+    name: Option<String>,
+    /// `None` while it is being created.
+    sandbox: Option<Arc<Sandbox>>,
+    /// Set to end it, to the reason.
+    stop: watch::Sender<Option<&'static str>>,
+}
+
+impl Sandboxes {
+    pub fn new(local: Arc<Local>) -> Self {
+        Self {
+            local,
+            state: Arc::default(),
+            keepers: Mutex::default(),
+        }
+    }
+
+    /// Creates a sandbox.
+    ///
+    /// # Errors
+    /// If the name is taken, there are too many, or the runtime cannot make it.
+    pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<Arc<Sandbox>, Error> {
+        let lifetime = new.timeout.unwrap_or(LIFETIME);
+        let expires = expiry(lifetime)?;
+        let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
+        let reserved = Reserved::new(&self.state, scope, id, &new)?;
+        let (place, driver) = match new.runtime {
+            Runtime::Local => Place::local(&self.local, scope, &new).await?,
+            runtime @ (Runtime::Docker | Runtime::Podman) => {
+                return Err(Error::NotSupported {
+                    runtime,
+                    what: "be made this way yet",
+                });
+            }
+        };
+        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
+        let stopped = reserved.fill(&sandbox);
+        let keeper = keep(Arc::clone(&sandbox), driver, stopped, Arc::clone(&self.state));
+        let mut keepers = lock(&self.keepers);
+        while keepers.try_join_next().is_some() {}
+        keepers.spawn(keeper);
+        Ok(sandbox)
+    }
+
+    /// Returns the sandboxes of a scope that have this metadata, the oldest first.
+    pub fn list(&self, scope: &Scope, metadata: &BTreeMap<String, String>) -> Vec<Info> {
+        let mut all: Vec<Arc<Sandbox>> = lock(&self.state)
+            .all
+            .values()
+            .filter(|entry| entry.scope == *scope)
+            .filter_map(|entry| entry.sandbox.clone())
+            .filter(|sandbox| {
+                metadata
+                    .iter()
+                    .all(|(key, value)| sandbox.request().metadata.get(key) == Some(value))
+            })
+            .collect();
+        all.sort_by_key(|sandbox| sandbox.created());
+        all.iter().map(|sandbox| sandbox.info()).collect()
+    }
+
+    /// Returns a sandbox by its id or name.
+    ///
+    /// # Errors
+    /// If the scope has none, or it has ended.
+    pub fn get(&self, scope: &Scope, name: &str) -> Result<Arc<Sandbox>, Error> {
+        let state = lock(&self.state);
+        if let Some((_, entry)) = state.find(scope, name)
+            && let Some(sandbox) = &entry.sandbox
+        {
+            return Ok(Arc::clone(sandbox));
+        }
+        Err(state.missing(scope, name))
+    }
+
+    /// Sets the time until a sandbox expires, from now on.
+    ///
+    /// # Errors
+    /// If there is none, or the time is too long.
+    pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<Info, Error> {
+        let expires = expiry(timeout)?;
+        let sandbox = self.get(scope, name)?;
+        sandbox.expire_at(expires);
+        Ok(sandbox.info())
+    }
+
+    /// Ends a sandbox with everything in it, and waits for that.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
+        let stop = {
+            let state = lock(&self.state);
+            let found = state.find(scope, name);
+            let found = found.filter(|(_, entry)| entry.sandbox.is_some());
+            let (_, entry) = found.ok_or_else(|| state.missing(scope, name))?;
+            entry.stop.clone()
+        };
+        stop.send_replace(Some("it was removed"));
+        stop.closed().await;
+        Ok(())
+    }
+
+    /// Ends all sandboxes, and waits for that.
+    pub async fn close(&self) {
+        for entry in lock(&self.state).all.values() {
+            entry.stop.send_replace(Some("the server was stopped"));
+        }
+        let mut keepers = std::mem::take(&mut *lock(&self.keepers));
+        while keepers.join_next().await.is_some() {}
+    }
+}
+
+/// Keeps a sandbox until it expires, is stopped or its place ends; then closes it.
+async fn keep(
+    sandbox: Arc<Sandbox>,
+    driver: impl Future<Output = InitLost> + Send + 'static,
+    mut stopped: watch::Receiver<Option<&'static str>>,
+    state: Arc<Mutex<Registry>>,
+) {
+    // In a task of its own: its processes are served while this one waits for their end.
+    let mut carrying = JoinSet::new();
+    carrying.spawn(driver);
+    let why = tokio::select! {
+        lost = carrying.join_next() => match lost {
+            Some(Ok(lost)) => lost.to_string(),
+            _ => "its driver has failed".to_owned(),
+        },
+        why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
+        () = expired(&sandbox) => "it has expired".to_owned(),
+    };
+    lock(&state).forget(&sandbox, why);
+    sandbox.end_processes();
+    if let Some(place) = sandbox.take_place() {
+        place.close().await;
+    }
+    // Only now: whoever waits for the end waits for this to be closed.
+    drop(stopped);
+}
+
+/// Resolves at the expiry of a sandbox, which may be set anew meanwhile.
+async fn expired(sandbox: &Sandbox) {
+    let mut expiry = sandbox.expiry();
+    loop {
+        let left = expiry.borrow_and_update().duration_since(SystemTime::now());
+        let Ok(left) = left else { return };
+        tokio::select! {
+            // The clock of the machine may be set: looked at again at least once a minute.
+            () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
+            changed = expiry.changed() => if changed.is_err() {
+                return std::future::pending().await;
+            },
+        }
+    }
+}
+
+fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {
+    if timeout > MAX_LIFETIME {
+        return Err(Error::Invalid(format!(
+            "a sandbox lives for at most {MAX_LIFETIME}, and not {timeout}"
+        )));
+    }
+    Ok(SystemTime::now() + timeout.as_duration())
+}
+
+/// A place in the registry for a sandbox that is being created.
+struct Reserved<'a> {
+    state: &'a Mutex<Registry>,
+    id: SandboxId,
+    stopped: Option<watch::Receiver<Option<&'static str>>>,
+}
+
+impl<'a> Reserved<'a> {
+    fn new(
+        state: &'a Mutex<Registry>,
+        scope: &Scope,
+        id: SandboxId,
+        new: &NewSandbox,
+    ) -> Result<Self, Error> {
+        let name = new.name.as_ref().map(ToString::to_string);
+        let mut registry = lock(state);
+        if let Some(name) = &name
+            && registry.find(scope, name).is_some()
+        {
+            return Err(Error::Taken(name.clone()));
+        }
+        if registry.all.len() >= MAX {
+            return Err(Error::TooMany(MAX));
+        }
+        let (stop, stopped) = watch::channel(None);
+        let entry = Entry {
+            scope: scope.clone(),
+            name,
+            sandbox: None,
+            stop,
+        };
+        registry.all.insert(id.clone(), entry);
+        drop(registry);
+        Ok(Self {
+            state,
+            id,
+            stopped: Some(stopped),
+        })
+    }
+
+    /// Registers the sandbox. Returns the receiver of its stop.
+    fn fill(mut self, sandbox: &Arc<Sandbox>) -> watch::Receiver<Option<&'static str>> {
+        if let Some(entry) = lock(self.state).all.get_mut(&self.id) {
+            entry.sandbox = Some(Arc::clone(sandbox));
+        }
+        // A registry that has lost the entry has stopped it.
+        self.stopped
+            .take()
+            .unwrap_or_else(|| watch::channel(Some("it was removed")).1)
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if self.stopped.is_some() {
+            lock(self.state).all.remove(&self.id);
+        }
+    }
+}
+
+impl Registry {
+    fn find(&self, scope: &Scope, name: &str) -> Option<(&SandboxId, &Entry)> {
+        let mut all = self.all.iter();
+        all.find(|(id, entry)| {
+            entry.scope == *scope && (id.as_str() == name || entry.name.as_deref() == Some(name))
+        })
+    }
+
+    fn missing(&self, scope: &Scope, name: &str) -> Error {
+        let mut gone = self.gone.iter().rev();
+        let found = gone.find(|(owner, id, _)| owner == scope && id.as_str() == name);
+        match found {
+            Some((_, id, why)) => Error::Gone {
+                sandbox: id.to_string(),
+                why: why.clone(),
+            },
+            None => Error::Unknown(name.chars().take(80).collect()),
+        }
+    }
+
+    fn forget(&mut self, sandbox: &Sandbox, why: String) {
+        if let Some(entry) = self.all.remove(sandbox.id()) {
+            self.gone.push_back((entry.scope, sandbox.id().clone(), why));
+        }
+        while self.gone.len() > REMEMBERED {
+            self.gone.pop_front();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,348 @@
+//! A sandbox and its operations.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use ringfence_container::init::{InitClient, ProcessStart};
+use ringfence_exec::clock::rfc3339;
+use ringfence_exec::local::Chunk;
+use ringfence_jail::init::frames::{Program, Start};
+use ringfence_policy::Bytes;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::context::{Code, ContextInfo, Contexts, Execution, Language};
+use super::error::Error;
+use super::id::SandboxId;
+use super::output::{self, Collected};
+use super::place::Place;
+use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
+use super::spec::{Info, NewSandbox, State};
+
+/// Working directory of processes that name none.
+const DIRECTORY: &str = "/workspace";
+/// Ended processes whose output is kept.
+const ENDED: usize = 16;
+/// Processes of a sandbox that run at a time.
+const RUNNING: usize = ringfence_container::init::AT_ONCE;
+
+/// The place of a sandbox; `None` once it has ended.
+pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
+
+/// A sandbox that lives.
+#[derive(Debug)]
+pub struct Sandbox {
+    id: SandboxId,
+    new: NewSandbox,
+    created: SystemTime,
+    init: InitClient,
+    place: SharedPlace,
+    processes: Arc<Processes>,
+    pub(crate) contexts: Contexts,
+    /// Held while a default context is created.
+    creating: tokio::sync::Mutex<()>,
+    /// Time of its expiry.
+    expiry: watch::Sender<SystemTime>,
+}
+
+/// A context to run code in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContextChoice {
+    /// The one with this id.
+    Id(String),
+    /// The default one of a language.
+    Default(Language),
+}
+
+/// The processes of a sandbox that were started through the server.
+#[derive(Debug, Default)]
+struct Processes {
+    all: Mutex<BTreeMap<u64, Arc<Process>>>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
+        Self {
+            init: place.init.clone(),
+            place: Arc::new(Mutex::new(Some(place))),
+            id,
+            new,
+            created: SystemTime::now(),
+            processes: Arc::default(),
+            contexts: Contexts::default(),
+            creating: tokio::sync::Mutex::default(),
+            expiry: watch::Sender::new(expires),
+        }
+    }
+
+    pub const fn id(&self) -> &SandboxId {
+        &self.id
+    }
+
+    pub(crate) const fn request(&self) -> &NewSandbox {
+        &self.new
+    }
+
+    pub(crate) fn expiry(&self) -> watch::Receiver<SystemTime> {
+        self.expiry.subscribe()
+    }
+
+    pub(crate) fn expire_at(&self, time: SystemTime) {
+        self.expiry.send_replace(time);
+    }
+
+    pub(crate) const fn created(&self) -> SystemTime {
+        self.created
+    }
+
+    /// Ends the relaying of all processes; whoever reads their output is told.
+    pub(crate) fn end_processes(&self) {
+        self.contexts.clear();
+        lock(&self.processes.tasks).abort_all();
+        for process in lock(&self.processes.all).values() {
+            process.output.end(ProcessEnd::unknown("the sandbox has ended"));
+        }
+    }
+
+    /// Returns a description.
+    pub fn info(&self) -> Info {
+        let resources = self.of_place(Place::resources).unwrap_or_default();
+        let egress = self.new.egress.iter();
+        Info {
+            id: self.id.clone(),
+            name: self.new.name.clone(),
+            runtime: self.new.runtime,
+            state: State::Running,
+            image: "host".to_owned(),
+            created_at: rfc3339(self.created),
+            expires_at: rfc3339(*self.expiry.borrow()),
+            metadata: self.new.metadata.clone(),
+            resources,
+            allowed_hosts: egress
+                .flat_map(|policy| &policy.allowed)
+                .map(ToString::to_string)
+                .collect(),
+            isolation: self.of_place(Place::isolation).flatten(),
+            processes: self.processes.running(),
+            contexts: self.contexts.count(),
+            warnings: self.of_place(Place::warnings).unwrap_or_default(),
+        }
+    }
+
+    fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
+        lock(&self.place).as_ref().map(read)
+    }
+
+    /// Takes the place out, to close it.
+    pub(crate) fn take_place(&self) -> Option<Place> {
+        lock(&self.place).take()
+    }
+
+    /// Starts a process, which runs on until it ends, is killed, or the sandbox ends.
+    ///
+    /// # Errors
+    /// If it cannot be started, or too many run.
+    pub async fn start(&self, new: NewProcess) -> Result<Arc<Process>, Error> {
+        if self.processes.running() >= RUNNING {
+            return Err(Error::Full {
+                what: "processes at a time",
+                most: RUNNING,
+            });
+        }
+        let command = match &new.command {
+            CommandLine::Words(words) => words.clone(),
+            CommandLine::Shell(line) => vec![line.clone()],
+        };
+        let described = Described {
+            command,
+            cwd: new.cwd.clone().unwrap_or_else(|| DIRECTORY.to_owned()),
+            terminal: new.terminal.is_some(),
+            stdin: new.stdin,
+        };
+        let start = self.program(new, &described.cwd)?;
+        self.begin(start, None, described).await
+    }
+
+    /// Runs a process to its end, with at most `most` bytes of each of its output streams.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn run(&self, new: NewProcess, most: Bytes) -> Result<Collected, Error> {
+        let process = self.start(new).await?;
+        let reader = process.output.read_from(0);
+        Ok(output::collect(reader, most).await)
+    }
+
+    fn program(&self, new: NewProcess, directory: &str) -> Result<Start, Error> {
+        let (program, arguments) = match new.command {
+            CommandLine::Words(words) => {
+                let mut words = words.into_iter();
+                let program = words.next().filter(|program| !program.is_empty());
+                let program = program.ok_or_else(|| Error::Invalid("the command is empty".to_owned()))?;
+                (program, words.collect())
+            }
+            CommandLine::Shell(line) => {
+                let shell = self.init.ready().bash.clone();
+                let shell = shell.unwrap_or_else(|| "sh".to_owned());
+                (shell, vec!["-c".to_owned(), line])
+            }
+        };
+        Ok(Start {
+            program: Program::Command(program),
+            arguments,
+            environment: new.env.into_iter().collect(),
+            directory: directory.to_owned(),
+            input: new.stdin == Stdin::Open,
+            timeout: new.timeout.map_or(FOR_EVER, |timeout| timeout.as_duration()),
+            proxy: Vec::new(),
+            bridge: false,
+            terminal: new.terminal,
+        })
+    }
+
+    /// Starts a program, and keeps it among the processes.
+    async fn begin(
+        &self,
+        start: Start,
+        bridge: Option<DuplexStream>,
+        described: Described,
+    ) -> Result<Arc<Process>, Error> {
+        let start = ProcessStart {
+            start,
+            outlet: None,
+            bridge,
+        };
+        let running = self.init.start(start).await?;
+        let place = Arc::clone(&self.place);
+        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
+        let (process, pump) = Process::new(running, described, memory_kills);
+        self.processes.add(Arc::clone(&process), pump);
+        Ok(process)
+    }
+
+    /// Starts an interpreter.
+    ///
+    /// # Errors
+    /// If there are too many, or the sandbox lacks it.
+    pub async fn create_context(
+        &self,
+        language: Language,
+        cwd: Option<String>,
+    ) -> Result<ContextInfo, Error> {
+        let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
+        let cwd = cwd.unwrap_or_else(|| DIRECTORY.to_owned());
+        let made = self
+            .contexts
+            .create(&self.init, id.to_string(), language, cwd)
+            .await?;
+        Ok(made.info())
+    }
+
+    /// Returns the interpreters.
+    pub fn contexts(&self) -> Vec<ContextInfo> {
+        self.contexts.list()
+    }
+
+    /// Ends an interpreter.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn remove_context(&self, id: &str) -> Result<(), Error> {
+        self.contexts.remove(id)
+    }
+
+    /// Sends SIGINT to the code that a context runs.
+    ///
+    /// # Errors
+    /// If there is no such context.
+    pub fn interrupt(&self, context: &str) -> Result<(), Error> {
+        self.contexts.find(context).map(|context| context.interrupt())
+    }
+
+    /// Runs code in a context: the one with this id, or the default one of its language, which is created for the first
+    /// code. Output goes to `output` as it comes; if that is closed, the code is interrupted.
+    ///
+    /// # Errors
+    /// If there is no such context, or it is busy.
+    pub async fn execute(
+        &self,
+        context: ContextChoice,
+        code: Code,
+        output: mpsc::Sender<Chunk>,
+    ) -> Result<Execution, Error> {
+        let context = match context {
+            ContextChoice::Id(id) => self.contexts.find(&id)?,
+            ContextChoice::Default(language) => {
+                let _one_at_a_time = self.creating.lock().await;
+                let id = match language {
+                    Language::Python => "python",
+                    Language::Bash => "bash",
+                };
+                match self.contexts.find(id) {
+                    Ok(context) => context,
+                    Err(_) => {
+                        self.contexts
+                            .create(&self.init, id.to_owned(), language, DIRECTORY.to_owned())
+                            .await?
+                    }
+                }
+            }
+        };
+        let executed = context.execute(code, output).await;
+        if executed.as_ref().is_ok_and(|execution| execution.context_ended) {
+            self.contexts.forget(&context);
+        }
+        executed
+    }
+
+    /// Returns the processes that run, and the last ones that have ended.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        let all = lock(&self.processes.all);
+        all.values().map(|process| process.info()).collect()
+    }
+
+    /// Returns a process by its id: the newest that had it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn process(&self, pid: u32) -> Result<Arc<Process>, Error> {
+        let all = lock(&self.processes.all);
+        let found = all.values().rev().find(|process| process.pid() == pid);
+        found.cloned().ok_or(Error::NoProcess(pid))
+    }
+}
+
+impl Processes {
+    /// Returns the number of processes that run.
+    fn running(&self) -> usize {
+        lock(&self.all)
+            .values()
+            .filter(|process| process.is_running())
+            .count()
+    }
+
+    fn add(&self, process: Arc<Process>, pump: impl Future<Output = ()> + Send + 'static) {
+        let mut all = lock(&self.all);
+        let next = all.last_key_value().map_or(0, |(number, _)| number + 1);
+        all.insert(next, process);
+        let ended: Vec<u64> = all
+            .iter()
+            .filter(|(_, process)| !process.is_running())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in ended.iter().take(ended.len().saturating_sub(ENDED)) {
+            all.remove(number);
+        }
+        drop(all);
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(pump);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,153 @@
+//! What a sandbox can be asked for with, and what is told about one.
+
+use std::collections::BTreeMap;
+
+use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Network, Pids, Timeout};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::id::{Name, SandboxId};
+
+/// The runtime of a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Runtime {
+    /// A cell of this machine.
+    #[default]
+    Local,
+    /// A container of Docker.
+    Docker,
+    /// A container of Podman.
+    Podman,
+}
+
+impl Runtime {
+    /// Returns the name, as in `--runtime`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+}
+
+/// A sandbox to create.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NewSandbox {
+    /// Unique name.
+    pub name: Option<Name>,
+    pub runtime: Runtime,
+    pub limits: SandboxLimits,
+    /// Hosts that its programs may reach; without any, it has no network.
+    pub egress: Option<EgressPolicy>,
+    /// Default environment of its programs.
+    pub env: Vec<(EnvName, String)>,
+    /// Labels of its owner: without meaning here.
+    pub metadata: BTreeMap<String, String>,
+    /// Time until it expires and is ended. Can be set anew.
+    pub timeout: Option<Timeout>,
+}
+
+/// Limits of all programs of a sandbox together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SandboxLimits {
+    pub memory: Bytes,
+    pub cpus: Cpus,
+    pub pids: Pids,
+    /// Size of all its files together.
+    pub disk: Bytes,
+}
+
+impl Default for SandboxLimits {
+    fn default() -> Self {
+        Self {
+            memory: Bytes::mib(512),
+            cpus: Limits::DEFAULT.cpus,
+            pids: Limits::DEFAULT.pids,
+            disk: Bytes::mib(512),
+        }
+    }
+}
+
+impl NewSandbox {
+    pub(crate) fn network(&self) -> Network {
+        match &self.egress {
+            Some(policy) => Network::Allowlist(policy.clone()),
+            None => Network::None,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let SandboxLimits {
+            memory,
+            cpus,
+            pids,
+            disk,
+        } = self.limits;
+        Limits {
+            memory,
+            cpus,
+            pids,
+            disk,
+            ..Limits::DEFAULT
+        }
+    }
+}
+
+/// The state of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Running,
+    Paused,
+}
+
+/// A description of a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Info {
+    pub id: SandboxId,
+    pub name: Option<Name>,
+    pub runtime: Runtime,
+    pub state: State,
+    /// Where its root file system comes from: `host`, or the reference of an OCI image.
+    pub image: String,
+    /// Time of its creation (RFC 3339).
+    pub created_at: String,
+    /// Time at which it is ended (RFC 3339).
+    pub expires_at: String,
+    pub metadata: BTreeMap<String, String>,
+    pub resources: Resources,
+    /// Hosts that its programs may reach; empty: no network.
+    pub allowed_hosts: Vec<String>,
+    /// Layers that confine its programs; `null` where the runtime does not tell.
+    pub isolation: Option<Isolation>,
+    /// Number of processes that were started through the server and run.
+    pub processes: usize,
+    /// Number of its interpreters.
+    pub contexts: usize,
+    /// Remarks about layers and limits that do not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Limits and usage of a sandbox. A limit that does not hold, and a figure that nobody measures, is `null`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    /// Memory limit, in bytes.
+    pub memory_limit: Option<u64>,
+    /// Processor limit, in cores.
+    pub cpu_limit: Option<f64>,
+    /// Limit of processes and threads.
+    pub pids_limit: Option<u32>,
+    /// Limit of all files together, in bytes.
+    pub disk_limit: u64,
+    /// Memory in use, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Largest memory use so far, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Processor time used so far, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Number of processes and threads.
+    pub pids: Option<u64>,
+}

@@ -1,0 +1,159 @@
+//! Interpreters: state, results, interrupts, ends.
+
+use ringfence_policy::{Outcome, Timeout};
+use ringfence_sandbox::context::{Code, Execution, Language};
+use ringfence_sandbox::{ContextChoice, Error, Sandbox};
+use tokio::sync::mpsc;
+
+use crate::support::{Test, with_server};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("python_keeps_its_state", python_keeps_its_state),
+    ("bash_keeps_its_state", bash_keeps_its_state),
+    (
+        "what_takes_too_long_is_interrupted_and_the_state_kept",
+        what_takes_too_long_is_interrupted_and_the_state_kept,
+    ),
+    (
+        "an_interpreter_that_ends_is_told_and_replaced",
+        an_interpreter_that_ends_is_told_and_replaced,
+    ),
+];
+
+async fn execute_for(
+    sandbox: &Sandbox,
+    language: Language,
+    code: &str,
+    timeout: Timeout,
+) -> (Execution, String) {
+    let (sender, mut output) = mpsc::channel(16);
+    let code = Code {
+        code: code.to_owned(),
+        timeout,
+    };
+    let executing = sandbox.execute(ContextChoice::Default(language), code, sender);
+    let listening = async {
+        let mut printed = Vec::new();
+        while let Some(chunk) = output.recv().await {
+            printed.extend(chunk.bytes);
+        }
+        String::from_utf8(printed).unwrap()
+    };
+    let (executed, printed) = tokio::join!(executing, listening);
+    (executed.unwrap(), printed)
+}
+
+async fn execute(sandbox: &Sandbox, language: Language, code: &str) -> (Execution, String) {
+    execute_for(sandbox, language, code, Timeout::seconds(30)).await
+}
+
+fn python_keeps_its_state() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let python = async |code| execute(&sandbox, Language::Python, code).await;
+        let (first, printed) = python("x = 41\nprint('hello')").await;
+        assert_eq!(
+            (first.exit_code, first.execution_count, printed.as_str()),
+            (0, 1, "hello\n"),
+            "{first:?}"
+        );
+        let (second, printed) = python("x += 1\nx").await;
+        assert_eq!(
+            (second.value.as_deref(), second.execution_count, printed.as_str()),
+            (Some("42"), 2, "")
+        );
+        let (failed, printed) = python("1/0").await;
+        assert_eq!(failed.exit_code, 1);
+        assert!(printed.contains("ZeroDivisionError"), "{printed}");
+        // All that was printed before the answer comes before it.
+        let (_, printed) = python("print('x' * 1_000_000)").await;
+        assert_eq!(printed.len(), 1_000_001);
+        let (rich, _) = python("class H:\n def _repr_html_(self): return '<b>1</b>'\nH()").await;
+        assert_eq!(rich.results[0].data["text/html"], "<b>1</b>");
+        let (_, printed) =
+            python("import subprocess; print(subprocess.run(['id', '-u'], capture_output=True).stdout)")
+                .await;
+        assert_eq!(printed, "b'1000\\n'\n");
+        assert_eq!(sandbox.info().contexts, 1);
+    });
+}
+
+fn bash_keeps_its_state() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let bash = async |code| execute(&sandbox, Language::Bash, code).await;
+        let (first, _) = bash("cd /tmp; a='1 2'; f() { echo \"f $a\"; }; false").await;
+        assert_eq!((first.exit_code, first.execution_count), (1, 1));
+        assert_eq!(bash("pwd; f").await.1, "/tmp\nf 1 2\n");
+        let (failed, printed) = bash("syntax ( error").await;
+        assert_ne!(failed.exit_code, 0, "{printed}");
+        assert_eq!(bash("echo $a").await.1, "1 2\n");
+        // Nothing that it runs gets hold of the bridge.
+        let (_, printed) = bash("ls -l /proc/self/fd").await;
+        assert!(
+            printed.contains("pipe:") && !printed.contains("socket:"),
+            "{printed}"
+        );
+    });
+}
+
+fn what_takes_too_long_is_interrupted_and_the_state_kept() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let short = Timeout::try_from(0.3).unwrap();
+        for (language, before, slow, after) in [
+            (
+                Language::Python,
+                "x = 7",
+                "import time\ntime.sleep(100)",
+                "print(x)",
+            ),
+            (Language::Bash, "x=7", "sleep 100", "echo $x"),
+            (Language::Bash, "x=7", "(while :; do :; done)", "echo $x"),
+        ] {
+            execute(&sandbox, language, before).await;
+            let (slow, printed) = execute_for(&sandbox, language, slow, short).await;
+            assert_eq!(
+                (slow.outcome, slow.exit_code, slow.interrupted),
+                (Outcome::TimedOut, -1, true),
+                "{slow:?} {printed}"
+            );
+            let (after, printed) = execute(&sandbox, language, after).await;
+            assert_eq!((after.exit_code, printed.as_str()), (0, "7\n"), "{after:?}");
+        }
+    });
+}
+
+fn an_interpreter_that_ends_is_told_and_replaced() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        execute(&sandbox, Language::Python, "x = 1").await;
+        let (ended, _) = execute(&sandbox, Language::Python, "import os; os._exit(3)").await;
+        assert_eq!(
+            (ended.outcome, ended.context_ended),
+            (Outcome::Unknown, true),
+            "{ended:?}"
+        );
+        let (after, _) = execute(&sandbox, Language::Python, "print('x' in globals())").await;
+        assert_eq!((after.execution_count, after.exit_code), (1, 0));
+        let made = sandbox
+            .create_context(Language::Python, Some("/tmp".to_owned()))
+            .await
+            .unwrap();
+        let code = Code {
+            code: "import os; os.getcwd()".to_owned(),
+            timeout: Timeout::seconds(30),
+        };
+        let (sender, _output) = mpsc::channel(16);
+        let executed = sandbox
+            .execute(ContextChoice::Id(made.id.clone()), code, sender)
+            .await
+            .unwrap();
+        assert_eq!(executed.value.as_deref(), Some("'/tmp'"));
+        sandbox.remove_context(&made.id).unwrap();
+        assert!(matches!(
+            sandbox.remove_context(&made.id),
+            Err(Error::NoContext(_))
+        ));
+    });
+}
