@@ -1,0 +1,262 @@
+//! Requests over a Unix socket, each on a connection of its own.
+
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+/// Maximum length of an answer that is read whole, in bytes.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// A client of the server that listens at a Unix socket.
+#[derive(Debug, Clone)]
+pub struct Client {
+    socket: PathBuf,
+}
+
+/// The reason why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No server listens there.
+    #[error("no server listens at {}: {source}", socket.display())]
+    Connect {
+        socket: PathBuf,
+        source: std::io::Error,
+    },
+    /// The connection broke, or the answer makes no sense.
+    #[error("the server did not answer: {0}")]
+    Broken(String),
+    /// The server has refused it.
+    #[error("{message}")]
+    Refused {
+        /// Type of the error, as the API documents it.
+        kind: String,
+        message: String,
+        hint: String,
+    },
+}
+
+/// The body of a request.
+#[derive(Debug, Default)]
+pub enum Body {
+    #[default]
+    Empty,
+    Json(Value),
+    Bytes(Vec<u8>),
+    /// Pieces until their sender is dropped. A stream that breaks off ends the same way: name its length in the request.
+    Stream(mpsc::Receiver<Vec<u8>>),
+}
+
+/// An answer whose body has not been read.
+#[derive(Debug)]
+pub struct Response {
+    body: Incoming,
+}
+
+impl Client {
+    /// Creates a client. Connects with the first request.
+    pub fn new(socket: &Path) -> Self {
+        Self {
+            socket: socket.to_path_buf(),
+        }
+    }
+
+    /// Sends a request. `path` includes the query; `accept` is a media type.
+    ///
+    /// # Errors
+    /// If there is no server, or it refuses the request.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body,
+        accept: Option<&str>,
+    ) -> Result<Response, Error> {
+        let stream = UnixStream::connect(&self.socket).await;
+        let stream = stream.map_err(|source| Error::Connect {
+            socket: self.socket.clone(),
+            source,
+        })?;
+        let broken = |error: hyper::Error| Error::Broken(error.to_string());
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // Ends with the last body.
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        if let Some(accept) = accept {
+            request = request.header(header::ACCEPT, accept);
+        }
+        let media = match &body {
+            Body::Empty => None,
+            Body::Json(_) => Some("application/json"),
+            Body::Bytes(_) | Body::Stream(_) => Some("application/octet-stream"),
+        };
+        if let Some(media) = media {
+            request = request.header(header::CONTENT_TYPE, media);
+        }
+        let request = request.body(body.boxed()).map_err(|error| Error::Broken(error.to_string()))?;
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        let response = Response {
+            body: answer.into_body(),
+        };
+        match status.is_success() {
+            true => Ok(response),
+            false => Err(response.refusal(status).await),
+        }
+    }
+
+    /// Sends a request, and parses the answer.
+    ///
+    /// # Errors
+    /// If there is no server, it refuses the request, or the answer is of another shape.
+    pub async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T, Error> {
+        let response = self.send(method, path, body, None).await?;
+        let bytes = response.bytes().await?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Broken(error.to_string()))
+    }
+
+    /// Sends a value with POST, and parses the answer.
+    ///
+    /// # Errors
+    /// As [`Client::json`].
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, value: &impl Serialize) -> Result<T, Error> {
+        self.json(Method::POST, path, Body::of(value)?).await
+    }
+
+    /// Sends a request whose answer has no content.
+    ///
+    /// # Errors
+    /// As [`Client::send`].
+    pub async fn order(&self, method: Method, path: &str, body: Body) -> Result<(), Error> {
+        self.send(method, path, body, None).await?.bytes().await.map(drop)
+    }
+}
+
+impl Body {
+    /// Returns a value as JSON.
+    ///
+    /// # Errors
+    /// If it cannot be encoded.
+    pub fn of(value: &impl Serialize) -> Result<Self, Error> {
+        serde_json::to_value(value).map(Self::Json).map_err(|error| Error::Broken(error.to_string()))
+    }
+
+    fn boxed(self) -> BoxBody<Bytes, Infallible> {
+        let whole = |bytes: Vec<u8>| http_body_util::Full::new(Bytes::from(bytes)).boxed();
+        match self {
+            Self::Empty => http_body_util::Empty::new().boxed(),
+            Self::Json(value) => whole(value.to_string().into_bytes()),
+            Self::Bytes(bytes) => whole(bytes),
+            Self::Stream(pieces) => Pieces(pieces).boxed(),
+        }
+    }
+}
+
+/// A body of pieces.
+struct Pieces(mpsc::Receiver<Vec<u8>>);
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = self.0.poll_recv(context);
+        piece.map(|piece| piece.map(|bytes| Ok(Frame::data(bytes.into()))))
+    }
+}
+
+impl Response {
+    /// Returns the next piece of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+                Some(Err(error)) => return Err(Error::Broken(error.to_string())),
+            }
+        }
+    }
+
+    /// Returns the whole body.
+    ///
+    /// # Errors
+    /// If the connection broke, or it is longer than 64 MiB.
+    pub async fn bytes(mut self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            if bytes.len() + piece.len() > MAX_ANSWER {
+                return Err(Error::Broken("the answer is longer than 64 MiB".to_owned()));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+
+    async fn refusal(self, status: StatusCode) -> Error {
+        let bytes = self.bytes().await.unwrap_or_default();
+        let told: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let field = |name: &str| told["error"][name].as_str().map(str::to_owned);
+        Error::Refused {
+            kind: field("type").unwrap_or_else(|| "internal".to_owned()),
+            message: field("message").unwrap_or_else(|| format!("the server answered with the status {status}")),
+            hint: field("hint").unwrap_or_default(),
+        }
+    }
+}
+
+/// Returns a path with a query of these parameters, percent-encoded (RFC 3986).
+pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
+    let mut whole = path.to_owned();
+    for (number, (name, value)) in parameters.iter().enumerate() {
+        whole.push(if number == 0 { '?' } else { '&' });
+        encode(name, &mut whole);
+        whole.push('=');
+        encode(value, &mut whole);
+    }
+    whole
+}
+
+fn encode(text: &str, out: &mut String) {
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_survives_every_character() {
+        assert_eq!(query("/v1/x", &[]), "/v1/x");
+        assert_eq!(
+            query("/v1/x", &[("path", "/a b&c=ü/%"), ("depth", "1")]),
+            "/v1/x?path=%2Fa%20b%26c%3D%C3%BC%2F%25&depth=1"
+        );
+    }
+}
