@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-pub(crate) use ringfence_server::gateway::{decidable, visible};
+pub(crate) use ringfence_server::gateway::visible;
 
 use crate::args::ColorChoice;
 use ringfence::env::Environment;

@@ -31,10 +31,7 @@ pub struct Client {
 pub enum Error {
     /// No server listens there.
     #[error("no server listens at {}: {source}", socket.display())]
-    Connect {
-        socket: PathBuf,
-        source: std::io::Error,
-    },
+    Connect { socket: PathBuf, source: std::io::Error },
     /// The connection broke, or the answer makes no sense.
     #[error("the server did not answer: {0}")]
     Broken(String),
@@ -93,7 +90,10 @@ impl Client {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // Ends with the last body.
         tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, "localhost");
         if let Some(accept) = accept {
             request = request.header(header::ACCEPT, accept);
         }
@@ -105,7 +105,9 @@ impl Client {
         if let Some(media) = media {
             request = request.header(header::CONTENT_TYPE, media);
         }
-        let request = request.body(body.boxed()).map_err(|error| Error::Broken(error.to_string()))?;
+        let request = request
+            .body(body.boxed())
+            .map_err(|error| Error::Broken(error.to_string()))?;
         let answer = sender.send_request(request).await.map_err(broken)?;
         let status = answer.status();
         let response = Response {
@@ -121,7 +123,12 @@ impl Client {
     ///
     /// # Errors
     /// If there is no server, it refuses the request, or the answer is of another shape.
-    pub async fn json<T: DeserializeOwned>(&self, method: Method, path: &str, body: Body) -> Result<T, Error> {
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body,
+    ) -> Result<T, Error> {
         let response = self.send(method, path, body, None).await?;
         let bytes = response.bytes().await?;
         serde_json::from_slice(&bytes).map_err(|error| Error::Broken(error.to_string()))
@@ -150,7 +157,9 @@ impl Body {
     /// # Errors
     /// If it cannot be encoded.
     pub fn of(value: &impl Serialize) -> Result<Self, Error> {
-        serde_json::to_value(value).map(Self::Json).map_err(|error| Error::Broken(error.to_string()))
+        serde_json::to_value(value)
+            .map(Self::Json)
+            .map_err(|error| Error::Broken(error.to_string()))
     }
 
     fn boxed(self) -> BoxBody<Bytes, Infallible> {
@@ -220,7 +229,8 @@ impl Response {
         let field = |name: &str| told["error"][name].as_str().map(str::to_owned);
         Error::Refused {
             kind: field("type").unwrap_or_else(|| "internal".to_owned()),
-            message: field("message").unwrap_or_else(|| format!("the server answered with the status {status}")),
+            message: field("message")
+                .unwrap_or_else(|| format!("the server answered with the status {status}")),
             hint: field("hint").unwrap_or_default(),
         }
     }

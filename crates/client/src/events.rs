@@ -103,9 +103,14 @@ mod tests {
             );
         };
         check(":\n\n", None);
-        check("event: stdout\ndata: {\"text\":\"a\"}\n\n", Some(("stdout", json!({"text": "a"}))));
+        check(
+            "event: stdout\ndata: {\"text\":\"a\"}\n\n",
+            Some(("stdout", json!({"text": "a"}))),
+        );
         assert!(parse(b"event: x\ndata: {\n\n").is_err());
-        let event = parse(b"event: stdout\ndata: {\"base64\":\"/w==\"}\n\n").unwrap().unwrap();
+        let event = parse(b"event: stdout\ndata: {\"base64\":\"/w==\"}\n\n")
+            .unwrap()
+            .unwrap();
         assert_eq!(event.output(), [0xff]);
     }
 }

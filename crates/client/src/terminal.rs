@@ -6,7 +6,9 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 /// Returns the size of the terminal at standard output, or at standard input: columns, rows.
 pub fn size() -> Option<(u16, u16)> {
-    let found = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stdin())).ok()?;
+    let found = tcgetwinsize(io::stdout())
+        .or_else(|_| tcgetwinsize(io::stdin()))
+        .ok()?;
     (found.ws_col > 0 && found.ws_row > 0).then_some((found.ws_col, found.ws_row))
 }
 

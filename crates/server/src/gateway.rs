@@ -7,6 +7,7 @@
 //! A gateway has a [`Link`] to the server. Those of chat services are the program `ringfence-gateway`, which takes
 //! its settings ([`Start`]) from `ringfence gateway`.
 
+mod board;
 mod client;
 mod connection;
 mod link;
@@ -16,6 +17,7 @@ mod secret;
 mod shown;
 mod start;
 
+pub use board::{Board, Input};
 pub use client::Client;
 pub use link::{Link, LinkEvent};
 pub use listener::{Listener, ReadTimeout};

@@ -1,6 +1,5 @@
 //! `ringfence gateway`: programs that forward the server's questions to people.
 
-mod board;
 mod chat;
 mod terminal;
 

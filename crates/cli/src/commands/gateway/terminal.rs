@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_exec::lines::LineReader;
 use ringfence_records::approval::Chat;
-use ringfence_server::gateway::{FromEngine, FromGateway, Link, LinkEvent};
+use ringfence_server::gateway::{Board, FromEngine, FromGateway, Input, Link, LinkEvent};
 use tokio::sync::mpsc;
 
-use super::board::{Board, Input};
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::{Ui, visible};

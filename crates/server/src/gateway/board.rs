@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::{FromEngine, FromGateway, RequestWords, decidable, framed, remaining, visible};
 use ringfence_records::approval::{BATCH, Remember};
-use ringfence_server::gateway::{FromEngine, FromGateway, RequestWords, framed, remaining};
-
-use crate::ui::{decidable, visible};
 
 /// Minimum display time of a question before a command without its number approves it: input typed while a
 /// question appears was not meant for it.
@@ -17,7 +15,7 @@ const REMINDERS: [u64; 4] = [60, 30, 10, 5];
 
 /// The displayed questions by number.
 #[derive(Debug, Default)]
-pub(super) struct Board {
+pub struct Board {
     open: BTreeMap<u32, Open>,
     /// The last assigned number. Numbers are never reused, so that no command can refer to another question.
     last: u32,
@@ -34,7 +32,7 @@ struct Open {
 
 /// A parsed input line.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Input {
+pub enum Input {
     /// An answer for the server.
     Answer(FromGateway),
     /// Invalid input, with the reason.
@@ -43,7 +41,7 @@ pub(super) enum Input {
 
 impl Board {
     /// Updates the board with a message from the server, and renders it for the person.
-    pub(super) fn take(&mut self, message: FromEngine, now: Instant) -> String {
+    pub fn take(&mut self, message: FromEngine, now: Instant) -> String {
         match message {
             FromEngine::ApprovalRequest(words) => self.open(words, now),
             FromEngine::ApprovalClosed { id, outcome, by } => self.close(&id, &outcome, by.as_deref()),
@@ -93,12 +91,12 @@ impl Board {
     }
 
     /// Removes questions displayed before the connection broke and not sent again since.
-    pub(super) fn forget_before(&mut self, moment: Instant) {
+    pub fn forget_before(&mut self, moment: Instant) {
         self.open.retain(|_, open| open.since >= moment);
     }
 
     /// Renders the due reminders of questions about to expire.
-    pub(super) fn reminders(&mut self, now: Instant) -> String {
+    pub fn reminders(&mut self, now: Instant) -> String {
         let mut text = String::new();
         for (number, open) in &mut self.open {
             let left = open.expires.saturating_duration_since(now).as_secs();
@@ -113,7 +111,7 @@ impl Board {
 
     /// Parses a line: `a`, `s`, `m` or `d`, alone or with a number; `approve`, `session`, `more`, `always` or
     /// `deny` with an id.
-    pub(super) fn receive(&self, line: &str, now: Instant) -> Option<Input> {
+    pub fn receive(&self, line: &str, now: Instant) -> Option<Input> {
         let words: Vec<&str> = line.split_whitespace().collect();
         Some(match words[..] {
             [] => return None,
