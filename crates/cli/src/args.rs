@@ -21,7 +21,8 @@ pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use sandbox::{
-    SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
+    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
+    SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs,
 };
 pub(crate) use scoped::ScopedOptions;
 pub(crate) use session::{SessionCommand, SessionNewArgs};
@@ -165,7 +166,7 @@ pub(crate) enum Command {
     /// Accept files as they are now, if programs could have changed them.
     #[command(after_help = accept::EXAMPLES)]
     Accept(AcceptArgs),
-    /// Manage the server's sandboxes: containers that stay until their time limit.
+    /// Manage the server's sandboxes: cells and containers that stay until they expire.
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
     /// Serve runs on a Unix socket, with ready workers so that they start at once.

@@ -134,6 +134,14 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| Error::Broken(error.to_string()))
     }
 
+    /// Gets a value.
+    ///
+    /// # Errors
+    /// As [`Client::json`].
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.json(Method::GET, path, Body::Empty).await
+    }
+
     /// Sends a value with POST, and parses the answer.
     ///
     /// # Errors
@@ -226,12 +234,21 @@ impl Response {
     async fn refusal(self, status: StatusCode) -> Error {
         let bytes = self.bytes().await.unwrap_or_default();
         let told: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let field = |name: &str| told["error"][name].as_str().map(str::to_owned);
-        Error::Refused {
-            kind: field("type").unwrap_or_else(|| "internal".to_owned()),
-            message: field("message")
-                .unwrap_or_else(|| format!("the server answered with the status {status}")),
-            hint: field("hint").unwrap_or_default(),
+        match told["error"].is_object() {
+            true => Error::refused(&told),
+            false => Error::Broken(format!("it answered with the status {status}")),
+        }
+    }
+}
+
+impl Error {
+    /// Returns the error that an answer of the API describes.
+    pub(crate) fn refused(told: &Value) -> Self {
+        let field = |name: &str| told["error"][name].as_str().unwrap_or_default().to_owned();
+        Self::Refused {
+            kind: field("type"),
+            message: field("message"),
+            hint: field("hint"),
         }
     }
 }
@@ -248,7 +265,7 @@ pub fn query(path: &str, parameters: &[(&str, &str)]) -> String {
     whole
 }
 
-fn encode(text: &str, out: &mut String) {
+pub(crate) fn encode(text: &str, out: &mut String) {
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),

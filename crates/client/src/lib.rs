@@ -2,11 +2,13 @@
 //!
 //! - [`Client`]: requests and answers.
 //! - [`events`]: answers that are streams of events.
-//! - [`terminal`]: a process of a sandbox in the caller's terminal.
+//! - [`sandbox`]: the operations on a sandbox, with the caller's standard streams.
+//! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
 
 mod client;
 pub mod events;
+pub mod sandbox;
 pub mod terminal;
 
 pub use client::{Body, Client, Error, Response, query};

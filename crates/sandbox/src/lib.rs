@@ -21,7 +21,7 @@ mod registry;
 mod sandbox;
 mod spec;
 
-pub use error::Error;
+pub use error::{Error, Kind as ErrorKind};
 pub use id::{Name, SandboxId};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};

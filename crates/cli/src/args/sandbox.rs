@@ -11,21 +11,33 @@ pub(super) const EXAMPLES: &str = "\
 Sandboxes live in the server: start one with `ringfence serve &`.
 
 Examples:
-  ringfence sandbox create --name build --template code-executor
-  ringfence sandbox run build -- python3 -c 'print(6 * 7)'
-  ringfence sandbox ls
-  ringfence sandbox stats build
-  ringfence sandbox rm build";
+  ringfence sandbox create --name lab
+  ringfence sandbox exec lab -- python3 -c 'print(6 * 7)'
+  ringfence sandbox run lab -c 'x = 1'        # `x` is there for the next `run`
+  ringfence sandbox shell lab
+  ringfence sandbox cp data.csv lab:/workspace/
+  ringfence sandbox rm lab
+  ringfence sandbox create --runtime docker --name build --template code-executor";
 
 /// `ringfence sandbox`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SandboxCommand {
-    /// Create a container that stays until its time limit, or until it is removed.
+    /// Create a sandbox that stays until it expires or is removed.
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
     Ls(ScopedOptions),
+    /// Describe a sandbox.
+    Get(SandboxNameArgs),
     /// Run a command in a sandbox.
+    Exec(SandboxExecArgs),
+    /// Open a shell in a sandbox.
+    Shell(SandboxNameArgs),
+    /// Run code in a sandbox, which keeps what it defines; or a command, after `--`.
     Run(SandboxRunArgs),
+    /// Copy a file into or out of a sandbox, as NAME:/PATH.
+    Cp(SandboxCopyArgs),
+    /// List the files of a directory of a sandbox.
+    Files(SandboxFilesArgs),
     /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
@@ -43,33 +55,74 @@ pub(crate) enum SandboxCommand {
 pub(crate) struct SandboxCreateArgs {
     #[command(flatten)]
     pub(crate) options: ScopedOptions,
-    /// The name: 1 to 40 of `a-z`, `0-9` and `-` (default: an unused name).
+    /// The name; of a container 1 to 40 of `a-z`, `0-9` and `-` (default: none; of a container an unused one).
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// The template of its limits.
-    #[arg(long, value_name = "NAME", default_value = "code-executor")]
-    pub(crate) template: String,
-    /// The container engine.
-    #[arg(long, value_name = "NAME", default_value = "docker")]
-    pub(crate) engine: EngineArg,
-    /// The image (default: the template's).
+    /// The runtime: local, docker or podman (default: local; docker with --template, --image or --oci-runtime).
+    #[arg(long, alias = "engine", value_name = "NAME")]
+    pub(crate) runtime: Option<SandboxRuntimeArg>,
+    /// The template of a container's limits (default: code-executor).
+    #[arg(long, value_name = "NAME")]
+    pub(crate) template: Option<String>,
+    /// The image of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
-    /// Memory limit (default: the template's).
+    /// Size limit of all its files together (default: 512MiB). Not of a container.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) disk: Option<Bytes>,
+    /// Allow connections to this host; may be repeated. Not of a container: its template has them.
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_host: Vec<String>,
+    /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not of a container.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Label it, as NAME=VALUE; may be repeated. Not of a container.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// Memory limit (default: 512MiB; of a container the template's).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
     pub(crate) memory: Option<Bytes>,
-    /// CPU limit in cores (default: the template's).
+    /// CPU limit in cores (default: 1; of a container the template's).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) cpus: Option<Cpus>,
-    /// Maximum number of processes and threads (default: the template's).
+    /// Maximum number of processes and threads (default: 64; of a container the template's).
     #[arg(long, value_name = "NUMBER")]
     pub(crate) pids: Option<Pids>,
-    /// Maximum lifetime (default: the template's).
-    #[arg(long, value_name = "TIME")]
-    pub(crate) max_duration: Option<Timeout>,
-    /// The OCI runtime (default: the template's).
+    /// Time until it is ended (default: 1h; of a container the template's).
+    #[arg(long, alias = "max-duration", value_name = "TIME")]
+    pub(crate) timeout: Option<Timeout>,
+    /// The OCI runtime of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub(crate) oci_runtime: Option<OciRuntimeArg>,
+}
+
+impl SandboxCreateArgs {
+    /// Returns the container engine, if it is to be a container.
+    pub(crate) fn engine(&self) -> Option<EngineArg> {
+        let has_options = self.template.is_some() || self.image.is_some() || self.oci_runtime.is_some();
+        match self.runtime {
+            Some(SandboxRuntimeArg::Docker) => Some(EngineArg::Docker),
+            Some(SandboxRuntimeArg::Podman) => Some(EngineArg::Podman),
+            None if has_options => Some(EngineArg::Docker),
+            Some(SandboxRuntimeArg::Local) | None => None,
+        }
+    }
+}
+
+/// Choice of the runtime of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SandboxRuntimeArg {
+    /// A cell of this machine.
+    Local,
+    /// A container of Docker.
+    Docker,
+    /// A container of Podman.
+    Podman,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Choice of the OCI runtime.
@@ -96,13 +149,40 @@ impl From<OciRuntimeArg> for OciRuntime {
     }
 }
 
-/// `ringfence sandbox pause`, `resume` and `rm`.
+/// `ringfence sandbox get`, `shell`, `pause`, `resume` and `rm`.
 #[derive(Debug, Args)]
 pub(crate) struct SandboxNameArgs {
     #[command(flatten)]
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
+}
+
+/// `ringfence sandbox exec`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExecArgs {
+    #[command(flatten)]
+    pub(crate) options: ScopedOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+    /// Pass on standard input.
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Run it in a terminal, this one: with `-i`, as `-it`.
+    #[arg(short, long, requires = "interactive")]
+    pub(crate) tty: bool,
+    /// Working directory (default: /workspace).
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// Set an environment variable, as NAME=VALUE; may be repeated.
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Wall-clock limit, at which it is killed (default: none).
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<Timeout>,
+    /// The program and its arguments, after `--`.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 /// `ringfence sandbox run`.
@@ -112,12 +192,48 @@ pub(crate) struct SandboxRunArgs {
     pub(crate) options: ScopedOptions,
     /// The sandbox.
     pub(crate) name: String,
-    /// Wall-clock limit of the command. Exceeding it removes the sandbox, unless it was created with allowed hosts.
+    /// The code's file, or `-` for standard input.
+    #[arg(conflicts_with_all = ["code", "command"])]
+    pub(crate) file: Option<String>,
+    /// The code itself.
+    #[arg(short, long, value_name = "CODE", conflicts_with = "command")]
+    pub(crate) code: Option<String>,
+    /// Language of the code: python or bash (default: by the file's ending, else python).
+    #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
+    pub(crate) language: Option<String>,
+    /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without
+    /// allowed hosts removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub(crate) timeout: Timeout,
-    /// The program and its arguments, after `--`.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// A program and its arguments, after `--`.
+    #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
+}
+
+/// `ringfence sandbox cp`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxCopyArgs {
+    #[command(flatten)]
+    pub(crate) options: ScopedOptions,
+    /// A file, or NAME:/PATH of a sandbox; `-` for standard input.
+    pub(crate) from: String,
+    /// A file, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
+    pub(crate) to: String,
+}
+
+/// `ringfence sandbox files`.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxFilesArgs {
+    #[command(flatten)]
+    pub(crate) options: ScopedOptions,
+    /// The sandbox.
+    pub(crate) name: String,
+    /// The directory.
+    #[arg(default_value = "/workspace")]
+    pub(crate) path: String,
+    /// Levels of directories.
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub(crate) depth: u32,
 }
 
 /// `ringfence sandbox logs`.

@@ -4,7 +4,7 @@ use clap::Args;
 use ringfence_policy::Scope;
 
 /// Options of every `ringfence sandbox` and `ringfence session` command.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct ScopedOptions {
     /// Act on behalf of this user; other users' sandboxes and sessions are invisible.
     #[arg(long, value_name = "ID")]
@@ -15,6 +15,11 @@ pub(crate) struct ScopedOptions {
 }
 
 impl ScopedOptions {
+    /// Returns the user, if one was named.
+    pub(crate) const fn user(&self) -> Option<&Scope> {
+        self.user.as_ref()
+    }
+
     /// Returns the user, by default the local one.
     pub(crate) fn scope(&self) -> Scope {
         self.user.clone().unwrap_or_else(Scope::local)

@@ -1,362 +1,491 @@
-//! `ringfence sandbox`: containers of the server that stay until their time limit.
+//! `ringfence sandbox`: sandboxes of the server, in cells of this machine or in containers.
 
+mod container;
+
+use std::fs::File;
+use std::io::{IsTerminal, Read};
 use std::process::ExitCode;
 
-use ringfence_container::runtime::Id;
-use ringfence_container::sandboxes::{NewSandbox, Printed, SandboxInfo};
-use ringfence_container::spec::Name;
-use ringfence_container::{self as engines, ContainerRuntime, Use};
-use ringfence_policy::{EngineKind, Limits};
-use ringfence_server::client::{Client, Error};
-use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
+use ringfence_client::sandbox::{Ended, Input, Place, Sandbox, target};
+use ringfence_client::{Client, Error, query};
+use ringfence_server::wire::SandboxAction;
+use serde_json::{Map, Value, json};
 
 use crate::args::{
-    EngineArg, SandboxCommand, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs,
-    ScopedOptions,
+    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
+    SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
 };
 use crate::context::Context;
-use crate::exit;
+use crate::ui::visible;
+pub(crate) use container::engine_kind;
 use ringfence::Failure;
-use ringfence::config::schema::Template;
-use ringfence::config::values::{NetworkMode, SeccompProfile};
-use ringfence::container;
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
-        match command {
-            SandboxCommand::Create(args) => create(args, context).await,
-            SandboxCommand::Ls(options) => {
-                let all = sandboxes(SandboxAction::List, options, context).await?;
-                print(&all, options, context)
-            }
-            SandboxCommand::Run(args) => execute(args, context).await,
-            SandboxCommand::Pause(args) => {
-                let name = args.name.clone();
-                quietly(SandboxAction::Pause { name }, &args.options, context).await
-            }
-            SandboxCommand::Resume(args) => {
-                let name = args.name.clone();
-                quietly(SandboxAction::Resume { name }, &args.options, context).await
-            }
-            SandboxCommand::Rm(args) => {
-                let name = args.name.clone();
-                quietly(SandboxAction::Remove { name }, &args.options, context).await
-            }
-            SandboxCommand::Logs(args) => logs(args, context).await,
-            SandboxCommand::Stats(args) => stats(args, context).await,
+    let ran = runtime.block_on(perform(command, context));
+    // Standard input may still be read on a thread of its own.
+    runtime.shutdown_background();
+    ran
+}
+
+async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        SandboxCommand::Create(args) => match args.engine() {
+            Some(engine) => container::create(args, engine, context).await,
+            None => create(args, context).await,
+        },
+        SandboxCommand::Ls(options) => list(options, context).await,
+        SandboxCommand::Get(args) => get(args, context).await,
+        SandboxCommand::Exec(args) => exec(args, context).await,
+        SandboxCommand::Shell(args) => shell(args, context).await,
+        SandboxCommand::Run(args) => execute(args, context).await,
+        SandboxCommand::Cp(args) => copy(args, context).await,
+        SandboxCommand::Files(args) => files(args, context).await,
+        SandboxCommand::Pause(args) => {
+            let name = args.name.clone();
+            pausing(args, SandboxAction::Pause { name }, context).await
         }
-    })
-}
-
-async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    context.tell_passed_over()?;
-    let config = context.config()?;
-    let templates = &config.templates.0;
-    let template = templates
-        .get(&args.template)
-        .ok_or_else(|| unknown(&args.template, templates.keys()))?;
-    let private_networks = match template.network_mode {
-        NetworkMode::None => &[],
-        NetworkMode::Restricted => &config.egress.private_networks[..],
-    };
-    let new = NewSandbox {
-        allowed_hosts: allowed_hosts(template),
-        private_networks: private_networks.to_vec(),
-        ..new_sandbox(args, template, &config.code_execution.docker_image)
-    };
-    let made = sandboxes(SandboxAction::New(Box::new(new)), &args.options, context).await?;
-    print(&made, &args.options, context)
-}
-
-fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Failure {
-    let known: Vec<&str> = known.map(String::as_str).collect();
-    Failure::usage(
-        format!("there is no template `{name}`"),
-        format!("the templates are {}", known.join(", ")),
-    )
-}
-
-/// Applies the command line to the template.
-fn new_sandbox(args: &SandboxCreateArgs, template: &Template, image: &str) -> NewSandbox {
-    let image = args
-        .image
-        .as_deref()
-        .or(template.image.as_deref())
-        .unwrap_or(image);
-    let max_duration = args.max_duration.unwrap_or(template.max_duration.0);
-    NewSandbox {
-        name: args.name.clone(),
-        engine: engine_kind(args.engine),
-        image: image.to_owned(),
-        template: args.template.clone(),
-        memory: args.memory.unwrap_or(template.memory_limit),
-        cpus: args.cpus.unwrap_or(template.cpu_limit),
-        pids: args.pids.unwrap_or(template.max_pids),
-        disk: Limits::DEFAULT.disk,
-        max_duration_ms: u64::try_from(max_duration.as_duration().as_millis()).unwrap_or(u64::MAX),
-        filter: filter(template.seccomp_profile).to_owned(),
-        oci_runtime: container::oci_runtime(args.oci_runtime.map_or(template.oci_runtime, Into::into)),
-        allowed_hosts: Vec::new(),
-        private_networks: Vec::new(),
-    }
-}
-
-/// Returns the allowlist of a sandbox.
-fn allowed_hosts(template: &Template) -> Vec<String> {
-    match template.network_mode {
-        NetworkMode::None => Vec::new(),
-        NetworkMode::Restricted => template.allowed_hosts.clone(),
-    }
-}
-
-/// Returns the name of a profile's filter.
-fn filter(profile: SeccompProfile) -> &'static str {
-    match profile {
-        SeccompProfile::Strict => "strict",
-        SeccompProfile::Standard => "standard",
-        SeccompProfile::StandardNet => "standard-net",
-    }
-}
-
-pub(crate) fn engine_kind(engine: EngineArg) -> EngineKind {
-    match engine {
-        EngineArg::Docker => EngineKind::Docker,
-        EngineArg::Podman => EngineKind::Podman,
-    }
-}
-
-async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let action = SandboxAction::Run {
-        name: args.name.clone(),
-        command: args.command.clone(),
-        timeout_ms: u64::try_from(args.timeout.as_duration().as_millis())?,
-    };
-    let SandboxAnswer::Ran(ran) = ask(action, &args.options, context).await? else {
-        return Err(nonsense().into());
-    };
-    if args.options.json {
-        context.ui.out(serde_json::to_string_pretty(&ran)? + "\n")?;
-    } else {
-        context.ui.out(&ran.stdout)?;
-        context.ui.err(&ran.stderr)?;
-    }
-    Ok(ExitCode::from(match ran.status {
-        Some(status) => u8::try_from(status & 0xff)?,
-        None => {
-            context.ui.error(match ran.sandbox_ended {
-                true => "the command went past its time; its sandbox was ended",
-                false => "the command went past its time, and was ended",
-            });
-            exit::TIMED_OUT
+        SandboxCommand::Resume(args) => {
+            let name = args.name.clone();
+            pausing(args, SandboxAction::Resume { name }, context).await
         }
-    }))
-}
-
-async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let (mut after, mut wait) = (0, false);
-    loop {
-        let name = args.name.clone();
-        let action = SandboxAction::Log { name, after, wait };
-        let SandboxAnswer::Log(log) = ask(action, &args.options, context).await? else {
-            return Err(nonsense().into());
-        };
-        for Printed { is_error, text } in &log.printed {
-            match is_error {
-                false => context.ui.out(text)?,
-                true => context.ui.err(text)?,
-            }
-        }
-        if !args.follow || log.ended {
-            return Ok(ExitCode::SUCCESS);
-        }
-        (after, wait) = (log.next, true);
+        SandboxCommand::Logs(args) => logs(args, context).await,
+        SandboxCommand::Stats(args) => stats(args, context).await,
+        SandboxCommand::Rm(args) => remove(args, context).await,
     }
 }
 
-async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let (engine, id) = find(&args.name, &args.options, context).await?;
-    let mut stats = engine.stats(&id);
-    while let Some(used) = stats.next().await.map_err(failed)? {
-        let line = match args.options.json {
-            true => serde_json::to_string(&used)?,
-            false => figures(&used),
-        };
-        context.ui.out(line + "\n")?;
-        if args.once {
-            break;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
+/// Returns a client of the running server.
+fn client(context: &Context) -> Result<Client, Failure> {
+    let socket = context.paths.socket_if_ours().ok_or_else(container::no_engine)?;
+    Ok(Client::new(&socket))
 }
 
-fn figures(used: &Use) -> String {
-    let mib = |bytes: Option<u64>| {
-        bytes.map_or_else(
-            || "?".to_owned(),
-            |bytes| format!("{} MiB", bytes.div_ceil(1 << 20)),
-        )
-    };
-    let cpu = used
-        .cpu_seconds
-        .map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.2} s"));
-    let pids = used
-        .pids
-        .map_or_else(|| "?".to_owned(), |count| count.to_string());
-    format!(
-        "memory {}  processor {cpu}  processes {pids}",
-        mib(used.memory_bytes)
-    )
+fn named(name: &str, options: &ScopedOptions, context: &Context) -> Result<Sandbox, Failure> {
+    let user = options.user().map(|user| user.as_str().to_owned());
+    Ok(Sandbox::new(client(context)?, name.to_owned(), user))
 }
 
-/// Finds the container of a sandbox, and its engine.
-async fn find(
+/// Returns the sandbox of this name if it is a cell; `None` if there is none such.
+async fn cell(
     name: &str,
     options: &ScopedOptions,
     context: &Context,
-) -> anyhow::Result<(ContainerRuntime, Id)> {
-    let given = name;
-    let name: Name = given.parse().map_err(|error: engines::spec::ParseNameError| {
-        Failure::usage(error.to_string(), "`ringfence sandbox ls` shows which there are")
-    })?;
-    let all = sandboxes(SandboxAction::List, options, context).await?;
-    let found = all.iter().find(|sandbox| sandbox.name == name.as_str());
-    let found = found.ok_or_else(|| {
-        Failure::refused(
-            format!("there is no sandbox `{given}` in the server"),
-            "`ringfence sandbox ls` shows which there are",
-        )
-    })?;
-    let engine = ContainerRuntime::open(found.engine, &container::surroundings(context)).await;
-    Ok((engine.map_err(failed)?, Id::from(&name)))
-}
-
-fn failed(error: engines::Error) -> Failure {
-    Failure::refused(error.to_string(), error.hint())
-}
-
-async fn quietly(
-    action: SandboxAction,
-    options: &ScopedOptions,
-    context: &Context,
-) -> anyhow::Result<ExitCode> {
-    let changed = sandboxes(action, options, context).await?;
-    if options.json {
-        return print(&changed, options, context);
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn sandboxes(
-    action: SandboxAction,
-    options: &ScopedOptions,
-    context: &Context,
-) -> Result<Vec<SandboxInfo>, Failure> {
-    match ask(action, options, context).await? {
-        SandboxAnswer::Sandboxes(all) => Ok(all),
-        SandboxAnswer::Ran(_) | SandboxAnswer::Log(_) => Err(nonsense()),
-    }
-}
-
-async fn ask(
-    action: SandboxAction,
-    options: &ScopedOptions,
-    context: &Context,
-) -> Result<SandboxAnswer, Failure> {
-    let socket = context.paths.socket_if_ours().ok_or_else(no_engine)?;
-    let mut client = Client::connect(&socket).await.map_err(|_| no_engine())?;
-    let request = SandboxRequest {
-        scope: options.scope(),
-        action,
-    };
-    let name = name_of(&request.action).unwrap_or("NAME");
-    client.sandboxes(&request).await.map_err(|error| match error {
-        Error::Refused(refusal) => {
-            Failure::refused(refusal.message, refusal.hint.person().replace("NAME", name))
+) -> Result<Option<(Sandbox, Value)>, Failure> {
+    let sandbox = named(name, options, context)?;
+    match sandbox.info().await {
+        Ok(info) => Ok(Some((sandbox, info))),
+        Err(Error::Refused { kind, message, .. })
+            if kind == "not_found" && !message.contains("has ended") =>
+        {
+            Ok(None)
         }
-        error @ (Error::Declined(_) | Error::Broken(_) | Error::Answer(_)) => Failure::refused(
-            error.to_string(),
-            "check the server; `ringfence sandbox ls` shows which sandboxes there are",
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// Returns the sandbox of this name, which must be a cell.
+async fn cell_only(
+    name: &str,
+    what: &str,
+    options: &ScopedOptions,
+    context: &Context,
+) -> Result<Sandbox, Failure> {
+    if let Some((sandbox, _)) = cell(name, options, context).await? {
+        return Ok(sandbox);
+    }
+    let containers = container::sandboxes(SandboxAction::List, options, context).await?;
+    let is_it = |known: &str| known == name || known.strip_prefix("fw-sandbox-") == Some(name);
+    Err(match containers.iter().any(|known| is_it(&known.name)) {
+        true => Failure::refused(
+            format!("not_supported: {what} does not work yet in sandboxes that are containers"),
+            "create one with `--runtime local`, or use `ringfence sandbox run NAME -- COMMAND`",
+        ),
+        false => Failure::refused(
+            format!("there is no sandbox `{}`", visible(name)),
+            "`ringfence sandbox ls` shows which there are",
         ),
     })
 }
 
-/// Returns the sandbox's name in an action, as the user wrote it.
-fn name_of(action: &SandboxAction) -> Option<&str> {
-    let SandboxAction::Run { name, .. } = action else {
-        return None;
-    };
-    Some(name)
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Connect { .. } => container::no_engine(),
+        Error::Refused { message, hint, .. } => Failure::refused(message, hint),
+        Error::Broken(_) => Failure::refused(error.to_string(), "check the server"),
+    }
 }
 
-/// Returns the error for a missing server. A sandbox outlives the command that created it, so the server must
-/// end it at its time limit.
-fn no_engine() -> Failure {
-    Failure::refused(
-        "sandboxes live in a server, and none is running",
-        "start one with `ringfence serve &`",
-    )
-}
-
-fn nonsense() -> Failure {
-    Failure::refused("the server's answer is malformed", "check the server")
-}
-
-fn print(all: &[SandboxInfo], options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
-    let text = match options.json {
-        true => serde_json::to_string_pretty(all)? + "\n",
-        false => all.iter().map(|sandbox| line(sandbox) + "\n").collect(),
-    };
-    context.ui.out(text)?;
+fn print_json(value: &Value, context: &Context) -> anyhow::Result<ExitCode> {
+    context.ui.out(serde_json::to_string_pretty(value)? + "\n")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(sandbox: &SandboxInfo) -> String {
-    let SandboxInfo {
-        name,
-        engine,
-        template,
-        state,
-        left_seconds,
-        ..
-    } = sandbox;
-    format!(
-        "{name:<32}  {:<6}  {template:<16}  {state}, {} s left",
-        engine.as_str(),
-        *left_seconds as u64
-    )
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn object(pairs: &[(String, String)]) -> Value {
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_str().into()));
+    Value::Object(pairs.collect::<Map<_, _>>())
+}
 
-    #[test]
-    fn a_sandbox_has_a_line() {
-        let sandbox = SandboxInfo {
-            name: "fw-sandbox-a".to_owned(),
-            engine: EngineKind::Docker,
-            template: "code-executor".to_owned(),
-            state: "running".to_owned(),
-            age_seconds: 1.0,
-            left_seconds: 299.5,
-        };
-        assert_eq!(
-            line(&sandbox),
-            "fw-sandbox-a                      docker  code-executor     running, 299 s left"
-        );
+async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut body = json!({
+        "name": args.name,
+        "cpus": args.cpus.map(|cpus| cpus.get()),
+        "pids": args.pids.map(|pids| pids.get()),
+        "memory": args.memory.map(|memory| memory.0),
+        "disk": args.disk.map(|disk| disk.0),
+        "allowed_hosts": args.allow_host,
+        "env": object(&args.env),
+        "metadata": object(&args.metadata),
+        "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
+    });
+    if let Some(members) = body.as_object_mut() {
+        members.retain(|_, value| !value.is_null());
     }
+    let user = args.options.user().map(|user| user.as_str().to_owned());
+    let parameters: Vec<_> = user.iter().map(|user| ("user", user.as_str())).collect();
+    let path = query("/v1/sandboxes", &parameters);
+    let made: Value = client(context)?.post(&path, &body).await.map_err(failure)?;
+    match args.options.json {
+        true => print_json(&made, context),
+        false => {
+            let id = made["name"].as_str().unwrap_or_else(|| text(&made, "id"));
+            context.ui.out(format!("{id}\n"))?;
+            for warning in made["warnings"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+            {
+                context.ui.warn(warning);
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
 
-    #[test]
-    fn what_is_not_measured_is_not_made_up() {
-        let used = Use {
-            memory_bytes: Some(1 << 20),
-            memory_peak_bytes: None,
-            cpu_seconds: None,
-            pids: Some(2),
+async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
+    let user = options.user().map(|user| user.as_str().to_owned());
+    let parameters: Vec<_> = user.iter().map(|user| ("user", user.as_str())).collect();
+    let path = query("/v1/sandboxes", &parameters);
+    let client = client(context)?;
+    let told: Value = client.get(&path).await.map_err(failure)?;
+    let cells = told["sandboxes"].as_array().cloned().unwrap_or_default();
+    let containers = container::sandboxes(SandboxAction::List, options, context).await?;
+    if options.json {
+        let containers = serde_json::to_value(&containers)?;
+        let all = cells
+            .into_iter()
+            .chain(containers.as_array().cloned().unwrap_or_default());
+        return print_json(&all.collect(), context);
+    }
+    for cell in &cells {
+        let name = cell["name"].as_str().unwrap_or_default();
+        let line = format!(
+            "{}  {name:<24}  {:<6}  {}, {} processes, until {}\n",
+            text(cell, "id"),
+            text(cell, "runtime"),
+            text(cell, "state"),
+            cell["processes"],
+            text(cell, "expires_at"),
+        );
+        context.ui.out(line)?;
+    }
+    let lines = containers.iter().map(|known| container::line(known) + "\n");
+    context.ui.out(lines.collect::<String>())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = cell_only(&args.name, "`get`", &args.options, context).await?;
+    print_json(&sandbox.info().await.map_err(failure)?, context)
+}
+
+async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = cell_only(&args.name, "`exec`", &args.options, context).await?;
+    let mut process = json!({"command": args.command, "env": object(&args.env)});
+    if let Some(directory) = &args.workdir {
+        process["cwd"] = directory.as_str().into();
+    }
+    if let Some(timeout) = args.timeout {
+        process["timeout"] = timeout.as_duration().as_secs_f64().into();
+    }
+    if args.options.json {
+        let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
+        print_json(&ended, context)?;
+        return Ok(status(&Ended(ended), context));
+    }
+    let input = match (args.interactive, args.tty) {
+        (_, true) if std::io::stdin().is_terminal() => Input::Terminal,
+        (_, true) => {
+            return Err(Failure::usage(
+                "`-t` needs a terminal, and standard input is none",
+                "leave `-t` out",
+            )
+            .into());
+        }
+        (true, false) => Input::Stdin,
+        (false, false) => Input::None,
+    };
+    let ended = sandbox.attach(process, input).await.map_err(failure)?;
+    Ok(status(&ended, context))
+}
+
+/// Says why a process ended that did not end by itself.
+fn status(ended: &Ended, context: &Context) -> ExitCode {
+    match text(&ended.0, "outcome") {
+        "timed_out" if ended.0["interrupted"] == true => {
+            context
+                .ui
+                .error("the code went past its time, and was interrupted; its context has kept its state");
+        }
+        "timed_out" => context.ui.error("it went past its time, and was ended"),
+        "memory_exceeded" => context.ui.error("it was killed at the sandbox's memory limit"),
+        "unknown" => context
+            .ui
+            .error(ended.0["error"].as_str().unwrap_or("its end is unknown")),
+        _ => {}
+    }
+    for warning in ended.0["warnings"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
+        context.ui.warn(warning);
+    }
+    ExitCode::from(ended.status())
+}
+
+async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let exec = SandboxExecArgs {
+        options: args.options.clone(),
+        name: args.name.clone(),
+        interactive: true,
+        tty: std::io::stdin().is_terminal(),
+        workdir: None,
+        env: Vec::new(),
+        timeout: None,
+        command: vec!["bash".to_owned()],
+    };
+    self::exec(&exec, context).await
+}
+
+async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    if !args.command.is_empty() {
+        let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+            return container::execute(args, context).await;
         };
-        assert_eq!(figures(&used), "memory 1 MiB  processor ?  processes 2");
+        let process = json!({"command": args.command, "timeout": args.timeout.as_duration().as_secs_f64()});
+        if args.options.json {
+            let ended = sandbox.exec_collected(&process).await.map_err(failure)?;
+            print_json(&ended, context)?;
+            return Ok(status(&Ended(ended), context));
+        }
+        let ended = sandbox.attach(process, Input::None).await.map_err(failure)?;
+        return Ok(status(&ended, context));
+    }
+    let (code, language) = code(args)?;
+    let sandbox = cell_only(&args.name, "`run` with code", &args.options, context).await?;
+    let code = json!({
+        "code": code,
+        "language": language,
+        "timeout": args.timeout.as_duration().as_secs_f64(),
+    });
+    if args.options.json {
+        let executed = sandbox.run_collected(&code).await.map_err(failure)?;
+        print_json(&executed, context)?;
+        return Ok(ExitCode::from(Ended(executed).status()));
+    }
+    let executed = sandbox.run(&code).await.map_err(failure)?;
+    if let Some(value) = executed.0["value"].as_str() {
+        context.ui.out(format!("{value}\n"))?;
+    }
+    Ok(status(&executed, context))
+}
+
+/// Returns the code and its language.
+fn code(args: &SandboxRunArgs) -> anyhow::Result<(String, String)> {
+    let code = match (&args.code, args.file.as_deref()) {
+        (Some(code), _) => code.clone(),
+        (None, Some("-")) => {
+            let mut code = String::new();
+            std::io::stdin().read_to_string(&mut code)?;
+            code
+        }
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(
+                format!("cannot read {path}: {error}"),
+                "name a file with the code, or use `-c`",
+            )
+        })?,
+        (None, None) => {
+            return Err(Failure::usage(
+                "there is nothing to run",
+                "pass code with `-c`, name a file, or give a command after `--`",
+            )
+            .into());
+        }
+    };
+    let by_ending = match args.file.as_deref().and_then(|path| path.rsplit_once('.')) {
+        Some((_, "sh" | "bash")) => "bash",
+        _ => "python",
+    };
+    Ok((
+        code,
+        args.language.clone().unwrap_or_else(|| by_ending.to_owned()),
+    ))
+}
+
+async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let told = match (Place::parse(&args.from), Place::parse(&args.to)) {
+        (Place::Here(from), Place::There { sandbox, path }) => {
+            let sandbox = cell_only(&sandbox, "`cp`", &args.options, context).await?;
+            let unread = |error: std::io::Error| {
+                Failure::usage(
+                    format!("cannot read {from}: {error}"),
+                    "name a file that you may read",
+                )
+            };
+            let path = target(&from, &path);
+            match from.as_str() {
+                "-" => sandbox.upload(std::io::stdin(), &path, None).await,
+                from => {
+                    let file = File::open(from).map_err(unread)?;
+                    let found = file.metadata().map_err(unread)?;
+                    if found.is_dir() {
+                        return Err(Failure::usage(
+                            format!("{from} is a directory"),
+                            "copy one file at a time; `tar -c DIR | ringfence sandbox exec -i NAME -- tar -x` copies a tree",
+                        )
+                        .into());
+                    }
+                    sandbox.upload(file, &path, Some(found.len())).await
+                }
+            }
+        }
+        (Place::There { sandbox, path }, Place::Here(to)) => {
+            let sandbox = cell_only(&sandbox, "`cp`", &args.options, context).await?;
+            let bytes = match to.as_str() {
+                "-" => sandbox.download(&path, std::io::stdout()).await,
+                to => {
+                    let to = target(&path, to);
+                    let file = File::create(&to).map_err(|error| {
+                        Failure::usage(
+                            format!("cannot write {to}: {error}"),
+                            "name a file that you may write",
+                        )
+                    })?;
+                    sandbox.download(&path, file).await.inspect_err(|_| {
+                        // What has arrived is no copy.
+                        let _ = std::fs::remove_file(&to);
+                    })
+                }
+            };
+            bytes.map(|bytes| json!({ "bytes": bytes }))
+        }
+        (Place::Here(_), Place::Here(_)) | (Place::There { .. }, Place::There { .. }) => {
+            return Err(Failure::usage(
+                "one of the paths must be in a sandbox, and one on this machine",
+                "write the path in the sandbox as NAME:/PATH",
+            )
+            .into());
+        }
+    };
+    let told = told.map_err(failure)?;
+    match args.options.json {
+        true => print_json(&told, context),
+        false => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = cell_only(&args.name, "`files`", &args.options, context).await?;
+    let listed = sandbox.list(&args.path, args.depth).await.map_err(failure)?;
+    if args.options.json {
+        return print_json(&listed, context);
+    }
+    for entry in listed["entries"].as_array().into_iter().flatten() {
+        let mark = match text(entry, "type") {
+            "directory" => "/",
+            "symlink" => "@",
+            _ => "",
+        };
+        let line = format!("{:>12}  {}{mark}\n", entry["size"], visible(text(entry, "path")));
+        context.ui.out(line)?;
+    }
+    if listed["complete"] == false {
+        context.ui.warn("the list is not complete");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn pausing(
+    args: &SandboxNameArgs,
+    action: SandboxAction,
+    context: &Context,
+) -> anyhow::Result<ExitCode> {
+    if cell(&args.name, &args.options, context).await?.is_some() {
+        return Err(Failure::refused(
+            "not_supported: sandboxes of the runtime `local` cannot be paused yet",
+            "use a sandbox of docker or podman",
+        )
+        .into());
+    }
+    container::quietly(action, &args.options, context).await
+}
+
+async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+        return container::logs(args, context).await;
+    };
+    for process in sandbox.processes().await.map_err(failure)? {
+        let pid = process["pid"].as_u64().unwrap_or_default();
+        sandbox.logs(pid, args.follow).await.map_err(failure)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let Some((sandbox, mut info)) = cell(&args.name, &args.options, context).await? else {
+        return container::stats(args, context).await;
+    };
+    loop {
+        let used = &info["resources"];
+        let line = match args.options.json {
+            true => serde_json::to_string(used)?,
+            false => container::figures(&ringfence_container::Use {
+                memory_bytes: used["memory_bytes"].as_u64(),
+                memory_peak_bytes: used["peak_memory_bytes"].as_u64(),
+                cpu_seconds: used["cpu_seconds"].as_f64(),
+                pids: used["pids"].as_u64(),
+            }),
+        };
+        context.ui.out(line + "\n")?;
+        if args.once {
+            return Ok(ExitCode::SUCCESS);
+        }
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        info = sandbox.info().await.map_err(failure)?;
+    }
+}
+
+async fn remove(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    match cell(&args.name, &args.options, context).await? {
+        Some((sandbox, _)) => {
+            sandbox.remove().await.map_err(failure)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => {
+            let name = args.name.clone();
+            container::quietly(SandboxAction::Remove { name }, &args.options, context).await
+        }
     }
 }

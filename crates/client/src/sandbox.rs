@@ -1,0 +1,426 @@
+//! Operations on one sandbox, with the caller's own standard streams and files.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use hyper::Method;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::client::{Body, Client, Error, query};
+use super::events::{Event, Events};
+use super::terminal::{self, RawMode};
+
+/// Length of one piece of input or of a file, in bytes.
+const PIECE: usize = 64 * 1024;
+/// Pieces that wait to be sent.
+const UNSENT: usize = 16;
+
+/// A sandbox of the server.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    client: Client,
+    /// Id or name.
+    name: String,
+    /// User on whose behalf the caller acts.
+    user: Option<String>,
+}
+
+/// The caller's input for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    /// Nothing: the process has an empty input.
+    None,
+    /// Standard input until its end.
+    Stdin,
+    /// The caller's terminal, every key of it.
+    Terminal,
+}
+
+/// The end of a process or of code, as the server describes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ended(pub Value);
+
+impl Ended {
+    /// Returns the exit status as a shell has it: 124 at a timeout, 128 + N for the signal N, 125 if it is unknown.
+    pub fn status(&self) -> u8 {
+        let code = self.0["exit_code"].as_i64().unwrap_or(125);
+        match (self.0["outcome"].as_str(), code) {
+            (Some("timed_out"), _) => 124,
+            (_, signal @ -127..=-1) => (128 - signal) as u8,
+            (_, status @ 0..=255) => status as u8,
+            _ => 125,
+        }
+    }
+}
+
+impl Sandbox {
+    pub const fn new(client: Client, name: String, user: Option<String>) -> Self {
+        Self { client, name, user }
+    }
+
+    /// Returns the path of an operation of this sandbox.
+    fn path(&self, operation: &str, parameters: &[(&str, &str)]) -> String {
+        let mut all = parameters.to_vec();
+        if let Some(user) = &self.user {
+            all.push(("user", user));
+        }
+        let mut path = "/v1/sandboxes/".to_owned();
+        super::client::encode(&self.name, &mut path);
+        query(&(path + operation), &all)
+    }
+
+    /// Returns its description.
+    ///
+    /// # Errors
+    /// If there is no server, or no such sandbox.
+    pub async fn info(&self) -> Result<Value, Error> {
+        self.client
+            .json(Method::GET, &self.path("", &[]), Body::Empty)
+            .await
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// If there is no server, or no such sandbox.
+    pub async fn remove(&self) -> Result<(), Error> {
+        self.client
+            .order(Method::DELETE, &self.path("", &[]), Body::Empty)
+            .await
+    }
+
+    /// Returns its processes.
+    ///
+    /// # Errors
+    /// If there is no server, or no such sandbox.
+    pub async fn processes(&self) -> Result<Vec<Value>, Error> {
+        let path = self.path("/processes", &[]);
+        let told: Value = self.client.json(Method::GET, &path, Body::Empty).await?;
+        Ok(told["processes"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Runs a process, as `POST …/processes` describes it, with the caller's standard streams. Returns its end.
+    ///
+    /// # Errors
+    /// If it cannot be started, or the connection breaks.
+    pub async fn attach(&self, mut process: Value, input: Input) -> Result<Ended, Error> {
+        let raw = match input {
+            Input::Terminal => RawMode::enter().map_err(|error| Error::Broken(error.to_string()))?,
+            Input::None | Input::Stdin => None,
+        };
+        if input == Input::Terminal {
+            let (columns, rows) = terminal::size().unwrap_or((80, 24));
+            process["terminal"] = json!({"columns": columns, "rows": rows});
+        }
+        process["stdin"] = (input != Input::None).into();
+        let started: Value = self.client.post(&self.path("/processes", &[]), &process).await?;
+        let pid = started["pid"].to_string();
+        let below = |what: &str, parameters: &[(&str, &str)]| {
+            self.path(&format!("/processes/{pid}/{what}"), parameters)
+        };
+        let output = self
+            .client
+            .send(Method::GET, &below("output", &[]), Body::Empty, None)
+            .await?;
+        let feeding = async {
+            if input != Input::None {
+                let path = below("stdin", &[("end", "true")]);
+                // A process that reads no more is no error of ours.
+                let _ = self
+                    .client
+                    .order(Method::POST, &path, Body::Stream(standard_input()))
+                    .await;
+            }
+        };
+        let resizing = self.follow_size(below("resize", &[]), input);
+        let following = follow(Events::of(output), |stream, bytes| write(stream, bytes));
+        tokio::pin!(feeding, resizing, following);
+        let mut fed = false;
+        let ended = loop {
+            tokio::select! {
+                ended = &mut following => break ended,
+                () = &mut feeding, if !fed => fed = true,
+                () = &mut resizing => {}
+                _ = tokio::signal::ctrl_c(), if input != Input::Terminal => {
+                    let path = below("signal", &[]);
+                    let _ = self.client.order(Method::POST, &path, Body::Json(json!({"signal": "SIGINT"}))).await;
+                }
+            }
+        };
+        drop(raw);
+        ended
+    }
+
+    /// Passes on the size of the caller's terminal whenever it changes.
+    async fn follow_size(&self, path: String, input: Input) {
+        let changes = signal(SignalKind::window_change());
+        if input == Input::Terminal
+            && let Ok(mut changes) = changes
+        {
+            while changes.recv().await.is_some() {
+                if let Some((columns, rows)) = terminal::size() {
+                    let size = Body::Json(json!({"columns": columns, "rows": rows}));
+                    let _ = self.client.order(Method::POST, &path, size).await;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Runs code in a context, as `POST …/run` describes it, and prints its output as it comes. Returns the execution.
+    ///
+    /// # Errors
+    /// If there is no such sandbox or context, or the connection breaks.
+    pub async fn run(&self, code: &Value) -> Result<Ended, Error> {
+        let path = self.path("/run", &[]);
+        let accept = Some("text/event-stream");
+        let events = self
+            .client
+            .send(Method::POST, &path, Body::of(code)?, accept)
+            .await?;
+        follow(Events::of(events), |stream, bytes| write(stream, bytes)).await
+    }
+
+    /// Runs code in a context, and returns the execution with its output.
+    ///
+    /// # Errors
+    /// If there is no such sandbox or context.
+    pub async fn run_collected(&self, code: &Value) -> Result<Value, Error> {
+        self.client.post(&self.path("/run", &[]), code).await
+    }
+
+    /// Runs a process to its end, and returns it with its output.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub async fn exec_collected(&self, process: &Value) -> Result<Value, Error> {
+        self.client.post(&self.path("/exec", &[]), process).await
+    }
+
+    /// Prints what a process has printed so far and, if `follow`, what it prints until its end.
+    ///
+    /// # Errors
+    /// If there is no such process.
+    pub async fn logs(&self, pid: u64, follow_it: bool) -> Result<(), Error> {
+        let path = self.path(&format!("/processes/{pid}/output"), &[]);
+        let response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
+        let mut events = Events::of(response);
+        loop {
+            let next = events.next();
+            let event = match follow_it {
+                true => next.await?,
+                // What is there comes at once.
+                false => match tokio::time::timeout(std::time::Duration::from_millis(200), next).await {
+                    Ok(event) => event?,
+                    Err(_) => return Ok(()),
+                },
+            };
+            let Some(event) = event else { return Ok(()) };
+            print(&event);
+            if event.name == "end" {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lists a directory.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn list(&self, path: &str, depth: u32) -> Result<Value, Error> {
+        let depth = depth.to_string();
+        let path = self.path("/files/list", &[("path", path), ("depth", &depth)]);
+        self.client.json(Method::GET, &path, Body::Empty).await
+    }
+
+    /// Copies a file of the sandbox to a writer.
+    ///
+    /// # Errors
+    /// If it cannot be read or written.
+    pub async fn download(&self, path: &str, mut to: impl Write) -> Result<u64, Error> {
+        let path = self.path("/files", &[("path", path)]);
+        let mut response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
+        let mut bytes = 0;
+        while let Some(piece) = response.piece().await? {
+            to.write_all(&piece)
+                .map_err(|error| Error::Broken(error.to_string()))?;
+            bytes += piece.len() as u64;
+        }
+        to.flush().map_err(|error| Error::Broken(error.to_string()))?;
+        Ok(bytes)
+    }
+
+    /// Stores what a reader gives as a file of the sandbox.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    pub async fn upload(
+        &self,
+        from: impl Read + Send + 'static,
+        path: &str,
+        size: Option<u64>,
+    ) -> Result<Value, Error> {
+        let size = size.map(|size| size.to_string());
+        let mut parameters = vec![("path", path)];
+        parameters.extend(size.as_deref().map(|size| ("size", size)));
+        let path = self.path("/files", &parameters);
+        self.client
+            .json(Method::PUT, &path, Body::Stream(pieces(from)))
+            .await
+    }
+
+    /// Makes, moves or removes files: an operation of `/files` with a body.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn change(&self, operation: &str, body: &Value) -> Result<Value, Error> {
+        self.client
+            .post(&self.path(&format!("/files/{operation}"), &[]), body)
+            .await
+    }
+
+    /// Removes a file or directory with everything in it.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn delete(&self, path: &str) -> Result<(), Error> {
+        let path = self.path("/files", &[("path", path)]);
+        self.client.order(Method::DELETE, &path, Body::Empty).await
+    }
+}
+
+/// Reads standard input on a thread of its own.
+fn standard_input() -> mpsc::Receiver<Vec<u8>> {
+    pieces(std::io::stdin())
+}
+
+/// Reads on a thread of its own, which ends with the input or its reader.
+fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(UNSENT);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; PIECE];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if sender.blocking_send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// The streams that output goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
+    match stream {
+        Stream::Stdout => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes)?;
+            out.flush()
+        }
+        Stream::Stderr => std::io::stderr().write_all(bytes),
+    }
+}
+
+fn print(event: &Event) {
+    let stream = match event.name.as_str() {
+        "stdout" => Stream::Stdout,
+        "stderr" => Stream::Stderr,
+        _ => return,
+    };
+    // Whoever closed our output wants no more of it.
+    let _ = write(stream, &event.output());
+}
+
+/// Passes output on until the end.
+async fn follow(
+    mut events: Events,
+    mut out: impl FnMut(Stream, &[u8]) -> std::io::Result<()>,
+) -> Result<Ended, Error> {
+    while let Some(event) = events.next().await? {
+        let stream = match event.name.as_str() {
+            "stdout" => Stream::Stdout,
+            "stderr" => Stream::Stderr,
+            "end" => return Ok(Ended(event.data)),
+            "error" => return Err(Error::refused(&event.data)),
+            _ => continue,
+        };
+        out(stream, &event.output())
+            .map_err(|error| Error::Broken(format!("cannot write output: {error}")))?;
+    }
+    Err(Error::Broken("the stream of events broke off".to_owned()))
+}
+
+/// A path of `cp`: on this machine, or in a sandbox as `NAME:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    Here(String),
+    There { sandbox: String, path: String },
+}
+
+impl Place {
+    /// Parses it. A name of one letter or with a slash before the colon is a path of this machine.
+    pub fn parse(text: &str) -> Self {
+        match text.split_once(':') {
+            Some((sandbox, path))
+                if !sandbox.is_empty() && !sandbox.contains('/') && path.starts_with('/') =>
+            {
+                Self::There {
+                    sandbox: sandbox.to_owned(),
+                    path: path.to_owned(),
+                }
+            }
+            _ => Self::Here(text.to_owned()),
+        }
+    }
+}
+
+/// Returns the path of a copy: a name below a directory if `to` ends with a slash.
+pub fn target(from: &str, to: &str) -> String {
+    let name = Path::new(from).file_name().and_then(|name| name.to_str());
+    match (to.ends_with('/'), name) {
+        (true, Some(name)) => format!("{to}{name}"),
+        _ => to.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_has_the_status_of_a_shell() {
+        let check = |outcome: &str, code: i64, expected: u8| {
+            let ended = Ended(json!({"outcome": outcome, "exit_code": code}));
+            assert_eq!(ended.status(), expected, "{ended:?}");
+        };
+        check("exited", 0, 0);
+        check("exited", 255, 255);
+        check("signalled", -11, 139);
+        check("timed_out", -1, 124);
+        check("memory_exceeded", -9, 137);
+        check("unknown", 125, 125);
+        check("exited", 256, 125);
+    }
+
+    #[test]
+    fn a_path_in_a_sandbox_is_absolute_and_has_a_name_before_it() {
+        let there = |sandbox: &str, path: &str| Place::There {
+            sandbox: sandbox.to_owned(),
+            path: path.to_owned(),
+        };
+        assert_eq!(Place::parse("a:/b"), there("a", "/b"));
+        assert_eq!(Place::parse("a:/b:c"), there("a", "/b:c"));
+        for here in ["a", "./a:/b", "/a:/b", ":/b", "a:b"] {
+            assert_eq!(Place::parse(here), Place::Here(here.to_owned()));
+        }
+        assert_eq!(target("/x/data.csv", "/tmp/"), "/tmp/data.csv");
+        assert_eq!(target("/x/data.csv", "/tmp/y"), "/tmp/y");
+    }
+}

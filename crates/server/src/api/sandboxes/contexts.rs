@@ -1,0 +1,298 @@
+//! Interpreters of a sandbox: create, list, remove, interrupt, run code.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use axum::{Extension, Json};
+use hyper::body::Bytes as Piece;
+use ringfence_exec::local::{Chunk, Stream};
+use ringfence_exec::output::Capture;
+use ringfence_policy::{Bytes, Timeout};
+use ringfence_sandbox::context::{Code, ContextInfo, Execution, Language};
+use ringfence_sandbox::{ContextChoice, Error};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::super::error::ApiError;
+use super::super::keys::{Grant, Right};
+use super::super::table::{Content, Needs, Route};
+use super::super::{Api, body, events, stream};
+use super::life::NOTHING;
+use super::processes::event;
+use super::{Owner, created, done, output_event};
+
+/// Maximum size of a request, in bytes.
+const MAX: usize = 32 * 1024 * 1024;
+/// Output that is kept of each stream, unless asked for as events.
+const KEPT: Bytes = Bytes::mib(1);
+/// Time limit of code that names none.
+const TIMEOUT: Timeout = Timeout::seconds(300);
+/// Interval of comments while code is silent.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Pieces of output that a slow reader leaves unread before the code has to wait.
+const UNREAD: usize = 16;
+
+pub(super) fn routes() -> Vec<Route> {
+    let route = |method, path, summary, request, answers, handler| Route {
+        method,
+        path,
+        needs: Needs::Key(Right::Sandboxes),
+        summary,
+        request,
+        answers,
+        handler,
+    };
+    vec![
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/run",
+            "Run code in a context, which keeps what it defines, and answer with its results or, with `Accept: \
+             text/event-stream`, with events. Closing the connection interrupts it.",
+            Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<Run>(),
+                max: MAX,
+            }),
+            &[
+                Content {
+                    media: &[body::JSON],
+                    schema: |generator| generator.subschema_for::<Executed>(),
+                    max: 0,
+                },
+                Content {
+                    media: &[events::MEDIA],
+                    schema: |_| {
+                        schemars::json_schema!({
+                            "type": "string",
+                            "description": "Events: `stdout` and `stderr` as the code prints, then `end` with the execution, or `error`.",
+                        })
+                    },
+                    max: 0,
+                },
+            ],
+            |method| on(method, run),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/contexts",
+            "Start an interpreter.",
+            Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<Create>(),
+                max: MAX,
+            }),
+            &[Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<ContextInfo>(),
+                max: 0,
+            }],
+            |method| on(method, create),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/contexts",
+            "List the interpreters.",
+            None,
+            &[Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<List>(),
+                max: 0,
+            }],
+            |method| on(method, list),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/sandboxes/{id}/contexts/{context}",
+            "End an interpreter.",
+            None,
+            NOTHING,
+            |method| on(method, remove),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/contexts/{context}/interrupt",
+            "Interrupt the code that an interpreter runs; it keeps its state.",
+            None,
+            NOTHING,
+            |method| on(method, interrupt),
+        ),
+    ]
+}
+
+/// Code to run.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    code: String,
+    /// Language of the default context that runs it; python by default. Not with `context`.
+    #[serde(default)]
+    language: Option<Language>,
+    /// Id of the context that runs it.
+    context: Option<String>,
+    /// Time after which it is interrupted; 300 s by default.
+    timeout: Option<Timeout>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Create {
+    #[serde(default)]
+    language: Language,
+    /// Working directory.
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct List {
+    contexts: Vec<ContextInfo>,
+}
+
+/// Code that has ended, with its output.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Executed {
+    stdout: String,
+    stderr: String,
+    /// Set if output was left out.
+    truncated: bool,
+    #[serde(flatten)]
+    execution: Execution,
+}
+
+async fn run(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let Run {
+        code,
+        language,
+        context,
+        timeout,
+    } = body::json(request).await?;
+    let context = match (context, language) {
+        (Some(_), Some(_)) => {
+            return Err(Error::Invalid("`context` has its own language".to_owned()).into());
+        }
+        (Some(id), None) => ContextChoice::Id(id),
+        (None, language) => ContextChoice::Default(language.unwrap_or_default()),
+    };
+    let code = Code {
+        code,
+        timeout: timeout.unwrap_or(TIMEOUT),
+    };
+    let (sender, chunks) = mpsc::channel(UNREAD);
+    // In a task: code that nobody waits for any more must still be interrupted to its end.
+    let executing = tokio::spawn(async move { sandbox.execute(context, code, sender).await });
+    let running = Running { executing, chunks };
+    if events::accepts(&headers) {
+        let body = stream::body(Some(running), |running| Box::pin(next(running)));
+        return Ok(([(header::CONTENT_TYPE, events::MEDIA)], body).into_response());
+    }
+    running.collected().await.map(|executed| Json(executed).into_response())
+}
+
+/// Code under way. Dropping it closes its output, which interrupts it.
+struct Running {
+    executing: JoinHandle<Result<Execution, Error>>,
+    chunks: mpsc::Receiver<Chunk>,
+}
+
+impl Running {
+    async fn ended(self) -> Result<Execution, ApiError> {
+        match self.executing.await {
+            Ok(executed) => executed.map_err(ApiError::from),
+            Err(error) => Err(Error::Broken(error.to_string()).into()),
+        }
+    }
+
+    async fn collected(mut self) -> Result<Executed, ApiError> {
+        let (mut stdout, mut stderr) = (Capture::new(KEPT), Capture::new(KEPT));
+        while let Some(chunk) = self.chunks.recv().await {
+            match chunk.stream {
+                Stream::Stdout => stdout.push(&chunk.bytes),
+                Stream::Stderr => stderr.push(&chunk.bytes),
+            }
+        }
+        let execution = self.ended().await?;
+        let (stdout, stderr) = (stdout.finish(), stderr.finish());
+        Ok(Executed {
+            truncated: stdout.truncated || stderr.truncated,
+            stdout: stdout.text,
+            stderr: stderr.text,
+            execution,
+        })
+    }
+}
+
+async fn next(running: Option<Running>) -> Option<(Piece, Option<Running>)> {
+    let mut running = running?;
+    let text = match tokio::time::timeout(HEARTBEAT, running.chunks.recv()).await {
+        Ok(Some(chunk)) => {
+            let (name, data) = output_event(&chunk);
+            event(name, &data)
+        }
+        Ok(None) => {
+            let last = match running.ended().await {
+                Ok(execution) => event("end", &json!(execution)),
+                Err(error) => event("error", &error.to_json()),
+            };
+            return Some((last.into(), None));
+        }
+        Err(_) => ":\n\n".to_owned(),
+    };
+    Some((text.into(), Some(running)))
+}
+
+async fn create(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let Create { language, cwd } = body::json(request).await?;
+    let made = sandbox.create_context(language, cwd).await?;
+    Ok(created(&made))
+}
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let contexts = api.sandbox(&grant, &owner, &id)?.contexts();
+    Ok(Json(List { contexts }).into_response())
+}
+
+async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, context)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    api.sandbox(&grant, &owner, &id)?.remove_context(&context)?;
+    Ok(done())
+}
+
+async fn interrupt(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, context)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    api.sandbox(&grant, &owner, &id)?.interrupt(&context)?;
+    Ok(done())
+}

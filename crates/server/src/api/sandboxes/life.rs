@@ -1,0 +1,240 @@
+//! Sandboxes: create, list, get, set the time of their expiry, remove.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::Method;
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use axum::{Extension, Json};
+use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
+use ringfence_sandbox::{Info, Name, NewSandbox, Runtime, SandboxLimits};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::error::{ApiError, Reason};
+use super::super::keys::{Grant, Right};
+use super::super::table::{Content, Needs, Route};
+use super::super::{Api, body};
+use super::{Owner, created, done};
+
+/// Maximum size of a request, in bytes.
+const MAX: usize = 256 * 1024;
+
+const INFO: &[Content] = &[Content {
+    media: &[body::JSON],
+    schema: |generator| generator.subschema_for::<Info>(),
+    max: 0,
+}];
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route {
+            method: Method::POST,
+            path: "/v1/sandboxes",
+            needs: Needs::Key(Right::Sandboxes),
+            summary: "Create a sandbox.",
+            request: Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<Create>(),
+                max: MAX,
+            }),
+            answers: INFO,
+            handler: |method| on(method, create),
+        },
+        Route {
+            method: Method::GET,
+            path: "/v1/sandboxes",
+            needs: Needs::Key(Right::Sandboxes),
+            summary: "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            request: None,
+            answers: &[Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<List>(),
+                max: 0,
+            }],
+            handler: |method| on(method, list),
+        },
+        Route {
+            method: Method::GET,
+            path: "/v1/sandboxes/{id}",
+            needs: Needs::Key(Right::Sandboxes),
+            summary: "Describe a sandbox, by its id or name.",
+            request: None,
+            answers: INFO,
+            handler: |method| on(method, get),
+        },
+        Route {
+            method: Method::DELETE,
+            path: "/v1/sandboxes/{id}",
+            needs: Needs::Key(Right::Sandboxes),
+            summary: "End a sandbox with everything in it.",
+            request: None,
+            answers: NOTHING,
+            handler: |method| on(method, remove),
+        },
+        Route {
+            method: Method::POST,
+            path: "/v1/sandboxes/{id}/timeout",
+            needs: Needs::Key(Right::Sandboxes),
+            summary: "Set the time until a sandbox expires, from now on.",
+            request: Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<SetTimeout>(),
+                max: MAX,
+            }),
+            answers: INFO,
+            handler: |method| on(method, set_timeout),
+        },
+    ]
+}
+
+/// An answer without content.
+pub(super) const NOTHING: &[Content] = &[Content {
+    media: &[],
+    schema: |_| schemars::json_schema!({}),
+    max: 0,
+}];
+
+/// A sandbox to create.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Create {
+    /// Unique name: letters, digits, `-`, `_` and `.`.
+    name: Option<Name>,
+    #[serde(default)]
+    runtime: Runtime,
+    /// Memory limit, such as `512MiB`.
+    memory: Option<Bytes>,
+    /// Processor limit, in cores.
+    cpus: Option<Cpus>,
+    /// Limit of processes and threads.
+    pids: Option<Pids>,
+    /// Size limit of all its files together.
+    disk: Option<Bytes>,
+    /// Hosts that its programs may reach; without any, it has no network.
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
+    /// Default environment of its programs.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Labels, by which it can be found.
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    /// Time until it expires; an hour by default.
+    timeout: Option<Timeout>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct List {
+    sandboxes: Vec<Info>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SetTimeout {
+    /// Seconds, or a text such as `5m`.
+    timeout: Timeout,
+}
+
+impl Create {
+    fn checked(self, is_owner: bool) -> Result<NewSandbox, ApiError> {
+        let invalid = |message: String| {
+            ApiError::new(Reason::InvalidArguments, message, "GET /openapi.json describes the body")
+        };
+        if !self.allowed_hosts.is_empty() && !is_owner {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "sandboxes of keys have no network",
+                "leave `allowed_hosts` out",
+            ));
+        }
+        let mut policy = EgressPolicy::default();
+        for host in &self.allowed_hosts {
+            let host = host.parse().map_err(|error| invalid(format!("`allowed_hosts`: {error}")))?;
+            policy.allowed.push(host);
+        }
+        let mut env = Vec::new();
+        for (name, value) in self.env {
+            let name: EnvName = name.parse().map_err(|error| invalid(format!("`env`: {error}")))?;
+            env.push((name, value));
+        }
+        let default = SandboxLimits::default();
+        Ok(NewSandbox {
+            name: self.name,
+            runtime: self.runtime,
+            limits: SandboxLimits {
+                memory: self.memory.unwrap_or(default.memory),
+                cpus: self.cpus.unwrap_or(default.cpus),
+                pids: self.pids.unwrap_or(default.pids),
+                disk: self.disk.unwrap_or(default.disk),
+            },
+            egress: (!policy.allowed.is_empty()).then_some(policy),
+            env,
+            metadata: self.metadata,
+            timeout: self.timeout,
+        })
+    }
+}
+
+async fn create(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let scope = api.scope(&grant, &owner)?;
+    let new: Create = body::json(request).await?;
+    let made = api.sandboxes.create(&scope, new.checked(grant.is_owner())?).await?;
+    Ok(created(&made.info()))
+}
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(parameters): Query<BTreeMap<String, String>>,
+) -> Result<Response, ApiError> {
+    let scope = api.scope(&grant, &owner)?;
+    let metadata = parameters.into_iter().filter_map(|(name, value)| {
+        let name = name.strip_prefix("metadata.")?.to_owned();
+        Some((name, value))
+    });
+    let sandboxes = api.sandboxes.list(&scope, &metadata.collect());
+    Ok(Json(List { sandboxes }).into_response())
+}
+
+async fn get(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    Ok(Json(sandbox.info()).into_response())
+}
+
+async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let scope = api.scope(&grant, &owner)?;
+    api.sandboxes.remove(&scope, &id).await?;
+    Ok(done())
+}
+
+async fn set_timeout(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let scope = api.scope(&grant, &owner)?;
+    let SetTimeout { timeout } = body::json(request).await?;
+    let info = api.sandboxes.set_timeout(&scope, &id, timeout)?;
+    Ok(Json(info).into_response())
+}

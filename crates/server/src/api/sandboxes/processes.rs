@@ -1,0 +1,510 @@
+//! Processes of a sandbox: start, list, output, input, signals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use axum::{Extension, Json};
+use http_body_util::BodyExt;
+use hyper::body::Bytes as Piece;
+use ringfence_jail::init::frames::TerminalSize;
+use ringfence_policy::{Bytes, Timeout};
+use ringfence_sandbox::output::{Item, Reader};
+use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::error::{ApiError, Reason};
+use super::super::keys::{Grant, Right};
+use super::super::table::{Content, Needs, Route};
+use super::super::{Api, body, events, stream};
+use super::life::NOTHING;
+use super::{Owner, created, done, output_event};
+
+/// Maximum size of a request, in bytes: a command with its environment.
+const MAX: usize = 8 * 1024 * 1024;
+
+/// Output that `exec` keeps of each stream, unless asked for less.
+const KEPT: Bytes = Bytes::mib(1);
+
+/// Interval of comments while a process is silent: proxies close connections without traffic.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+const EVENTS: Content = Content {
+    media: &[events::MEDIA],
+    schema: |_| {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "Events: `started` with the process, `stdout` and `stderr` with `{\"text\"}` or, for bytes that are \
+                no text, `{\"base64\"}`; `lost` with `{\"bytes\"}` where output is no longer kept; `end` with the end.",
+        })
+    },
+    max: 0,
+};
+
+const PROCESS: Content = Content {
+    media: &[body::JSON],
+    schema: |generator| generator.subschema_for::<ProcessInfo>(),
+    max: 0,
+};
+
+const START: Content = Content {
+    media: &[body::JSON],
+    schema: |generator| generator.subschema_for::<Start>(),
+    max: MAX,
+};
+
+pub(super) fn routes() -> Vec<Route> {
+    let route = |method, path, summary, request, answers, handler| Route {
+        method,
+        path,
+        needs: Needs::Key(Right::Sandboxes),
+        summary,
+        request,
+        answers,
+        handler,
+    };
+    vec![
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/exec",
+            "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
+             connection kills it.",
+            Some(START),
+            &[
+                Content {
+                    media: &[body::JSON],
+                    schema: |generator| generator.subschema_for::<Executed>(),
+                    max: 0,
+                },
+                EVENTS,
+            ],
+            |method| on(method, exec),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes",
+            "Start a process, which runs on until it ends, is killed, or its sandbox ends.",
+            Some(START),
+            &[PROCESS],
+            |method| on(method, start),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/processes",
+            "List the processes that run, and the last ones that have ended.",
+            None,
+            &[Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<List>(),
+                max: 0,
+            }],
+            |method| on(method, list),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/processes/{pid}",
+            "Describe a process.",
+            None,
+            &[PROCESS],
+            |method| on(method, get),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/sandboxes/{id}/processes/{pid}",
+            "Kill a process with its descendants, and wait for its end.",
+            None,
+            &[PROCESS],
+            |method| on(method, kill),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/processes/{pid}/output",
+            "Follow the output of a process from the byte `from` on (0 by default). A reader that is slow slows the process.",
+            None,
+            &[EVENTS],
+            |method| on(method, output),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/stdin",
+            "Send the body to the standard input of a process, as fast as it reads; `end=true` closes it after that.",
+            Some(Content {
+                media: &[body::BYTES],
+                schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
+                max: usize::MAX,
+            }),
+            NOTHING,
+            |method| on(method, stdin),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/signal",
+            "Send a signal to a process.",
+            Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<Signal>(),
+                max: MAX,
+            }),
+            NOTHING,
+            |method| on(method, signal),
+        ),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/resize",
+            "Change the size of the terminal of a process.",
+            Some(Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<Terminal>(),
+                max: MAX,
+            }),
+            NOTHING,
+            |method| on(method, resize),
+        ),
+    ]
+}
+
+/// A process to start.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    command: Command,
+    /// Working directory.
+    cwd: Option<String>,
+    /// Variables beside the sandbox's own.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// Keep its standard input open, for `stdin`. By default it is empty.
+    #[serde(default)]
+    stdin: bool,
+    /// Run it in a terminal of this size instead of pipes: its output is all `stdout`.
+    terminal: Option<Terminal>,
+    /// Time after which it is killed.
+    timeout: Option<Timeout>,
+    /// Bytes kept of each output stream by `exec`; at most 1 MiB.
+    max_output: Option<Bytes>,
+}
+
+/// A program and its arguments, or a line for the shell.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Command {
+    Words(Vec<String>),
+    Line(String),
+}
+
+/// The size of a terminal, in characters.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Terminal {
+    columns: u16,
+    rows: u16,
+}
+
+/// A signal, by its number or name.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Signal {
+    /// Number, or name such as `SIGTERM`; see signal(7).
+    signal: SignalChoice,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum SignalChoice {
+    Number(u32),
+    Name(String),
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct List {
+    processes: Vec<ProcessInfo>,
+}
+
+/// A process that has ended, with its output.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Executed {
+    stdout: String,
+    stderr: String,
+    #[serde(flatten)]
+    end: ProcessEnd,
+    /// Set if output was left out.
+    truncated: bool,
+    /// Seconds from the request to the end.
+    duration: f64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct From {
+    #[serde(default)]
+    from: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct End {
+    #[serde(default)]
+    end: bool,
+}
+
+impl Start {
+    fn process(self) -> (NewProcess, Bytes) {
+        let kept = self.max_output.map_or(KEPT, |asked| asked.min(KEPT));
+        let process = NewProcess {
+            command: match self.command {
+                Command::Words(words) => CommandLine::Words(words),
+                Command::Line(line) => CommandLine::Shell(line),
+            },
+            cwd: self.cwd,
+            env: self.env,
+            stdin: if self.stdin { Stdin::Open } else { Stdin::Empty },
+            terminal: self.terminal.map(TerminalSize::from),
+            timeout: self.timeout,
+        };
+        (process, kept)
+    }
+}
+
+impl std::convert::From<Terminal> for TerminalSize {
+    fn from(Terminal { columns, rows }: Terminal) -> Self {
+        Self { columns, rows }
+    }
+}
+
+/// Kills a process whose caller has gone.
+struct Killed(Arc<Process>);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+async fn exec(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let began = Instant::now();
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let (new, kept) = body::json::<Start>(request).await?.process();
+    let process = sandbox.start(new).await?;
+    let reader = process.output.read_from(0);
+    let killed = Killed(Arc::clone(&process));
+    if events::accepts(&headers) {
+        return Ok(followed(Following {
+            first: Some(event("started", &json!(process.info()))),
+            reader,
+            _killed: Some(killed),
+        }));
+    }
+    let collected = ringfence_sandbox::output::collect(reader, kept).await;
+    Ok(Json(Executed {
+        truncated: collected.stdout.truncated || collected.stderr.truncated,
+        stdout: collected.stdout.text,
+        stderr: collected.stderr.text,
+        end: collected.end,
+        duration: began.elapsed().as_secs_f64(),
+    })
+    .into_response())
+}
+
+async fn start(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let (new, _) = body::json::<Start>(request).await?.process();
+    let process = sandbox.start(new).await?;
+    Ok(created(&process.info()))
+}
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let processes = api.sandbox(&grant, &owner, &id)?.processes();
+    Ok(Json(List { processes }).into_response())
+}
+
+async fn get(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, pid)): Path<(String, u32)>,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    Ok(Json(process.info()).into_response())
+}
+
+async fn kill(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, pid)): Path<(String, u32)>,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    process.kill();
+    process.output.wait().await;
+    Ok(Json(process.info()).into_response())
+}
+
+async fn output(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(From { from }): Query<From>,
+    Path((id, pid)): Path<(String, u32)>,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    Ok(followed(Following {
+        first: None,
+        reader: process.output.read_from(from),
+        _killed: None,
+    }))
+}
+
+async fn stdin(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(End { end }): Query<End>,
+    Path((id, pid)): Path<(String, u32)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    let mut body = request.into_body();
+    while let Some(frame) = body.frame().await {
+        let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
+        if let Ok(bytes) = frame.map_err(broken)?.into_data()
+            && !process.write(bytes.into()).await
+        {
+            return Err(ApiError::new(
+                Reason::Conflict,
+                "the standard input of the process is closed",
+                "start the process with `\"stdin\": true`",
+            ));
+        }
+    }
+    if end {
+        process.close_stdin();
+    }
+    Ok(done())
+}
+
+async fn signal(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, pid)): Path<(String, u32)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    let Signal { signal } = body::json(request).await?;
+    process.signal(number(&signal)?);
+    Ok(done())
+}
+
+async fn resize(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path((id, pid)): Path<(String, u32)>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+    let size: Terminal = body::json(request).await?;
+    process.resize(size.into());
+    Ok(done())
+}
+
+/// Names of signals in the order of their numbers, from 1 on (signal(7), x86 and ARM).
+const SIGNALS: &[&str] = &[
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
+    "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+fn number(signal: &SignalChoice) -> Result<u32, ApiError> {
+    let found = match signal {
+        SignalChoice::Number(number) => (1..=64).contains(number).then_some(*number),
+        SignalChoice::Name(name) => {
+            let name = name.to_ascii_uppercase();
+            let name = name.strip_prefix("SIG").unwrap_or(&name);
+            SIGNALS.iter().position(|known| *known == name).map(|index| index as u32 + 1)
+        }
+    };
+    found.ok_or_else(|| {
+        ApiError::new(
+            Reason::InvalidArguments,
+            "there is no such signal",
+            "name one of signal(7), such as `SIGTERM`, or its number",
+        )
+    })
+}
+
+/// The state of a response that follows a process.
+struct Following {
+    first: Option<String>,
+    reader: Reader,
+    /// Kills the process with the response.
+    _killed: Option<Killed>,
+}
+
+fn followed(following: Following) -> Response {
+    let body = stream::body(following, |following| Box::pin(next(following)));
+    ([(header::CONTENT_TYPE, events::MEDIA)], body).into_response()
+}
+
+async fn next(mut following: Following) -> Option<(Piece, Following)> {
+    if let Some(first) = following.first.take() {
+        return Some((first.into(), following));
+    }
+    let text = match tokio::time::timeout(HEARTBEAT, following.reader.next()).await {
+        Ok(Some(Item::Chunk { position, chunk })) => {
+            let (name, mut data) = output_event(&chunk);
+            data["position"] = position.into();
+            event(name, &data)
+        }
+        Ok(Some(Item::Lost(bytes))) => event("lost", &json!({ "bytes": bytes })),
+        Ok(Some(Item::End(end))) => event("end", &json!(end)),
+        Ok(None) => return None,
+        Err(_) => ":\n\n".to_owned(),
+    };
+    Some((text.into(), following))
+}
+
+/// Renders an event. JSON has no raw line breaks, so a program's output cannot begin another event.
+pub(super) fn event(name: &str, data: &Value) -> String {
+    format!("event: {name}\ndata: {data}\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_the_numbers_of_the_kernel() {
+        let named = |name: &str| number(&SignalChoice::Name(name.to_owned())).ok();
+        assert_eq!(named("SIGTERM"), Some(15));
+        assert_eq!(named("int"), Some(2));
+        assert_eq!(named("KILL"), Some(9));
+        assert_eq!(named("SIGWINCH"), Some(28));
+        assert_eq!(named("SIGSYS"), Some(31));
+        assert_eq!(named("NONE"), None);
+        assert_eq!(number(&SignalChoice::Number(64)).ok(), Some(64));
+        assert_eq!(number(&SignalChoice::Number(0)).ok(), None);
+        assert_eq!(number(&SignalChoice::Number(65)).ok(), None);
+    }
+}
