@@ -104,7 +104,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Copies the data that the file had when its length was read, and preserves holes.
-fn copy_data(mut source: &File, mut target: &File, length: u64) -> io::Result<()> {
+pub(crate) fn copy_data(mut source: &File, mut target: &File, length: u64) -> io::Result<()> {
     let mut at = 0;
     while at < length {
         let Some((start, end)) = sys::next_data(source.as_fd(), at)? else {

@@ -11,6 +11,7 @@
 //! - [`init`]: the container init, the counterpart of a launcher and its cells; `mount_point`: its view of the
 //!   container's mounts; [`AttachedMount`]: mounts that the server makes for containers.
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
+//! - [`tar`]: archives of files, for sandboxes and images.
 //! - [`ExitListener`]: the kernel's early word about a guest's exit.
 //! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
@@ -19,6 +20,7 @@ pub mod init;
 pub mod probe;
 pub mod protocol;
 pub mod seccomp;
+pub mod tar;
 
 mod attached_mount;
 mod cell;

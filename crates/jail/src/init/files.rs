@@ -1,12 +1,30 @@
-//! File transfer between the server and a container: a directory's contents as a stream of records.
+//! Programs of the init that work on a container's or sandbox's files.
 //!
 //! `ringfence-init collect DIR` writes the new files of a directory, `ringfence-init place DIR` stores the
-//! files it reads. Both run as the container's user beside its guests, which can do the same: the server
-//! trusts their output no more than a guest's.
+//! files it reads; an [`Operation`] does what the API of sandboxes offers. All of them run as the guests' user,
+//! beside guests, which can do the same: the server trusts their output no more than a guest's.
 
+mod archive;
 mod collect;
+mod copy;
+mod directory;
+mod entry;
+mod error;
+mod extract;
+mod list;
+mod make_directory;
+mod operate;
+mod operation;
 mod place;
+mod read;
 mod record;
+mod remove;
+mod rename;
+mod report;
+mod staged;
+mod stream;
+mod watch;
+mod write;
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
@@ -18,19 +36,31 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use collect::collect;
+pub use entry::{Copied, Entry, EntryType, ListEnd, ListLine, MadeDirectory};
+pub use error::{FileError, FileErrorKind};
+pub use list::MAX_LISTED;
+pub use operation::Operation;
 pub use place::place;
+pub use read::FileRange;
 pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};
+pub use report::{SkipReason, SkippedEntry, TreeReport};
+pub use watch::{Event, EventType, MAX_WATCHES, WatchDepth};
 
 /// Maximum depth of a path, in components.
 pub const MAX_DEPTH: usize = 32;
 /// Maximum number of entries processed in a directory tree.
 pub const MAX_ENTRIES: usize = 65_536;
 
+/// Maximum depth of a tree that an [`Operation`] works on, in directories.
+pub const MAX_TREE_DEPTH: usize = 128;
+/// Maximum number of entries of such a tree, if it is copied, archived or extracted.
+pub const MAX_TREE_ENTRIES: usize = 1_000_000;
+
 /// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Entry point of the file transfer programs: `collect DIR BYTES` or `place DIR`.
-pub(super) fn main(arguments: &[OsString]) -> ExitCode {
+/// Entry point of the programs: `collect DIR BYTES`, `place DIR`, or the arguments of an [`Operation`].
+pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
     let (input, output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
     let done = match arguments {
         [verb, root, limit] if verb == "collect" => match limit.to_str().and_then(|text| text.parse().ok()) {
@@ -38,12 +68,24 @@ pub(super) fn main(arguments: &[OsString]) -> ExitCode {
             None => Err(io::ErrorKind::InvalidInput.into()),
         },
         [verb, root] if verb == "place" => place(Path::new(root), input, output),
-        _ => Err(io::ErrorKind::InvalidInput.into()),
+        operation => return operate(operation),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn operate(arguments: &[OsString]) -> ExitCode {
+    let done = Operation::parse(arguments).and_then(|operation| operate::operate(&operation));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let text = serde_json::to_string(&error).unwrap_or_default();
+            let _ = writeln!(io::stderr(), "{text}");
             ExitCode::FAILURE
         }
     }

@@ -4,8 +4,10 @@
 #![allow(unsafe_code, reason = "the one module that talks to the kernel directly")]
 
 mod confine;
+mod directory;
 mod export;
 mod files;
+mod inotify;
 mod message;
 mod mounts;
 mod network;
@@ -16,7 +18,9 @@ mod start;
 mod terminal;
 
 pub(crate) use confine::*;
+pub(crate) use directory::*;
 pub(crate) use files::*;
+pub(crate) use inotify::*;
 pub(crate) use message::*;
 pub(crate) use mounts::*;
 pub(crate) use network::*;

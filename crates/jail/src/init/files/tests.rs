@@ -7,6 +7,12 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 
+/// Makes a FIFO.
+pub(super) fn make_fifo(path: &Path) {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+    crate::sys::make_fifo(&path).unwrap();
+}
+
 fn file_path(text: &str) -> FilePath {
     FilePath::new(Path::new(text)).unwrap()
 }

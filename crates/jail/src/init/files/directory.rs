@@ -1,0 +1,221 @@
+//! Handles to directories, in which names are looked up without following links.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::entry::Entry;
+use super::error::{At, FileError, FileErrorKind};
+use crate::sys;
+
+/// Size of a buffer for names; one alone needs less than 300 bytes.
+const NAMES_BUFFER: usize = 16 * 1024;
+
+/// An open directory. Another program can rename it, or what is in it, at any time: a name leads to the entry of
+/// this directory or to an error, never elsewhere.
+#[derive(Debug)]
+pub(super) struct Directory(OwnedFd);
+
+impl Directory {
+    /// Opens a directory by its path, following links. Every name in what is none is [`libc::ENOTDIR`].
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        sys::open_path(&c_string(path.as_os_str())?).map(Self)
+    }
+
+    /// Opens a directory by its path, following links, to read its names.
+    pub(super) fn open_readable(path: &Path) -> io::Result<Self> {
+        sys::open_directory(&c_string(path.as_os_str())?).map(Self)
+    }
+
+    /// Opens a directory in this one.
+    pub(super) fn child(&self, name: &OsStr) -> io::Result<Self> {
+        self.open_child(name, libc::O_PATH)
+    }
+
+    /// Opens a directory in this one, to read its names or set its attributes.
+    pub(super) fn readable_child(&self, name: &OsStr) -> io::Result<Self> {
+        self.open_child(name, libc::O_RDONLY)
+    }
+
+    /// Opens the directory that this one is in.
+    pub(super) fn above(&self) -> io::Result<Self> {
+        self.child(OsStr::new(".."))
+    }
+
+    fn open_child(&self, name: &OsStr, flags: libc::c_int) -> io::Result<Self> {
+        let flags = flags | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0).map(Self)
+    }
+
+    /// Returns the metadata of the directory itself.
+    pub(super) fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.0.try_clone()?).metadata()
+    }
+
+    /// Returns the metadata of an entry.
+    pub(super) fn stat(&self, name: &OsStr) -> io::Result<Metadata> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW;
+        let handle = sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0)?;
+        File::from(handle).metadata()
+    }
+
+    /// Returns the description of an entry, whose path is `path`.
+    pub(super) fn entry(&self, name: &OsStr, path: &Path) -> io::Result<Entry> {
+        let found = self.stat(name)?;
+        let target = match found.is_symlink() {
+            true => Some(self.link_target(name)?),
+            false => None,
+        };
+        Ok(Entry::new(path, &found, target.as_deref()))
+    }
+
+    pub(super) fn link_target(&self, name: &OsStr) -> io::Result<OsString> {
+        sys::read_link_at(self.0.as_fd(), &c_string(name)?)
+    }
+
+    /// Returns the names in a directory opened for reading, sorted, and `true` if there are no more than `most`.
+    pub(super) fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+        let (mut names, mut buffer) = (Vec::new(), vec![0; NAMES_BUFFER]);
+        sys::rewind(self.0.as_fd())?;
+        while names.len() <= most && sys::read_names(self.0.as_fd(), &mut buffer, &mut names)? {}
+        let complete = names.len() <= most;
+        names.truncate(most);
+        names.sort_unstable();
+        Ok((names, complete))
+    }
+
+    /// Calls a function with the names in a directory opened for reading, some at a time.
+    pub(super) fn each_name(&self, mut each: impl FnMut(&OsStr) -> io::Result<()>) -> io::Result<()> {
+        let (mut names, mut buffer) = (Vec::new(), vec![0; NAMES_BUFFER]);
+        sys::rewind(self.0.as_fd())?;
+        while sys::read_names(self.0.as_fd(), &mut buffer, &mut names)? {
+            names.drain(..).try_for_each(|name| each(&name))?;
+        }
+        Ok(())
+    }
+
+    /// Opens a regular file for reading. Never blocks on a FIFO or on a file with a lease.
+    pub(super) fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0).map(File::from)
+    }
+
+    /// Creates a file that only its owner can open.
+    pub(super) fn create_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        sys::open_at(self.0.as_fd(), &c_string(name)?, flags, 0o600).map(File::from)
+    }
+
+    pub(super) fn create_directory(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        sys::mkdir_at(self.0.as_fd(), &c_string(name)?, mode)
+    }
+
+    pub(super) fn create_link(&self, name: &OsStr, target: &OsStr) -> io::Result<()> {
+        sys::symlink_at(&c_string(target)?, self.0.as_fd(), &c_string(name)?)
+    }
+
+    /// Gives an entry a second name, in the directory `to`.
+    pub(super) fn create_hard_link(&self, name: &OsStr, to: &Self, second: &OsStr) -> io::Result<()> {
+        sys::link_at(self.0.as_fd(), &c_string(name)?, to.0.as_fd(), &c_string(second)?)
+    }
+
+    /// Renames an entry to another one of the directory `to`.
+    pub(super) fn rename(&self, name: &OsStr, to: &Self, new: &OsStr) -> io::Result<()> {
+        sys::rename_at(self.0.as_fd(), &c_string(name)?, to.0.as_fd(), &c_string(new)?)
+    }
+
+    /// Removes an entry that is not a directory.
+    pub(super) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        sys::unlink_at(self.0.as_fd(), &c_string(name)?)
+    }
+
+    /// Removes an empty directory.
+    pub(super) fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
+        sys::remove_directory_at(self.0.as_fd(), &c_string(name)?)
+    }
+
+    /// Gives a directory opened for reading to another owner, if we may.
+    pub(super) fn give_to(&self, user: u32, group: u32) {
+        let _ = fchown(&self.0, Some(user), Some(group));
+    }
+
+    /// Sets the attributes of a directory opened for reading.
+    pub(super) fn set_attributes(&self, mode: u32, modified: SystemTime) -> io::Result<()> {
+        set_attributes(&File::from(self.0.try_clone()?), mode, modified)
+    }
+}
+
+/// Sets permission bits and modification time.
+pub(super) fn set_attributes(file: &File, mode: u32, modified: SystemTime) -> io::Result<()> {
+    file.set_permissions(Permissions::from_mode(mode))?;
+    file.set_times(FileTimes::new().set_modified(modified))
+}
+
+/// Returns `true` if both describe the same file.
+pub(super) fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
+/// An entry of an open directory, which may be missing.
+#[derive(Debug)]
+pub(super) struct Location {
+    pub(super) parent: Directory,
+    pub(super) name: OsString,
+    /// The path by which it was found.
+    pub(super) path: PathBuf,
+}
+
+impl Location {
+    /// Finds the entry of a path. Links on the way are followed, a final one is not.
+    pub(super) fn of(path: &Path) -> Result<Self, FileError> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            let message = "the path must end in a name, found the root directory or `..`";
+            return Err(FileError::new(FileErrorKind::Invalid, path, message));
+        };
+        Ok(Self {
+            parent: Directory::open(above).at(path)?,
+            name: name.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Finds the entry of a path, and creates the directories on the way.
+    pub(super) fn making_parents(path: &Path) -> Result<Self, FileError> {
+        if let (Some(above), true) = (path.parent(), path.file_name().is_some()) {
+            create_all(above)?;
+        }
+        Self::of(path)
+    }
+
+    pub(super) fn stat(&self) -> io::Result<Metadata> {
+        self.parent.stat(&self.name)
+    }
+
+    pub(super) fn entry(&self) -> Result<Entry, FileError> {
+        self.parent.entry(&self.name, &self.path).at(&self.path)
+    }
+}
+
+/// Creates a directory, and those on the way to it; returns `true` if it was not there.
+pub(super) fn create_all(path: &Path) -> Result<bool, FileError> {
+    let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir());
+    if is_there(path) {
+        return Ok(false);
+    }
+    match fs::create_dir_all(path) {
+        // What is there is no directory.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path)
+        }
+        made => made.at(path).map(|()| true),
+    }
+}
+
+fn c_string(text: &OsStr) -> io::Result<CString> {
+    CString::new(text.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}

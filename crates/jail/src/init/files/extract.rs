@@ -1,0 +1,335 @@
+//! Unpacks tar archives.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::directory::{Directory, create_all, set_attributes};
+use super::error::{At, FileError, FileErrorKind};
+use super::report::{SkipReason, TreeReport};
+use super::stream::transfer;
+use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
+use crate::tar::{Kind, Member, Reader, TarError};
+
+/// Unpacks an archive into a directory, which is made if it is missing.
+///
+/// No member leaves the directory: an absolute path and `..` are refused, and no member is placed through a symbolic
+/// link, whoever made it. Members belong to the caller and lose set-user-ID and set-group-ID; FIFOs and devices are left
+/// out. What was unpacked before an error stays.
+pub(super) fn extract(path: &Path, input: &mut dyn Read) -> Result<TreeReport, FileError> {
+    create_all(path)?;
+    let mut extraction = Extraction {
+        root: Directory::open(path).at(path)?,
+        directories: Vec::new(),
+        report: TreeReport::default(),
+    };
+    let mut reader = Reader::new(input);
+    while let Some(member) = reader.member().map_err(|error| refusal(path, &error))? {
+        if extraction.report.entries == MAX_TREE_ENTRIES as u64 {
+            let message = format!("the archive has more than {MAX_TREE_ENTRIES} members");
+            return Err(FileError::new(FileErrorKind::TooLong, path, message));
+        }
+        extraction.report.entries += 1;
+        extraction.member(&member, &mut reader.content())?;
+    }
+    reader.finish_input().map_err(|error| refusal(path, &error))?;
+    extraction.finish();
+    Ok(extraction.report)
+}
+
+fn refusal(path: &Path, error: &TarError) -> FileError {
+    match error {
+        TarError::Input(source) => FileError::of_call(path, source),
+        error => FileError::new(FileErrorKind::Invalid, path, error.to_string()),
+    }
+}
+
+struct Extraction {
+    root: Directory,
+    /// Attributes of directories, set last: they may forbid what comes into them, which also changes their times.
+    directories: Vec<(PathBuf, u32, SystemTime)>,
+    report: TreeReport,
+}
+
+impl Extraction {
+    fn member(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), FileError> {
+        let path = relative(&member.path)?;
+        match member.kind {
+            Kind::Directory => self.directory(&path, member).at(&path),
+            Kind::File => self.file(&path, member, content),
+            Kind::Symlink => self.symlink(&path, member).at(&path),
+            Kind::HardLink => {
+                let first = relative(&member.target)?;
+                self.hard_link(&path, &first).at(&path)
+            }
+            Kind::Fifo | Kind::Device | Kind::Other(_) => {
+                self.report.entries -= 1;
+                self.report.skip(&path, SkipReason::Special);
+                Ok(())
+            }
+        }
+    }
+
+    fn directory(&mut self, path: &Path, member: &Member) -> io::Result<()> {
+        // The first directory itself keeps its attributes: it is the caller's.
+        let Some(name) = path.file_name() else {
+            return Ok(());
+        };
+        let parent = self.parent(path)?;
+        make_child(&parent, name)?;
+        self.directories
+            .push((path.to_owned(), member.mode & 0o1777, time(member)));
+        Ok(())
+    }
+
+    fn file(&mut self, path: &Path, member: &Member, content: &mut dyn Read) -> Result<(), FileError> {
+        let (parent, name) = self.place(path).at(path)?;
+        let mut file = parent.create_file(&name).at(path)?;
+        let written = transfer(content, &mut file);
+        let done = written.and_then(|bytes| {
+            set_attributes(&file, member.mode & 0o777, time(member))?;
+            Ok(bytes)
+        });
+        // A file that is not complete must not be taken for one.
+        let bytes = done.inspect_err(|_| drop(parent.remove_file(&name))).at(path)?;
+        self.report.bytes += bytes;
+        Ok(())
+    }
+
+    fn symlink(&mut self, path: &Path, member: &Member) -> io::Result<()> {
+        let (parent, name) = self.place(path)?;
+        parent.create_link(&name, OsStr::from_bytes(&member.target))
+    }
+
+    fn hard_link(&mut self, path: &Path, first: &Path) -> io::Result<()> {
+        let first_name = first.file_name().ok_or(ErrorKind::InvalidInput)?;
+        let from = self.parent(first)?;
+        if from.stat(first_name)?.is_dir() {
+            return Err(io::Error::from_raw_os_error(libc::EISDIR));
+        }
+        // A link to itself would remove what it leads to.
+        if path == first {
+            return Ok(());
+        }
+        let (parent, name) = self.place(path)?;
+        from.create_hard_link(first_name, &parent, &name)
+    }
+
+    /// Returns the directory of a member and its name there, which is free.
+    fn place(&self, path: &Path) -> io::Result<(Directory, OsString)> {
+        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+        let parent = self.parent(path)?;
+        match parent.remove_file(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok((parent, name.to_owned())),
+        }
+    }
+
+    /// Returns the directory of a member, which is made if it is missing. No link is followed on the way.
+    fn parent(&self, path: &Path) -> io::Result<Directory> {
+        let mut parent = self.root.child(OsStr::new("."))?;
+        for name in path.parent().into_iter().flat_map(Path::components) {
+            parent = make_child(&parent, name.as_os_str())?;
+        }
+        Ok(parent)
+    }
+
+    fn finish(&self) {
+        for (path, mode, modified) in self.directories.iter().rev() {
+            let name = path.file_name().unwrap_or_default();
+            let opened = self.parent(path).and_then(|parent| parent.readable_child(name));
+            // Others may have removed it, or it belongs to somebody else.
+            let _ = opened.and_then(|opened| opened.set_attributes(*mode, *modified));
+        }
+    }
+}
+
+/// Opens a directory in another one, and makes it first if it is missing.
+fn make_child(parent: &Directory, name: &OsStr) -> io::Result<Directory> {
+    match parent.child(name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match parent.create_directory(name, 0o755) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            parent.child(name)
+        }
+        opened => opened,
+    }
+}
+
+/// Returns a path of plain names, without `.`.
+fn relative(bytes: &[u8]) -> Result<PathBuf, FileError> {
+    let path = Path::new(OsStr::from_bytes(bytes));
+    if bytes.len() > MAX_PATH || path.components().count() > MAX_TREE_DEPTH {
+        let message = "a member's path is too long or too deep";
+        return Err(FileError::new(FileErrorKind::TooLong, path, message));
+    }
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) if !name.as_bytes().contains(&0) => plain.push(name),
+            Component::CurDir => {}
+            Component::Normal(_) | Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                let message = "a member's path is absolute, or leads upwards";
+                return Err(FileError::new(FileErrorKind::Invalid, path, message));
+            }
+        }
+    }
+    Ok(plain)
+}
+
+fn time(member: &Member) -> SystemTime {
+    UNIX_EPOCH
+        .checked_add(Duration::from_secs(member.modified))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+    use crate::tar::Writer;
+
+    fn member(path: &str, kind: Kind) -> Member {
+        Member {
+            path: path.into(),
+            target: Vec::new(),
+            kind,
+            mode: 0o6755,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            modified: 5,
+        }
+    }
+
+    fn leading(path: &str, kind: Kind, target: &str) -> Member {
+        Member {
+            target: target.into(),
+            ..member(path, kind)
+        }
+    }
+
+    fn unpack(path: &Path, members: &[Member]) -> Result<TreeReport, FileError> {
+        let mut writer = Writer::new(Vec::new());
+        for member in members {
+            writer.member(member).unwrap();
+            writer.content(member.size, &mut io::repeat(b'x')).unwrap();
+        }
+        extract(path, &mut &writer.finish().unwrap()[..])
+    }
+
+    #[test]
+    fn no_member_leaves_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        let outside = dir.path().join("outside");
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("precious"), "precious").unwrap();
+        symlink(&outside, root.join("there")).unwrap();
+        let out = outside.to_str().unwrap();
+        let file = |path: &str| member(path, Kind::File);
+        let check = |members: &[Member], kind: FileErrorKind| {
+            let error = unpack(&root, members).unwrap_err();
+            assert_eq!(error.kind, kind, "{members:?}: {error}");
+        };
+        check(&[file("../outside/new")], FileErrorKind::Invalid);
+        check(&[file("a/../../outside/new")], FileErrorKind::Invalid);
+        check(&[file(&format!("{out}/new"))], FileErrorKind::Invalid);
+        check(&[file("..")], FileErrorKind::Invalid);
+        check(&[file("")], FileErrorKind::Invalid);
+        check(&[file("there/new")], FileErrorKind::NotADirectory);
+        check(
+            &[leading("made", Kind::Symlink, out), file("made/new")],
+            FileErrorKind::NotADirectory,
+        );
+        check(
+            &[
+                leading("made", Kind::Symlink, out),
+                member("made/sub", Kind::Directory),
+            ],
+            FileErrorKind::NotADirectory,
+        );
+        check(
+            &[leading("hard", Kind::HardLink, "../outside/precious")],
+            FileErrorKind::Invalid,
+        );
+        check(
+            &[leading("hard", Kind::HardLink, &format!("{out}/precious"))],
+            FileErrorKind::Invalid,
+        );
+        check(
+            &[leading("hard", Kind::HardLink, "there/precious")],
+            FileErrorKind::NotADirectory,
+        );
+        check(
+            &[file(&vec!["d"; MAX_TREE_DEPTH + 1].join("/"))],
+            FileErrorKind::TooLong,
+        );
+        check(&[file(&"n".repeat(5000))], FileErrorKind::TooLong);
+        // A link in a file's place is replaced, not written through.
+        symlink(outside.join("precious"), root.join("file")).unwrap();
+        let sized = Member {
+            size: 3,
+            ..file("file")
+        };
+        unpack(&root, &[sized]).unwrap();
+        assert_eq!(fs::read(root.join("file")).unwrap(), b"xxx");
+        assert_eq!(fs::read(outside.join("precious")).unwrap(), b"precious");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn rights_and_special_files_stay_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let report = unpack(
+            dir.path(),
+            &[
+                member("./", Kind::Directory),
+                member("d/", Kind::Directory),
+                member("d/f", Kind::File),
+                member("null", Kind::Device),
+                member("fifo", Kind::Fifo),
+                member("odd", Kind::Other(b'V')),
+                leading("link", Kind::Symlink, "/etc/passwd"),
+                leading("same", Kind::HardLink, "d/f"),
+                leading("d/f", Kind::HardLink, "./d/f"),
+            ],
+        )
+        .unwrap();
+        assert_eq!((report.entries, report.skipped), (6, 3));
+        let mode = |name: &str| fs::symlink_metadata(dir.path().join(name)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("d"), mode("d/f")), (0o755, 0o755));
+        let names = fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["d", "link", "same"]);
+    }
+
+    #[test]
+    fn a_cut_archive_leaves_no_partial_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(Vec::new());
+        for name in ["whole", "partial"] {
+            let sized = Member {
+                size: 2_000,
+                ..member(name, Kind::File)
+            };
+            writer.member(&sized).unwrap();
+            writer.content(2_000, &mut io::repeat(1)).unwrap();
+        }
+        let archive = writer.finish().unwrap();
+        let error = extract(dir.path(), &mut &archive[..3_700]).unwrap_err();
+        assert_eq!(error.kind, FileErrorKind::Invalid, "{error}");
+        assert!(dir.path().join("whole").exists() && !dir.path().join("partial").exists());
+        fs::create_dir(dir.path().join("partial")).unwrap();
+        let error = extract(dir.path(), &mut &archive[..]).unwrap_err();
+        assert_eq!(error.kind, FileErrorKind::IsADirectory, "{error}");
+    }
+}

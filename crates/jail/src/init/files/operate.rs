@@ -1,0 +1,58 @@
+//! Performs file operations on the streams of the process.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use super::archive::archive;
+use super::copy::copy;
+use super::error::{At, FileError};
+use super::extract::extract;
+use super::list::{line, list, stat};
+use super::make_directory::make_directory;
+use super::operation::Operation;
+use super::read::read;
+use super::remove::remove;
+use super::rename::rename;
+use super::watch::watch;
+use super::write::write;
+
+/// Size of the output's buffer: as much as a pipe holds.
+const BUFFER: usize = 64 * 1024;
+
+/// Performs an operation with standard input, output and error.
+pub(super) fn operate(operation: &Operation) -> Result<(), FileError> {
+    // std's own streams write at each line's end.
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let mut input = File::from(input.at(Path::new("standard input"))?);
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let output = File::from(output.at(Path::new("standard output"))?);
+    let mut out = BufWriter::with_capacity(BUFFER, output);
+    let done = perform(operation, &mut input, &mut out);
+    // What came before an error is worth something, too.
+    let flushed = out.flush().at(Path::new("standard output"));
+    done.and(flushed)
+}
+
+fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Result<(), FileError> {
+    match operation {
+        Operation::Stat { path } => line(out, &stat(Path::new(path))?),
+        Operation::List { path, depth } => list(Path::new(path), *depth, out),
+        Operation::Read { path, range } => read(Path::new(path), *range, out),
+        Operation::Write { path, mode, size } => {
+            let entry = write(Path::new(path), *mode, *size, input)?;
+            line(out, &entry)
+        }
+        Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path))?),
+        Operation::Move { from, to } => line(out, &rename(Path::new(from), Path::new(to))?),
+        Operation::Copy { from, to } => line(out, &copy(Path::new(from), Path::new(to))?),
+        Operation::Remove { path } => remove(Path::new(path)),
+        Operation::Watch { path, depth } => watch(Path::new(path), *depth, input, out),
+        Operation::Archive { path } => {
+            let report = archive(Path::new(path), out)?;
+            line(&mut io::stderr(), &report)
+        }
+        Operation::Extract { path } => line(out, &extract(Path::new(path), input)?),
+    }
+}

@@ -1,0 +1,22 @@
+//! Moves bytes between streams.
+
+use std::io::{self, ErrorKind, Read, Write};
+
+/// Size of a buffer: as much as a pipe holds.
+const BUFFER: usize = 64 * 1024;
+
+/// Copies everything up to the end of the input; returns the number of bytes.
+pub(super) fn transfer(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
+    let (mut buffer, mut total) = (vec![0; BUFFER], 0);
+    loop {
+        let read = match from.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        if read == 0 {
+            return Ok(total);
+        }
+        to.write_all(&buffer[..read])?;
+        total += read as u64;
+    }
+}

@@ -1,0 +1,173 @@
+//! Writes files.
+
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use super::directory::Location;
+use super::entry::Entry;
+use super::error::{At, FileError, FileErrorKind};
+use super::read::refuse_others;
+use super::staged::Staged;
+use super::stream::transfer;
+
+/// Mode of a new file.
+const DEFAULT_MODE: u32 = 0o644;
+/// Maximum number of links that lead to a file, as in path_resolution(7).
+const MAX_LINKS: usize = 40;
+
+/// Writes a file from an input, which must have `size` bytes if that is given, and end where it is complete.
+///
+/// Readers see the old file or the new one. Links are followed, so a link stays one. A replaced file passes on its mode,
+/// if none is given, and its owner, if we may; its other hard links keep the old content.
+pub(super) fn write(
+    path: &Path,
+    mode: Option<u32>,
+    size: Option<u64>,
+    input: &mut dyn Read,
+) -> Result<Entry, FileError> {
+    let target = destination(path)?;
+    let old = match target.stat() {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        found => Some(found.at(path)?),
+    };
+    if let Some(old) = &old {
+        refuse_others(path, old)?;
+    }
+    let create = |name: &std::ffi::OsStr| target.parent.create_file(name);
+    let (staged, mut file) = Staged::create(&target.parent, create).at(path)?;
+    fill(path, size, input, &mut file)?;
+    take_over(&file, mode, old.as_ref()).at(path)?;
+    staged.finish(&target.name).at(path)?;
+    Ok(Entry::new(path, &file.metadata().at(path)?, None))
+}
+
+/// Returns the entry that a path leads to, which may be missing.
+fn destination(path: &Path) -> Result<Location, FileError> {
+    let mut current: PathBuf = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        let found = Location::making_parents(&current)?;
+        if !found.stat().is_ok_and(|found| found.is_symlink()) {
+            return Ok(found);
+        }
+        let target = found.parent.link_target(&found.name).at(path)?;
+        // An absolute target replaces the rest.
+        current = current.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    Err(FileError::of_call(
+        path,
+        &io::Error::from_raw_os_error(libc::ELOOP),
+    ))
+}
+
+fn fill(path: &Path, size: Option<u64>, input: &mut dyn Read, file: &mut File) -> Result<(), FileError> {
+    let Some(size) = size else {
+        return transfer(input, file).at(path).map(drop);
+    };
+    // One more byte shows that there are too many.
+    let written = transfer(&mut input.take(size.saturating_add(1)), file).at(path)?;
+    if written == size {
+        return Ok(());
+    }
+    let message = match written < size {
+        true => format!("expected {size} bytes, and the input ended after {written}"),
+        false => format!("expected {size} bytes, and the input has more"),
+    };
+    Err(FileError::new(FileErrorKind::Invalid, path, message))
+}
+
+fn take_over(file: &File, mode: Option<u32>, old: Option<&Metadata>) -> io::Result<()> {
+    if let Some(old) = old {
+        // Only a privileged user may give files away; another one owns the file from now on.
+        let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    }
+    let kept = old.map_or(DEFAULT_MODE, |old| old.mode() & 0o777);
+    file.set_permissions(Permissions::from_mode(mode.unwrap_or(kept)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn write_text(path: &Path, text: &str) -> Result<Entry, FileErrorKind> {
+        write(path, None, None, &mut text.as_bytes()).map_err(|error| error.kind)
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_its_mode_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/parents/file");
+        let entry = write_text(&path, "one").unwrap();
+        assert_eq!((entry.size, entry.mode, entry.name.as_str()), (3, 0o644, "file"));
+        fs::set_permissions(&path, Permissions::from_mode(0o4750)).unwrap();
+        let reader = File::open(&path).unwrap();
+        let entry = write_text(&path, "two!").unwrap();
+        assert_eq!((entry.size, entry.mode), (4, 0o750));
+        assert_eq!(io::read_to_string(reader).unwrap(), "one");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two!");
+        let entry = write(&path, Some(0o600), Some(0), &mut io::empty()).unwrap();
+        assert_eq!((entry.size, entry.mode), (0, 0o600));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_broken_stream_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "old").unwrap();
+        let check = |size: u64| {
+            let error = write(&path, None, Some(size), &mut &b"12345"[..]).unwrap_err();
+            assert_eq!(error.kind, FileErrorKind::Invalid, "{error}");
+        };
+        check(4);
+        check(6);
+        check(u64::MAX);
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(libc::EIO))
+            }
+        }
+        write(&path, None, None, &mut b"new".chain(Broken)).unwrap_err();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        write(&path, None, Some(5), &mut &b"12345"[..]).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "12345");
+    }
+
+    #[test]
+    fn links_are_followed_and_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir(path("sub")).unwrap();
+        fs::write(path("target"), "old").unwrap();
+        symlink("../target", path("sub/first")).unwrap();
+        symlink(path("sub/first"), path("second")).unwrap();
+        symlink("made/later", path("dangling")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        write_text(&path("second"), "new").unwrap();
+        write_text(&path("dangling"), "made").unwrap();
+        assert_eq!(fs::read_to_string(path("target")).unwrap(), "new");
+        assert_eq!(fs::read_to_string(path("made/later")).unwrap(), "made");
+        assert!(path("second").is_symlink() && path("sub/first").is_symlink());
+        assert_eq!(write_text(&path("loop"), ""), Err(FileErrorKind::Invalid));
+    }
+
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        super::super::tests::make_fifo(&dir.path().join("fifo"));
+        let check =
+            |path: &Path, kind: FileErrorKind| assert_eq!(write_text(path, "x"), Err(kind), "{path:?}");
+        check(&dir.path().join("fifo"), FileErrorKind::NotAFile);
+        check(dir.path(), FileErrorKind::IsADirectory);
+        check(Path::new("/dev/null"), FileErrorKind::NotAFile);
+        check(&dir.path().join("fifo/below"), FileErrorKind::NotADirectory);
+        check(Path::new("/"), FileErrorKind::Invalid);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
