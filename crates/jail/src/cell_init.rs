@@ -132,40 +132,48 @@ fn failed(error: &StepError) -> SetupMessage {
 /// Runs a sandbox's init after set-up: confines itself, and starts programs at the server's request.
 fn serve_sandbox(sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd]) -> ! {
     let environment = sandbox.environment.to_vec();
-    let Ok((socket, handles)) = keep(&sandbox.standard, socket, handles) else {
+    let guard = init::MemoryGuard::open().and_then(|guard| {
+        let all = [guard.file().as_fd()]
+            .into_iter()
+            .chain(handles.iter().map(AsFd::as_fd));
+        let kept = keep(&sandbox.standard, socket, all).step("keep the descriptors of a sandbox")?;
+        std::mem::forget(guard);
+        Ok(kept)
+    });
+    let Ok((socket, mut handles)) = guard else {
         sys::exit_now(1)
     };
     let last = socket.as_raw_fd() + handles.len() as i32;
-    let confined = confine(sandbox.confinement, last);
+    let guard = init::MemoryGuard::of(handles.remove(0).into());
+    let confined = guard.and_then(|guard| Ok((confine(sandbox.confinement, last)?, guard)));
     let told = match &confined {
-        Ok(applied) => tell(socket.as_fd(), &Ok(Some(*applied)), &handles),
+        Ok((applied, _)) => tell(socket.as_fd(), &Ok(Some(*applied)), &handles),
         Err(error) => tell(socket.as_fd(), &failed(error), &[]),
     };
     drop((socket, handles));
     match confined {
-        Ok(_) if told => init::serve_cell(environment),
+        Ok((_, guard)) if told => init::serve_cell(environment, guard),
         _ => sys::exit_now(1),
     }
 }
 
 /// Moves a sandbox's standard streams to their numbers, and the descriptors of its set-up behind them.
-fn keep(
-    standard: &[BorrowedFd<'_>; 3],
-    socket: &OwnedFd,
-    handles: &[OwnedFd],
+fn keep<'a>(
+    standard: &[BorrowedFd<'a>; 3],
+    socket: &'a OwnedFd,
+    handles: impl Iterator<Item = BorrowedFd<'a>>,
 ) -> io::Result<(OwnedFd, Vec<OwnedFd>)> {
-    let others = [socket].into_iter().chain(handles).map(AsFd::as_fd);
+    let others = [socket.as_fd()].into_iter().chain(handles);
     let all: Vec<OwnedFd> = (standard.iter().copied().chain(others))
         .map(|fd| sys::dup_above(fd, 32))
         .collect::<io::Result<_>>()?;
     for (number, fd) in (0..).zip(&all) {
         sys::place(fd.as_fd(), number)?;
     }
-    let inherited = |number| sys::inherited(number);
-    let handles = (4..4 + handles.len() as i32)
-        .map(inherited)
+    let handles = (4..all.len() as i32)
+        .map(sys::inherited)
         .collect::<io::Result<_>>()?;
-    Ok((inherited(3)?, handles))
+    Ok((sys::inherited(3)?, handles))
 }
 
 /// Reaps orphans of the guest. The init ends only by being killed, and takes the cell with it.

@@ -10,6 +10,7 @@ mod channel;
 mod family;
 pub mod files;
 pub mod frames;
+mod memory_guard;
 mod network;
 mod pending;
 mod programs;
@@ -19,6 +20,8 @@ mod worker;
 
 use std::io::Write;
 use std::process::ExitCode;
+
+pub(crate) use memory_guard::MemoryGuard;
 
 use crate::step_error::{Step, StepError};
 use crate::sys;
@@ -43,12 +46,12 @@ pub fn init_main() -> ExitCode {
 
 /// Serves as the init of a cell, which has confined itself: guests inherit that, and these variables as their default
 /// environment.
-pub(crate) fn serve_cell(environment: Vec<(String, String)>) -> ! {
+pub(crate) fn serve_cell(environment: Vec<(String, String)>, guard: MemoryGuard) -> ! {
     let prepared = sys::set_undumpable().step("hide from the guests");
     sys::set_umask(0o022);
     let init = prepared.and_then(|()| serve::Init::new(programs::Surroundings::new(environment)));
     if let Ok(init) = init {
-        init.serve();
+        init.guarded_by(guard).serve();
     }
     sys::exit_now(1)
 }

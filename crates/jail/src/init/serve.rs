@@ -12,6 +12,7 @@ use super::channel::{Channel, Closed};
 use super::family;
 use super::files;
 use super::frames::{Cut, Hello, InitRequest, Leftovers, MAX_CALLS, Program, Ready, Report, Start, VERSION};
+use super::memory_guard::MemoryGuard;
 use super::network::Network;
 use super::programs::Surroundings;
 use super::warm::Warm;
@@ -51,6 +52,8 @@ pub(super) struct Init {
     /// Output directory of guests, if the server wants its state.
     output: Option<PathBuf>,
     leftovers: Leftovers,
+    /// `None` in a container, whose engine decides.
+    guard: Option<MemoryGuard>,
 }
 
 impl Init {
@@ -72,7 +75,16 @@ impl Init {
             sweeping: false,
             output: None,
             leftovers: Leftovers::Kill,
+            guard: None,
         })
+    }
+
+    /// Has the kernel kill programs first for lack of memory.
+    pub(super) fn guarded_by(self, guard: MemoryGuard) -> Self {
+        Self {
+            guard: Some(guard),
+            ..self
+        }
     }
 
     /// Serves until the server disconnects. The exit of this process ends everything in the container.
@@ -336,7 +348,10 @@ impl Init {
                     .surroundings
                     .prepare(&start, &self.python)
                     .map(|execution| execution.leaving(self.leftovers).in_terminal(start.terminal))
-                    .and_then(|execution| worker::start(&execution));
+                    .and_then(|execution| match &mut self.guard {
+                        Some(guard) => guard.forking(|| worker::start(&execution)),
+                        None => worker::start(&execution),
+                    });
                 match started {
                     Ok(worker) => {
                         let job = (is_python || start.bridge).then(|| job(&start));
