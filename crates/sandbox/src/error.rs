@@ -2,6 +2,7 @@
 
 use ringfence_container::init::NotRun;
 use ringfence_exec::local;
+use ringfence_jail::init::files::{FileError, FileErrorKind};
 
 use super::spec::Runtime;
 
@@ -44,6 +45,9 @@ pub enum Error {
     /// A program could not be started.
     #[error("{0}")]
     NotStarted(NotRun),
+    /// An operation on a file failed.
+    #[error("{0}")]
+    File(Box<FileError>),
     /// A cell could not be made.
     #[error("cannot make the sandbox: {}", .0.explain())]
     Local(Box<local::Error>),
@@ -79,6 +83,12 @@ impl Error {
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => Kind::InvalidArguments,
             Self::NotStarted(NotRun::Busy) => Kind::LimitExceeded,
             Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => Kind::Internal,
+            Self::File(error) => match error.kind {
+                FileErrorKind::NotFound => Kind::NotFound,
+                FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => Kind::Conflict,
+                FileErrorKind::NoSpace => Kind::LimitExceeded,
+                _ => Kind::InvalidArguments,
+            },
             Self::Local(_) | Self::Container(_) => Kind::RuntimeUnavailable,
         }
     }
@@ -97,10 +107,22 @@ impl Error {
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
             Self::Invalid(_) => "correct the argument".to_owned(),
             Self::NotStarted(error) => error.hint().to_owned(),
+            Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
             Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
         }
+    }
+}
+
+fn file_hint(kind: FileErrorKind) -> &'static str {
+    match kind {
+        FileErrorKind::NotFound => "list the directory to see what is there",
+        FileErrorKind::NoSpace => "remove files, or create a sandbox with a larger `disk`",
+        FileErrorKind::Denied | FileErrorKind::ReadOnly => {
+            "write below /workspace, /home/user, /tmp or /output: the rest belongs to the machine"
+        }
+        _ => "correct the path",
     }
 }
 

@@ -1,1 +1,243 @@
-//! Files of a sandbox.
+//! Files of a sandbox: operations that its init performs inside, with the rights of its programs.
+//!
+//! What comes back are bytes of the sandbox: bounded, and checked to be of the right shape.
+
+use ringfence_container::init::{Process, ProcessEvent, ProcessStart};
+use ringfence_exec::local::Stream;
+use ringfence_jail::init::files::{Entry, FileError, FileErrorKind, ListEnd, ListLine, TreeReport};
+use ringfence_jail::init::frames::{Fate, Program, Start};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::error::Error;
+use super::process::FOR_EVER;
+use super::sandbox::Sandbox;
+
+pub use ringfence_jail::init::files::{Event, FileRange, Operation, WatchDepth};
+
+/// Maximum length of an answer that is read whole, in bytes: a list of 100,000 entries with long names.
+const MAX_ANSWER: usize = 64 << 20;
+/// Maximum length of an error.
+const MAX_ERROR: usize = 64 * 1024;
+/// Maximum length of a line.
+const MAX_LINE: usize = 64 * 1024;
+
+/// An operation under way: its output comes in pieces. Dropping it ends the operation.
+#[derive(Debug)]
+pub struct Operating {
+    process: Process,
+    error: Vec<u8>,
+    done: bool,
+}
+
+/// The entries of a directory.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Listing {
+    pub entries: Vec<Entry>,
+    /// Set if nothing is missing but entries of directories that cannot be read.
+    pub complete: bool,
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+pub struct FileReader {
+    pub entry: Entry,
+    /// Bytes that came with the description.
+    first: Vec<u8>,
+    operating: Operating,
+}
+
+impl Sandbox {
+    /// Starts an operation.
+    ///
+    /// # Errors
+    /// If the sandbox has ended, or is too busy.
+    pub async fn operate(&self, operation: &Operation) -> Result<Operating, Error> {
+        let start = Start {
+            program: Program::Files,
+            arguments: operation.arguments(),
+            environment: Vec::new(),
+            directory: "/".to_owned(),
+            input: true,
+            timeout: FOR_EVER,
+            proxy: Vec::new(),
+            bridge: false,
+            terminal: None,
+        };
+        let start = ProcessStart {
+            start,
+            outlet: None,
+            bridge: None,
+        };
+        Ok(Operating {
+            process: self.init().start(start).await?,
+            error: Vec::new(),
+            done: false,
+        })
+    }
+
+    /// Performs an operation whose answer is one value.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn change<T: DeserializeOwned>(&self, operation: &Operation) -> Result<T, Error> {
+        let answer = self.operate(operation).await?.whole().await?;
+        parse(&answer)
+    }
+
+    /// Removes a file, or a directory with everything in it.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn remove_file(&self, path: String) -> Result<(), Error> {
+        let operating = self.operate(&Operation::Remove { path }).await?;
+        operating.whole().await.map(drop)
+    }
+
+    /// Lists a directory; `depth` 1 is its own entries.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn list_files(&self, path: String, depth: usize) -> Result<Listing, Error> {
+        let answer = self
+            .operate(&Operation::List { path, depth })
+            .await?
+            .whole()
+            .await?;
+        let mut entries = Vec::new();
+        for line in answer
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            match parse(line)? {
+                ListLine::Entry(entry) => entries.push(entry),
+                ListLine::End(ListEnd { complete, .. }) => return Ok(Listing { entries, complete }),
+            }
+        }
+        Err(senseless())
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn read_file(&self, path: String, range: FileRange) -> Result<FileReader, Error> {
+        let mut operating = self.operate(&Operation::Read { path, range }).await?;
+        let mut first = Vec::new();
+        loop {
+            if let Some(end) = first.iter().position(|byte| *byte == b'\n') {
+                let rest = first.split_off(end + 1);
+                return Ok(FileReader {
+                    entry: parse(&first)?,
+                    first: rest,
+                    operating,
+                });
+            }
+            match operating.next().await? {
+                Some(bytes) if first.len() <= MAX_LINE => first.extend(bytes),
+                _ => return Err(senseless()),
+            }
+        }
+    }
+}
+
+impl FileReader {
+    /// Returns the next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// If it cannot be read any further.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if !self.first.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.first)));
+        }
+        self.operating.next().await
+    }
+}
+
+impl Operating {
+    /// Sends input. `false` if the operation takes no more.
+    pub async fn write(&self, bytes: Vec<u8>) -> bool {
+        self.process.stdin.send(bytes).await.is_ok()
+    }
+
+    /// Ends the input.
+    pub fn end_input(&mut self) {
+        let (closed, _) = tokio::sync::mpsc::channel(1);
+        self.process.stdin = closed;
+    }
+
+    /// Returns the next piece of output; `None` after a success. Cancel safe.
+    ///
+    /// # Errors
+    /// If the operation failed.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        while !self.done {
+            match self.process.events.recv().await {
+                Some(ProcessEvent::Output(chunk)) => match chunk.stream {
+                    Stream::Stdout => return Ok(Some(chunk.bytes)),
+                    Stream::Stderr if self.error.len() < MAX_ERROR => self.error.extend(chunk.bytes),
+                    Stream::Stderr => {}
+                },
+                Some(ProcessEvent::Drained) => {}
+                Some(ProcessEvent::Ended(end)) => {
+                    self.done = true;
+                    if end.fate != Fate::Ended(0) {
+                        return Err(self.failure());
+                    }
+                }
+                Some(ProcessEvent::Lost(lost)) => return Err(Error::Broken(lost.to_string())),
+                None => return Err(Error::Broken("the sandbox has ended".to_owned())),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the input, and returns all output.
+    ///
+    /// # Errors
+    /// If the operation failed, or its output is longer than 64 MiB.
+    pub async fn whole(mut self) -> Result<Vec<u8>, Error> {
+        self.end_input();
+        let mut whole = Vec::new();
+        while let Some(bytes) = self.next().await? {
+            if whole.len() + bytes.len() > MAX_ANSWER {
+                return Err(senseless());
+            }
+            whole.extend(bytes);
+        }
+        Ok(whole)
+    }
+
+    /// Returns the report on an archive, once all of it has been read.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn report(&self) -> Result<TreeReport, Error> {
+        parse(&self.error)
+    }
+
+    /// Returns the error that a failed operation reports.
+    fn failure(&self) -> Error {
+        match serde_json::from_slice::<FileError>(&self.error) {
+            Ok(error) => Error::File(Box::new(error)),
+            Err(_) => Error::File(Box::new(FileError {
+                kind: FileErrorKind::Other,
+                errno: 0,
+                path: String::new(),
+                message: "the operation was killed in the sandbox".to_owned(),
+            })),
+        }
+    }
+}
+
+/// Parses an answer of the sandbox.
+///
+/// # Errors
+/// If it is malformed.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|_| senseless())
+}
+
+fn senseless() -> Error {
+    Error::Broken("its answer to a file operation is malformed".to_owned())
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitLost;
 use ringfence_exec::local::Local;
-use ringfence_policy::{Scope, Timeout};
+use ringfence_policy::{Bytes, Scope, Timeout};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -14,7 +14,7 @@ use super::error::Error;
 use super::id::SandboxId;
 use super::place::Place;
 use super::sandbox::Sandbox;
-use super::spec::{Info, NewSandbox, Runtime};
+use super::spec::{Info, NewSandbox, Runtime, SandboxLimits};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -67,6 +67,7 @@ impl Sandboxes {
     pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<Arc<Sandbox>, Error> {
         let lifetime = new.timeout.unwrap_or(LIFETIME);
         let expires = expiry(lifetime)?;
+        check(&new.limits)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let reserved = Reserved::new(&self.state, scope, id, &new)?;
         let (place, driver) = match new.runtime {
@@ -197,6 +198,19 @@ async fn expired(sandbox: &Sandbox) {
             },
         }
     }
+}
+
+/// Memory that must be left to programs when all files are full.
+const LEAST_MEMORY: Bytes = Bytes::mib(16);
+
+fn check(limits: &SandboxLimits) -> Result<(), Error> {
+    if limits.disk.0.saturating_add(LEAST_MEMORY.0) <= limits.memory.0 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "the files of a sandbox lie in its memory: `disk` ({}) must be at least {LEAST_MEMORY} smaller than `memory` ({})",
+        limits.disk, limits.memory
+    )))
 }
 
 fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {

@@ -25,8 +25,8 @@ use super::spec::{Info, NewSandbox, State};
 const DIRECTORY: &str = "/workspace";
 /// Ended processes whose output is kept.
 const ENDED: usize = 16;
-/// Processes of a sandbox that run at a time.
-const RUNNING: usize = ringfence_container::init::AT_ONCE;
+/// Processes of a sandbox that run at a time: some calls are left for contexts and file operations.
+const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 
 /// The place of a sandbox; `None` once it has ended.
 pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
@@ -130,6 +130,10 @@ impl Sandbox {
             contexts: self.contexts.count(),
             warnings: self.of_place(Place::warnings).unwrap_or_default(),
         }
+    }
+
+    pub(crate) const fn init(&self) -> &InitClient {
+        &self.init
     }
 
     fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {

@@ -65,7 +65,7 @@ impl Default for SandboxLimits {
             memory: Bytes::mib(512),
             cpus: Limits::DEFAULT.cpus,
             pids: Limits::DEFAULT.pids,
-            disk: Bytes::mib(512),
+            disk: Bytes::mib(256),
         }
     }
 }

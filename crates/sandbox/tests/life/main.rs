@@ -8,6 +8,8 @@
 )]
 
 mod contexts;
+mod files;
+mod life;
 mod processes;
 mod support;
 
@@ -15,7 +17,10 @@ fn main() {
     ringfence_exec::local::init();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| arguments.iter().any(|argument| argument == wanted);
-    let tests = || processes::TESTS.iter().chain(contexts::TESTS);
+    let tests = || {
+        let groups = [processes::TESTS, contexts::TESTS, files::TESTS, life::TESTS];
+        groups.into_iter().flatten()
+    };
     if has("--list") {
         let listed = tests().filter(|_| !has("--ignored"));
         return listed.for_each(|(name, _)| println!("{name}: test"));

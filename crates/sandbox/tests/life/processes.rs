@@ -241,6 +241,7 @@ fn memory_has_a_limit_and_its_end_a_name() {
         let new = NewSandbox {
             limits: ringfence_sandbox::SandboxLimits {
                 memory: Bytes::mib(64),
+                disk: Bytes::mib(16),
                 ..Default::default()
             },
             ..NewSandbox::default()
@@ -285,11 +286,18 @@ fn what_cannot_be_started_is_named() {
             }
         }
         assert!(
-            matches!(refused, Some(Error::Full { most: 32, .. })),
+            matches!(refused, Some(Error::Full { most: 24, .. })),
             "{refused:?}"
         );
-        assert_eq!(started.len(), 32);
-        assert_eq!(sandbox.info().processes, 32);
+        assert_eq!((started.len(), sandbox.info().processes), (24, 24));
+        // Files are within reach all the same.
+        assert!(
+            sandbox
+                .list_files("/workspace".to_owned(), 1)
+                .await
+                .unwrap()
+                .complete
+        );
     });
 }
 

@@ -1,0 +1,184 @@
+//! Sandboxes as a whole: owners, names, expiry, ends, leftovers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ringfence_policy::{Scope, Timeout};
+use ringfence_sandbox::{Error, NewSandbox, Runtime};
+
+use crate::support::{Test, line, run, say, with_server};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_scope_sees_its_own_alone", a_scope_sees_its_own_alone),
+    ("a_sandbox_expires_and_says_so", a_sandbox_expires_and_says_so),
+    ("two_sandboxes_share_nothing", two_sandboxes_share_nothing),
+    ("an_end_ends_everything", an_end_ends_everything),
+    ("many_live_at_once", many_live_at_once),
+];
+
+fn named(name: &str) -> NewSandbox {
+    NewSandbox {
+        name: Some(name.parse().unwrap()),
+        ..NewSandbox::default()
+    }
+}
+
+fn a_scope_sees_its_own_alone() {
+    with_server(async |server| {
+        let ann: Scope = "ann".parse().unwrap();
+        let made = server.sandboxes.create(&ann, named("lab")).await.unwrap();
+        let taken = server.sandboxes.create(&ann, named("lab")).await.unwrap_err();
+        assert!(matches!(taken, Error::Taken(_)), "{taken}");
+        server
+            .sandboxes
+            .create(&server.scope, named("lab"))
+            .await
+            .unwrap();
+        let id = made.id().as_str();
+        for foreign in [id, "nobody-has-this-one"] {
+            let error = server.sandboxes.get(&server.scope, foreign).unwrap_err();
+            assert_eq!(error.to_string(), format!("there is no sandbox `{foreign}`"));
+        }
+        assert!(server.sandboxes.remove(&server.scope, id).await.is_err());
+        assert_eq!(server.sandboxes.get(&ann, "lab").unwrap().id(), made.id());
+        let labelled = NewSandbox {
+            metadata: [("team".to_owned(), "a".to_owned())].into(),
+            ..NewSandbox::default()
+        };
+        server.sandboxes.create(&ann, labelled).await.unwrap();
+        assert_eq!(server.sandboxes.list(&ann, &BTreeMap::new()).len(), 2);
+        let of_team = [("team".to_owned(), "a".to_owned())].into();
+        assert_eq!(server.sandboxes.list(&ann, &of_team).len(), 1);
+        let container = NewSandbox {
+            runtime: Runtime::Docker,
+            ..NewSandbox::default()
+        };
+        let refused = server.sandboxes.create(&ann, container).await.unwrap_err();
+        assert!(matches!(refused, Error::NotSupported { .. }), "{refused}");
+    });
+}
+
+fn a_sandbox_expires_and_says_so() {
+    with_server(async |server| {
+        let short = NewSandbox {
+            timeout: Some(Timeout::try_from(0.2).unwrap()),
+            ..NewSandbox::default()
+        };
+        let sandbox = server.sandboxes.create(&server.scope, short).await.unwrap();
+        let process = sandbox.start(line("sleep 1000")).await.unwrap();
+        process.output.wait().await;
+        let gone = loop {
+            match server.sandboxes.get(&server.scope, sandbox.id().as_str()) {
+                Ok(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Err(error) => break error,
+            }
+        };
+        let id = sandbox.id();
+        assert_eq!(
+            gone.to_string(),
+            format!("the sandbox `{id}` has ended: it has expired")
+        );
+        let longer = server.sandbox().await;
+        let id = longer.id().as_str();
+        let info = server
+            .sandboxes
+            .set_timeout(&server.scope, id, Timeout::seconds(7200))
+            .unwrap();
+        assert!(info.expires_at > longer.info().created_at);
+        let too_long = server
+            .sandboxes
+            .set_timeout(&server.scope, id, Timeout::seconds(90_000));
+        assert!(matches!(too_long, Err(Error::Invalid(_))), "{too_long:?}");
+    });
+}
+
+fn two_sandboxes_share_nothing() {
+    with_server(async |server| {
+        let (one, two) = (server.sandbox().await, server.sandbox().await);
+        say(&one, "echo secret > /tmp/file; echo secret > ~/file").await;
+        assert_ne!(run(&two, "cat /tmp/file ~/file").await.end.exit_code, 0);
+        let process = one.start(line("exec sleep 1234")).await.unwrap();
+        assert_eq!(say(&one, "pgrep -c -f 'sleep 123[4]' || true").await, "1\n");
+        assert_eq!(say(&two, "pgrep -c -f 'sleep 123[4]' || true").await, "0\n");
+        process.kill();
+        // No way out either: no interface but the loopback, and no namespaces to make one in.
+        assert_eq!(
+            say(
+                &two,
+                "ls /sys/class/net 2>/dev/null | wc -l; cat /proc/net/dev | tail -n +3 | wc -l"
+            )
+            .await,
+            "0\n1\n"
+        );
+        assert_ne!(run(&two, "unshare -U true").await.end.exit_code, 0);
+        let isolation = two.info().isolation.unwrap();
+        assert!(
+            isolation.pid_ns && isolation.net_ns && isolation.no_new_privs && isolation.capabilities_dropped
+        );
+        assert_eq!(
+            say(
+                &two,
+                "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\n\\t'"
+            )
+            .await,
+            "CapEff:0000000000000000CapBnd:0000000000000000NoNewPrivs:1Seccomp:2"
+        );
+    });
+}
+
+fn an_end_ends_everything() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let marker = format!("{}", 100_000 + std::process::id());
+        let process = sandbox
+            .start(line(&format!("sleep {marker} & sleep {marker}")))
+            .await
+            .unwrap();
+        let everywhere = || {
+            let all = std::fs::read_dir("/proc").unwrap().flatten();
+            all.filter(|entry| {
+                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                line.windows(marker.len()).any(|part| part == marker.as_bytes())
+            })
+            .count()
+        };
+        while everywhere() < 3 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server
+            .sandboxes
+            .remove(&server.scope, sandbox.id().as_str())
+            .await
+            .unwrap();
+        assert_eq!(everywhere(), 0);
+        assert_eq!(
+            process.output.wait().await.outcome,
+            ringfence_policy::Outcome::Unknown
+        );
+        let error = sandbox.start(line("true")).await.unwrap_err();
+        assert!(matches!(error, Error::Broken(_)), "{error}");
+        let gone = server
+            .sandboxes
+            .get(&server.scope, sandbox.id().as_str())
+            .unwrap_err();
+        assert!(gone.to_string().ends_with("has ended: it was removed"), "{gone}");
+    });
+}
+
+fn many_live_at_once() {
+    with_server(async |server| {
+        let mut all = Vec::new();
+        for _ in 0..100 {
+            all.push(server.sandbox().await);
+        }
+        for (number, sandbox) in all.iter().enumerate() {
+            assert_eq!(
+                say(sandbox, &format!("echo {number} > me; cat me")).await,
+                format!("{number}\n")
+            );
+        }
+        assert_eq!(server.sandboxes.list(&server.scope, &BTreeMap::new()).len(), 100);
+        server.sandboxes.close().await;
+        assert_eq!(server.sandboxes.list(&server.scope, &BTreeMap::new()).len(), 0);
+    });
+}
