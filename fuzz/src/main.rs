@@ -6,6 +6,7 @@
 
 mod coverage;
 mod mutate;
+mod tar_archives;
 mod targets;
 
 use std::fs;

@@ -24,6 +24,8 @@ use ringfence_server::{gateway, mcp};
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 
+use crate::tar_archives;
+
 /// A function that panics on a finding, with its seeds.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
@@ -146,6 +148,11 @@ pub(crate) const TARGETS: &[Target] = &[
             b"D\x01\0\0\0aF\x23\0\0\0\x07\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\xa4\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0a/bhiE\x01\0\0\0\x01",
             b"K\x09\0\0\0\x07\0\0\0\0\0\0\0aS\x01\0\0\0aG\x01\0\0\0aL\x05\0\0\0\x03../xE\x01\0\0\0\0",
         ],
+    },
+    Target {
+        name: "tar_archives",
+        run: tar_archives::run,
+        seeds: &[&tar_archives::SEED],
     },
     Target {
         name: "server_messages",

@@ -110,6 +110,10 @@ impl<R: Read> Reader<R> {
         member.uid = uid.unwrap_or(member.uid);
         member.gid = gid.unwrap_or(member.gid);
         member.modified = modified.unwrap_or(member.modified);
+        // No name of a file has one, and the end of a name would depend on its reader.
+        if member.path.contains(&0) || member.target.contains(&0) {
+            return Err(TarError::Invalid("a name has a NUL"));
+        }
         // Archives before POSIX knew no other sign of a directory.
         if member.kind == Kind::File && member.path.ends_with(b"/") {
             member.kind = Kind::Directory;

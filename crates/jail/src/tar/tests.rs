@@ -205,6 +205,8 @@ fn extended_headers_are_bounded_and_checked() {
         b"99999999999999999999999 path=new\n",
         b"path=new\n",
         b"9 pathnew\n",
+        b"12 path=a/\0\n",
+        b"16 linkpath=a\0b\n",
         b"11 size=-1\n",
         b"11 size=1x\n",
     ] {

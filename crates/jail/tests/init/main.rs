@@ -10,6 +10,7 @@
 )]
 
 mod bubblewrap;
+mod files;
 mod network;
 
 use std::io::{Read, Write};

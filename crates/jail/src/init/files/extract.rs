@@ -170,9 +170,9 @@ fn relative(bytes: &[u8]) -> Result<PathBuf, FileError> {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
-            Component::Normal(name) if !name.as_bytes().contains(&0) => plain.push(name),
+            Component::Normal(name) => plain.push(name),
             Component::CurDir => {}
-            Component::Normal(_) | Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
                 let message = "a member's path is absolute, or leads upwards";
                 return Err(FileError::new(FileErrorKind::Invalid, path, message));
             }
