@@ -147,3 +147,30 @@ fn another_user_needs_a_key_and_has_no_console() {
     other.wait().unwrap();
     world.close();
 }
+
+#[test]
+fn a_program_reaches_no_listener() {
+    let world = world();
+    let Surface::Tcp(address) = Surface::loopback(&world) else {
+        unreachable!()
+    };
+    let code = format!(
+        "import socket\ntry:\n    socket.create_connection(('{}', {}), 5)\n    print('connected')\nexcept OSError as error:\n    print(error.errno)",
+        address.ip(),
+        address.port()
+    );
+    // From outside the same program connects.
+    let mut outside = world.dir.program("/usr/bin/python3");
+    let outside = outside.args(["-c", &code]).output().unwrap();
+    assert_eq!(outside.stdout, b"connected\n");
+    // EACCES: the filter refuses the socket.
+    let inside = world.json(["-c", &code]);
+    assert_eq!(inside.stdout(), "13\n", "{inside:?}");
+    let over_http = Surface::socket(&world).ask(
+        "POST /v1/run",
+        &[],
+        &serde_json::json!({ "code": code }).to_string(),
+    );
+    assert_eq!(over_http.json()["stdout"], inside.stdout());
+    world.close();
+}

@@ -2,6 +2,7 @@
 
 mod batch;
 mod guard;
+mod guide;
 mod listen;
 mod run;
 
