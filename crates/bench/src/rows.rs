@@ -64,6 +64,11 @@ pub const ROWS: &[Row] = &[
         measure: engine::request,
     },
     Row {
+        name: "http-run",
+        about: "`POST /v1/run` over a kept connection, beside the same request in frames",
+        measure: engine::http,
+    },
+    Row {
         name: "kernel",
         about: "what the kernel adds to a tool that does nothing",
         measure: toolbox::overhead,

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
+use ringfence_server::site::Endpoint;
 
 pub(crate) use accept::AcceptArgs;
 pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
@@ -414,7 +415,14 @@ pub(crate) struct McpArgs {
 /// `ringfence serve`.
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_HELP)]
-pub(crate) struct ServeArgs {}
+pub(crate) struct ServeArgs {
+    /// Serve the HTTP API at this address: ADDRESS:PORT, or unix:PATH. A loopback address replaces `engine.listen`.
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) listen: Option<Endpoint>,
+    /// Let other machines send keys and programs unencrypted.
+    #[arg(long, requires = "listen")]
+    pub(crate) plain_http: bool,
+}
 
 /// `ringfence console`.
 #[derive(Debug, Args)]

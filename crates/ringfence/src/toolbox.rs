@@ -32,6 +32,27 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
+/// Tools that act on this machine outside the fence, which no client of the server may use.
+const OF_THE_HOST: &[&str] = &[
+    "host_exec",
+    "shell",
+    "file_read",
+    "file_write",
+    "file_list",
+    "file_delete",
+];
+
+/// Builds the toolbox of the server's clients: programs run on `backend`, without a directory of the host and without
+/// functions of skills.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn for_clients(backend: Arc<dyn Backend>, context: &Context) -> Result<Toolbox, Error> {
+    let mut parts = parts(backend, None, Workspaces::none(rules(context)?), context)?;
+    parts.denied.extend(OF_THE_HOST.iter().map(ToString::to_string));
+    finished(parts)
+}
+
 /// Builds a toolbox whose code runs on `backend` and may call `skills`, and whose callers work in `workspaces`.
 ///
 /// # Errors
@@ -42,6 +63,21 @@ pub fn build(
     workspaces: Workspaces,
     context: &Context,
 ) -> Result<Toolbox, Error> {
+    finished(parts(backend, skills, workspaces, context)?)
+}
+
+fn finished(parts: Parts) -> Result<Toolbox, Error> {
+    // Validation of the configuration has already checked the tool names.
+    Toolbox::new(parts)
+        .map_err(|error| Failure::usage(error.to_string(), "`ringfence tool --list` lists the tools").into())
+}
+
+fn parts(
+    backend: Arc<dyn Backend>,
+    skills: Option<Arc<Skills>>,
+    workspaces: Workspaces,
+    context: &Context,
+) -> Result<Parts, Error> {
     let config = context.config()?;
     context.tell_passed_over()?;
     let settings = settings::settings(context)?;
@@ -55,7 +91,7 @@ pub fn build(
     let trusted = trust::trusted(trust::Named::default(), &opened, context)?;
     trust::note_directories(&opened, directory.as_deref(), trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
-    let parts = Parts {
+    Ok(Parts {
         runner: Runner::new(backend, local::rules(&settings, context)?),
         code: CodeSettings {
             runtime: config.sandbox.runtime,
@@ -81,10 +117,7 @@ pub fn build(
         approvals: Some(asked(context)?),
         skills,
         audit: Some(audit_log(context)?),
-    };
-    // Validation of the configuration has already checked the tool names.
-    Toolbox::new(parts)
-        .map_err(|error| Failure::usage(error.to_string(), "`ringfence tool --list` lists the tools").into())
+    })
 }
 
 /// Returns the settings of commands on the host; `None` if they are disabled.

@@ -10,7 +10,7 @@ mod messages;
 mod page;
 mod runs;
 
-use std::future::Future;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -62,17 +62,16 @@ impl Door {
 #[derive(Debug)]
 pub struct Console {
     shared: Arc<Shared>,
-    listener: http::Listener,
     routes: Router,
     door: Door,
 }
 
 impl Console {
-    /// Creates a console of these sources on `listener`, for holders of `keys`.
+    /// Creates a console of these sources at `address`, for holders of `keys`.
     ///
     /// # Errors
     /// If the kernel returns no random bytes.
-    pub fn new(listener: http::Listener, keys: Keys, sources: Sources) -> Result<Self, NoRandom> {
+    pub fn new(address: SocketAddr, keys: Keys, sources: Sources) -> Result<Self, NoRandom> {
         let shared = Arc::new(Shared {
             hub: Hub::new(sources.clone()),
             sources,
@@ -81,11 +80,9 @@ impl Console {
             .merge(approvals::routes(Arc::clone(&shared)))
             .merge(runs::routes(Arc::clone(&shared)))
             .merge(events::routes(Arc::clone(&shared)));
-        let address = listener.address();
         let routes = http::site(inner, page::PATHS, address, keys.clone())?;
         Ok(Self {
             shared,
-            listener,
             routes,
             door: Door { address, keys },
         })
@@ -96,12 +93,14 @@ impl Console {
         &self.door
     }
 
-    /// Serves until `stop` resolves. Polls its sources only while a page is open.
-    pub async fn serve(self, stop: impl Future<Output = ()>) {
-        tokio::select! {
-            () = self.listener.serve(self.routes, stop) => {}
-            never = self.shared.hub.watch() => match never {},
-        }
+    /// Returns the routes of the console.
+    pub(crate) fn routes(&self) -> Router {
+        self.routes.clone()
+    }
+
+    /// Tells open pages of changes. Polls its sources only while a page is open.
+    pub(crate) async fn watch(&self) -> Infallible {
+        self.shared.hub.watch().await
     }
 }
 

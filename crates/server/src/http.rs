@@ -1,13 +1,14 @@
-//! The server's HTTP interface, on loopback only.
+//! HTTP connections, with the console's credentials.
 //!
-//! - [`Listener`]: the socket, with access by user and limits of connections.
+//! - [`Listener`]: the socket, with routes by user and limits of connections.
 //! - [`Keys`]: the credentials.
-//! - `guard`: the middleware that checks every request.
+//! - `guard`: the middleware that checks every request of the console.
 //! - `session`: the exchange of a browser's ticket for a session.
 //!
 //! The routes are those of other modules, such as [`crate::console`].
 
 mod credentials;
+mod failures;
 mod guard;
 mod keys;
 mod listener;
@@ -16,9 +17,13 @@ mod refusal;
 mod session;
 mod slots;
 
+pub(crate) use credentials::single;
+pub(crate) use failures::Failures;
+pub(crate) use guard::{harden, hosts_of, is_among, is_same_site, know};
 pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
-pub(crate) use refusal::Refusal;
+pub(crate) use listener::{Routes, serve_connection};
+pub(crate) use refusal::{RETRY_AFTER, Refusal};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

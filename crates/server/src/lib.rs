@@ -5,13 +5,16 @@
 //! - [`client`]: the client's side.
 //! - [`server_or_local`]: a backend that is such a client.
 //! - [`listener`]: the server's side.
-//! - [`http`]: the interface for browsers and programs.
+//! - [`http`]: connections of browsers and programs.
+//! - [`api`]: the HTTP API.
 //! - [`console`]: the web console for approvals.
+//! - [`site`]: the listeners of both.
 //! - [`gateway`]: approval requests over chat services.
 //!
 //! Guests never send messages here: their output is the payload of output frames.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod client;
 pub mod console;
 pub mod frame;
@@ -20,6 +23,7 @@ pub mod http;
 pub mod listener;
 pub mod mcp;
 pub mod server_or_local;
+pub mod site;
 pub mod wire;
 
 mod lines;

@@ -12,12 +12,16 @@ use ringfence_exec::bridge::ByteChannel;
 use ringfence_exec::local::{Chunk, Connection, Error, Local, SessionInfo, Stream};
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{ExecutionResult, Scope, Trusted};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::Interest;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 
+use crate::api::Api;
 use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
+use crate::http::serve_connection;
 use crate::sandboxes;
 use crate::socket::Socket;
 use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
@@ -39,6 +43,8 @@ pub struct Services {
     /// The local fence of the backend, with its sessions.
     pub local: Arc<Local>,
     pub sandboxes: Arc<Sandboxes>,
+    /// The HTTP API, whose requests this socket takes beside frames.
+    pub api: Arc<Api>,
     /// Access to the console, if it is served.
     pub console: Option<Door>,
     /// Paths that no program may change, in addition to those of clients.
@@ -60,12 +66,37 @@ impl Listener {
 
     /// Serves requests until `stop` resolves; then cancels those in progress.
     pub async fn serve(&self, services: &Services, stop: impl Future<Output = ()>) {
+        let http = services.api.on_socket();
         let supervise = |stream| {
-            let services = services.clone();
-            async move { supervise(stream, &services).await }
+            let (services, http) = (services.clone(), http.clone());
+            async move {
+                match protocol(&stream).await {
+                    Some(Protocol::Frames) => supervise(stream, &services).await,
+                    Some(Protocol::Http) => serve_connection(stream, http).await,
+                    None => {}
+                }
+            }
         };
         self.0.serve(MAX_CONNECTIONS, supervise, stop).await;
     }
+}
+
+/// A protocol of the socket.
+enum Protocol {
+    Frames,
+    Http,
+}
+
+/// Returns the protocol of a client by its first byte, which stays unread: the kind of a frame is a control
+/// character, the method of an HTTP request begins with a capital letter. `None` if the client is gone.
+async fn protocol(stream: &UnixStream) -> Option<Protocol> {
+    let mut first = [0];
+    let peek = || Ok(recv(stream, &mut first, RecvFlags::PEEK)?);
+    let (read, _) = stream.async_io(Interest::READABLE, peek).await.ok()?;
+    (read > 0).then_some(match first[0].is_ascii_uppercase() {
+        true => Protocol::Http,
+        false => Protocol::Frames,
+    })
 }
 
 /// Serves one client, one request after the other. Disconnects a client that violates the protocol.

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,9 +30,30 @@ impl Socket {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        Self::create(path)
+    }
+
+    /// Listens at `path`, wherever that is. Replaces a socket that nobody listens at, and nothing else.
+    pub(crate) fn bind_anywhere(path: &Path) -> io::Result<Self> {
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {
+                if std::os::unix::net::UnixStream::connect(path).is_ok() {
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                fs::remove_file(path)?;
+            }
+            Ok(_) => return Err(io::ErrorKind::AlreadyExists.into()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(_) => {}
+        }
+        Self::create(path)
+    }
+
+    fn create(path: &Path) -> io::Result<Self> {
         let socket = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o600))?;
-        let uid = fs::symlink_metadata(path)?.uid();
+        // Not the owner of what is now at the path: in a shared directory that may be somebody else's.
+        let uid = rustix::process::geteuid().as_raw();
         Ok(Self {
             socket,
             path: path.to_path_buf(),

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ringfence_exec::backend;
 use ringfence_exec::local::{Chunk, Fence};
 use ringfence_exec::runner::{RunSpec, Runner};
 use ringfence_network::fetch::Fetcher;
@@ -217,6 +218,16 @@ impl Toolbox {
         };
         let tools = self.tools.iter().filter(is_offered);
         tools.filter(|tool| !self.is_denied(tool.name))
+    }
+
+    /// Returns the reason if the configured runtime cannot run code now, and nothing replaces it.
+    pub async fn unavailable(&self) -> Option<backend::Error> {
+        let code = &self.parts.code;
+        let target = Target::of(code.runtime);
+        if code.fallback.target(&target).is_some() {
+            return None;
+        }
+        self.parts.runner.backend().unavailable(&target).await
     }
 
     /// Runs a tool. Dropping the future cancels the invocation; it is recorded all the same.

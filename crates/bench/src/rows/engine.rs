@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use ringfence_policy::{Language, Limits, Outcome};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::super::context::BenchContext;
-use super::super::engine::{request as run_of, request_within, send, send_print};
+use super::super::engine::{WORLD, request as run_of, request_within, send, send_print};
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::process::{milliseconds, time};
 
@@ -46,6 +48,71 @@ pub(super) fn request(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
             .against(Target::AtMost(0.5)),
         figure("p99", ours.p99).against(Target::AtMost(3.0)).noting(note),
     ])
+}
+
+/// The HTTP request of [`http`], over the server's own socket.
+const POST: &[u8] = b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n\
+    {\"code\":\"print(1)\"}";
+
+/// Most times the time of the socket's own request.
+const MAX_RATIO: f64 = 1.3;
+
+/// Measures `POST /v1/run` over a kept connection, beside the socket's own request.
+pub(super) fn http(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
+    let run = run_of("print(1)")?;
+    place.engine()?.settle();
+    let mut client = place.connect()?;
+    let socket = place.socket(WORLD);
+    let mut stream = place.runtime.block_on(UnixStream::connect(socket))?;
+    let (mut ours, mut peers) = (Vec::new(), Vec::new());
+    let since = Instant::now();
+    while ours.len() < REQUESTS && since.elapsed() < REQUESTS_BUDGET {
+        let sent = Instant::now();
+        place.runtime.block_on(post(&mut stream))?;
+        ours.push(milliseconds(sent.elapsed()));
+        std::thread::sleep(PAUSE);
+        let sent = Instant::now();
+        place.runtime.block_on(send_print(&mut client, &run))?;
+        peers.push(milliseconds(sent.elapsed()));
+        std::thread::sleep(PAUSE);
+    }
+    let (ours, peer) = (Sample::of(ours), Sample::of(peers));
+    let ratio = ours.median / peer.median;
+    let p99 = ours.p99;
+    let figure = |what, value, unit| Figure::new("http-run", what, value, unit);
+    Ok(vec![
+        figure("p50", ours.median, Unit::Milliseconds)
+            .with(ours)
+            .beside(peer)
+            .noting("peer is the request over the same socket in frames, which has no audit record"),
+        figure("p99", p99, Unit::Milliseconds).against(Target::AtMost(3.0)),
+        figure("p50 by the peer's", ratio, Unit::Ratio).against(Target::AtMost(MAX_RATIO)),
+    ])
+}
+
+/// Sends the request, and reads its answer.
+async fn post(stream: &mut UnixStream) -> anyhow::Result<()> {
+    stream.write_all(POST).await?;
+    let mut answer = Vec::with_capacity(4096);
+    loop {
+        if stream.read_buf(&mut answer).await? == 0 {
+            bail!("the server closed the connection");
+        }
+        let text = String::from_utf8_lossy(&answer);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() < length.context("an answer without a length")?.parse()? {
+            continue;
+        }
+        return match head.starts_with("HTTP/1.1 200") && body.contains(r#""stdout":"1\n""#) {
+            true => Ok(()),
+            false => bail!("the server answered {text}"),
+        };
+    }
 }
 
 const CLIENTS: usize = 4;

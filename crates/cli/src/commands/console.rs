@@ -1,21 +1,22 @@
 //! The web console: its address, and the single-use link that opens it.
 
-use std::future::Future;
+use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use ringfence_records::approval::Service;
+use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
-use ringfence_server::console::{Console, Door, Sources};
+use ringfence_server::console::{Console, Sources};
 use ringfence_server::http::{Keys, Listener, NoRandom};
+use ringfence_server::site::{Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
 
-use crate::args::ConsoleArgs;
+use crate::args::{ConsoleArgs, ServeArgs};
 use crate::context::Context;
-use ringfence::Failure;
-use ringfence::audit;
+use ringfence::{Failure, audit, toolbox};
 
 /// The default address: a random port, so that no other process can listen there beforehand and receive a
 /// link.
@@ -66,59 +67,74 @@ fn defect(error: &NoRandom) -> Failure {
     Failure::refused(error.to_string(), "report this as a defect")
 }
 
-/// The server's console.
-#[derive(Debug)]
-pub(super) struct Served(Console);
-
-impl Served {
-    /// Opens the console, unless the configuration disables it.
-    pub(super) async fn open(approvals: Service, context: &Context) -> anyhow::Result<Option<Self>> {
-        let engine = &context.config()?.engine;
-        if !engine.console {
-            return Ok(None);
-        }
-        let listener = bind(engine.listen.map_or(ANYWHERE, |listen| listen.0)).await?;
-        let sources = Sources {
-            approvals,
-            audit: audit::directory(context)?,
-        };
-        let keys = Keys::new().map_err(|error| defect(&error))?;
-        let console = Console::new(listener, keys, sources).map_err(|error| defect(&error))?;
-        Ok(Some(Self(console)))
-    }
-
-    /// Returns the access to the console.
-    pub(super) fn door(&self) -> &Door {
-        self.0.door()
-    }
-
-    /// Prints the console's address: with a link only on a terminal, since other output is stored.
-    pub(super) fn announce(&self, context: &Context) -> anyhow::Result<()> {
-        let access = self.door().access().map_err(|error| defect(&error))?;
-        let text = if io::stderr().is_terminal() {
-            format!(
-                "console at {}\n(for one browser, within ten minutes; `ringfence console` prints another link)\n",
-                link(&access)
+/// Opens the HTTP listeners of a server: the console's address, and the one of `--listen`.
+pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> anyhow::Result<Site> {
+    let engine = &context.config()?.engine;
+    let (asked, further) = match &args.listen {
+        Some(endpoint) if endpoint.is_remote() && !args.plain_http => {
+            return Err(Failure::usage(
+                format!("`--listen`: at {endpoint} other machines would send their keys unencrypted"),
+                "listen at 127.0.0.1, or pass `--plain-http` for a trusted network or a proxy that ends TLS",
             )
-        } else {
-            let address = access.address;
-            format!("console at http://{address}/; `ringfence console` prints a link\n")
-        };
-        Ok(context.ui.err(text)?)
+            .into());
+        }
+        Some(Endpoint::Tcp(address)) if address.ip().is_loopback() => (Some(*address), None),
+        further => (None, further.as_ref()),
+    };
+    let at = asked.or_else(|| {
+        engine
+            .console
+            .then(|| engine.listen.map_or(ANYWHERE, |listen| listen.0))
+    });
+    let mut site = Site::of(api);
+    if let Some(address) = at {
+        let listener = Listener::bind(address).await;
+        site.loopback = Some(listener.map_err(|error| deaf(&address, &error))?);
     }
-
-    /// Serves the console until `stop` resolves.
-    pub(super) async fn serve(self, stop: impl Future<Output = ()>) {
-        self.0.serve(stop).await;
+    if let (Some(listener), true) = (&site.loopback, engine.console) {
+        site.console = Some(console(listener.address(), context)?);
     }
+    if let Some(endpoint) = further {
+        let bound = Further::bind(endpoint).await;
+        site.further = Some(bound.map_err(|error| deaf(endpoint, &error))?);
+    }
+    Ok(site)
 }
 
-/// Listens at the configured address only.
-async fn bind(address: SocketAddr) -> Result<Listener, Failure> {
-    Listener::bind(address).await.map_err(|error| {
-        Failure::refused(
-            format!("cannot listen at {address}, the console's address in `engine.listen`: {error}"),
-            "choose another address, or port 0 for any, or set `engine.console = false`",
+fn console(address: SocketAddr, context: &Context) -> anyhow::Result<Console> {
+    let sources = Sources {
+        approvals: toolbox::approvals(context)?,
+        audit: audit::directory(context)?,
+    };
+    let keys = Keys::new().map_err(|error| defect(&error))?;
+    Ok(Console::new(address, keys, sources).map_err(|error| defect(&error))?)
+}
+
+/// Prints the addresses of a server: the console's with a link only on a terminal, since other output is stored.
+pub(super) fn announce(site: &Site, args: &ServeArgs, context: &Context) -> anyhow::Result<()> {
+    if args.listen.is_some() {
+        let endpoints = site.endpoints().map(|endpoint| format!("API at {endpoint}\n"));
+        context.ui.err(endpoints.collect::<String>())?;
+    }
+    let Some(console) = &site.console else {
+        return Ok(());
+    };
+    let access = console.door().access().map_err(|error| defect(&error))?;
+    let text = if io::stderr().is_terminal() {
+        format!(
+            "console at {}\n(for one browser, within ten minutes; `ringfence console` prints another link)\n",
+            link(&access)
         )
-    })
+    } else {
+        let address = access.address;
+        format!("console at http://{address}/; `ringfence console` prints a link\n")
+    };
+    Ok(context.ui.err(text)?)
+}
+
+fn deaf(address: &dyn Display, error: &io::Error) -> Failure {
+    Failure::refused(
+        format!("cannot listen at {address}: {error}"),
+        "choose another address in `--listen` or `engine.listen`, or port 0 for any, or set `engine.console = false`",
+    )
 }

@@ -1,8 +1,6 @@
 //! `ringfence serve`: runs the server.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,24 +8,25 @@ use std::sync::Arc;
 use ringfence_container::Sandboxes;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
+use ringfence_server::api::{Api, ApiKeys};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::args::ServeArgs;
-use crate::commands::console::Served;
+use crate::commands::console;
 use crate::context::Context;
 use ringfence::{Failure, InProcess, local, settings, toolbox, trust};
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
 
-pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
-    let _lock = lock(context.paths.make_state()?)?;
+    let _lock = context.paths.lock_state()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -39,14 +38,18 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
         let gateways = gateway::Listener::bind(&for_gateways, gateway::ReadTimeout::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = toolbox::approvals(context)?;
-        let console = Served::open(approvals.clone(), context).await?;
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = InProcess::for_many(Local::new(settings), context)?;
+        let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
+        let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"));
+        let api = Api::new(toolbox, keys);
+        let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: Arc::new(backend.clone()),
             local: Arc::clone(&backend.local),
             sandboxes: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
-            console: console.as_ref().map(|console| console.door().clone()),
+            api: Arc::clone(&api),
+            console: site.console.as_ref().map(|console| console.door().clone()),
             trusted: Arc::new(trust::trusted(trust::Named::default(), &[], context)?),
         };
         backend
@@ -55,9 +58,7 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
-        if let Some(console) = &console {
-            console.announce(context)?;
-        }
+        console::announce(&site, args, context)?;
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
             tokio::select! {
@@ -70,13 +71,10 @@ pub(crate) fn run(_args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCo
             listener.serve(&services, stop),
             gateways.serve(&approvals, until(stopped.clone())),
             services.sandboxes.sweep(),
-            async {
-                if let Some(console) = console {
-                    console.serve(until(stopped)).await;
-                }
-            },
+            site.serve(stopped),
         );
         drop((listener, gateways));
+        api.close().await;
         services.sandboxes.end();
         backend.close().await;
         Ok(ExitCode::SUCCESS)
@@ -93,23 +91,4 @@ fn deaf(socket: &Path, error: &io::Error) -> Failure {
 /// Resolves when the other listener is stopped.
 async fn until(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
-}
-
-/// Locks the state directory, which has one server only.
-fn lock(state: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(state.join("engine.lock"))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Failure::refused(
-            format!("a server is already running for {}", state.display()),
-            "use that one, stop it, or set XDG_STATE_HOME to another directory",
-        )
-        .into()),
-        Err(TryLockError::Error(error)) => Err(error.into()),
-    }
 }

@@ -26,6 +26,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "run-engine",
         "tool-engine",
         "engine-request",
+        "http-run",
         "kernel",
         "policy",
         "session-evaluation",

@@ -3,6 +3,7 @@
 
 mod support;
 
+mod api;
 mod approvals;
 mod artifacts_store;
 mod audit;

@@ -268,7 +268,16 @@ impl World {
 
     /// Starts a server and waits until it answers.
     pub(crate) fn start_engine(&self) {
-        let mut command = self.command(&[], ["serve"]);
+        self.start_engine_with(&[], &[]);
+    }
+
+    /// Starts a server with further variables and options, and waits until it answers.
+    pub(crate) fn start_engine_with(&self, env: &[(&str, &str)], options: &[&str]) {
+        let env: Vec<_> = env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        let mut command = self.command(&env, [&["serve"], options].concat());
         let log = fs::File::create(self.dir.path("engine.log")).unwrap();
         let child = command
             .stdin(Stdio::null())

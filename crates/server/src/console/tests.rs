@@ -11,9 +11,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use axum::Router;
+
 use super::messages::Run;
 use super::{Console, Sources};
-use crate::http::{Keys, Listener};
+use crate::http::{Keys, Listener, Routes};
 
 struct Open {
     address: SocketAddr,
@@ -35,9 +37,18 @@ impl Open {
             approvals: service.clone(),
             audit: dir.path().join("audit"),
         };
-        let console = Console::new(listener, keys.clone(), sources).unwrap();
+        let console = Console::new(address, keys.clone(), sources).unwrap();
         let mut serving = JoinSet::new();
-        serving.spawn(console.serve(std::future::pending()));
+        serving.spawn(async move {
+            let routes = Routes {
+                own: console.routes(),
+                others: Router::new(),
+            };
+            tokio::select! {
+                () = listener.serve(routes, std::future::pending()) => {}
+                never = console.watch() => match never {},
+            }
+        });
         Self {
             address,
             keys,

@@ -80,7 +80,7 @@ impl Credentials {
 }
 
 /// Returns the value of a header that occurs exactly once.
-pub(super) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),

@@ -1,8 +1,8 @@
 //! Checks every request's host, origin and credentials, and sets security headers on every response.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -10,15 +10,12 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::credentials::{Credentials, SESSION_PATH, single};
-use super::refusal::RETRY_AFTER;
+use super::failures::Failures;
 use super::slots::ConnectionSlot;
 use super::{Keys, NoRandom, Refusal};
 
 /// Timeout of a request, except for streamed bodies.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Maximum number of requests with wrong credentials in [`RETRY_AFTER`] seconds; beyond it they get 429.
-const MAX_FAILURES: u32 = 30;
 
 /// Security headers of every response: only our own files run, and no other site may frame, read or cache it.
 const HEADERS: [(&str, &str); 8] = [
@@ -47,14 +44,7 @@ pub(super) struct Guard {
     credentials: Credentials,
     /// Paths that contain no data and need no credentials.
     open: &'static [&'static str],
-    failures: Mutex<Failures>,
-}
-
-/// Failures since a point in time.
-#[derive(Debug)]
-struct Failures {
-    since: Instant,
-    count: u32,
+    failures: Failures,
 }
 
 impl Guard {
@@ -64,22 +54,11 @@ impl Guard {
         keys: Keys,
         open: &'static [&'static str],
     ) -> Result<Self, NoRandom> {
-        let port = address.port();
-        let own = match address.ip() {
-            IpAddr::V4(ip) => ip.to_string(),
-            IpAddr::V6(ip) => format!("[{ip}]"),
-        };
         Ok(Self {
-            hosts: ["127.0.0.1", "localhost", "[::1]", &own]
-                .iter()
-                .map(|host| format!("{host}:{port}"))
-                .collect(),
-            credentials: Credentials::new(keys, port)?,
+            hosts: hosts_of(address),
+            credentials: Credentials::new(keys, address.port())?,
             open,
-            failures: Mutex::new(Failures {
-                since: Instant::now(),
-                count: 0,
-            }),
+            failures: Failures::new(),
         })
     }
 
@@ -89,15 +68,7 @@ impl Guard {
 
     /// Counts a failure, and returns the refusal. Valid credentials are never rate limited because of others.
     pub(super) fn failed(&self) -> Refusal {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.since.elapsed() >= Duration::from_secs(RETRY_AFTER) {
-            *failures = Failures {
-                since: Instant::now(),
-                count: 0,
-            };
-        }
-        failures.count = failures.count.saturating_add(1);
-        if failures.count > MAX_FAILURES {
+        if self.failures.is_one_too_many() {
             Refusal::TOO_MANY
         } else {
             Refusal::CREDENTIALS
@@ -110,7 +81,7 @@ impl Guard {
             return Err(Refusal::METHOD);
         }
         // Prevents DNS rebinding: another name that resolves to this machine is not ours.
-        let host = single(headers, "host").filter(|host| self.is_ours(host));
+        let host = single(headers, "host").filter(|host| is_among(&self.hosts, host));
         let target = uri.authority().is_none_or(|target| Some(target.as_str()) == host);
         if host.is_none() || !target {
             return Err(Refusal::HOST);
@@ -119,7 +90,9 @@ impl Guard {
         if !changes && self.open.contains(&uri.path()) {
             return Ok(());
         }
-        self.check_origin(headers, host)?;
+        if !is_same_site(headers, host) {
+            return Err(Refusal::ORIGIN);
+        }
         let by_browser = changes && headers.contains_key(header::ORIGIN);
         if uri.path() == SESSION_PATH && by_browser {
             return Ok(());
@@ -138,27 +111,34 @@ impl Guard {
         know(request);
         Ok(())
     }
+}
 
-    fn is_ours(&self, host: &str) -> bool {
-        self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
-    }
+/// Returns the `Host` headers of the interface at `address`: loopback names with its port. Another name that resolves
+/// to this machine is not ours, which prevents DNS rebinding.
+pub(crate) fn hosts_of(address: SocketAddr) -> Vec<String> {
+    let own = match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    let hosts = ["127.0.0.1", "localhost", "[::1]", &own].into_iter();
+    hosts.map(|host| format!("{host}:{}", address.port())).collect()
+}
 
-    /// Rejects a request with an `Origin` or `Sec-Fetch-Site` header of another site.
-    fn check_origin(&self, headers: &HeaderMap, host: Option<&str>) -> Result<(), Refusal> {
-        let origin = !headers.contains_key(header::ORIGIN)
-            || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
-        let site = !headers.contains_key("sec-fetch-site")
-            || single(headers, "sec-fetch-site").is_some_and(|site| matches!(site, "same-origin" | "none"));
-        if origin && site {
-            Ok(())
-        } else {
-            Err(Refusal::ORIGIN)
-        }
-    }
+pub(crate) fn is_among(hosts: &[String], host: &str) -> bool {
+    hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
+}
+
+/// Returns `false` if a page of another site sent the request, as its `Origin` or `Sec-Fetch-Site` says.
+pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>) -> bool {
+    let origin = !headers.contains_key(header::ORIGIN)
+        || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
+    let site = !headers.contains_key("sec-fetch-site")
+        || single(headers, "sec-fetch-site").is_some_and(|site| matches!(site, "same-origin" | "none"));
+    origin && site
 }
 
 /// Protects the request's connection from eviction.
-fn know(request: &Request) {
+pub(crate) fn know(request: &Request) {
     if let Some(place) = request.extensions().get::<Arc<ConnectionSlot>>() {
         place.know();
     }
@@ -172,9 +152,13 @@ pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, nex
             .unwrap_or_else(|_| Refusal::SLOW.into_response()),
         Err(refusal) => refusal.into_response(),
     };
-    let headers = response.headers_mut();
+    harden(response.headers_mut());
+    response
+}
+
+/// Sets the security headers of a response.
+pub(crate) fn harden(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    response
 }

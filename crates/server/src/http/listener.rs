@@ -1,4 +1,4 @@
-//! Accepts connections of the HTTP interface: from permitted users only, within limits.
+//! Accepts HTTP connections, within limits.
 
 use std::future::Future;
 use std::io;
@@ -10,6 +10,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::peer;
@@ -31,19 +32,33 @@ const MAX_IDLE: Duration = Duration::from_secs(20);
 /// Maximum lifetime of a connection: also ends one that does not read its response.
 const MAX_LIFE: Duration = Duration::from_secs(60 * 60);
 
-/// Response to other users of this machine, before reading a request.
-const FOREIGN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\n\
-    this console answers the user who started it, and root; the connection is another user's\n";
+/// Routes by the user at the other end of a connection.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    /// For the user of the server, and root.
+    pub(crate) own: Router,
+    /// For other users of this machine and, if it can be reached from there, for other machines.
+    pub(crate) others: Router,
+}
 
-/// A listening socket on loopback.
+/// Peers that can connect to a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// Processes of this machine, whose users the kernel knows.
+    Loopback,
+    Network,
+}
+
+/// A listening TCP socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    reach: Reach,
 }
 
 impl Listener {
-    /// Listens at `address`; with port 0 the kernel chooses one.
+    /// Listens at the loopback address `address`; with port 0 the kernel chooses one.
     ///
     /// # Errors
     /// If the socket cannot be created, the address is not a loopback address, or the kernel cannot tell the
@@ -55,9 +70,29 @@ impl Listener {
         }
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
-        let listener = Self { socket, address };
+        let reach = Reach::Loopback;
+        let listener = Self {
+            socket,
+            address,
+            reach,
+        };
         listener.try_peer().await?;
         Ok(listener)
+    }
+
+    /// Listens at an address that other machines may reach. Every peer is a stranger.
+    ///
+    /// # Errors
+    /// If the socket cannot be created.
+    pub async fn bind_network(address: SocketAddr) -> io::Result<Self> {
+        let socket = TcpListener::bind(address).await?;
+        let address = socket.local_addr()?;
+        let reach = Reach::Network;
+        Ok(Self {
+            socket,
+            address,
+            reach,
+        })
     }
 
     /// Connects to itself, to check that the kernel can tell the user of a connection.
@@ -75,20 +110,23 @@ impl Listener {
     }
 
     /// Serves `routes` until `stop` resolves; then drops all connections.
-    pub(crate) async fn serve(&self, routes: Router, stop: impl Future<Output = ()>) {
-        let places = ConnectionSlots::new(MAX_CONNECTIONS);
+    pub(crate) async fn serve(&self, routes: Routes, stop: impl Future<Output = ()>) {
+        // Strangers evict each other only.
+        let (own, others) = (
+            ConnectionSlots::new(MAX_CONNECTIONS),
+            ConnectionSlots::new(MAX_CONNECTIONS),
+        );
         let supervise = |stream: TcpStream, peer| {
-            if is_ours(peer, self.address) {
-                let place = places.enter()?;
-                return Some(supervise(stream, routes.clone(), place));
-            }
-            // A foreign connection uses no slot, and is not awaited.
-            let _ = stream.try_write(FOREIGN);
-            None
+            let (slots, routes) = match self.reach {
+                Reach::Loopback if is_ours(peer, self.address) => (&own, &routes.own),
+                Reach::Loopback | Reach::Network => (&others, &routes.others),
+            };
+            let place = slots.enter()?;
+            Some(supervise(stream, routes.clone(), place))
         };
         socket::serve(
-            // Twice the limit, because evicted connections are still closing.
-            2 * MAX_CONNECTIONS,
+            // Twice the limits, because evicted connections are still closing.
+            4 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
             supervise,
             stop,
@@ -97,13 +135,24 @@ impl Listener {
     }
 }
 
-/// Returns `true` if a connection's user may use the interface; `false` if the user is unknown.
+/// Returns `true` if a connection is of the server's user, or of root; `false` if the user is unknown.
 fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
 async fn supervise(stream: TcpStream, routes: Router, place: Arc<ConnectionSlot>) {
+    // An answer in several writes must not wait for the peer's acknowledgement of the first.
+    let _ = stream.set_nodelay(true);
     let routes = routes.layer(Extension(Arc::clone(&place)));
+    let connection = serve_connection(stream, routes);
+    tokio::select! {
+        _ = tokio::time::timeout(MAX_LIFE, connection) => {}
+        () = place.evicted() => {}
+    }
+}
+
+/// Serves one connection to its end.
+pub(crate) async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, routes: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(MAX_IDLE)
@@ -111,8 +160,5 @@ async fn supervise(stream: TcpStream, routes: Router, place: Arc<ConnectionSlot>
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     // Errors of a connection are ignored: there is no one to report them to.
-    tokio::select! {
-        _ = tokio::time::timeout(MAX_LIFE, connection) => {}
-        () = place.evicted() => {}
-    }
+    let _ = connection.await;
 }

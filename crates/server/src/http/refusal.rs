@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
 }
 
 /// Seconds to wait after too many failures.
-pub(super) const RETRY_AFTER: u64 = 10;
+pub(crate) const RETRY_AFTER: u64 = 10;
 
 impl Refusal {
     pub(super) const UNKNOWN_PATH: Self = Self::new(
@@ -41,6 +41,12 @@ impl Refusal {
         "foreign_origin",
         "the request comes from another site",
         "open the link that `ringfence console` prints; a program sends no Origin, and `Authorization: Bearer`",
+    );
+    pub(crate) const FOREIGN_USER: Self = Self::new(
+        StatusCode::FORBIDDEN,
+        "foreign_user",
+        "this console answers the user who started it, and root; the connection is another user's",
+        "use the console of your own server, or the API with a key",
     );
     pub(super) const CREDENTIALS: Self = Self::new(
         StatusCode::UNAUTHORIZED,

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use super::{Keys, Listener, site};
+use super::{Keys, Listener, Routes, site};
 
 /// An interface with an open path, one to read and one to change.
 struct Site {
@@ -35,6 +35,10 @@ impl Site {
             .route("/change", post(async |body: String| body));
         let routes = site(inner, &["/"], address, keys.clone()).unwrap();
         let mut tasks = JoinSet::new();
+        let routes = Routes {
+            own: routes,
+            others: Router::new(),
+        };
         tasks.spawn(async move { listener.serve(routes, std::future::pending()).await });
         Self {
             address,

@@ -20,6 +20,8 @@ pub enum Surface {
     /// `ringfence tool` and `ringfence run`.
     CommandLine,
     Mcp,
+    /// The server's HTTP API.
+    Http,
     /// A program that embeds the library.
     Library,
 }
@@ -30,6 +32,7 @@ impl Surface {
         match self {
             Self::CommandLine => "cli",
             Self::Mcp => "mcp",
+            Self::Http => "http",
             Self::Library => "library",
         }
     }

@@ -1,0 +1,176 @@
+//! The guard, as a table: surface × host, origin, credential.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use super::{BEARER, KEY, Surface, world};
+use crate::world::{own_uid, skip};
+
+/// A credential of the table.
+const CREDENTIALS: &[(&str, &[&str])] = &[
+    ("none", &[]),
+    ("wrong", &["Authorization: Bearer wrong"]),
+    ("in a URL alone", &["Referer: http://x/?key=KEY"]),
+    ("the console's cookie", &["Cookie: ringfence_1=KEY"]),
+    ("another scheme", &["Authorization: Basic KEY"]),
+    ("twice", &["X-API-Key: KEY", "X-API-Key: wrong"]),
+];
+
+/// Returns the routes of the document: method, path, `true` if a key is needed.
+fn routes(surface: &Surface) -> Vec<(String, String, bool)> {
+    let document = surface.ask("GET /openapi.json", &[], "").json();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let needs_key = operation["security"].as_array().unwrap().len() > 1;
+            routes.push((
+                method.to_uppercase(),
+                path.replace("{name}", "run_code"),
+                needs_key,
+            ));
+        }
+    }
+    assert!(routes.len() >= 7, "{routes:?}");
+    routes
+}
+
+#[test]
+fn every_route_of_the_document_is_served_and_guarded() {
+    let world = world();
+    let (socket, loopback) = (Surface::socket(&world), Surface::loopback(&world));
+    for (method, path, needs_key) in routes(&loopback) {
+        let line = format!("{method} {path}");
+        for (name, credential) in CREDENTIALS {
+            let reply = loopback.ask(&line, credential, "");
+            match (needs_key, reply.status) {
+                // Guessers are slowed.
+                (true, 429) => reply.refused(429, "limit_exceeded"),
+                (true, _) => {
+                    reply.refused(401, "unauthenticated");
+                    assert!(reply.head.contains("www-authenticate: bearer"), "{name}");
+                }
+                (false, _) => assert_eq!(reply.status, 200, "{line} {name}: {reply:?}"),
+            }
+        }
+        let rebound = ["Host: evil.example", BEARER];
+        loopback
+            .ask(&line, &rebound, "")
+            .refused(421, "permission_denied");
+        for origin in [
+            "Origin: http://evil.example",
+            "Origin: null",
+            "Sec-Fetch-Site: cross-site",
+        ] {
+            loopback
+                .ask(&line, &[BEARER, origin], "")
+                .refused(403, "permission_denied");
+        }
+        // The right key is never slowed. `tools` is not among its rights.
+        for key in [BEARER, "X-API-Key: KEY"] {
+            let reply = loopback.ask(&line, &[key], "");
+            match path.starts_with("/v1/tools") {
+                true => {
+                    reply.refused(403, "permission_denied");
+                    assert!(reply.body.contains("the right `tools`"), "{reply:?}");
+                }
+                false => assert!([200, 400].contains(&reply.status), "{line}: {reply:?}"),
+            }
+        }
+        // Served over the socket without a key.
+        let reply = socket.ask(&line, &[], "");
+        assert!([200, 400].contains(&reply.status), "{line}: {reply:?}");
+        // And no other method: the table and the router agree.
+        let reply = loopback.ask(&format!("DELETE {path}"), &[BEARER], "");
+        reply.refused(405, "method_not_allowed");
+    }
+    assert!(!world.engine_log().contains(KEY));
+    world.close();
+}
+
+#[test]
+fn the_console_and_the_api_do_not_take_each_others_credentials() {
+    let world = world();
+    let loopback = Surface::loopback(&world);
+    let access: Value = serde_json::from_str(&world.dir.run(["console", "--json"]).stdout).unwrap();
+    let token = format!("Authorization: Bearer {}", access["token"].as_str().unwrap());
+    assert_eq!(loopback.ask("GET /api/approvals", &[&token], "").status, 200);
+    assert_eq!(loopback.ask("GET /api/approvals", &[BEARER], "").status, 401);
+    loopback
+        .ask("POST /v1/run", &[&token], r#"{"code": ""}"#)
+        .refused(401, "unauthenticated");
+    assert_eq!(loopback.ask("GET /", &[], "").status, 200);
+    world.close();
+}
+
+/// Requests as another user: with a key to the API, with a key to the console, without a key to the API.
+const OTHER_USER: &str = r#"
+import http.client, json, sys
+address, key = sys.argv[1:]
+def ask(method, path, headers, body=None):
+    connection = http.client.HTTPConnection(address, timeout=20)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+bearer = {'Authorization': 'Bearer ' + key}
+json_body = {'Content-Type': 'application/json'}
+status, body = ask('POST', '/v1/run', bearer | json_body, '{"code": "print(6*7)"}')
+told = [status, json.loads(body).get('stdout')]
+told += [ask('POST', '/v1/run', json_body, '{"code": "1"}')[0]]
+for path in ['/', '/api/approvals', '/session', '/console.css']:
+    told += [ask('GET', path, bearer)[0]]
+print(json.dumps(told), flush=True)
+"#;
+
+#[test]
+fn another_user_needs_a_key_and_has_no_console() {
+    if own_uid() != 0 {
+        return skip("only root can be another user, too").unwrap_or_default();
+    }
+    let world = world();
+    let Surface::Tcp(address) = Surface::loopback(&world) else {
+        unreachable!()
+    };
+    let mut other = world.dir.program("/usr/bin/python3");
+    other
+        .current_dir("/")
+        .args(["-c", OTHER_USER, &address.to_string(), KEY]);
+    let mut other = other.uid(65_534).stdout(Stdio::piped()).spawn().unwrap();
+    world.watch(other.id());
+    let mut told = String::new();
+    BufReader::new(other.stdout.take().unwrap())
+        .read_line(&mut told)
+        .unwrap();
+    assert_eq!(told.trim(), r#"[200, "42\n", 401, 403, 403, 403, 403]"#);
+    other.wait().unwrap();
+    world.close();
+}
+
+#[test]
+fn a_program_reaches_no_listener() {
+    let world = world();
+    let Surface::Tcp(address) = Surface::loopback(&world) else {
+        unreachable!()
+    };
+    let code = format!(
+        "import socket\ntry:\n    socket.create_connection(('{}', {}), 5)\n    print('connected')\nexcept OSError as error:\n    print(error.errno)",
+        address.ip(),
+        address.port()
+    );
+    // From outside the same program connects.
+    let mut outside = world.dir.program("/usr/bin/python3");
+    let outside = outside.args(["-c", &code]).output().unwrap();
+    assert_eq!(outside.stdout, b"connected\n");
+    // EACCES: the filter refuses the socket.
+    let inside = world.json(["-c", &code]);
+    assert_eq!(inside.stdout(), "13\n", "{inside:?}");
+    let over_http = Surface::socket(&world).ask(
+        "POST /v1/run",
+        &[],
+        &serde_json::json!({ "code": code }).to_string(),
+    );
+    assert_eq!(over_http.json()["stdout"], inside.stdout());
+    world.close();
+}

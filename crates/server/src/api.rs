@@ -1,0 +1,120 @@
+//! The HTTP API, under `/v1`.
+//!
+//! - `table`: the routes, from which the router and the OpenAPI document are made.
+//! - `error`: statuses and types of errors.
+//! - [`keys`](ApiKeys): keys and their rights.
+//! - `guard`: the checks of every request.
+//! - `invocation`: tool calls, which end with the client's interest in them.
+//!
+//! Each other file is a group of routes. Everything that a client has done goes through the toolbox.
+
+mod batch;
+mod body;
+mod error;
+mod events;
+mod guard;
+mod health;
+mod invocation;
+mod keys;
+mod openapi;
+mod run;
+mod stream;
+mod table;
+mod tools;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use axum::routing::any;
+use ringfence_policy::Scope;
+use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
+use serde_json::Value;
+
+use error::ApiError;
+use guard::Door;
+use invocation::{Invocations, Use};
+use keys::Grant;
+pub use keys::{ApiKeys, Right};
+
+/// State of the routes.
+#[derive(Debug)]
+pub struct Api {
+    toolbox: Arc<Toolbox>,
+    keys: ApiKeys,
+    /// Rights of the server's own user.
+    owner: Arc<Grant>,
+    invocations: Invocations,
+}
+
+impl Api {
+    /// Creates the API of a toolbox, for holders of `keys`.
+    pub fn new(toolbox: Toolbox, keys: ApiKeys) -> Arc<Self> {
+        Arc::new(Self {
+            toolbox: Arc::new(toolbox),
+            keys,
+            owner: Arc::new(Grant::OWNER),
+            invocations: Invocations::default(),
+        })
+    }
+
+    /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.
+    pub(crate) fn on_socket(self: &Arc<Self>) -> Router {
+        self.alone(Door::of_socket())
+    }
+
+    /// Returns the routes for a loopback address, to which `rest` answers what is not the API.
+    pub(crate) fn on_loopback(self: &Arc<Self>, address: SocketAddr, rest: Option<Router>) -> Router {
+        match rest {
+            None => self.alone(Door::of_loopback(address)),
+            Some(rest) => {
+                let door = Arc::new(Door::of_loopback(address));
+                guarded(table::router(self, &door), door).fallback_service(rest)
+            }
+        }
+    }
+
+    /// Returns the routes for an address that other machines reach.
+    pub(crate) fn on_network(self: &Arc<Self>) -> Router {
+        self.alone(Door::of_network())
+    }
+
+    fn alone(self: &Arc<Self>, door: Door) -> Router {
+        let door = Arc::new(door);
+        let routes = table::router(self, &door).fallback(async || ApiError::unknown_path());
+        guarded(routes, door)
+    }
+
+    /// Waits until every call has ended. The listeners have ended before.
+    pub async fn close(&self) {
+        self.invocations.close().await;
+    }
+
+    /// Returns a call of a tool by a client.
+    fn used(&self, grant: &Grant, tool: &str, arguments: Value) -> Use {
+        Use {
+            toolbox: Arc::clone(&self.toolbox),
+            caller: Caller {
+                scope: Scope::local(),
+                session: None,
+                surface: Surface::Http,
+                client: Some(grant.client.to_owned()),
+            },
+            tool: tool.to_owned(),
+            arguments,
+        }
+    }
+}
+
+/// Wraps routes in the checks of hosts and origins, and answers for unknown paths below `/v1`.
+fn guarded(routes: Router, door: Arc<Door>) -> Router {
+    routes
+        .route("/v1", any(async || ApiError::unknown_path()))
+        .route("/v1/{*rest}", any(async || ApiError::unknown_path()))
+        .method_not_allowed_fallback(async || ApiError::method())
+        .layer(from_fn_with_state(door, guard::admit))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! `POST /v1/batch`: runs many programs, and answers with their results as they end.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use hyper::body::Bytes;
+use ringfence_policy::RemoteRequest;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::error::ApiError;
+use super::keys::{Grant, Right};
+use super::table::{Content, Needs, Route};
+use super::{Api, body, run, stream};
+
+/// Maximum size of a batch. It is read in full before its first program runs: a client that sends all before it reads
+/// would otherwise wait for us as we wait for it.
+const MAX: usize = 64 * 1024 * 1024;
+
+/// Programs of one batch at a time, for each processor: one runs while the next is prepared.
+const EACH: usize = 2;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route {
+        method: Method::POST,
+        path: "/v1/batch",
+        needs: Needs::Key(Right::Run),
+        summary: "Run many programs, and answer with one line of JSON for each as it ends: its `index`, and its `result` or `error`.",
+        request: Some(Content {
+            media: &[body::JSON, body::NDJSON],
+            schema: |generator| generator.subschema_for::<Batch>(),
+            max: MAX,
+        }),
+        answers: &[Content {
+            media: &[body::NDJSON],
+            schema: |_| {
+                schemars::json_schema!({
+                    "type": "string",
+                    "description": "Lines of `{\"index\", \"result\"}` or `{\"index\", \"error\"}`, in the order in which the programs end.",
+                })
+            },
+            max: 0,
+        }],
+        handler: |method| on(method, batch),
+    }]
+}
+
+/// Programs to run, each as `POST /v1/run` takes it.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    /// The programs. As `application/x-ndjson`, the body is one of them a line instead.
+    #[schemars(with = "Vec<RemoteRequest>")]
+    runs: Vec<Value>,
+}
+
+/// The programs that have not started, in order.
+enum Waiting {
+    Parsed(std::vec::IntoIter<Value>),
+    Lines(Bytes),
+}
+
+impl Iterator for Waiting {
+    type Item = Result<Value, ApiError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Parsed(runs) => runs.next().map(Ok),
+            Self::Lines(bytes) => loop {
+                if bytes.is_empty() {
+                    return None;
+                }
+                let end = bytes.iter().position(|byte| *byte == b'\n');
+                let line = bytes.split_to(end.map_or(bytes.len(), |end| end + 1));
+                if !line.trim_ascii().is_empty() {
+                    return Some(body::parse(&line));
+                }
+            },
+        }
+    }
+}
+
+/// A batch under way. Dropping it cancels its programs.
+struct UnderWay {
+    api: Arc<Api>,
+    grant: Arc<Grant>,
+    waiting: std::iter::Enumerate<Waiting>,
+    running: JoinSet<String>,
+    most: usize,
+}
+
+async fn batch(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
+        (body::NDJSON, bytes) => Waiting::Lines(bytes),
+        (_, bytes) => Waiting::Parsed(body::parse::<Batch>(&bytes)?.runs.into_iter()),
+    };
+    let under_way = UnderWay {
+        api,
+        grant,
+        waiting: waiting.enumerate(),
+        running: JoinSet::new(),
+        most: EACH * std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
+    let body = stream::body(under_way, |under_way| Box::pin(next(under_way)));
+    Ok(([(header::CONTENT_TYPE, body::NDJSON)], body).into_response())
+}
+
+/// Starts as many programs as may run, and returns the line of the next that ends.
+async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
+    while batch.running.len() < batch.most
+        && let Some((index, arguments)) = batch.waiting.next()
+    {
+        match arguments {
+            Ok(arguments) => batch.start(index, arguments),
+            Err(error) => return Some((failed(index, &error).into(), batch)),
+        }
+    }
+    let line = batch.running.join_next().await?;
+    // A call that panicked is an error of its line; the task that waits for it does nothing else.
+    let line = line.unwrap_or_default();
+    Some((line.into(), batch))
+}
+
+impl UnderWay {
+    fn start(&mut self, index: usize, arguments: Value) {
+        let used = self.api.used(&self.grant, run::TOOL, arguments);
+        let mut invocation = self.api.invocations.start(used);
+        self.running.spawn(async move {
+            match invocation.answer().await {
+                // The text is the result's JSON, on one line.
+                Ok(answer) => format!("{{\"index\":{index},\"result\":{}}}\n", answer.text),
+                Err(error) => failed(index, &error),
+            }
+        });
+    }
+}
+
+fn failed(index: usize, error: &ApiError) -> String {
+    let mut line = error.to_json();
+    line["index"] = index.into();
+    format!("{line}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_one_by_one_and_a_bad_one_costs_itself_only() {
+        let text = Bytes::from_static(b"{\"code\":\"1\"}\n\n  \r\nnot\n{\"code\":\"2\"}");
+        let told: Vec<_> = Waiting::Lines(text)
+            .map(|run| run.map(|run| run["code"].as_str().unwrap().to_owned()).ok())
+            .collect();
+        assert_eq!(told, [Some("1".to_owned()), None, Some("2".to_owned())]);
+    }
+
+    #[test]
+    fn a_line_of_an_error_has_its_index() {
+        let line = failed(7, &ApiError::unknown_path());
+        assert!(line.ends_with("}\n"));
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (&line["index"], &line["error"]["type"]),
+            (&7.into(), &"not_found".into())
+        );
+    }
+}

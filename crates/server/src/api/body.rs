@@ -1,0 +1,139 @@
+//! Bodies of requests: JSON within the limit of their route, in time.
+
+use std::time::Duration;
+
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use hyper::body::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::error::{ApiError, Reason};
+
+/// Timeout for a body to arrive: a client that sends nothing must not hold its connection.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const NDJSON: &str = "application/x-ndjson";
+
+/// Reads a body with one of these media types. Returns it with its own.
+pub(super) async fn read(
+    request: Request,
+    media: &[&'static str],
+) -> Result<(&'static str, Bytes), ApiError> {
+    let found = media_type(request.headers(), media).ok_or_else(|| {
+        ApiError::new(
+            Reason::MediaType,
+            "the body has another media type than this path takes",
+            format!("send `Content-Type: {}`", media.join("` or `")),
+        )
+    })?;
+    let reading = tokio::time::timeout(PATIENCE, Bytes::from_request(request, &()));
+    let bytes = reading.await.map_err(|_| slow())?;
+    Ok((found, bytes.map_err(|rejection| unread(&rejection))?))
+}
+
+/// Reads a body of JSON.
+pub(super) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+    let (_, bytes) = read(request, &[JSON]).await?;
+    parse(&bytes)
+}
+
+/// Parses JSON. Text that is no JSON is malformed; JSON of another shape has invalid arguments.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let (reason, what) = match error.classify() {
+            serde_json::error::Category::Data => {
+                (Reason::InvalidArguments, "the body does not match the schema")
+            }
+            _ => (Reason::Malformed, "the body is not JSON"),
+        };
+        ApiError::new(
+            reason,
+            format!("{what}: {error}"),
+            "GET /openapi.json describes the body",
+        )
+    })
+}
+
+/// Returns the one of `media` that the headers name. A browser sends a form or plain text without asking the
+/// server first, but no JSON: so a body without a media type is refused, too.
+fn media_type(headers: &HeaderMap, media: &[&'static str]) -> Option<&'static str> {
+    let given = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let given = given.split(';').next()?.trim();
+    media
+        .iter()
+        .find(|known| known.eq_ignore_ascii_case(given))
+        .copied()
+}
+
+fn slow() -> ApiError {
+    ApiError::new(
+        Reason::Slow,
+        format!("the body did not arrive within {} s", PATIENCE.as_secs()),
+        "send it again, faster or in parts",
+    )
+}
+
+/// Creates the error for a body of more than `max` bytes.
+pub(super) fn too_large(max: usize) -> ApiError {
+    ApiError::new(
+        Reason::BodyTooLarge,
+        format!("the body is larger than the {max} bytes that this path takes"),
+        "send less at once",
+    )
+}
+
+fn unread(rejection: &BytesRejection) -> ApiError {
+    if rejection.status() == axum::http::StatusCode::PAYLOAD_TOO_LARGE {
+        return ApiError::new(
+            Reason::BodyTooLarge,
+            "the body is larger than this path takes",
+            "send less at once; GET /openapi.json says how much each path takes",
+        );
+    }
+    ApiError::new(
+        Reason::Malformed,
+        "the body ended before it was complete",
+        "send as many bytes as `Content-Length` says",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn a_media_type_is_compared_without_its_parameters() {
+        let check = |given: Option<&str>, expected| {
+            let mut headers = HeaderMap::new();
+            if let Some(given) = given {
+                headers.insert(header::CONTENT_TYPE, given.parse().unwrap());
+            }
+            assert_eq!(media_type(&headers, &[JSON, NDJSON]), expected, "{given:?}");
+        };
+        check(Some("application/json"), Some(JSON));
+        check(Some("Application/JSON; charset=utf-8"), Some(JSON));
+        check(Some("application/x-ndjson"), Some(NDJSON));
+        check(Some("text/plain"), None);
+        check(Some("application/jsonx"), None);
+        check(None, None);
+    }
+
+    #[test]
+    fn no_json_is_malformed_and_other_json_is_invalid() {
+        let reason = |text: &str| parse::<Vec<u8>>(text.as_bytes()).unwrap_err().to_json();
+        for (text, message) in [
+            ("[1", "the body is not JSON"),
+            ("", "the body is not JSON"),
+            ("{}", "the body does not match the schema"),
+        ] {
+            let told = reason(text);
+            let told = told["error"]["message"].as_str().unwrap();
+            assert!(told.starts_with(message), "{told}");
+        }
+        // Deep nesting must not overflow the stack.
+        assert!(parse::<Value>("[".repeat(100_000).as_bytes()).is_err());
+    }
+}

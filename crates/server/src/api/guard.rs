@@ -1,0 +1,196 @@
+//! Checks of every request: its host, its origin, its credential and the right that its route needs.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::error::{ApiError, Reason};
+use super::keys::Grant;
+use super::table::Needs;
+use super::{Api, body};
+use crate::http::{self, Failures, single};
+
+/// Identifies a request, in its answer and in a client's log.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Maximum length of a request id that a client chooses.
+const MAX_ID: usize = 128;
+
+/// A surface that serves the API: the hosts that it answers for, and the credential that it takes.
+#[derive(Debug)]
+pub(super) struct Door {
+    hosts: Hosts,
+    credential: Credential,
+    failures: Failures,
+    /// Distinguishes the request ids of this server from those of others.
+    series: u64,
+    count: AtomicU64,
+}
+
+#[derive(Debug)]
+enum Hosts {
+    /// Any: no browser reaches it, or its names are not known here.
+    Any,
+    Only(Vec<String>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Credential {
+    /// The kernel has named the peer: it is the server's own user.
+    Peer,
+    Key,
+}
+
+impl Door {
+    /// Creates the door of a private Unix socket.
+    pub(super) fn of_socket() -> Self {
+        Self::new(Hosts::Any, Credential::Peer)
+    }
+
+    /// Creates the door of a loopback address, whose `Host` must be a loopback name: a web page that rebinds its own
+    /// name to this machine is refused.
+    pub(super) fn of_loopback(address: SocketAddr) -> Self {
+        Self::new(Hosts::Only(http::hosts_of(address)), Credential::Key)
+    }
+
+    /// Creates the door of an address that other machines reach, by names that are not known here.
+    pub(super) fn of_network() -> Self {
+        Self::new(Hosts::Any, Credential::Key)
+    }
+
+    fn new(hosts: Hosts, credential: Credential) -> Self {
+        let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            hosts,
+            credential,
+            failures: Failures::new(),
+            series: since.as_nanos() as u64 ^ u64::from(std::process::id()),
+            count: AtomicU64::new(0),
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let headers = request.headers();
+        let host = single(headers, "host");
+        if let Hosts::Only(hosts) = &self.hosts {
+            let is_ours = host.is_some_and(|host| http::is_among(hosts, host));
+            let target = request.uri().authority();
+            if !is_ours || target.is_some_and(|target| Some(target.as_str()) != host) {
+                return Err(ApiError::new(
+                    Reason::ForeignHost,
+                    "the request names another host than this machine's own",
+                    "address the server as 127.0.0.1 or localhost, with its port",
+                ));
+            }
+        }
+        if !http::is_same_site(headers, host) {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "the request comes from a web page of another site",
+                "call the API from a program, not from a page",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the id of a request: the client's, if it is a short word, else a new one.
+    fn request_id(&self, headers: &HeaderMap) -> HeaderValue {
+        let is_word = |value: &&HeaderValue| {
+            let bytes = value.as_bytes();
+            let ok = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
+            (1..=MAX_ID).contains(&bytes.len()) && bytes.iter().all(ok)
+        };
+        if let Some(given) = headers.get(REQUEST_ID).filter(is_word) {
+            return given.clone();
+        }
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{:016x}-{count}", self.series);
+        HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
+    }
+
+    fn grant(&self, api: &Api, headers: &HeaderMap) -> Result<Arc<Grant>, ApiError> {
+        if self.credential == Credential::Peer {
+            return Ok(Arc::clone(&api.owner));
+        }
+        key(headers).and_then(|key| api.keys.find(key)).ok_or_else(|| {
+            if self.failures.is_one_too_many() {
+                return ApiError::too_many_failures();
+            }
+            ApiError::new(
+                Reason::Unauthenticated,
+                "there is no key with the request, or it is wrong",
+                "send a key as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+            )
+        })
+    }
+}
+
+/// Returns the key of a request. One in a URL is ignored: URLs are logged.
+fn key(headers: &HeaderMap) -> Option<&str> {
+    let bearer = || {
+        let value = single(headers, header::AUTHORIZATION.as_str())?;
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+    };
+    match headers.contains_key("x-api-key") {
+        true => single(headers, "x-api-key"),
+        false => bearer(),
+    }
+}
+
+/// Checks a request's host and origin, and gives its answer an id and the security headers.
+pub(super) async fn admit(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
+    let id = door.request_id(request.headers());
+    let mut response = match door.check(&request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => error.into_response(),
+    };
+    let headers = response.headers_mut();
+    http::harden(headers);
+    headers.insert(REQUEST_ID, id);
+    response
+}
+
+/// The check of one route.
+#[derive(Debug, Clone)]
+pub(super) struct Check {
+    pub(super) api: Arc<Api>,
+    pub(super) door: Arc<Door>,
+    pub(super) needs: Needs,
+    /// Maximum size of the body, if the route takes one.
+    pub(super) max: Option<usize>,
+}
+
+/// Checks a request's credential and its right to the route, before its body is read.
+pub(super) async fn authorize(State(check): State<Check>, mut request: Request, next: Next) -> Response {
+    let Needs::Key(right) = check.needs else {
+        return next.run(request).await;
+    };
+    let grant = match check.door.grant(&check.api, request.headers()) {
+        Ok(grant) => grant,
+        Err(error) => return error.into_response(),
+    };
+    http::know(&request);
+    if !grant.has(right) {
+        let message = format!("this path needs the right `{}`", right.as_str());
+        let hint = "use a key with this right";
+        return ApiError::new(Reason::PermissionDenied, message, hint).into_response();
+    }
+    if let Some(max) = check.max.filter(|max| announced(request.headers()) > *max as u64) {
+        return body::too_large(max).into_response();
+    }
+    request.extensions_mut().insert(grant);
+    next.run(request).await
+}
+
+/// Returns the size of the body that a request announces: one that is too large is refused before it arrives.
+fn announced(headers: &HeaderMap) -> u64 {
+    let length = single(headers, header::CONTENT_LENGTH.as_str());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
+}

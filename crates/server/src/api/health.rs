@@ -1,0 +1,63 @@
+//! `/healthz`, `/readyz`: answers for supervisors and load balancers, which wait for no program.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::Method;
+use axum::routing::on;
+use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Reason};
+use super::table::{Content, Needs, Route};
+use super::{Api, body};
+
+const CONTENT: Content = Content {
+    media: &[body::JSON],
+    schema: status,
+    max: 0,
+};
+
+fn status(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})
+}
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        Route {
+            method: Method::GET,
+            path: "/healthz",
+            needs: Needs::Nothing,
+            summary: "Answer while the server lives.",
+            request: None,
+            answers: &[CONTENT],
+            handler: |method| on(method, lives),
+        },
+        Route {
+            method: Method::GET,
+            path: "/readyz",
+            needs: Needs::Nothing,
+            summary: "Answer while the configured runtime can run programs.",
+            request: None,
+            answers: &[CONTENT],
+            handler: |method| on(method, is_ready),
+        },
+    ]
+}
+
+async fn lives() -> Json<Value> {
+    Json(json!({"status": "ok"}))
+}
+
+/// Asks the runtime, of which the caller learns nothing more: it has shown no key.
+async fn is_ready(State(api): State<Arc<Api>>) -> Result<Json<Value>, ApiError> {
+    match api.toolbox.unavailable().await {
+        None => Ok(lives().await),
+        Some(_) => Err(ApiError::new(
+            Reason::RuntimeUnavailable,
+            "the configured runtime cannot run programs now",
+            "ask the operator, who finds the reason with a run of their own",
+        )),
+    }
+}

@@ -1,0 +1,185 @@
+//! `GET /openapi.json`: the description of the API, made from the table of routes.
+
+use std::sync::LazyLock;
+
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use schemars::generate::{Contract, SchemaSettings};
+use schemars::{SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::body;
+use super::error::Reason;
+use super::table::{self, Content, Needs, Route};
+
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route {
+        method: Method::GET,
+        path: "/openapi.json",
+        needs: Needs::Nothing,
+        summary: "Describe the API as an OpenAPI document.",
+        request: None,
+        answers: &[Content {
+            media: &[body::JSON],
+            schema: |_| json_schema!({"type": "object", "description": "An OpenAPI 3.1 document."}),
+            max: 0,
+        }],
+        handler: |method| on(method, show),
+    }]
+}
+
+async fn show() -> Response {
+    ([(header::CONTENT_TYPE, body::JSON)], DOCUMENT.as_str()).into_response()
+}
+
+/// Generators of the schemas of requests and of answers, whose members differ in what is required.
+struct Schemas {
+    requests: SchemaGenerator,
+    answers: SchemaGenerator,
+}
+
+/// Creates the document.
+pub(super) fn document() -> Value {
+    let generator = |contract| {
+        let mut settings = SchemaSettings::draft2020_12();
+        settings.definitions_path = "/components/schemas".into();
+        settings.contract = contract;
+        settings.into_generator()
+    };
+    let mut schemas = Schemas {
+        requests: generator(Contract::Deserialize),
+        answers: generator(Contract::Serialize),
+    };
+    let mut paths = Map::new();
+    for route in table::all() {
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method.as_str().to_ascii_lowercase()] = operation(&route, &mut schemas);
+    }
+    let mut components = schemas.requests.take_definitions(true);
+    components.extend(schemas.answers.take_definitions(true));
+    components.insert("Error".to_owned(), error_schema());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ringfence",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Runs untrusted code in a fence. A program that fails is a success of the API: its result says how it ended.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    })
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut responses = Map::new();
+    let answers = contents(route.answers, &mut schemas.answers);
+    responses.insert(
+        "200".to_owned(),
+        json!({"description": "Success.", "content": answers}),
+    );
+    for reason in Reason::ALL {
+        let (status, ..) = reason.row();
+        let answer = json!({
+            "description": meanings(status),
+            "content": {body::JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+        });
+        responses.insert(status.to_string(), answer);
+    }
+    let mut operation = json!({
+        "operationId": operation_id(route),
+        "summary": route.summary,
+        "responses": responses,
+        "security": [],
+    });
+    if let Needs::Key(right) = route.needs {
+        operation["security"] = json!([{"bearer": []}, {"header": []}]);
+        operation["description"] = format!("Needs the right `{}`.", right.as_str()).into();
+    }
+    if let Some(content) = &route.request {
+        let most = content.max / (1024 * 1024);
+        operation["requestBody"] = json!({
+            "required": true,
+            "description": format!("At most {most} MiB."),
+            "content": contents(std::slice::from_ref(content), &mut schemas.requests),
+        });
+    }
+    let parameters: Vec<Value> = parameters(route.path)
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .collect();
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    operation
+}
+
+fn contents(contents: &[Content], generator: &mut SchemaGenerator) -> Value {
+    let mut all = Map::new();
+    for content in contents {
+        let schema = (content.schema)(generator).to_value();
+        for (at, media) in content.media.iter().enumerate() {
+            let schema = match at {
+                0 => schema.clone(),
+                _ => json!({"type": "string"}),
+            };
+            all.insert((*media).to_owned(), json!({"schema": schema}));
+        }
+    }
+    all.into()
+}
+
+/// Returns `run_post` for `POST /v1/run`.
+fn operation_id(route: &Route) -> String {
+    let words = route
+        .path
+        .split(['/', '.'])
+        .filter(|word| !["", "v1"].contains(word));
+    let words: Vec<&str> = words.map(|word| word.trim_matches(['{', '}'])).collect();
+    format!(
+        "{}_{}",
+        words.join("_"),
+        route.method.as_str().to_ascii_lowercase()
+    )
+}
+
+/// Returns the names in braces.
+fn parameters(path: &str) -> impl Iterator<Item = &str> {
+    let inner = |part: &'_ str| -> Option<usize> { part.find('}') };
+    path.split('{')
+        .skip(1)
+        .filter_map(move |part| part.get(..inner(part)?))
+}
+
+/// Joins the meanings of a status.
+fn meanings(status: u16) -> String {
+    let rows = Reason::ALL.iter().map(|reason| reason.row());
+    let of_status = rows.filter(|(other, ..)| *other == status);
+    let meanings: Vec<String> = of_status
+        .map(|(_, kind, meaning)| format!("`{kind}`: {meaning}"))
+        .collect();
+    meanings.join(" ")
+}
+
+fn error_schema() -> Value {
+    let mut kinds: Vec<&str> = Reason::ALL.iter().map(|reason| reason.row().1).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {
+            "type": "object",
+            "required": ["type", "message", "hint"],
+            "properties": {"type": {"enum": kinds}, "message": {"type": "string"}, "hint": {"type": "string"}},
+        }},
+    })
+}

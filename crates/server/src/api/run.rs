@@ -1,0 +1,76 @@
+//! `POST /v1/run`: runs one program.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use ringfence_policy::{ExecutionResult, RemoteRequest};
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::keys::{Grant, Right};
+use super::table::{Content, Needs, Route};
+use super::{Api, body, events};
+
+/// The tool that every program goes through.
+pub(super) const TOOL: &str = "run_code";
+
+/// Maximum size of a program with its input and files, as JSON. A program of 8 MiB may double when it is escaped.
+const MAX: usize = 32 * 1024 * 1024;
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route {
+        method: Method::POST,
+        path: "/v1/run",
+        needs: Needs::Key(Right::Run),
+        summary: "Run a program, and answer with its result or, with `Accept: text/event-stream`, with events.",
+        request: Some(Content {
+            media: &[body::JSON],
+            schema: |generator| generator.subschema_for::<RemoteRequest>(),
+            max: MAX,
+        }),
+        answers: &[
+            Content {
+                media: &[body::JSON],
+                schema: |generator| generator.subschema_for::<ExecutionResult>(),
+                max: 0,
+            },
+            events::CONTENT,
+        ],
+        handler: |method| on(method, run),
+    }]
+}
+
+async fn run(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let wants_events = accepts_events(request.headers());
+    let arguments: Value = body::json(request).await?;
+    let used = api.used(&grant, TOOL, arguments);
+    if wants_events {
+        let (invocation, chunks) = api.invocations.stream(used);
+        return Ok(events::response(invocation, chunks));
+    }
+    let answer = api.invocations.start(used).answer().await?;
+    // The text is the result's JSON.
+    Ok(([(header::CONTENT_TYPE, body::JSON)], answer.text).into_response())
+}
+
+fn accepts_events(headers: &HeaderMap) -> bool {
+    let accepted = headers
+        .get_all(header::ACCEPT)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut media = accepted.flat_map(|value| value.split(','));
+    media.any(|media| {
+        media
+            .split(';')
+            .next()
+            .is_some_and(|media| media.trim() == events::MEDIA)
+    })
+}

@@ -1,0 +1,94 @@
+//! The table of routes, from which the router and the OpenAPI document are made.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter};
+use schemars::{Schema, SchemaGenerator};
+
+use super::keys::Right;
+use super::{Api, batch, guard, health, openapi, run, tools};
+
+/// A route: everything that clients, the guard and the documents must know about it.
+pub(super) struct Route {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) needs: Needs,
+    /// Imperative sentence.
+    pub(super) summary: &'static str,
+    pub(super) request: Option<Content>,
+    /// Content of a success, by media type.
+    pub(super) answers: &'static [Content],
+    pub(super) handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
+}
+
+/// The credential that a route needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// None: it shows nothing of this machine or its users.
+    Nothing,
+    Key(Right),
+}
+
+/// A body, of a request or an answer.
+pub(super) struct Content {
+    /// Media types: the first is described by the schema, others say in their description what differs.
+    pub(super) media: &'static [&'static str],
+    pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
+    /// Maximum size in bytes, of a request.
+    pub(super) max: usize,
+}
+
+/// The groups of routes. A new one is a file beside this one, and a line here.
+const GROUPS: &[fn() -> Vec<Route>] = &[
+    health::routes,
+    openapi::routes,
+    run::routes,
+    batch::routes,
+    tools::routes,
+];
+
+/// Returns all routes, in the order of the documents.
+pub(super) fn all() -> Vec<Route> {
+    GROUPS.iter().flat_map(|group| group()).collect()
+}
+
+/// Builds the router of all routes, each behind the check of its credential and its limit of the body.
+pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
+    let mut router = Router::new();
+    for route in all() {
+        let max = route.request.as_ref().map(|content| content.max);
+        let check = guard::Check {
+            api: Arc::clone(api),
+            door: Arc::clone(door),
+            needs: route.needs,
+            max,
+        };
+        let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
+        let handler = (route.handler)(filter)
+            .layer(DefaultBodyLimit::max(max.unwrap_or(0)))
+            .route_layer(from_fn_with_state(check, guard::authorize));
+        router = router.route(route.path, handler);
+    }
+    router.with_state(Arc::clone(api))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_route_is_named_once_and_says_what_it_does() {
+        let mut seen = BTreeSet::new();
+        for route in all() {
+            assert!(seen.insert((route.path, route.method.to_string())));
+            assert!(route.summary.ends_with('.') && !route.answers.is_empty());
+            assert!(MethodFilter::try_from(route.method).is_ok());
+        }
+        assert!(seen.len() >= 7);
+    }
+}

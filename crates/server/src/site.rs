@@ -1,0 +1,217 @@
+//! The HTTP listeners of a server beside its private socket: a loopback address for the API and the console, and one
+//! more for the API, if asked for.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Future, pending};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use tokio::sync::watch;
+
+use crate::api::Api;
+use crate::console::Console;
+use crate::http::{Listener, Refusal, Routes, serve_connection};
+use crate::socket::Socket;
+
+/// Maximum number of connections of a further Unix socket.
+const MAX_CONNECTIONS: usize = 512;
+
+/// An address to listen at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    Tcp(SocketAddr),
+    /// The path of a Unix socket, whose peers must be the server's own user.
+    Unix(PathBuf),
+}
+
+/// A text is no [`Endpoint`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8080, got `{0}`")]
+pub struct ParseEndpointError(String);
+
+impl FromStr for Endpoint {
+    type Err = ParseEndpointError;
+
+    fn from_str(text: &str) -> Result<Self, ParseEndpointError> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            Some(_) => Err(ParseEndpointError(text.to_owned())),
+            None => text
+                .parse()
+                .map(Self::Tcp)
+                .map_err(|_| ParseEndpointError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "http://{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Returns `true` if other machines may reach it.
+    pub const fn is_remote(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().is_loopback())
+    }
+}
+
+/// A further listener of the API alone.
+#[derive(Debug)]
+pub enum Further {
+    Network(Listener),
+    Unix(UnixSocket),
+}
+
+/// A Unix socket at a path that the operator chose, removed on drop.
+#[derive(Debug)]
+pub struct UnixSocket {
+    socket: Socket,
+    path: PathBuf,
+}
+
+impl Further {
+    /// Listens at `endpoint`.
+    ///
+    /// # Errors
+    /// If the socket cannot be created.
+    pub async fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+        Ok(match endpoint {
+            Endpoint::Tcp(address) => Self::Network(Listener::bind_network(*address).await?),
+            Endpoint::Unix(path) => Self::Unix(UnixSocket {
+                socket: Socket::bind_anywhere(path)?,
+                path: path.clone(),
+            }),
+        })
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Network(listener) => Endpoint::Tcp(listener.address()),
+            Self::Unix(UnixSocket { path, .. }) => Endpoint::Unix(path.clone()),
+        }
+    }
+
+    async fn serve(&self, api: &Arc<Api>, stop: impl Future<Output = ()>) {
+        match self {
+            Self::Network(listener) => {
+                let routes = Routes {
+                    own: api.on_network(),
+                    others: api.on_network(),
+                };
+                listener.serve(routes, stop).await;
+            }
+            Self::Unix(UnixSocket { socket, .. }) => {
+                let routes = api.on_socket();
+                let supervise = |stream| serve_connection(stream, routes.clone());
+                socket.serve(MAX_CONNECTIONS, supervise, stop).await;
+            }
+        }
+    }
+}
+
+/// The HTTP listeners of a server.
+#[derive(Debug)]
+pub struct Site {
+    pub api: Arc<Api>,
+    /// The loopback address. `None` without a console, unless it was asked for.
+    pub loopback: Option<Listener>,
+    pub console: Option<Console>,
+    pub further: Option<Further>,
+}
+
+impl Site {
+    /// Creates a site of this API, without a listener.
+    pub const fn of(api: Arc<Api>) -> Self {
+        Self {
+            api,
+            loopback: None,
+            console: None,
+            further: None,
+        }
+    }
+
+    /// Returns the addresses of its listeners.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        let loopback = self
+            .loopback
+            .iter()
+            .map(|listener| Endpoint::Tcp(listener.address()));
+        loopback.chain(self.further.iter().map(Further::endpoint))
+    }
+
+    /// Serves until `stop` becomes true.
+    pub async fn serve(self, stop: watch::Receiver<bool>) {
+        let loopback = async {
+            if let Some(listener) = &self.loopback {
+                let routes = self.on_loopback(listener.address());
+                listener.serve(routes, until(stop.clone())).await;
+            }
+        };
+        let further = async {
+            if let Some(further) = &self.further {
+                further.serve(&self.api, until(stop.clone())).await;
+            }
+        };
+        tokio::select! {
+            _ = async { tokio::join!(loopback, further) } => {}
+            never = self.watch() => match never {},
+        }
+    }
+
+    /// Returns the routes of the loopback address. The console is for its own user alone.
+    fn on_loopback(&self, address: SocketAddr) -> Routes {
+        let refused = self
+            .console
+            .as_ref()
+            .map(|_| Router::new().fallback(async || Refusal::FOREIGN_USER));
+        Routes {
+            own: self
+                .api
+                .on_loopback(address, self.console.as_ref().map(Console::routes)),
+            others: self.api.on_loopback(address, refused),
+        }
+    }
+
+    async fn watch(&self) -> Infallible {
+        match &self.console {
+            Some(console) => console.watch().await,
+            None => pending().await,
+        }
+    }
+}
+
+/// Resolves when `stop` becomes true, or its sender is gone.
+async fn until(mut stop: watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_an_address_or_a_path() {
+        let check = |text: &str, remote: bool| {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.is_remote(), remote, "{text}");
+        };
+        check("127.0.0.1:0", false);
+        check("[::1]:80", false);
+        check("0.0.0.0:80", true);
+        check("[::]:80", true);
+        check("unix:/run/x", false);
+        for wrong in ["", "80", "localhost:80", "unix:", "127.0.0.1"] {
+            assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
+        }
+    }
+}
