@@ -188,7 +188,7 @@ impl Drop for Reader {
 }
 
 /// Collects both streams of a reader to the end, at most `most` bytes of each; returns them with the end.
-pub(crate) async fn collect(mut reader: Reader, most: ringfence_policy::Bytes) -> Collected {
+pub async fn collect(mut reader: Reader, most: ringfence_policy::Bytes) -> Collected {
     let mut stdout = ringfence_exec::output::Capture::new(most);
     let mut stderr = ringfence_exec::output::Capture::new(most);
     let mut end = ProcessEnd::unknown("its output ended before it");

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::{Process as Running, ProcessControl, ProcessEvent};
 use ringfence_exec::clock::rfc3339;
-use ringfence_jail::init::frames::{Cut, End, Fate, Recipient, TerminalSize};
+pub use ringfence_jail::init::frames::TerminalSize;
+use ringfence_jail::init::frames::{Cut, End, Fate, Recipient};
 use ringfence_policy::{Outcome, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -18,6 +18,7 @@ mod invocation;
 mod keys;
 mod openapi;
 mod run;
+mod sandboxes;
 mod stream;
 mod table;
 mod tools;
@@ -29,6 +30,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::any;
 use ringfence_policy::Scope;
+use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
 use serde_json::Value;
 
@@ -46,16 +48,18 @@ pub struct Api {
     /// Rights of the server's own user.
     owner: Arc<Grant>,
     invocations: Invocations,
+    sandboxes: Sandboxes,
 }
 
 impl Api {
-    /// Creates the API of a toolbox, for holders of `keys`.
-    pub fn new(toolbox: Toolbox, keys: ApiKeys) -> Arc<Self> {
+    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`.
+    pub fn new(toolbox: Toolbox, sandboxes: Sandboxes, keys: ApiKeys) -> Arc<Self> {
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
             keys,
             owner: Arc::new(Grant::OWNER),
             invocations: Invocations::default(),
+            sandboxes,
         })
     }
 
@@ -86,8 +90,9 @@ impl Api {
         guarded(routes, door)
     }
 
-    /// Waits until every call has ended. The listeners have ended before.
+    /// Waits until every call has ended, and ends all sandboxes. The listeners have ended before.
     pub async fn close(&self) {
+        self.sandboxes.close().await;
         self.invocations.close().await;
     }
 

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"));
-        let api = Api::new(toolbox, keys);
+        let cells = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local));
+        let api = Api::new(toolbox, cells, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: Arc::new(backend.clone()),

@@ -33,6 +33,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/v1/batch",
         needs: Needs::Key(Right::Run),
         summary: "Run many programs, and answer with one line of JSON for each as it ends: its `index`, and its `result` or `error`.",
+        parameters: &[],
         request: Some(Content {
             media: &[body::JSON, body::NDJSON],
             schema: |generator| generator.subschema_for::<Batch>(),

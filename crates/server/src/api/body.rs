@@ -14,6 +14,7 @@ use super::error::{ApiError, Reason};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const JSON: &str = "application/json";
+pub(super) const BYTES: &str = "application/octet-stream";
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
 /// Reads a body with one of these media types. Returns it with its own.

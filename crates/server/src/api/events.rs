@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Bytes;
 use ringfence_exec::local::{Chunk, Stream};
@@ -145,6 +145,16 @@ fn unfinished(bytes: &[u8]) -> usize {
         return if length > back + 1 { back + 1 } else { 0 };
     }
     0
+}
+
+/// Returns `true` if a client wants events.
+pub(super) fn accepts(headers: &HeaderMap) -> bool {
+    let accepted = headers
+        .get_all(header::ACCEPT)
+        .into_iter()
+        .filter_map(|value| value.to_str().ok());
+    let mut media = accepted.flat_map(|value| value.split(','));
+    media.any(|media| media.split(';').next().is_some_and(|media| media.trim() == MEDIA))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use ringfence_policy::Scope;
 use ringfence_records::audit::Digest;
 
 /// A right of a key: the routes that it opens.
@@ -57,6 +58,17 @@ impl Grant {
         rights: &[Right::Run, Right::Sandboxes],
         client: "RINGFENCE_API_KEY",
     };
+
+    /// Returns `true` for the server's own user.
+    pub(super) fn is_owner(&self) -> bool {
+        self.client == Self::OWNER.client
+    }
+
+    /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
+    pub(super) fn scope(&self) -> Scope {
+        let name = format!("key.{}", self.client.to_ascii_lowercase());
+        name.parse().unwrap_or_else(|_| Scope::local())
+    }
 
     pub(super) fn has(&self, right: Right) -> bool {
         self.rights.contains(&right)

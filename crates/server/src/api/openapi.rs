@@ -21,6 +21,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/openapi.json",
         needs: Needs::Nothing,
         summary: "Describe the API as an OpenAPI document.",
+        parameters: &[],
         request: None,
         answers: &[Content {
             media: &[body::JSON],
@@ -115,6 +116,15 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     }
     let parameters: Vec<Value> = parameters(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .chain(route.parameters.iter().map(|parameter| {
+            json!({
+                "name": parameter.name,
+                "in": "query",
+                "required": parameter.required,
+                "description": parameter.description,
+                "schema": {"type": "string"},
+            })
+        }))
         .collect();
     if !parameters.is_empty() {
         operation["parameters"] = parameters.into();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{ExecutionResult, RemoteRequest};
@@ -27,6 +27,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/v1/run",
         needs: Needs::Key(Right::Run),
         summary: "Run a program, and answer with its result or, with `Accept: text/event-stream`, with events.",
+        parameters: &[],
         request: Some(Content {
             media: &[body::JSON],
             schema: |generator| generator.subschema_for::<RemoteRequest>(),
@@ -49,7 +50,7 @@ async fn run(
     Extension(grant): Extension<Arc<Grant>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let wants_events = accepts_events(request.headers());
+    let wants_events = events::accepts(request.headers());
     let arguments: Value = body::json(request).await?;
     let used = api.used(&grant, TOOL, arguments);
     if wants_events {
@@ -59,18 +60,4 @@ async fn run(
     let answer = api.invocations.start(used).answer().await?;
     // The text is the result's JSON.
     Ok(([(header::CONTENT_TYPE, body::JSON)], answer.text).into_response())
-}
-
-fn accepts_events(headers: &HeaderMap) -> bool {
-    let accepted = headers
-        .get_all(header::ACCEPT)
-        .into_iter()
-        .filter_map(|value| value.to_str().ok());
-    let mut media = accepted.flat_map(|value| value.split(','));
-    media.any(|media| {
-        media
-            .split(';')
-            .next()
-            .is_some_and(|media| media.trim() == events::MEDIA)
-    })
 }

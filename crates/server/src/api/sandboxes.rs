@@ -8,23 +8,27 @@ mod processes;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_policy::Scope;
 use ringfence_sandbox::{Error, ErrorKind as Kind, Sandbox};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Api;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
-use super::table::Route;
+use super::table::{Content, Route};
+use super::{Api, body};
 
 pub(super) fn routes() -> Vec<Route> {
-    let groups = [life::routes(), processes::routes(), contexts::routes(), files::routes()];
+    let groups = [
+        life::routes(),
+        processes::routes(),
+        contexts::routes(),
+        files::routes(),
+    ];
     groups.into_iter().flatten().collect()
 }
 
@@ -72,13 +76,15 @@ impl From<Error> for ApiError {
     }
 }
 
-/// Returns the answer for something that was made.
-fn created(value: &impl Serialize) -> Response {
-    (StatusCode::CREATED, Json(value)).into_response()
-}
+/// A body of bytes that are passed on as they come.
+const BYTES: Content = Content {
+    media: &[body::BYTES],
+    schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
+    max: 64 << 30,
+};
 
 fn done() -> Response {
-    StatusCode::NO_CONTENT.into_response()
+    Json(json!({})).into_response()
 }
 
 /// Returns the name and data of the event of a piece of output: as text, or in base64 what is none.

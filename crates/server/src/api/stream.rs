@@ -39,3 +39,42 @@ impl<S> Streamed for Stream<S> {
         })
     }
 }
+
+/// The next part of a body that may fail.
+type Attempt<S, E> = Pin<Box<dyn Future<Output = Result<Option<(Bytes, S)>, E>> + Send>>;
+
+struct Fallible<S, E> {
+    step: fn(S) -> Attempt<S, E>,
+    next: Attempt<S, E>,
+}
+
+/// Returns a body of the parts that `step` makes. An error breaks the connection off: the client must not take what has
+/// arrived for the whole.
+pub(super) fn fallible<S: 'static, E: std::error::Error + Send + Sync + 'static>(
+    state: S,
+    step: fn(S) -> Attempt<S, E>,
+) -> Body {
+    Body::new(Fallible {
+        step,
+        next: step(state),
+    })
+}
+
+impl<S, E> Streamed for Fallible<S, E> {
+    type Data = Bytes;
+    type Error = E;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, E>>> {
+        self.next.as_mut().poll(context).map(|part| match part {
+            Ok(Some((bytes, state))) => {
+                self.next = (self.step)(state);
+                Some(Ok(Frame::data(bytes)))
+            }
+            Ok(None) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+}

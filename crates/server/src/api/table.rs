@@ -10,7 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{Schema, SchemaGenerator};
 
 use super::keys::Right;
-use super::{Api, batch, guard, health, openapi, run, tools};
+use super::{Api, batch, guard, health, openapi, run, sandboxes, tools};
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -19,6 +19,8 @@ pub(super) struct Route {
     pub(super) needs: Needs,
     /// Imperative sentence.
     pub(super) summary: &'static str,
+    /// Parameters of the query.
+    pub(super) parameters: &'static [Parameter],
     pub(super) request: Option<Content>,
     /// Content of a success, by media type.
     pub(super) answers: &'static [Content],
@@ -31,6 +33,13 @@ pub(super) enum Needs {
     /// None: it shows nothing of this machine or its users.
     Nothing,
     Key(Right),
+}
+
+/// A parameter of the query.
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) required: bool,
+    pub(super) description: &'static str,
 }
 
 /// A body, of a request or an answer.
@@ -49,6 +58,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     run::routes,
     batch::routes,
     tools::routes,
+    sandboxes::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -26,6 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/tools",
             needs: Needs::Key(Right::Tools),
             summary: "List the tools that may be used, with the schemas of their arguments and results.",
+            parameters: &[],
             request: None,
             answers: &[Content {
                 media: &[body::JSON],
@@ -39,6 +40,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/tools/{name}",
             needs: Needs::Key(Right::Tools),
             summary: "Use a tool. The body is its arguments.",
+            parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],
                 schema: |_| schemars::json_schema!({"type": "object", "description": "Arguments, as the tool's schema describes them."}),

@@ -26,7 +26,7 @@ use super::super::table::{Content, Needs, Route};
 use super::super::{Api, body, events, stream};
 use super::life::NOTHING;
 use super::processes::event;
-use super::{Owner, created, done, output_event};
+use super::{Owner, done, output_event};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 32 * 1024 * 1024;
@@ -45,6 +45,7 @@ pub(super) fn routes() -> Vec<Route> {
         path,
         needs: Needs::Key(Right::Sandboxes),
         summary,
+        parameters: &[],
         request,
         answers,
         handler,
@@ -199,7 +200,10 @@ async fn run(
         let body = stream::body(Some(running), |running| Box::pin(next(running)));
         return Ok(([(header::CONTENT_TYPE, events::MEDIA)], body).into_response());
     }
-    running.collected().await.map(|executed| Json(executed).into_response())
+    running
+        .collected()
+        .await
+        .map(|executed| Json(executed).into_response())
 }
 
 /// Code under way. Dropping it closes its output, which interrupts it.
@@ -264,7 +268,7 @@ async fn create(
     let sandbox = api.sandbox(&grant, &owner, &id)?;
     let Create { language, cwd } = body::json(request).await?;
     let made = sandbox.create_context(language, cwd).await?;
-    Ok(created(&made))
+    Ok(Json(made).into_response())
 }
 
 async fn list(

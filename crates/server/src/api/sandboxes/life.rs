@@ -17,7 +17,7 @@ use super::super::error::{ApiError, Reason};
 use super::super::keys::{Grant, Right};
 use super::super::table::{Content, Needs, Route};
 use super::super::{Api, body};
-use super::{Owner, created, done};
+use super::{Owner, done};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 256 * 1024;
@@ -35,6 +35,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Create a sandbox.",
+            parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<Create>(),
@@ -48,6 +49,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes",
             needs: Needs::Key(Right::Sandboxes),
             summary: "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            parameters: &[],
             request: None,
             answers: &[Content {
                 media: &[body::JSON],
@@ -61,6 +63,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Describe a sandbox, by its id or name.",
+            parameters: &[],
             request: None,
             answers: INFO,
             handler: |method| on(method, get),
@@ -70,6 +73,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}",
             needs: Needs::Key(Right::Sandboxes),
             summary: "End a sandbox with everything in it.",
+            parameters: &[],
             request: None,
             answers: NOTHING,
             handler: |method| on(method, remove),
@@ -79,6 +83,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}/timeout",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Set the time until a sandbox expires, from now on.",
+            parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<SetTimeout>(),
@@ -92,8 +97,8 @@ pub(super) fn routes() -> Vec<Route> {
 
 /// An answer without content.
 pub(super) const NOTHING: &[Content] = &[Content {
-    media: &[],
-    schema: |_| schemars::json_schema!({}),
+    media: &[body::JSON],
+    schema: |_| schemars::json_schema!({"type": "object"}),
     max: 0,
 }];
 
@@ -106,12 +111,16 @@ struct Create {
     #[serde(default)]
     runtime: Runtime,
     /// Memory limit, such as `512MiB`.
+    #[schemars(with = "Option<Amount>")]
     memory: Option<Bytes>,
     /// Processor limit, in cores.
+    #[schemars(with = "Option<f64>")]
     cpus: Option<Cpus>,
     /// Limit of processes and threads.
+    #[schemars(with = "Option<u32>")]
     pids: Option<Pids>,
     /// Size limit of all its files together.
+    #[schemars(with = "Option<Amount>")]
     disk: Option<Bytes>,
     /// Hosts that its programs may reach; without any, it has no network.
     #[serde(default)]
@@ -124,6 +133,15 @@ struct Create {
     metadata: BTreeMap<String, String>,
     /// Time until it expires; an hour by default.
     timeout: Option<Timeout>,
+}
+
+/// A number of bytes, or a text such as `512MiB`.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "describes what another type parses")]
+pub(super) enum Amount {
+    Bytes(u64),
+    Text(String),
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -141,7 +159,11 @@ struct SetTimeout {
 impl Create {
     fn checked(self, is_owner: bool) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| {
-            ApiError::new(Reason::InvalidArguments, message, "GET /openapi.json describes the body")
+            ApiError::new(
+                Reason::InvalidArguments,
+                message,
+                "GET /openapi.json describes the body",
+            )
         };
         if !self.allowed_hosts.is_empty() && !is_owner {
             return Err(ApiError::new(
@@ -152,7 +174,9 @@ impl Create {
         }
         let mut policy = EgressPolicy::default();
         for host in &self.allowed_hosts {
-            let host = host.parse().map_err(|error| invalid(format!("`allowed_hosts`: {error}")))?;
+            let host = host
+                .parse()
+                .map_err(|error| invalid(format!("`allowed_hosts`: {error}")))?;
             policy.allowed.push(host);
         }
         let mut env = Vec::new();
@@ -186,8 +210,11 @@ async fn create(
 ) -> Result<Response, ApiError> {
     let scope = api.scope(&grant, &owner)?;
     let new: Create = body::json(request).await?;
-    let made = api.sandboxes.create(&scope, new.checked(grant.is_owner())?).await?;
-    Ok(created(&made.info()))
+    let made = api
+        .sandboxes
+        .create(&scope, new.checked(grant.is_owner())?)
+        .await?;
+    Ok(Json(made.info()).into_response())
 }
 
 async fn list(

@@ -11,20 +11,21 @@ use axum::routing::on;
 use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
-use ringfence_jail::init::frames::TerminalSize;
 use ringfence_policy::{Bytes, Timeout};
 use ringfence_sandbox::output::{Item, Reader};
-use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
+use ringfence_sandbox::process::{
+    CommandLine, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin, TerminalSize,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, Reason};
 use super::super::keys::{Grant, Right};
-use super::super::table::{Content, Needs, Route};
+use super::super::table::{Content, Needs, Parameter, Route};
 use super::super::{Api, body, events, stream};
-use super::life::NOTHING;
-use super::{Owner, created, done, output_event};
+use super::life::{Amount, NOTHING};
+use super::{BYTES, Owner, done, output_event};
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;
@@ -65,6 +66,7 @@ pub(super) fn routes() -> Vec<Route> {
         path,
         needs: Needs::Key(Right::Sandboxes),
         summary,
+        parameters: &[],
         request,
         answers,
         handler,
@@ -122,26 +124,36 @@ pub(super) fn routes() -> Vec<Route> {
             &[PROCESS],
             |method| on(method, kill),
         ),
-        route(
-            Method::GET,
-            "/v1/sandboxes/{id}/processes/{pid}/output",
-            "Follow the output of a process from the byte `from` on (0 by default). A reader that is slow slows the process.",
-            None,
-            &[EVENTS],
-            |method| on(method, output),
-        ),
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/processes/{pid}/stdin",
-            "Send the body to the standard input of a process, as fast as it reads; `end=true` closes it after that.",
-            Some(Content {
-                media: &[body::BYTES],
-                schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
-                max: usize::MAX,
-            }),
-            NOTHING,
-            |method| on(method, stdin),
-        ),
+        Route {
+            parameters: &[Parameter {
+                name: "from",
+                required: false,
+                description: "First byte; 0 by default.",
+            }],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/processes/{pid}/output",
+                "Follow the output of a process. A reader that is slow slows the process.",
+                None,
+                &[EVENTS],
+                |method| on(method, output),
+            )
+        },
+        Route {
+            parameters: &[Parameter {
+                name: "end",
+                required: false,
+                description: "Close the input after that: true or false.",
+            }],
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/processes/{pid}/stdin",
+                "Send the body to the standard input of a process, as fast as it reads.",
+                Some(BYTES),
+                NOTHING,
+                |method| on(method, stdin),
+            )
+        },
         route(
             Method::POST,
             "/v1/sandboxes/{id}/processes/{pid}/signal",
@@ -187,6 +199,7 @@ struct Start {
     /// Time after which it is killed.
     timeout: Option<Timeout>,
     /// Bytes kept of each output stream by `exec`; at most 1 MiB.
+    #[schemars(with = "Option<Amount>")]
     max_output: Option<Bytes>,
 }
 
@@ -326,7 +339,7 @@ async fn start(
     let sandbox = api.sandbox(&grant, &owner, &id)?;
     let (new, _) = body::json::<Start>(request).await?.process();
     let process = sandbox.start(new).await?;
-    Ok(created(&process.info()))
+    Ok(Json(process.info()).into_response())
 }
 
 async fn list(
@@ -432,8 +445,9 @@ async fn resize(
 
 /// Names of signals in the order of their numbers, from 1 on (signal(7), x86 and ARM).
 const SIGNALS: &[&str] = &[
-    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT",
-    "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
 fn number(signal: &SignalChoice) -> Result<u32, ApiError> {
@@ -442,7 +456,10 @@ fn number(signal: &SignalChoice) -> Result<u32, ApiError> {
         SignalChoice::Name(name) => {
             let name = name.to_ascii_uppercase();
             let name = name.strip_prefix("SIG").unwrap_or(&name);
-            SIGNALS.iter().position(|known| *known == name).map(|index| index as u32 + 1)
+            SIGNALS
+                .iter()
+                .position(|known| *known == name)
+                .map(|index| index as u32 + 1)
         }
     };
     found.ok_or_else(|| {

@@ -1,0 +1,512 @@
+//! Files of a sandbox: bytes in and out, lists, changes, archives, events.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{Method, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use axum::{Extension, Json};
+use http_body_util::BodyExt;
+use hyper::body::Bytes as Piece;
+use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, WatchDepth, parse};
+use ringfence_sandbox::{Error, Sandbox};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::error::{ApiError, Reason};
+use super::super::keys::{Grant, Right};
+use super::super::table::{Content, Needs, Parameter, Route};
+use super::super::{Api, body, events, stream};
+use super::life::NOTHING;
+use super::processes::event;
+use super::{BYTES, Owner, done};
+
+/// Maximum size of a request that is no file, in bytes.
+const MAX: usize = 64 * 1024;
+/// Interval of comments while nothing changes.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+const PATH: Parameter = Parameter {
+    name: "path",
+    required: true,
+    description: "Absolute path in the sandbox.",
+};
+
+const ENTRY: &[Content] = &[Content {
+    media: &[body::JSON],
+    schema: |_| {
+        schemars::json_schema!({
+            "type": "object",
+            "required": ["name", "path", "type", "size", "mode", "uid", "gid", "modified"],
+            "description": "A file: `size` in bytes, `mode` the permission bits as a number, `modified` nanoseconds since 1970.",
+            "properties": {
+                "name": {"type": "string"},
+                "path": {"type": "string"},
+                "type": {"enum": ["file", "directory", "symlink", "fifo", "socket", "device"]},
+                "size": {"type": "integer"},
+                "mode": {"type": "integer"},
+                "uid": {"type": "integer"},
+                "gid": {"type": "integer"},
+                "modified": {"type": "integer"},
+                "target": {"type": ["string", "null"]},
+            },
+        })
+    },
+    max: 0,
+}];
+
+const REPORT: &[Content] = &[Content {
+    media: &[body::JSON],
+    schema: |_| schemars::json_schema!({"type": "object", "description": "What was done: entries, and those left out."}),
+    max: 0,
+}];
+
+const STREAM: &[Content] = &[Content {
+    media: &[body::BYTES],
+    schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
+    max: 0,
+}];
+
+pub(super) fn routes() -> Vec<Route> {
+    let route = |method, path, summary, request, answers, handler| Route {
+        method,
+        path,
+        needs: Needs::Key(Right::Sandboxes),
+        summary,
+        parameters: &[PATH],
+        request,
+        answers,
+        handler,
+    };
+    let of = |schema| {
+        Some(Content {
+            media: &[body::JSON],
+            schema,
+            max: MAX,
+        })
+    };
+    vec![
+        Route {
+            parameters: &[
+                PATH,
+                Parameter {
+                    name: "offset",
+                    required: false,
+                    description: "First byte.",
+                },
+                Parameter {
+                    name: "length",
+                    required: false,
+                    description: "Number of bytes at most.",
+                },
+            ],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/files",
+                "Read a regular file.",
+                None,
+                STREAM,
+                |method| on(method, read),
+            )
+        },
+        Route {
+            parameters: &[
+                PATH,
+                Parameter {
+                    name: "size",
+                    required: false,
+                    description: "Length of the body: a body that breaks off leaves the file as it was.",
+                },
+                Parameter {
+                    name: "mode",
+                    required: false,
+                    description: "Permission bits in octal digits; those of the replaced file, or 644.",
+                },
+            ],
+            ..route(
+                Method::PUT,
+                "/v1/sandboxes/{id}/files",
+                "Store the body as a file, with the directories above it; readers see the old file or the new one.",
+                Some(BYTES),
+                ENTRY,
+                |method| on(method, write),
+            )
+        },
+        route(
+            Method::DELETE,
+            "/v1/sandboxes/{id}/files",
+            "Remove a file, or a directory with everything in it.",
+            None,
+            NOTHING,
+            |method| on(method, remove),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/stat",
+            "Describe a file; a link is not followed.",
+            None,
+            ENTRY,
+            |method| on(method, stat),
+        ),
+        Route {
+            parameters: &[
+                PATH,
+                Parameter {
+                    name: "depth",
+                    required: false,
+                    description: "Levels of directories; 1 by default.",
+                },
+            ],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/files/list",
+                "List a directory.",
+                None,
+                &[Content {
+                    media: &[body::JSON],
+                    schema: |_| {
+                        schemars::json_schema!({
+                            "type": "object",
+                            "required": ["entries", "complete"],
+                            "properties": {"entries": {"type": "array", "items": {"type": "object"}}, "complete": {"type": "boolean"}},
+                        })
+                    },
+                    max: 0,
+                }],
+                |method| on(method, list),
+            )
+        },
+        Route {
+            parameters: &[],
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/files/mkdir",
+                "Make a directory, with those above it.",
+                of(|generator| generator.subschema_for::<Make>()),
+                REPORT,
+                |method| on(method, mkdir),
+            )
+        },
+        Route {
+            parameters: &[],
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/files/move",
+                "Move a file or a directory.",
+                of(|generator| generator.subschema_for::<FromTo>()),
+                ENTRY,
+                |method| on(method, rename),
+            )
+        },
+        Route {
+            parameters: &[],
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/files/copy",
+                "Copy a file or a directory.",
+                of(|generator| generator.subschema_for::<FromTo>()),
+                REPORT,
+                |method| on(method, copy),
+            )
+        },
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/archive",
+            "Read a tree as a tar archive.",
+            None,
+            STREAM,
+            |method| on(method, archive),
+        ),
+        route(
+            Method::PUT,
+            "/v1/sandboxes/{id}/files/archive",
+            "Unpack the body, a tar archive, into a directory.",
+            Some(BYTES),
+            REPORT,
+            |method| on(method, extract),
+        ),
+        Route {
+            parameters: &[
+                PATH,
+                Parameter {
+                    name: "recursive",
+                    required: false,
+                    description: "Watch all directories below it, too: true or false.",
+                },
+            ],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/files/watch",
+                "Follow the changes of a directory as events.",
+                None,
+                &[Content {
+                    media: &[events::MEDIA],
+                    schema: |_| {
+                        schemars::json_schema!({
+                            "type": "string",
+                            "description": "Events `change` with `{\"type\", \"path\"}`, the first of them of the type `watching`.",
+                        })
+                    },
+                    max: 0,
+                }],
+                |method| on(method, watch),
+            )
+        },
+    ]
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Make {
+    path: String,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FromTo {
+    from: String,
+    to: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct At {
+    path: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Range {
+    path: String,
+    #[serde(default)]
+    offset: u64,
+    length: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    path: String,
+    size: Option<u64>,
+    mode: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Tree {
+    path: String,
+    depth: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Watched {
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+}
+
+async fn read(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(Range { path, offset, length }): Query<Range>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let reader = sandbox.read_file(path, FileRange { offset, length }).await?;
+    let body = stream::fallible(reader, |mut reader: FileReader| {
+        Box::pin(async move {
+            let piece = reader.next().await;
+            piece.map(|piece| piece.map(|bytes| (Piece::from(bytes), reader)))
+        })
+    });
+    Ok(([(header::CONTENT_TYPE, body::BYTES)], body).into_response())
+}
+
+async fn write(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(Target { path, size, mode }): Query<Target>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let mode = mode.map(|digits| {
+        u32::from_str_radix(&digits, 8)
+            .map_err(|_| Error::Invalid("`mode` must be octal digits, such as 644".to_owned()))
+    });
+    let length = request.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    let operation = Operation::Write {
+        path,
+        mode: mode.transpose()?,
+        size: size.or(length),
+    };
+    let entry: Value = receive(&sandbox, &operation, request).await?;
+    Ok(Json(entry).into_response())
+}
+
+/// Performs an operation on the body of a request.
+async fn receive(sandbox: &Sandbox, operation: &Operation, request: Request) -> Result<Value, ApiError> {
+    let operating = sandbox.operate(operation).await?;
+    let mut body = request.into_body();
+    while let Some(frame) = body.frame().await {
+        // Dropping the operation kills it: what has arrived is not taken for the whole.
+        let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
+        if let Ok(bytes) = frame.map_err(broken)?.into_data()
+            && !operating.write(bytes.into()).await
+        {
+            break;
+        }
+    }
+    Ok(parse(&operating.whole().await?)?)
+}
+
+async fn remove(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(At { path }): Query<At>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    api.sandbox(&grant, &owner, &id)?.remove_file(path).await?;
+    Ok(done())
+}
+
+async fn stat(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(At { path }): Query<At>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    changed(&sandbox, Operation::Stat { path }).await
+}
+
+async fn changed(sandbox: &Sandbox, operation: Operation) -> Result<Response, ApiError> {
+    let value: Value = sandbox.change(&operation).await?;
+    Ok(Json(value).into_response())
+}
+
+async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(Tree { path, depth }): Query<Tree>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let listing = sandbox.list_files(path, depth.unwrap_or(1)).await?;
+    Ok(Json(json!(listing)).into_response())
+}
+
+async fn mkdir(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let Make { path } = body::json(request).await?;
+    changed(&sandbox, Operation::MakeDirectory { path }).await
+}
+
+async fn rename(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let FromTo { from, to } = body::json(request).await?;
+    changed(&sandbox, Operation::Move { from, to }).await
+}
+
+async fn copy(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let FromTo { from, to } = body::json(request).await?;
+    changed(&sandbox, Operation::Copy { from, to }).await
+}
+
+async fn archive(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(At { path }): Query<At>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let mut operating = sandbox.operate(&Operation::Archive { path }).await?;
+    operating.end_input();
+    // A tree that cannot be read at all is an error and no empty archive.
+    let first = operating.next().await?;
+    let state = (first, operating);
+    let body = stream::fallible(state, |(first, mut operating): (Option<Vec<u8>>, Operating)| {
+        Box::pin(async move {
+            let piece = match first {
+                Some(first) => Ok(Some(first)),
+                None => operating.next().await,
+            };
+            piece.map(|piece| piece.map(|bytes| (Piece::from(bytes), (None, operating))))
+        })
+    });
+    Ok(([(header::CONTENT_TYPE, body::BYTES)], body).into_response())
+}
+
+async fn extract(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(At { path }): Query<At>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let report = receive(&sandbox, &Operation::Extract { path }, request).await?;
+    Ok(Json(report).into_response())
+}
+
+async fn watch(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+    Query(owner): Query<Owner>,
+    Query(Watched { path, recursive }): Query<Watched>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let sandbox = api.sandbox(&grant, &owner, &id)?;
+    let depth = match recursive {
+        true => WatchDepth::Recursive,
+        false => WatchDepth::Flat,
+    };
+    let mut operating = sandbox.operate(&Operation::Watch { path, depth }).await?;
+    // The first line says that it watches; without it, this is the error.
+    let first = operating.next().await?.unwrap_or_default();
+    let state = (first, operating);
+    let body = stream::body(state, |(lines, mut operating): (Vec<u8>, Operating)| {
+        Box::pin(async move {
+            let end = lines.iter().rposition(|byte| *byte == b'\n').map(|end| end + 1);
+            if let Some(end) = end {
+                let told = lines[..end]
+                    .split(|byte| *byte == b'\n')
+                    .filter_map(|line| parse::<Value>(line).ok());
+                let text: String = told.map(|change| event("change", &change)).collect();
+                return Some((Piece::from(text), (lines[end..].to_vec(), operating)));
+            }
+            match tokio::time::timeout(HEARTBEAT, operating.next()).await {
+                Ok(Ok(Some(more))) => Some((Piece::new(), ([lines, more].concat(), operating))),
+                Ok(Ok(None) | Err(_)) => None,
+                Err(_) => Some((":\n\n".into(), (lines, operating))),
+            }
+        })
+    });
+    Ok(([(header::CONTENT_TYPE, events::MEDIA)], body).into_response())
+}
