@@ -3,6 +3,7 @@
 mod accept;
 mod approvals;
 mod audit;
+mod keys;
 mod policy;
 mod sandbox;
 mod scoped;
@@ -20,6 +21,7 @@ use ringfence_server::site::Endpoint;
 pub(crate) use accept::AcceptArgs;
 pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
 pub(crate) use audit::AuditCommand;
+pub(crate) use keys::KeysCommand;
 pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
 pub(crate) use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
@@ -172,6 +174,9 @@ pub(crate) enum Command {
     Sandbox(SandboxCommand),
     /// Serve runs on a Unix socket, with ready workers so that they start at once.
     Serve(ServeArgs),
+    /// Create, list and revoke keys of the server's HTTP API.
+    #[command(subcommand, after_help = keys::EXAMPLES)]
+    Keys(KeysCommand),
     /// Print a link that opens the server's web console in one browser.
     Console(ConsoleArgs),
     /// List and answer questions that require a person's approval.

@@ -56,6 +56,7 @@ fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow:
         Command::Session(args) => command::session::run(args, context),
         Command::Sandbox(args) => command::sandbox::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
+        Command::Keys(args) => command::keys::run(args, context),
         Command::Console(args) => command::console::run(args, context),
         Command::Approvals(args) => command::approvals::run(args, context),
         Command::Gateway(args) => command::gateway::run(args, context),

@@ -2,7 +2,8 @@
 //!
 //! - `table`: the routes, from which the router and the OpenAPI document are made.
 //! - `error`: statuses and types of errors.
-//! - [`keys`](ApiKeys): keys and their rights.
+//! - `keys`: the keys that a server accepts, and their rights.
+//! - `key_store`: the keys that an operator made.
 //! - `guard`: the checks of every request.
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
@@ -15,6 +16,7 @@ mod events;
 mod guard;
 mod health;
 mod invocation;
+mod key_store;
 mod keys;
 mod openapi;
 mod run;
@@ -37,8 +39,9 @@ use serde_json::Value;
 use error::ApiError;
 use guard::Door;
 use invocation::{Invocations, Use};
+pub use key_store::{KeyStore, NewKey, StoredKey};
 use keys::Grant;
-pub use keys::{ApiKeys, Right};
+pub use keys::{ApiKeys, Right, Rights, RightsError};
 
 /// State of the routes.
 #[derive(Debug)]
@@ -57,7 +60,7 @@ impl Api {
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
             keys,
-            owner: Arc::new(Grant::OWNER),
+            owner: Arc::new(Grant::of_owner()),
             invocations: Invocations::default(),
             sandboxes,
         })
@@ -104,7 +107,7 @@ impl Api {
                 scope: Scope::local(),
                 session: None,
                 surface: Surface::Http,
-                client: Some(grant.client.to_owned()),
+                client: Some(grant.client.clone()),
             },
             tool: tool.to_owned(),
             arguments,

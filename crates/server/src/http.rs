@@ -20,6 +20,7 @@ mod slots;
 pub(crate) use credentials::single;
 pub(crate) use failures::Failures;
 pub(crate) use guard::{harden, hosts_of, is_among, is_same_site, know};
+pub(crate) use keys::random_hex;
 pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};

@@ -9,12 +9,14 @@
 //! - [`api`]: the HTTP API.
 //! - [`console`]: the web console for approvals.
 //! - [`site`]: the listeners of both.
+//! - [`audit_line`]: records of the audit log, for people.
 //! - [`gateway`]: approval requests over chat services.
 //!
 //! Guests never send messages here: their output is the payload of output frames.
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod audit_line;
 pub mod client;
 pub mod console;
 pub mod frame;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringfence_container::Sandboxes;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
-use ringfence_server::api::{Api, ApiKeys};
+use ringfence_server::api::{Api, ApiKeys, KeyStore};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,7 +41,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let mut terminate = signal(SignalKind::terminate())?;
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
-        let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"));
+        let store = KeyStore::below(&context.paths.state);
+        let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
         let cells = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local));
         let api = Api::new(toolbox, cells, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;

@@ -81,6 +81,7 @@ fn files(dir: &Dir) {
                 "interpreters.json",
                 "unpinned.txt",
                 "accepted.json",
+                "api-keys",
                 "opened.json",
                 "skills.json",
                 "engine.lock",

@@ -1,13 +1,18 @@
 //! Keys of the API, with the rights that each gives.
 
 use std::hint::black_box;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use ringfence_policy::Scope;
 use ringfence_records::audit::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::key_store::KeyStore;
 
 /// A right of a key: the routes that it opens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Right {
     Run,
     Sandboxes,
@@ -18,7 +23,7 @@ pub enum Right {
 
 impl Right {
     /// All rights: those of a peer that is the server's own user.
-    const ALL: &[Self] = &[
+    const ALL: [Self; 5] = [
         Self::Run,
         Self::Sandboxes,
         Self::Tools,
@@ -38,36 +43,112 @@ impl Right {
     }
 }
 
+/// The rights of a key: at least one, and not both to ask and to answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Right>", into = "Vec<Right>")]
+pub struct Rights(Vec<Right>);
+
+/// A text names no rights that one key may have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RightsError {
+    #[error("expected rights of run, sandboxes, tools, approvals and admin, got `{0}`")]
+    Unknown(String),
+    #[error("expected at least one right of run, sandboxes, tools, approvals and admin")]
+    None,
+    #[error("a key with `tools` asks, one with `approvals` answers: make two keys")]
+    AsksAndAnswers,
+}
+
+impl Rights {
+    /// Renders the rights, separated by commas.
+    pub fn to_text(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|right| right.as_str()).collect();
+        names.join(",")
+    }
+}
+
+impl TryFrom<Vec<Right>> for Rights {
+    type Error = RightsError;
+
+    fn try_from(mut rights: Vec<Right>) -> Result<Self, RightsError> {
+        rights.sort_unstable();
+        rights.dedup();
+        if rights.is_empty() {
+            return Err(RightsError::None);
+        }
+        if rights.contains(&Right::Tools) && rights.contains(&Right::Approvals) {
+            return Err(RightsError::AsksAndAnswers);
+        }
+        Ok(Self(rights))
+    }
+}
+
+impl From<Rights> for Vec<Right> {
+    fn from(rights: Rights) -> Self {
+        rights.0
+    }
+}
+
+impl FromStr for Rights {
+    type Err = RightsError;
+
+    fn from_str(text: &str) -> Result<Self, RightsError> {
+        let right = |name: &str| {
+            let found = Right::ALL.into_iter().find(|right| right.as_str() == name.trim());
+            found.ok_or_else(|| RightsError::Unknown(name.to_owned()))
+        };
+        let rights: Result<Vec<Right>, RightsError> = text.split(',').map(right).collect();
+        Self::try_from(rights?)
+    }
+}
+
 /// The rights of a client whose credential was right.
 #[derive(Debug, Clone)]
 pub(super) struct Grant {
-    rights: &'static [Right],
+    rights: Vec<Right>,
     /// Name of the credential in the audit log; no part of a secret.
-    pub(super) client: &'static str,
+    pub(super) client: String,
+    holder: Holder,
+}
+
+/// The holder of a credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holder {
+    /// The server's own user.
+    Owner,
+    Key,
 }
 
 impl Grant {
     /// The server's own user, over its private socket.
-    pub(super) const OWNER: Self = Self {
-        rights: Right::ALL,
-        client: "socket",
-    };
+    pub(super) fn of_owner() -> Self {
+        Self {
+            rights: Right::ALL.to_vec(),
+            client: "socket".to_owned(),
+            holder: Holder::Owner,
+        }
+    }
 
     /// Rights of the fixed key, which cannot be revoked without a restart: it neither asks nor answers.
-    const FIXED: Self = Self {
-        rights: &[Right::Run, Right::Sandboxes],
-        client: "RINGFENCE_API_KEY",
-    };
+    fn of_fixed() -> Self {
+        Self {
+            rights: vec![Right::Run, Right::Sandboxes],
+            client: "RINGFENCE_API_KEY".to_owned(),
+            holder: Holder::Key,
+        }
+    }
 
     /// Returns `true` for the server's own user.
     pub(super) fn is_owner(&self) -> bool {
-        self.client == Self::OWNER.client
+        self.holder == Holder::Owner
     }
 
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
-    pub(super) fn scope(&self) -> Scope {
-        let name = format!("key.{}", self.client.to_ascii_lowercase());
-        name.parse().unwrap_or_else(|_| Scope::local())
+    pub(super) fn scope(&self) -> Option<Scope> {
+        let digits = digest(&self.client);
+        // Of another form than a digest no scope is made, and none is shared.
+        let name = digits.get(..32).map(|digits| format!("key-{digits}"));
+        name.and_then(|name| name.parse().ok())
     }
 
     pub(super) fn has(&self, right: Right) -> bool {
@@ -76,9 +157,10 @@ impl Grant {
 }
 
 /// The keys that the server accepts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ApiKeys {
     fixed: Option<Known>,
+    store: KeyStore,
 }
 
 /// A key, of which only the digest is kept.
@@ -89,29 +171,38 @@ struct Known {
 }
 
 impl ApiKeys {
-    /// Creates the keys: at most one fixed key, of any form.
-    pub fn new(fixed: Option<&str>) -> Self {
+    /// Creates the keys: at most one fixed key, of any form, and those of a store.
+    pub fn new(fixed: Option<&str>, store: KeyStore) -> Self {
         let fixed = fixed.map(|key| Known {
             digest: digest(key),
-            grant: Arc::new(Grant::FIXED),
+            grant: Arc::new(Grant::of_fixed()),
         });
-        Self { fixed }
+        Self { fixed, store }
     }
 
-    /// Returns the rights of a key; `None` if it is unknown.
+    /// Returns the rights of a key; `None` if it is unknown, revoked or expired. The store is asked for each request,
+    /// so that a revocation holds for the next.
     pub(super) fn find(&self, key: &str) -> Option<Arc<Grant>> {
-        let given = digest(key);
-        let known = self.fixed.as_ref()?;
-        is_same(&known.digest, &given).then(|| Arc::clone(&known.grant))
+        if let Some(fixed) = &self.fixed
+            && is_same(&fixed.digest, &digest(key))
+        {
+            return Some(Arc::clone(&fixed.grant));
+        }
+        let stored = self.store.find(key)?;
+        Some(Arc::new(Grant {
+            rights: stored.rights.into(),
+            client: stored.id,
+            holder: Holder::Key,
+        }))
     }
 }
 
-fn digest(key: &str) -> String {
+pub(super) fn digest(key: &str) -> String {
     Digest::of(key.as_bytes()).to_string()
 }
 
 /// Compares digests in constant time.
-fn is_same(ours: &str, theirs: &str) -> bool {
+pub(super) fn is_same(ours: &str, theirs: &str) -> bool {
     let pairs = ours.bytes().zip(theirs.bytes());
     let difference = pairs.fold(0, |difference, (ours, theirs)| {
         black_box(difference | (ours ^ theirs))
@@ -125,7 +216,8 @@ mod tests {
 
     #[test]
     fn the_fixed_key_runs_and_neither_asks_nor_answers() {
-        let keys = ApiKeys::new(Some("of any form"));
+        let store = || KeyStore::below(std::path::Path::new("/nonexistent"));
+        let keys = ApiKeys::new(Some("of any form"), store());
         let grant = keys.find("of any form").unwrap();
         let has = Right::ALL.iter().filter(|right| grant.has(**right));
         let has: Vec<_> = has.map(|right| right.as_str()).collect();
@@ -133,7 +225,22 @@ mod tests {
         for other in ["", "of any for", "of any form ", "Of any form"] {
             assert!(keys.find(other).is_none(), "{other}");
         }
-        assert!(ApiKeys::new(None).find("").is_none());
+        assert!(ApiKeys::new(None, store()).find("").is_none());
         assert!(!format!("{keys:?}").contains("any form"));
+    }
+
+    #[test]
+    fn a_key_does_not_both_ask_and_answer() {
+        let check = |text: &str, expected: Result<&str, RightsError>| {
+            let rights = text.parse::<Rights>();
+            assert_eq!(rights.map(|rights| rights.to_text()), expected.map(str::to_owned));
+        };
+        check("tools, run,run", Ok("run,tools"));
+        check("approvals,admin", Ok("approvals,admin"));
+        check("tools,approvals", Err(RightsError::AsksAndAnswers));
+        check("", Err(RightsError::Unknown(String::new())));
+        check("root", Err(RightsError::Unknown("root".to_owned())));
+        assert!(serde_json::from_str::<Rights>("[]").is_err());
+        assert!(serde_json::from_str::<Rights>(r#"["tools","approvals"]"#).is_err());
     }
 }

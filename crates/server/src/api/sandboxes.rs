@@ -45,7 +45,9 @@ impl Api {
         match (grant.is_owner(), &owner.user) {
             (true, Some(user)) => Ok(user.clone()),
             (true, None) => Ok(Scope::local()),
-            (false, None) => Ok(grant.scope()),
+            (false, None) => grant
+                .scope()
+                .ok_or_else(|| Error::Broken("its key has no scope".to_owned()).into()),
             (false, Some(_)) => Err(ApiError::new(
                 Reason::PermissionDenied,
                 "a key has its own sandboxes and no others",

@@ -24,13 +24,7 @@ const MAX_TICKETS: usize = 16;
 
 impl Secret {
     pub(super) fn random() -> Result<Self, NoRandom> {
-        let mut bytes = [0; BYTES];
-        let filled =
-            getrandom(&mut bytes, GetRandomFlags::empty()).map_err(|errno| NoRandom(errno.into()))?;
-        if filled != BYTES {
-            return Err(NoRandom(io::ErrorKind::UnexpectedEof.into()));
-        }
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        random_hex(2 * BYTES).map(Self).map_err(NoRandom)
     }
 
     pub(super) fn as_str(&self) -> &str {
@@ -48,6 +42,17 @@ impl Secret {
         });
         black_box(difference) == 0
     }
+}
+
+/// Returns random hexadecimal digits, at most 64.
+pub(crate) fn random_hex(digits: usize) -> io::Result<String> {
+    let mut bytes = [0; BYTES];
+    if getrandom(&mut bytes, GetRandomFlags::empty())? != BYTES {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let mut hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    hex.truncate(digits);
+    Ok(hex)
 }
 
 impl fmt::Debug for Secret {

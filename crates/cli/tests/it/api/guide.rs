@@ -26,6 +26,9 @@ fn every_command_of_the_guide_prints_what_it_says() {
     let Surface::Tcp(address) = Surface::loopback(&world) else {
         unreachable!()
     };
+    // `ringfence` lies in the world's own directory.
+    let path = std::env::var_os("PATH").unwrap();
+    let path = format!("{}:{}", world.dir.path("").display(), path.display());
     let commands = commands();
     assert!(commands.len() >= 6);
     for (command, expected) in commands {
@@ -33,7 +36,8 @@ fn every_command_of_the_guide_prints_what_it_says() {
         shell
             .args(["-euc", &command])
             .env("URL", format!("http://{address}"))
-            .env("RINGFENCE_API_KEY", KEY);
+            .env("RINGFENCE_API_KEY", KEY)
+            .env("PATH", &path);
         let output = shell.output().unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(

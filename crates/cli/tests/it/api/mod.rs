@@ -3,6 +3,7 @@
 mod batch;
 mod guard;
 mod guide;
+mod keys;
 mod listen;
 mod run;
 

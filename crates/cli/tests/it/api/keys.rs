@@ -1,0 +1,64 @@
+//! `ringfence keys`, beside a server that runs.
+
+use serde_json::Value;
+
+use super::{Surface, world};
+use crate::world::World;
+
+fn create(world: &World, options: &[&str]) -> (String, Value) {
+    let output = world
+        .dir
+        .run([&["keys", "create", "a name", "--json"], options].concat());
+    let made: Value = serde_json::from_str(output.ok()).unwrap();
+    (made["key"].as_str().unwrap().to_owned(), made)
+}
+
+const RUN: &str = r#"{"code": "print(1)"}"#;
+
+#[test]
+fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
+    let world = world();
+    let surface = Surface::loopback(&world);
+    let ask = |key: &str, line: &str| surface.ask(line, &[&format!("Authorization: Bearer {key}")], RUN);
+    let (run, made) = create(&world, &[]);
+    let (tools, _) = create(&world, &["--rights", "tools", "--days", "7"]);
+    let (sandboxes, _) = create(&world, &["--rights", "sandboxes"]);
+    let (expired, _) = create(&world, &["--days", "0"]);
+    assert_eq!(ask(&run, "POST /v1/run").json()["stdout"], "1\n");
+    ask(&run, "GET /v1/tools").refused(403, "permission_denied");
+    assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
+    ask(&tools, "POST /v1/run").refused(403, "permission_denied");
+    ask(&sandboxes, "POST /v1/run").refused(403, "permission_denied");
+    ask(&expired, "POST /v1/run").refused(401, "unauthenticated");
+    let id = made["id"].as_str().unwrap();
+    assert!(run.starts_with(id) && run.len() > id.len() + 40, "{made}");
+    let listed = world.dir.run(["keys", "ls", "--json"]);
+    let keys: Vec<Value> = serde_json::from_str(listed.ok()).unwrap();
+    assert_eq!(keys.len(), 4);
+    assert!(
+        !listed.stdout.contains(&run) && !listed.stdout.contains("digest"),
+        "{listed:?}"
+    );
+    world.dir.run(["keys", "revoke", id]).ok();
+    ask(&run, "POST /v1/run").refused(401, "unauthenticated");
+    world
+        .dir
+        .run(["keys", "revoke", id])
+        .refused(125, "there is no key");
+    assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
+    let log = world.dir.run(["audit", "tail", "--json"]);
+    assert!(log.ok().contains(&format!("\"client\":\"{id}\"")), "{log:?}");
+    assert!(!log.stdout.contains(&run) && !world.engine_log().contains(&run));
+    world.close();
+}
+
+#[test]
+fn no_key_both_asks_and_answers() {
+    let world = World::before_engine();
+    for rights in ["tools,approvals", "approvals,run,tools", "", "root"] {
+        let output = world.dir.run(["keys", "create", "x", "--rights", rights]);
+        assert_eq!(output.status, 2, "{rights}: {output:?}");
+    }
+    assert_eq!(world.dir.run(["keys", "ls"]).ok(), "");
+    world.close();
+}

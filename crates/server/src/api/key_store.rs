@@ -1,0 +1,255 @@
+//! Keys of the API that an operator made: a file each, of which only its digest can be told.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::keys::{Rights, digest, is_same};
+use crate::gateway::visible;
+use crate::http::random_hex;
+
+/// Maximum size of a key's file.
+const MAX: u64 = 16 * 1024;
+
+/// Digits of the public part of a key, and of the secret one: 192 bits.
+const ID_DIGITS: usize = 8;
+const SECRET_DIGITS: usize = 48;
+
+/// Seconds.
+const DAY: u64 = 24 * 60 * 60;
+
+/// Start of every key, for scanners of leaked secrets.
+const PREFIX: &str = "rf_";
+
+/// Directory of the keys. A key that is removed from it opens nothing any more, whichever server reads it.
+#[derive(Debug, Clone)]
+pub struct KeyStore {
+    directory: PathBuf,
+}
+
+/// A key as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredKey {
+    /// Public part of the key, by which it is revoked.
+    pub id: String,
+    /// Purpose, in the operator's words.
+    pub name: String,
+    pub rights: Rights,
+    /// SHA-256 of the key.
+    digest: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    pub expires: Option<u64>,
+}
+
+/// A key to create.
+#[derive(Debug, Clone)]
+pub struct NewKey {
+    pub name: String,
+    pub rights: Rights,
+    /// Lifetime; `None` for a key that does not expire.
+    pub days: Option<u32>,
+}
+
+impl StoredKey {
+    /// Renders the key for its operator: nothing of it opens anything.
+    pub fn to_json(&self) -> Value {
+        let Self {
+            id,
+            name,
+            rights,
+            digest: _,
+            created,
+            expires,
+        } = self;
+        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires})
+    }
+
+    /// Renders the key on a line.
+    pub fn to_line(&self) -> String {
+        let now = now();
+        let ends = match self.expires {
+            None => "does not expire".to_owned(),
+            Some(expires) if expires <= now => "expired".to_owned(),
+            Some(expires) => format!("expires in {} days", (expires - now).div_ceil(DAY)),
+        };
+        let (rights, name) = (self.rights.to_text(), visible(&self.name));
+        format!("{}  {rights:<16}  {ends:<20}  {name}\n", self.id)
+    }
+}
+
+impl KeyStore {
+    /// Returns the keys below a state directory.
+    pub fn below(state: &Path) -> Self {
+        Self {
+            directory: state.join("api-keys"),
+        }
+    }
+
+    /// Creates a key, which is returned once and stored as a digest.
+    ///
+    /// # Errors
+    /// If the kernel returns no random bytes, or it cannot be stored.
+    pub fn create(&self, new: NewKey) -> io::Result<(String, StoredKey)> {
+        let id = format!("{PREFIX}{}", random_hex(ID_DIGITS)?);
+        let key = format!("{id}_{}", random_hex(SECRET_DIGITS)?);
+        let created = now();
+        let stored = StoredKey {
+            id,
+            name: new.name,
+            rights: new.rights,
+            digest: digest(&key),
+            created,
+            expires: new.days.map(|days| created + u64::from(days) * DAY),
+        };
+        match DirBuilder::new().mode(0o700).create(&self.directory) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        // Written under another name first: a reader never meets half a key.
+        let path = self.path(&stored.id);
+        let begun = path.with_extension("new");
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&begun)?;
+        file.write_all(&serde_json::to_vec(&stored)?)?;
+        file.sync_all()?;
+        fs::rename(begun, path)?;
+        Ok((key, stored))
+    }
+
+    /// Returns all keys, oldest first. A file that is none is passed over: it opens nothing either.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn list(&self) -> io::Result<Vec<StoredKey>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let ids = entries
+            .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
+            .filter(|id| is_id(id));
+        let mut keys: Vec<StoredKey> = ids.filter_map(|id| self.read(&id)).collect();
+        keys.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// Removes a key. Returns `false` if there is none with this id.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn revoke(&self, id: &str) -> io::Result<bool> {
+        if !is_id(id) {
+            return Ok(false);
+        }
+        match fs::remove_file(self.path(id)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            removed => removed.map(|()| true),
+        }
+    }
+
+    /// Returns the stored form of a key, if it is right and has not expired.
+    pub(super) fn find(&self, key: &str) -> Option<StoredKey> {
+        let id = key.get(..PREFIX.len() + ID_DIGITS).filter(|id| is_id(id))?;
+        let stored = self.read(id)?;
+        let is_right = is_same(&stored.digest, &digest(key));
+        let has_expired = stored.expires.is_some_and(|expires| expires <= now());
+        (is_right && !has_expired).then_some(stored)
+    }
+
+    fn read(&self, id: &str) -> Option<StoredKey> {
+        let path = self.path(id);
+        if fs::symlink_metadata(&path).ok()?.len() > MAX {
+            return None;
+        }
+        let stored: StoredKey = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        (stored.id == id).then_some(stored)
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+}
+
+/// Returns `true` for the public part of a key. Nothing else becomes a file's name.
+fn is_id(text: &str) -> bool {
+    let digits = text.strip_prefix(PREFIX).unwrap_or_default();
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    digits.len() == ID_DIGITS && digits.bytes().all(is_digit)
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, KeyStore) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = KeyStore::below(dir.path());
+        (dir, store)
+    }
+
+    fn new(days: Option<u32>) -> NewKey {
+        NewKey {
+            name: "ci".to_owned(),
+            rights: "run,tools".parse().unwrap(),
+            days,
+        }
+    }
+
+    #[test]
+    fn a_key_opens_until_it_is_revoked_and_is_stored_as_a_digest() {
+        let (dir, store) = store();
+        let (key, stored) = store.create(new(None)).unwrap();
+        let (other, _) = store.create(new(Some(1))).unwrap();
+        assert_eq!(store.find(&key).unwrap(), stored);
+        assert_eq!(store.list().unwrap().len(), 2);
+        let secret = key.rsplit('_').next().unwrap();
+        let file = fs::read_to_string(dir.path().join(format!("api-keys/{}.json", stored.id))).unwrap();
+        assert!(secret.len() == 48 && !file.contains(secret));
+        assert!(store.revoke(&stored.id).unwrap() && !store.revoke(&stored.id).unwrap());
+        assert!(store.find(&key).is_none());
+        assert!(store.find(&other).is_some());
+    }
+
+    #[test]
+    fn only_the_whole_key_is_the_key_and_no_id_is_a_path() {
+        let (dir, store) = store();
+        let (key, stored) = store.create(new(None)).unwrap();
+        let swapped = key.replace(&key[key.len() - 1..], "x");
+        for wrong in [
+            "",
+            "rf_",
+            &stored.id,
+            &key[..key.len() - 1],
+            &format!("{key}0"),
+            &swapped,
+        ] {
+            assert!(store.find(wrong).is_none(), "{wrong}");
+        }
+        fs::write(dir.path().join("x.json"), "{}").unwrap();
+        for id in ["", "../x", "rf_../../x", "rf_ABCDEF01", "x"] {
+            assert!(!store.revoke(id).unwrap(), "{id}");
+        }
+        assert!(dir.path().join("x.json").exists());
+    }
+
+    #[test]
+    fn a_key_expires() {
+        let (_dir, store) = store();
+        let (key, _) = store.create(new(Some(0))).unwrap();
+        assert!(store.find(&key).is_none());
+        assert_eq!(store.list().unwrap().len(), 1);
+    }
+}
