@@ -43,6 +43,3 @@ pub struct Member {
     /// Modification time in seconds since 1970.
     pub modified: u64,
 }
-
-#[cfg(test)]
-mod tests;

@@ -185,7 +185,8 @@ pub(crate) fn is_open(number: RawFd) -> bool {
     unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
 }
 
-/// Returns the start and end of the data at or after an offset; `None` if there are only holes.
+/// Returns the start and end of the data at or after an offset; `None` if there are only holes. A file system that
+/// knows none has data everywhere, as in gVisor.
 pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, whence| {
         // SAFETY: a plain call on an open descriptor.
@@ -194,6 +195,7 @@ pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u
     };
     match seek(from, libc::SEEK_DATA) {
         Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some((from, u64::MAX))),
         start => {
             let start = start?;
             Ok(Some((start, seek(start, libc::SEEK_HOLE)?)))

@@ -10,6 +10,7 @@ use super::directory::{Directory, Location, is_same, set_attributes};
 use super::entry::{Copied, EntryType};
 use super::error::{At, FileError, FileErrorKind};
 use super::staged::Staged;
+use super::stream::transfer;
 use super::{MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
 use crate::copy::copy_data;
 
@@ -150,7 +151,11 @@ impl Copier {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         let target = to.create_file(new)?;
-        copy_data(&source, &target, found.len())?;
+        match found.len() {
+            // Also that of a file whose length the kernel does not know, as in `/proc`.
+            0 => drop(transfer(&mut &source, &mut &target)?),
+            length => copy_data(&source, &target, length)?,
+        }
         if self.owner == Owner::Kept {
             let _ = fchown(&target, Some(found.uid()), Some(found.gid()));
         }
@@ -200,9 +205,11 @@ impl Copier {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File, Permissions};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use crate::sys;
 
     fn kind(result: Result<Copied, FileError>) -> FileErrorKind {
         result.unwrap_err().kind
@@ -267,6 +274,21 @@ mod tests {
         );
         assert_eq!(fs::read_dir(path("to")).unwrap().count(), 0);
         assert_eq!(fs::read_dir(path("tree")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_system_without_holes_or_lengths_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        // Like gVisor, it refuses to look for holes.
+        let file = File::open("/proc/filesystems").unwrap();
+        assert_eq!(sys::next_data(file.as_fd(), 5).unwrap(), Some((5, u64::MAX)));
+        let copied = copy(Path::new("/proc/filesystems"), &dir.path().join("copy")).unwrap();
+        assert_eq!(copied.entries, 1);
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        assert_eq!(
+            read(&dir.path().join("copy")),
+            read(Path::new("/proc/filesystems"))
+        );
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::error::{At, FileError, FileErrorKind};
 use super::read::refuse_others;
 use super::staged::Staged;
 use super::stream::transfer;
+use crate::sys;
 
 /// Mode of a new file.
 const DEFAULT_MODE: u32 = 0o644;
@@ -48,9 +49,12 @@ fn destination(path: &Path) -> Result<Location, FileError> {
     let mut current: PathBuf = path.to_owned();
     for _ in 0..MAX_LINKS {
         let found = Location::making_parents(&current)?;
-        if !found.stat().is_ok_and(|found| found.is_symlink()) {
-            return Ok(found);
-        }
+        let link = match found.stat() {
+            Ok(link) if link.is_symlink() => link,
+            // Missing, or the file itself.
+            _ => return Ok(found),
+        };
+        refuse_planted(&found, &link).at(path)?;
         let target = found.parent.link_target(&found.name).at(path)?;
         // An absolute target replaces the rest.
         current = current.parent().unwrap_or(Path::new("/")).join(target);
@@ -59,6 +63,18 @@ fn destination(path: &Path) -> Result<Location, FileError> {
         path,
         &io::Error::from_raw_os_error(libc::ELOOP),
     ))
+}
+
+/// Refuses a link that another user left in a directory such as `/tmp`, as the kernel does where it follows links
+/// (proc_sys_fs(5), `protected_symlinks`).
+fn refuse_planted(found: &Location, link: &Metadata) -> io::Result<()> {
+    let directory = found.parent.metadata()?;
+    let is_shared = directory.mode() & 0o1002 == 0o1002;
+    let (user, _) = sys::effective_ids();
+    match is_shared && link.uid() != user && link.uid() != directory.uid() {
+        true => Err(io::Error::from_raw_os_error(libc::EACCES)),
+        false => Ok(()),
+    }
 }
 
 fn fill(path: &Path, size: Option<u64>, input: &mut dyn Read, file: &mut File) -> Result<(), FileError> {
@@ -155,6 +171,24 @@ mod tests {
         assert_eq!(fs::read_to_string(path("made/later")).unwrap(), "made");
         assert!(path("second").is_symlink() && path("sub/first").is_symlink());
         assert_eq!(write_text(&path("loop"), ""), Err(FileErrorKind::Invalid));
+    }
+
+    #[test]
+    fn a_link_that_another_user_planted_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("target"), "old").unwrap();
+        symlink("target", path("link")).unwrap();
+        // 65534 is nobody.
+        std::os::unix::fs::lchown(path("link"), Some(65_534), None).unwrap();
+        write_text(&path("link"), "new").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        let error = write(&path("link"), None, None, &mut &b"bad"[..]).unwrap_err();
+        assert_eq!((error.kind, error.errno), (FileErrorKind::Denied, libc::EACCES));
+        std::os::unix::fs::lchown(path("link"), Some(0), None).unwrap();
+        assert_eq!(fs::read_to_string(path("target")).unwrap(), "new");
+        write_text(&path("link"), "ours").unwrap();
+        assert_eq!(fs::read_to_string(path("target")).unwrap(), "ours");
     }
 
     #[test]

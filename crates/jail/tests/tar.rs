@@ -1,8 +1,17 @@
 //! Tests of archives: written, read, of other programs, and hostile.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test is a test, too"
+)]
+
 use std::io::{Read, Write};
 
-use super::*;
+use ringfence_jail::tar::{Kind, Member, Reader, TarError, Writer};
+
+/// Size of a block, of which archives consist.
+const BLOCK: usize = 512;
 
 fn member(path: &str, kind: Kind) -> Member {
     Member {
