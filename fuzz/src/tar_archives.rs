@@ -1,6 +1,6 @@
 //! The target of tar archives.
 
-use ringfence_jail::tar;
+use ringfence_tar as tar;
 
 /// A pax header with its records, a file with content, and a link, without checksums.
 pub(crate) const SEED: [u8; 2560] = {

@@ -20,7 +20,6 @@ pub mod init;
 pub mod probe;
 pub mod protocol;
 pub mod seccomp;
-pub mod tar;
 
 mod attached_mount;
 mod cell;

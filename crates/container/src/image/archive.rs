@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use ringfence_jail::tar::{self, Kind, Member};
+use ringfence_tar::{Kind, Member};
 
 /// A writer of tar archives.
 #[derive(Debug)]
-pub(super) struct Writer<W: Write>(tar::Writer<W>);
+pub(super) struct Writer<W: Write>(ringfence_tar::Writer<W>);
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(writer: W) -> Self {
-        Self(tar::Writer::new(writer))
+        Self(ringfence_tar::Writer::new(writer))
     }
 
     pub(super) fn directory(&mut self, path: &str, mode: u32) -> io::Result<()> {

@@ -13,7 +13,7 @@ use super::entry::EntryType;
 use super::error::{At, FileError, FileErrorKind};
 use super::report::{SkipReason, TreeReport};
 use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
-use crate::tar::{Kind, Member, Writer};
+use ringfence_tar::{Kind, Member, Writer};
 
 /// Writes a directory's entries with paths relative to it, or a file or link by its name.
 ///

@@ -11,7 +11,7 @@ use super::error::{At, FileError, FileErrorKind};
 use super::report::{SkipReason, TreeReport};
 use super::stream::transfer;
 use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
-use crate::tar::{Kind, Member, Reader, TarError};
+use ringfence_tar::{Kind, Member, Reader, TarError};
 
 /// Unpacks an archive into a directory, which is made if it is missing.
 ///
@@ -193,7 +193,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
-    use crate::tar::Writer;
+    use ringfence_tar::Writer;
 
     fn member(path: &str, kind: Kind) -> Member {
         Member {

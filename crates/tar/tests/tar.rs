@@ -8,7 +8,7 @@
 
 use std::io::{Read, Write};
 
-use ringfence_jail::tar::{Kind, Member, Reader, TarError, Writer};
+use ringfence_tar::{Kind, Member, Reader, TarError, Writer};
 
 /// Size of a block, of which archives consist.
 const BLOCK: usize = 512;

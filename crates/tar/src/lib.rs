@@ -2,6 +2,7 @@
 //!
 //! What is read is untrusted: every length is bounded before it is believed, and nothing is interpreted but names,
 //! types and numbers. Callers decide where a member may go.
+#![forbid(unsafe_code)]
 
 mod read;
 mod write;
