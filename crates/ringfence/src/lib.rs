@@ -42,6 +42,7 @@ mod run_log;
 mod runner;
 pub mod settings;
 pub mod skills;
+pub mod source;
 pub mod toolbox;
 pub mod trust;
 

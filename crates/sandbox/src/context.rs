@@ -101,7 +101,7 @@ pub struct Code {
     pub timeout: Timeout,
 }
 
-/// What an interpreter has answered to code.
+/// The answer of an interpreter to code.
 #[derive(Debug, Default)]
 struct Answer {
     status: u8,

@@ -32,7 +32,7 @@ struct State {
     next_reader: u64,
 }
 
-/// What a reader gets.
+/// An item that a reader gets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     /// Output that begins at this position.

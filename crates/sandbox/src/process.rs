@@ -51,7 +51,7 @@ pub enum Stdin {
     /// End of file.
     #[default]
     Empty,
-    /// What is sent to it, until it is closed.
+    /// Bytes that are sent to it, until it is closed.
     Open,
 }
 

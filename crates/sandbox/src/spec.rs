@@ -1,4 +1,4 @@
-//! What a sandbox can be asked for with, and what is told about one.
+//! Requests for sandboxes, and their descriptions.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ pub struct Info {
     pub name: Option<Name>,
     pub runtime: Runtime,
     pub state: State,
-    /// Where its root file system comes from: `host`, or the reference of an OCI image.
+    /// Source of its root file system: `host`, or the reference of an OCI image.
     pub image: String,
     /// Time of its creation (RFC 3339).
     pub created_at: String,

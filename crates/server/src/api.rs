@@ -31,7 +31,6 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::any;
-use ringfence_policy::Scope;
 use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
 use serde_json::Value;
@@ -100,18 +99,19 @@ impl Api {
     }
 
     /// Returns a call of a tool by a client.
-    fn used(&self, grant: &Grant, tool: &str, arguments: Value) -> Use {
-        Use {
+    fn used(&self, grant: &Grant, tool: &str, arguments: Value) -> Result<Use, ApiError> {
+        Ok(Use {
             toolbox: Arc::clone(&self.toolbox),
             caller: Caller {
-                scope: Scope::local(),
+                // The sessions of a key are its own.
+                scope: self.scope(grant, &sandboxes::Owner::default())?,
                 session: None,
                 surface: Surface::Http,
                 client: Some(grant.client.clone()),
             },
             tool: tool.to_owned(),
             arguments,
-        }
+        })
     }
 }
 

@@ -1,7 +1,9 @@
 //! The arguments of `ringfence sandbox`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
-use ringfence_policy::{Bytes, Cpus, Pids, Timeout};
+use ringfence_policy::{Bytes, Cpus, Language, Pids, Timeout};
 
 use super::scoped::ScopedOptions;
 use super::setup::EngineArg;
@@ -194,13 +196,13 @@ pub(crate) struct SandboxRunArgs {
     pub(crate) name: String,
     /// The code's file, or `-` for standard input.
     #[arg(conflicts_with_all = ["code", "command"])]
-    pub(crate) file: Option<String>,
+    pub(crate) file: Option<PathBuf>,
     /// The code itself.
     #[arg(short, long, value_name = "CODE", conflicts_with = "command")]
     pub(crate) code: Option<String>,
-    /// Language of the code: python or bash (default: by the file's ending, else python).
+    /// Language of the code: python or bash (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
-    pub(crate) language: Option<String>,
+    pub(crate) language: Option<Language>,
     /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without
     /// allowed hosts removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]

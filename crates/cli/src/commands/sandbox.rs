@@ -2,8 +2,10 @@
 
 mod container;
 
-use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::fs::{self, OpenOptions};
+use std::io::IsTerminal;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Place, Sandbox, target};
@@ -18,7 +20,9 @@ use crate::args::{
 use crate::context::Context;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
-use ringfence::Failure;
+use ringfence::source::{self, Source};
+use ringfence::{Failure, Language};
+use ringfence_exec::local::O_NOFOLLOW;
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -292,7 +296,7 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         let ended = sandbox.attach(process, Input::None).await.map_err(failure)?;
         return Ok(status(&ended, context));
     }
-    let (code, language) = code(args)?;
+    let (code, language) = code(args, context)?;
     let sandbox = cell_only(&args.name, "`run` with code", &args.options, context).await?;
     let code = json!({
         "code": code,
@@ -312,62 +316,40 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
 }
 
 /// Returns the code and its language.
-fn code(args: &SandboxRunArgs) -> anyhow::Result<(String, String)> {
-    let code = match (&args.code, args.file.as_deref()) {
-        (Some(code), _) => code.clone(),
-        (None, Some("-")) => {
-            let mut code = String::new();
-            std::io::stdin().read_to_string(&mut code)?;
-            code
-        }
-        (None, Some(path)) => std::fs::read_to_string(path).map_err(|error| {
-            Failure::usage(
-                format!("cannot read {path}: {error}"),
-                "name a file with the code, or use `-c`",
-            )
-        })?,
+fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static str), Failure> {
+    let source = match (&args.code, &args.file) {
+        (Some(code), _) => Source::Text(code.clone()),
+        (None, Some(path)) if path.as_os_str() == "-" => Source::Stdin,
+        (None, Some(path)) => Source::File(path.clone()),
         (None, None) => {
             return Err(Failure::usage(
                 "there is nothing to run",
                 "pass code with `-c`, name a file, or give a command after `--`",
-            )
-            .into());
+            ));
         }
     };
-    let by_ending = match args.file.as_deref().and_then(|path| path.rsplit_once('.')) {
-        Some((_, "sh" | "bash")) => "bash",
-        _ => "python",
-    };
-    Ok((
-        code,
-        args.language.clone().unwrap_or_else(|| by_ending.to_owned()),
-    ))
+    let program = source.read(args.language, &context.named_paths())?;
+    match program.language {
+        Language::Python => Ok((program.code, "python")),
+        Language::Bash => Ok((program.code, "bash")),
+        Language::Javascript | Language::Command => Err(Failure::refused(
+            "not_supported: the contexts of sandboxes run python and bash",
+            "run it as a command: `ringfence sandbox run NAME -- node FILE`",
+        )),
+    }
 }
 
 async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let told = match (Place::parse(&args.from), Place::parse(&args.to)) {
         (Place::Here(from), Place::There { sandbox, path }) => {
             let sandbox = cell_only(&sandbox, "`cp`", &args.options, context).await?;
-            let unread = |error: std::io::Error| {
-                Failure::usage(
-                    format!("cannot read {from}: {error}"),
-                    "name a file that you may read",
-                )
-            };
             let path = target(&from, &path);
             match from.as_str() {
                 "-" => sandbox.upload(std::io::stdin(), &path, None).await,
                 from => {
-                    let file = File::open(from).map_err(unread)?;
-                    let found = file.metadata().map_err(unread)?;
-                    if found.is_dir() {
-                        return Err(Failure::usage(
-                            format!("{from} is a directory"),
-                            "copy one file at a time; `tar -c DIR | ringfence sandbox exec -i NAME -- tar -x` copies a tree",
-                        )
-                        .into());
-                    }
-                    sandbox.upload(file, &path, Some(found.len())).await
+                    let file = source::open(Path::new(from), &context.named_paths())?;
+                    let size = file.metadata()?.len();
+                    sandbox.upload(file, &path, Some(size)).await
                 }
             }
         }
@@ -377,7 +359,14 @@ async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitC
                 "-" => sandbox.download(&path, std::io::stdout()).await,
                 to => {
                     let to = target(&path, to);
-                    let file = File::create(&to).map_err(|error| {
+                    // A link here may be somebody else's.
+                    let mut options = OpenOptions::new();
+                    options
+                        .write(true)
+                        .create(true)
+                        .truncate(true)
+                        .custom_flags(O_NOFOLLOW);
+                    let file = options.open(&to).map_err(|error| {
                         Failure::usage(
                             format!("cannot write {to}: {error}"),
                             "name a file that you may write",
@@ -385,7 +374,7 @@ async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitC
                     })?;
                     sandbox.download(&path, file).await.inspect_err(|_| {
                         // What has arrived is no copy.
-                        let _ = std::fs::remove_file(&to);
+                        let _ = fs::remove_file(&to);
                     })
                 }
             };

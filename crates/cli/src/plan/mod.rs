@@ -2,9 +2,9 @@
 
 mod egress;
 mod options;
-mod source;
 
 use std::fs::File;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use ringfence_policy::Scope;
 
 use crate::args::{IsolationArg, RunArgs};
 use crate::context::Context;
-use source::{Program, Source};
+use ringfence::source::{self, Program, Source};
 
 /// A run, fully resolved.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(crate) enum Report {
 pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan> {
     // A mistake in the configuration comes first.
     context.config()?;
-    let source = Source::of(args)?;
+    let source = named_source(args)?;
     let named = context.named_paths();
     let stdin = stdin(args, &source, &named)?;
     let program = source.read(args.language, &named)?;
@@ -151,6 +151,20 @@ fn fence(args: &RunArgs) -> Option<Fence> {
         Some(IsolationArg::Required) => Some(Fence::Required),
         Some(IsolationArg::BestEffort) => Some(Fence::BestEffort),
         None => None,
+    }
+}
+
+/// Returns the source that the arguments name.
+fn named_source(args: &RunArgs) -> Result<Source, Failure> {
+    match (&args.code, &args.file) {
+        (Some(code), _) => Ok(Source::Text(code.clone())),
+        (None, Some(path)) if path.as_os_str() == "-" => Ok(Source::Stdin),
+        (None, Some(path)) => Ok(Source::File(path.clone())),
+        (None, None) if io::stdin().is_terminal() => Err(Failure::usage(
+            "nothing to run",
+            "give a file, or a program with -c, as in `ringfence run -c 'print(1)'`",
+        )),
+        (None, None) => Ok(Source::Stdin),
     }
 }
 

@@ -136,9 +136,13 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
 impl UnderWay {
     fn start(&mut self, index: usize, arguments: Value) {
         let used = self.api.used(&self.grant, run::TOOL, arguments);
-        let mut invocation = self.api.invocations.start(used);
+        let started = used.map(|used| self.api.invocations.start(used));
         self.running.spawn(async move {
-            match invocation.answer().await {
+            let answered = match started {
+                Ok(mut invocation) => invocation.answer().await,
+                Err(error) => Err(error),
+            };
+            match answered {
                 // The text is the result's JSON, on one line.
                 Ok(answer) => format!("{{\"index\":{index},\"result\":{}}}\n", answer.text),
                 Err(error) => failed(index, &error),

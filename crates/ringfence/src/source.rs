@@ -1,22 +1,21 @@
-//! Reading of the program to run.
+//! Reads programs: their text, their name, and the language by the file's ending or the first line.
 
 use std::fs::File;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use ringfence_policy::Language;
 
-use crate::args::RunArgs;
-use ringfence::Failure;
-use ringfence::trust;
+use crate::failure::Failure;
+use crate::trust;
 
 /// Maximum length of a program. Longer programs are data in disguise; they belong in a mounted file.
 const MAX_LEN: u64 = 8 << 20;
 
 /// The source of the program.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum Source {
     Text(String),
     File(PathBuf),
     Stdin,
@@ -24,29 +23,18 @@ pub(super) enum Source {
 
 /// A program with its name and language.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Program {
-    pub(super) code: String,
-    pub(super) name: String,
-    pub(super) language: Language,
+pub struct Program {
+    pub code: String,
+    pub name: String,
+    pub language: Language,
 }
 
 impl Source {
-    /// Returns the source that the arguments name.
-    pub(super) fn of(args: &RunArgs) -> Result<Self, Failure> {
-        match (&args.code, &args.file) {
-            (Some(code), _) => Ok(Self::Text(code.clone())),
-            (None, Some(path)) if path.as_os_str() == "-" => Ok(Self::Stdin),
-            (None, Some(path)) => Ok(Self::File(path.clone())),
-            (None, None) if io::stdin().is_terminal() => Err(Failure::usage(
-                "nothing to run",
-                "give a file, or a program with -c, as in `ringfence run -c 'print(1)'`",
-            )),
-            (None, None) => Ok(Self::Stdin),
-        }
-    }
-
     /// Reads the program's text and determines its name and language.
-    pub(super) fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
+    ///
+    /// # Errors
+    /// If it cannot be read, is no text or too long, or is of another language.
+    pub fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),
             Self::Stdin => (
@@ -96,7 +84,10 @@ fn unsupported(name: &str) -> Failure {
 }
 
 /// Opens the file at `path` for reading.
-pub(super) fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
+///
+/// # Errors
+/// If it cannot be read, or is a directory.
+pub fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
     let shown = path.display().to_string();
     let file = named.open(path).map_err(|error| match error {
         NamedPathError::Unusable(error) => unreadable(&shown, &error),
