@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// Maximum length of an answer that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
@@ -60,6 +61,8 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Response {
     body: Incoming,
+    /// Drives the connection, which ends with the answer.
+    _connection: JoinSet<()>,
 }
 
 impl Client {
@@ -88,8 +91,11 @@ impl Client {
         })?;
         let broken = |error: hyper::Error| Error::Broken(error.to_string());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        // Ends with the last body.
-        tokio::spawn(connection);
+        let mut driving = JoinSet::new();
+        driving.spawn(async move {
+            // An error of the connection is one of its answer, too.
+            let _ = connection.await;
+        });
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -112,6 +118,7 @@ impl Client {
         let status = answer.status();
         let response = Response {
             body: answer.into_body(),
+            _connection: driving,
         };
         match status.is_success() {
             true => Ok(response),

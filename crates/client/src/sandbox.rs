@@ -135,7 +135,7 @@ impl Sandbox {
             }
         };
         let resizing = self.follow_size(below("resize", &[]), input);
-        let following = follow(Events::of(output), |stream, bytes| write(stream, bytes));
+        let following = follow(Events::of(output), write);
         tokio::pin!(feeding, resizing, following);
         let mut fed = false;
         let ended = loop {
@@ -180,7 +180,7 @@ impl Sandbox {
             .client
             .send(Method::POST, &path, Body::of(code)?, accept)
             .await?;
-        follow(Events::of(events), |stream, bytes| write(stream, bytes)).await
+        follow(Events::of(events), write).await
     }
 
     /// Runs code in a context, and returns the execution with its output.

@@ -10,7 +10,7 @@ use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::Bytes;
 use tokio::io::DuplexStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::context::{Code, ContextInfo, Contexts, Execution, Language};
@@ -266,6 +266,24 @@ impl Sandbox {
         self.contexts.find(context).map(|context| context.interrupt())
     }
 
+    /// Like [`Sandbox::execute`], in a task of the sandbox: code that nobody waits for any more is still interrupted to its
+    /// end.
+    pub fn spawn_execution(
+        self: &Arc<Self>,
+        context: ContextChoice,
+        code: Code,
+        output: mpsc::Sender<Chunk>,
+    ) -> oneshot::Receiver<Result<Execution, Error>> {
+        let (sender, executed) = oneshot::channel();
+        let sandbox = Arc::clone(self);
+        let task = async move {
+            // Whoever waited may have gone.
+            let _ = sender.send(sandbox.execute(context, code, output).await);
+        };
+        self.processes.spawn(task);
+        executed
+    }
+
     /// Runs code in a context: the one with this id, or the default one of its language, which is created for the first
     /// code. Output goes to `output` as it comes; if that is closed, the code is interrupted.
     ///
@@ -341,9 +359,13 @@ impl Processes {
             all.remove(number);
         }
         drop(all);
+        self.spawn(pump);
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(pump);
+        tasks.spawn(task);
     }
 }
 

@@ -8,18 +8,24 @@ mod processes;
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::http::Method;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_policy::Scope;
+use ringfence_sandbox::process::Process;
 use ringfence_sandbox::{Error, ErrorKind as Kind, Sandbox};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Reason};
-use super::keys::Grant;
-use super::table::{Content, Route};
+use super::keys::{Grant, Right};
+use super::table::{Content, Needs, Route};
 use super::{Api, body};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -32,6 +38,26 @@ pub(super) fn routes() -> Vec<Route> {
     groups.into_iter().flatten().collect()
 }
 
+/// Returns a route without parameters and body.
+fn route(
+    method: Method,
+    path: &'static str,
+    summary: &'static str,
+    answers: &'static [Content],
+    handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
+) -> Route {
+    Route {
+        method,
+        path,
+        needs: Needs::Key(Right::Sandboxes),
+        summary,
+        parameters: &[],
+        request: None,
+        answers,
+        handler,
+    }
+}
+
 /// The owner of what a request asks for.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Owner {
@@ -40,14 +66,15 @@ pub(super) struct Owner {
 }
 
 impl Api {
-    /// Returns the scope of a client's sandboxes.
+    /// Returns the scope of what a client makes.
     pub(super) fn scope(&self, grant: &Grant, owner: &Owner) -> Result<Scope, ApiError> {
         match (grant.is_owner(), &owner.user) {
             (true, Some(user)) => Ok(user.clone()),
             (true, None) => Ok(Scope::local()),
-            (false, None) => grant
-                .scope()
-                .ok_or_else(|| Error::Broken("its key has no scope".to_owned()).into()),
+            (false, None) => {
+                let scope = grant.scope();
+                scope.ok_or_else(|| Error::Broken("its key has no scope".to_owned()).into())
+            }
             (false, Some(_)) => Err(ApiError::new(
                 Reason::PermissionDenied,
                 "a key has its own sandboxes and no others",
@@ -55,11 +82,106 @@ impl Api {
             )),
         }
     }
+}
 
-    /// Returns a sandbox of a client.
-    pub(super) fn sandbox(&self, grant: &Grant, owner: &Owner, id: &str) -> Result<Arc<Sandbox>, ApiError> {
-        let scope = self.scope(grant, owner)?;
-        Ok(self.sandboxes.get(&scope, id)?)
+/// The parameters of a query.
+struct Params<T>(T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        let parsed = Query::try_from_uri(&parts.uri);
+        parsed
+            .map(|Query(parameters)| Self(parameters))
+            .map_err(|rejection| {
+                ApiError::new(
+                    Reason::InvalidArguments,
+                    rejection.body_text(),
+                    "GET /openapi.json describes the parameters",
+                )
+            })
+    }
+}
+
+/// The client of a request.
+struct Client {
+    /// Owner of what it makes.
+    scope: Scope,
+    /// Set for the server's own user.
+    is_owner: bool,
+}
+
+impl FromRequestParts<Arc<Api>> for Client {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let Params(owner) = Params::<Owner>::from_request_parts(parts, api).await?;
+        let grant = parts.extensions.get::<Arc<Grant>>();
+        let grant = grant.ok_or_else(|| ApiError::from(Error::Broken("nobody asks".to_owned())))?;
+        Ok(Self {
+            scope: api.scope(grant, &owner)?,
+            is_owner: grant.is_owner(),
+        })
+    }
+}
+
+/// Returns a part of the path.
+async fn part(name: &str, parts: &mut Parts, api: &Arc<Api>) -> Result<String, ApiError> {
+    let found = RawPathParams::from_request_parts(parts, api).await;
+    let found = found.map_err(|_| ApiError::from(Error::Invalid("the path is not UTF-8".to_owned())))?;
+    let value = found.iter().find(|(known, _)| *known == name);
+    Ok(value.map(|(_, value)| value.to_owned()).unwrap_or_default())
+}
+
+/// The id or name of the path's sandbox.
+struct SandboxName(String);
+
+impl FromRequestParts<Arc<Api>> for SandboxName {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        part("id", parts, api).await.map(Self)
+    }
+}
+
+/// The path's sandbox, which the client may use.
+struct InSandbox(Arc<Sandbox>);
+
+impl FromRequestParts<Arc<Api>> for InSandbox {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let client = Client::from_request_parts(parts, api).await?;
+        let id = part("id", parts, api).await?;
+        Ok(Self(api.sandboxes.get(&client.scope, &id)?))
+    }
+}
+
+/// The path's process, in its sandbox.
+struct InProcess(Arc<Process>);
+
+impl FromRequestParts<Arc<Api>> for InProcess {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let InSandbox(sandbox) = InSandbox::from_request_parts(parts, api).await?;
+        let pid = part("pid", parts, api).await?;
+        let number = pid
+            .parse()
+            .map_err(|_| Error::Invalid("a process id is a number".to_owned()))?;
+        Ok(Self(sandbox.process(number)?))
+    }
+}
+
+/// The id of the path's context.
+struct ContextId(String);
+
+impl FromRequestParts<Arc<Api>> for ContextId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        part("context", parts, api).await.map(Self)
     }
 }
 

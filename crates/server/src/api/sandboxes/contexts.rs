@@ -1,13 +1,12 @@
 //! Interpreters of a sandbox: create, list, remove, interrupt, run code.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::Json;
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use axum::{Extension, Json};
 use hyper::body::Bytes as Piece;
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_exec::output::Capture;
@@ -17,16 +16,14 @@ use ringfence_sandbox::{ContextChoice, Error};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
 
 use super::super::error::ApiError;
-use super::super::keys::{Grant, Right};
-use super::super::table::{Content, Needs, Route};
-use super::super::{Api, body, events, stream};
+use super::super::table::{Content, Route};
+use super::super::{body, events, stream};
 use super::life::NOTHING;
 use super::processes::event;
-use super::{Owner, done, output_event};
+use super::{ContextId, InSandbox, done, output_event, route};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 32 * 1024 * 1024;
@@ -40,27 +37,22 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 const UNREAD: usize = 16;
 
 pub(super) fn routes() -> Vec<Route> {
-    let route = |method, path, summary, request, answers, handler| Route {
-        method,
-        path,
-        needs: Needs::Key(Right::Sandboxes),
-        summary,
-        parameters: &[],
-        request,
-        answers,
-        handler,
-    };
-    vec![
-        route(
+    let groups = [runs(), interpreters()];
+    groups.into_iter().flatten().collect()
+}
+
+fn runs() -> Vec<Route> {
+    vec![Route {
+        request: Some(Content {
+            media: &[body::JSON],
+            schema: |generator| generator.subschema_for::<Run>(),
+            max: MAX,
+        }),
+        ..route(
             Method::POST,
             "/v1/sandboxes/{id}/run",
             "Run code in a context, which keeps what it defines, and answer with its results or, with `Accept: \
              text/event-stream`, with events. Closing the connection interrupts it.",
-            Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Run>(),
-                max: MAX,
-            }),
             &[
                 Content {
                     media: &[body::JSON],
@@ -79,28 +71,34 @@ pub(super) fn routes() -> Vec<Route> {
                 },
             ],
             |method| on(method, run),
-        ),
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/contexts",
-            "Start an interpreter.",
-            Some(Content {
+        )
+    }]
+}
+
+fn interpreters() -> Vec<Route> {
+    vec![
+        Route {
+            request: Some(Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<Create>(),
                 max: MAX,
             }),
-            &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<ContextInfo>(),
-                max: 0,
-            }],
-            |method| on(method, create),
-        ),
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/contexts",
+                "Start an interpreter.",
+                &[Content {
+                    media: &[body::JSON],
+                    schema: |generator| generator.subschema_for::<ContextInfo>(),
+                    max: 0,
+                }],
+                |method| on(method, create),
+            )
+        },
         route(
             Method::GET,
             "/v1/sandboxes/{id}/contexts",
             "List the interpreters.",
-            None,
             &[Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<List>(),
@@ -112,7 +110,6 @@ pub(super) fn routes() -> Vec<Route> {
             Method::DELETE,
             "/v1/sandboxes/{id}/contexts/{context}",
             "End an interpreter.",
-            None,
             NOTHING,
             |method| on(method, remove),
         ),
@@ -120,7 +117,6 @@ pub(super) fn routes() -> Vec<Route> {
             Method::POST,
             "/v1/sandboxes/{id}/contexts/{context}/interrupt",
             "Interrupt the code that an interpreter runs; it keeps its state.",
-            None,
             NOTHING,
             |method| on(method, interrupt),
         ),
@@ -167,14 +163,10 @@ struct Executed {
 }
 
 async fn run(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
+    InSandbox(sandbox): InSandbox,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let Run {
         code,
         language,
@@ -193,8 +185,7 @@ async fn run(
         timeout: timeout.unwrap_or(TIMEOUT),
     };
     let (sender, chunks) = mpsc::channel(UNREAD);
-    // In a task: code that nobody waits for any more must still be interrupted to its end.
-    let executing = tokio::spawn(async move { sandbox.execute(context, code, sender).await });
+    let executing = sandbox.spawn_execution(context, code, sender);
     let running = Running { executing, chunks };
     if events::accepts(&headers) {
         let body = stream::body(Some(running), |running| Box::pin(next(running)));
@@ -208,7 +199,7 @@ async fn run(
 
 /// Code under way. Dropping it closes its output, which interrupts it.
 struct Running {
-    executing: JoinHandle<Result<Execution, Error>>,
+    executing: oneshot::Receiver<Result<Execution, Error>>,
     chunks: mpsc::Receiver<Chunk>,
 }
 
@@ -216,7 +207,7 @@ impl Running {
     async fn ended(self) -> Result<Execution, ApiError> {
         match self.executing.await {
             Ok(executed) => executed.map_err(ApiError::from),
-            Err(error) => Err(Error::Broken(error.to_string()).into()),
+            Err(_) => Err(Error::Broken("it has ended".to_owned()).into()),
         }
     }
 
@@ -258,45 +249,26 @@ async fn next(running: Option<Running>) -> Option<(Piece, Option<Running>)> {
     Some((text.into(), Some(running)))
 }
 
-async fn create(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn create(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let Create { language, cwd } = body::json(request).await?;
     let made = sandbox.create_context(language, cwd).await?;
     Ok(Json(made).into_response())
 }
 
-async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let contexts = api.sandbox(&grant, &owner, &id)?.contexts();
+async fn list(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
+    let contexts = sandbox.contexts();
     Ok(Json(List { contexts }).into_response())
 }
 
-async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, context)): Path<(String, String)>,
-) -> Result<Response, ApiError> {
-    api.sandbox(&grant, &owner, &id)?.remove_context(&context)?;
+async fn remove(InSandbox(sandbox): InSandbox, ContextId(context): ContextId) -> Result<Response, ApiError> {
+    sandbox.remove_context(&context)?;
     Ok(done())
 }
 
 async fn interrupt(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, context)): Path<(String, String)>,
+    InSandbox(sandbox): InSandbox,
+    ContextId(context): ContextId,
 ) -> Result<Response, ApiError> {
-    api.sandbox(&grant, &owner, &id)?.interrupt(&context)?;
+    sandbox.interrupt(&context)?;
     Ok(done())
 }

@@ -1,31 +1,29 @@
 //! Files of a sandbox: bytes in and out, lists, changes, archives, events.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::Json;
+use axum::extract::Request;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
 use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, WatchDepth, parse};
 use ringfence_sandbox::{Error, Sandbox};
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, Reason};
-use super::super::keys::{Grant, Right};
-use super::super::table::{Content, Needs, Parameter, Route};
-use super::super::{Api, body, events, stream};
+use super::super::table::{Content, Parameter, Route};
+use super::super::{body, events, stream};
 use super::life::NOTHING;
 use super::processes::event;
-use super::{BYTES, Owner, done};
+use super::{BYTES, InSandbox, Params, done, route};
 
 /// Maximum size of a request that is no file, in bytes.
-const MAX: usize = 64 * 1024;
+const MAX: usize = 1024 * 1024;
 /// Interval of comments while nothing changes.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -71,23 +69,11 @@ const STREAM: &[Content] = &[Content {
 }];
 
 pub(super) fn routes() -> Vec<Route> {
-    let route = |method, path, summary, request, answers, handler| Route {
-        method,
-        path,
-        needs: Needs::Key(Right::Sandboxes),
-        summary,
-        parameters: &[PATH],
-        request,
-        answers,
-        handler,
-    };
-    let of = |schema| {
-        Some(Content {
-            media: &[body::JSON],
-            schema,
-            max: MAX,
-        })
-    };
+    let groups = [contents(), trees(), streams()];
+    groups.into_iter().flatten().collect()
+}
+
+fn contents() -> Vec<Route> {
     vec![
         Route {
             parameters: &[
@@ -107,7 +93,6 @@ pub(super) fn routes() -> Vec<Route> {
                 Method::GET,
                 "/v1/sandboxes/{id}/files",
                 "Read a regular file.",
-                None,
                 STREAM,
                 |method| on(method, read),
             )
@@ -126,31 +111,40 @@ pub(super) fn routes() -> Vec<Route> {
                     description: "Permission bits in octal digits; those of the replaced file, or 644.",
                 },
             ],
+            request: Some(BYTES),
             ..route(
                 Method::PUT,
                 "/v1/sandboxes/{id}/files",
                 "Store the body as a file, with the directories above it; readers see the old file or the new one.",
-                Some(BYTES),
                 ENTRY,
                 |method| on(method, write),
             )
         },
-        route(
-            Method::DELETE,
-            "/v1/sandboxes/{id}/files",
-            "Remove a file, or a directory with everything in it.",
-            None,
-            NOTHING,
-            |method| on(method, remove),
-        ),
-        route(
-            Method::GET,
-            "/v1/sandboxes/{id}/files/stat",
-            "Describe a file; a link is not followed.",
-            None,
-            ENTRY,
-            |method| on(method, stat),
-        ),
+        Route {
+            parameters: &[PATH],
+            ..route(
+                Method::DELETE,
+                "/v1/sandboxes/{id}/files",
+                "Remove a file, or a directory with everything in it.",
+                NOTHING,
+                |method| on(method, remove),
+            )
+        },
+    ]
+}
+
+fn trees() -> Vec<Route> {
+    vec![
+        Route {
+            parameters: &[PATH],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/files/stat",
+                "Describe a file; a link is not followed.",
+                ENTRY,
+                |method| on(method, stat),
+            )
+        },
         Route {
             parameters: &[
                 PATH,
@@ -164,7 +158,6 @@ pub(super) fn routes() -> Vec<Route> {
                 Method::GET,
                 "/v1/sandboxes/{id}/files/list",
                 "List a directory.",
-                None,
                 &[Content {
                     media: &[body::JSON],
                     schema: |_| {
@@ -180,54 +173,61 @@ pub(super) fn routes() -> Vec<Route> {
             )
         },
         Route {
-            parameters: &[],
+            request: of(|generator| generator.subschema_for::<Make>()),
             ..route(
                 Method::POST,
                 "/v1/sandboxes/{id}/files/mkdir",
                 "Make a directory, with those above it.",
-                of(|generator| generator.subschema_for::<Make>()),
                 REPORT,
                 |method| on(method, mkdir),
             )
         },
         Route {
-            parameters: &[],
+            request: of(|generator| generator.subschema_for::<FromTo>()),
             ..route(
                 Method::POST,
                 "/v1/sandboxes/{id}/files/move",
                 "Move a file or a directory.",
-                of(|generator| generator.subschema_for::<FromTo>()),
                 ENTRY,
                 |method| on(method, rename),
             )
         },
         Route {
-            parameters: &[],
+            request: of(|generator| generator.subschema_for::<FromTo>()),
             ..route(
                 Method::POST,
                 "/v1/sandboxes/{id}/files/copy",
                 "Copy a file or a directory.",
-                of(|generator| generator.subschema_for::<FromTo>()),
                 REPORT,
                 |method| on(method, copy),
             )
         },
-        route(
-            Method::GET,
-            "/v1/sandboxes/{id}/files/archive",
-            "Read a tree as a tar archive.",
-            None,
-            STREAM,
-            |method| on(method, archive),
-        ),
-        route(
-            Method::PUT,
-            "/v1/sandboxes/{id}/files/archive",
-            "Unpack the body, a tar archive, into a directory.",
-            Some(BYTES),
-            REPORT,
-            |method| on(method, extract),
-        ),
+    ]
+}
+
+fn streams() -> Vec<Route> {
+    vec![
+        Route {
+            parameters: &[PATH],
+            ..route(
+                Method::GET,
+                "/v1/sandboxes/{id}/files/archive",
+                "Read a tree as a tar archive.",
+                STREAM,
+                |method| on(method, archive),
+            )
+        },
+        Route {
+            parameters: &[PATH],
+            request: Some(BYTES),
+            ..route(
+                Method::PUT,
+                "/v1/sandboxes/{id}/files/archive",
+                "Unpack the body, a tar archive, into a directory.",
+                REPORT,
+                |method| on(method, extract),
+            )
+        },
         Route {
             parameters: &[
                 PATH,
@@ -241,7 +241,6 @@ pub(super) fn routes() -> Vec<Route> {
                 Method::GET,
                 "/v1/sandboxes/{id}/files/watch",
                 "Follow the changes of a directory as events.",
-                None,
                 &[Content {
                     media: &[events::MEDIA],
                     schema: |_| {
@@ -256,6 +255,15 @@ pub(super) fn routes() -> Vec<Route> {
             )
         },
     ]
+}
+
+/// Returns a small body of this shape.
+fn of(schema: fn(&mut SchemaGenerator) -> Schema) -> Option<Content> {
+    Some(Content {
+        media: &[body::JSON],
+        schema,
+        max: MAX,
+    })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -305,13 +313,9 @@ struct Watched {
 }
 
 async fn read(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(Range { path, offset, length }): Query<Range>,
-    Path(id): Path<String>,
+    Params(Range { path, offset, length }): Params<Range>,
+    InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let reader = sandbox.read_file(path, FileRange { offset, length }).await?;
     let body = stream::fallible(reader, |mut reader: FileReader| {
         Box::pin(async move {
@@ -323,14 +327,10 @@ async fn read(
 }
 
 async fn write(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(Target { path, size, mode }): Query<Target>,
-    Path(id): Path<String>,
+    Params(Target { path, size, mode }): Params<Target>,
+    InSandbox(sandbox): InSandbox,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let mode = mode.map(|digits| {
         u32::from_str_radix(&digits, 8)
             .map_err(|_| Error::Invalid("`mode` must be octal digits, such as 644".to_owned()))
@@ -363,24 +363,14 @@ async fn receive(sandbox: &Sandbox, operation: &Operation, request: Request) -> 
 }
 
 async fn remove(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(At { path }): Query<At>,
-    Path(id): Path<String>,
+    Params(At { path }): Params<At>,
+    InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    api.sandbox(&grant, &owner, &id)?.remove_file(path).await?;
+    sandbox.remove_file(path).await?;
     Ok(done())
 }
 
-async fn stat(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(At { path }): Query<At>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn stat(Params(At { path }): Params<At>, InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
     changed(&sandbox, Operation::Stat { path }).await
 }
 
@@ -390,61 +380,32 @@ async fn changed(sandbox: &Sandbox, operation: Operation) -> Result<Response, Ap
 }
 
 async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(Tree { path, depth }): Query<Tree>,
-    Path(id): Path<String>,
+    Params(Tree { path, depth }): Params<Tree>,
+    InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let listing = sandbox.list_files(path, depth.unwrap_or(1)).await?;
     Ok(Json(json!(listing)).into_response())
 }
 
-async fn mkdir(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn mkdir(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let Make { path } = body::json(request).await?;
     changed(&sandbox, Operation::MakeDirectory { path }).await
 }
 
-async fn rename(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn rename(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let FromTo { from, to } = body::json(request).await?;
     changed(&sandbox, Operation::Move { from, to }).await
 }
 
-async fn copy(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn copy(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let FromTo { from, to } = body::json(request).await?;
     changed(&sandbox, Operation::Copy { from, to }).await
 }
 
 async fn archive(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(At { path }): Query<At>,
-    Path(id): Path<String>,
+    Params(At { path }): Params<At>,
+    InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let mut operating = sandbox.operate(&Operation::Archive { path }).await?;
     operating.end_input();
     // A tree that cannot be read at all is an error and no empty archive.
@@ -463,26 +424,18 @@ async fn archive(
 }
 
 async fn extract(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(At { path }): Query<At>,
-    Path(id): Path<String>,
+    Params(At { path }): Params<At>,
+    InSandbox(sandbox): InSandbox,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let report = receive(&sandbox, &Operation::Extract { path }, request).await?;
     Ok(Json(report).into_response())
 }
 
 async fn watch(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(Watched { path, recursive }): Query<Watched>,
-    Path(id): Path<String>,
+    Params(Watched { path, recursive }): Params<Watched>,
+    InSandbox(sandbox): InSandbox,
 ) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let depth = match recursive {
         true => WatchDepth::Recursive,
         false => WatchDepth::Flat,

@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, Request, State};
+use axum::Json;
+use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use axum::{Extension, Json};
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
 use ringfence_sandbox::{Info, Name, NewSandbox, Runtime, SandboxLimits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::{ApiError, Reason};
-use super::super::keys::{Grant, Right};
+use super::super::keys::Right;
 use super::super::table::{Content, Needs, Route};
 use super::super::{Api, body};
-use super::{Owner, done};
+use super::{Client, InSandbox, Params, SandboxName, done};
 
 /// Maximum size of a request, in bytes.
-const MAX: usize = 256 * 1024;
+const MAX: usize = 1024 * 1024;
 
 const INFO: &[Content] = &[Content {
     media: &[body::JSON],
@@ -202,66 +202,48 @@ impl Create {
     }
 }
 
-async fn create(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let scope = api.scope(&grant, &owner)?;
+async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
     let new: Create = body::json(request).await?;
     let made = api
         .sandboxes
-        .create(&scope, new.checked(grant.is_owner())?)
+        .create(&client.scope, new.checked(client.is_owner)?)
         .await?;
     Ok(Json(made.info()).into_response())
 }
 
 async fn list(
     State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(parameters): Query<BTreeMap<String, String>>,
+    client: Client,
+    Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
-    let scope = api.scope(&grant, &owner)?;
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
         let name = name.strip_prefix("metadata.")?.to_owned();
         Some((name, value))
     });
-    let sandboxes = api.sandboxes.list(&scope, &metadata.collect());
+    let sandboxes = api.sandboxes.list(&client.scope, &metadata.collect());
     Ok(Json(List { sandboxes }).into_response())
 }
 
-async fn get(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
     Ok(Json(sandbox.info()).into_response())
 }
 
 async fn remove(
     State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
+    client: Client,
+    SandboxName(id): SandboxName,
 ) -> Result<Response, ApiError> {
-    let scope = api.scope(&grant, &owner)?;
-    api.sandboxes.remove(&scope, &id).await?;
+    api.sandboxes.remove(&client.scope, &id).await?;
     Ok(done())
 }
 
 async fn set_timeout(
     State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
+    client: Client,
+    SandboxName(id): SandboxName,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let scope = api.scope(&grant, &owner)?;
     let SetTimeout { timeout } = body::json(request).await?;
-    let info = api.sandboxes.set_timeout(&scope, &id, timeout)?;
+    let info = api.sandboxes.set_timeout(&client.scope, &id, timeout)?;
     Ok(Json(info).into_response())
 }

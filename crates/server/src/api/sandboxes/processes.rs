@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Path, Query, Request, State};
+use axum::Json;
+use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
 use ringfence_policy::{Bytes, Timeout};
@@ -21,11 +21,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, Reason};
-use super::super::keys::{Grant, Right};
-use super::super::table::{Content, Needs, Parameter, Route};
-use super::super::{Api, body, events, stream};
+use super::super::table::{Content, Parameter, Route};
+use super::super::{body, events, stream};
 use super::life::{Amount, NOTHING};
-use super::{BYTES, Owner, done, output_event};
+use super::{BYTES, InProcess, InSandbox, Params, done, output_event, route};
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;
@@ -61,46 +60,44 @@ const START: Content = Content {
 };
 
 pub(super) fn routes() -> Vec<Route> {
-    let route = |method, path, summary, request, answers, handler| Route {
-        method,
-        path,
-        needs: Needs::Key(Right::Sandboxes),
-        summary,
-        parameters: &[],
-        request,
-        answers,
-        handler,
-    };
+    let groups = [starts(), uses()];
+    groups.into_iter().flatten().collect()
+}
+
+fn starts() -> Vec<Route> {
     vec![
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/exec",
-            "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
+        Route {
+            request: Some(START),
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/exec",
+                "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
              connection kills it.",
-            Some(START),
-            &[
-                Content {
-                    media: &[body::JSON],
-                    schema: |generator| generator.subschema_for::<Executed>(),
-                    max: 0,
-                },
-                EVENTS,
-            ],
-            |method| on(method, exec),
-        ),
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/processes",
-            "Start a process, which runs on until it ends, is killed, or its sandbox ends.",
-            Some(START),
-            &[PROCESS],
-            |method| on(method, start),
-        ),
+                &[
+                    Content {
+                        media: &[body::JSON],
+                        schema: |generator| generator.subschema_for::<Executed>(),
+                        max: 0,
+                    },
+                    EVENTS,
+                ],
+                |method| on(method, exec),
+            )
+        },
+        Route {
+            request: Some(START),
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/processes",
+                "Start a process, which runs on until it ends, is killed, or its sandbox ends.",
+                &[PROCESS],
+                |method| on(method, start),
+            )
+        },
         route(
             Method::GET,
             "/v1/sandboxes/{id}/processes",
             "List the processes that run, and the last ones that have ended.",
-            None,
             &[Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<List>(),
@@ -112,7 +109,6 @@ pub(super) fn routes() -> Vec<Route> {
             Method::GET,
             "/v1/sandboxes/{id}/processes/{pid}",
             "Describe a process.",
-            None,
             &[PROCESS],
             |method| on(method, get),
         ),
@@ -120,10 +116,14 @@ pub(super) fn routes() -> Vec<Route> {
             Method::DELETE,
             "/v1/sandboxes/{id}/processes/{pid}",
             "Kill a process with its descendants, and wait for its end.",
-            None,
             &[PROCESS],
             |method| on(method, kill),
         ),
+    ]
+}
+
+fn uses() -> Vec<Route> {
+    vec![
         Route {
             parameters: &[Parameter {
                 name: "from",
@@ -134,7 +134,6 @@ pub(super) fn routes() -> Vec<Route> {
                 Method::GET,
                 "/v1/sandboxes/{id}/processes/{pid}/output",
                 "Follow the output of a process. A reader that is slow slows the process.",
-                None,
                 &[EVENTS],
                 |method| on(method, output),
             )
@@ -145,39 +144,43 @@ pub(super) fn routes() -> Vec<Route> {
                 required: false,
                 description: "Close the input after that: true or false.",
             }],
+            request: Some(BYTES),
             ..route(
                 Method::POST,
                 "/v1/sandboxes/{id}/processes/{pid}/stdin",
                 "Send the body to the standard input of a process, as fast as it reads.",
-                Some(BYTES),
                 NOTHING,
                 |method| on(method, stdin),
             )
         },
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/processes/{pid}/signal",
-            "Send a signal to a process.",
-            Some(Content {
+        Route {
+            request: Some(Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<Signal>(),
                 max: MAX,
             }),
-            NOTHING,
-            |method| on(method, signal),
-        ),
-        route(
-            Method::POST,
-            "/v1/sandboxes/{id}/processes/{pid}/resize",
-            "Change the size of the terminal of a process.",
-            Some(Content {
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/processes/{pid}/signal",
+                "Send a signal to a process.",
+                NOTHING,
+                |method| on(method, signal),
+            )
+        },
+        Route {
+            request: Some(Content {
                 media: &[body::JSON],
                 schema: |generator| generator.subschema_for::<Terminal>(),
                 max: MAX,
             }),
-            NOTHING,
-            |method| on(method, resize),
-        ),
+            ..route(
+                Method::POST,
+                "/v1/sandboxes/{id}/processes/{pid}/resize",
+                "Change the size of the terminal of a process.",
+                NOTHING,
+                |method| on(method, resize),
+            )
+        },
     ]
 }
 
@@ -298,15 +301,11 @@ impl Drop for Killed {
 }
 
 async fn exec(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
+    InSandbox(sandbox): InSandbox,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
     let (new, kept) = body::json::<Start>(request).await?.process();
     let process = sandbox.start(new).await?;
     let reader = process.output.read_from(0);
@@ -329,59 +328,31 @@ async fn exec(
     .into_response())
 }
 
-async fn start(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let sandbox = api.sandbox(&grant, &owner, &id)?;
+async fn start(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let (new, _) = body::json::<Start>(request).await?.process();
     let process = sandbox.start(new).await?;
     Ok(Json(process.info()).into_response())
 }
 
-async fn list(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path(id): Path<String>,
-) -> Result<Response, ApiError> {
-    let processes = api.sandbox(&grant, &owner, &id)?.processes();
+async fn list(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
+    let processes = sandbox.processes();
     Ok(Json(List { processes }).into_response())
 }
 
-async fn get(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, pid)): Path<(String, u32)>,
-) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+async fn get(InProcess(process): InProcess) -> Result<Response, ApiError> {
     Ok(Json(process.info()).into_response())
 }
 
-async fn kill(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, pid)): Path<(String, u32)>,
-) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+async fn kill(InProcess(process): InProcess) -> Result<Response, ApiError> {
     process.kill();
     process.output.wait().await;
     Ok(Json(process.info()).into_response())
 }
 
 async fn output(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(From { from }): Query<From>,
-    Path((id, pid)): Path<(String, u32)>,
+    Params(From { from }): Params<From>,
+    InProcess(process): InProcess,
 ) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
     Ok(followed(Following {
         first: None,
         reader: process.output.read_from(from),
@@ -390,14 +361,10 @@ async fn output(
 }
 
 async fn stdin(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Query(End { end }): Query<End>,
-    Path((id, pid)): Path<(String, u32)>,
+    Params(End { end }): Params<End>,
+    InProcess(process): InProcess,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
     let mut body = request.into_body();
     while let Some(frame) = body.frame().await {
         let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
@@ -417,27 +384,13 @@ async fn stdin(
     Ok(done())
 }
 
-async fn signal(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, pid)): Path<(String, u32)>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+async fn signal(InProcess(process): InProcess, request: Request) -> Result<Response, ApiError> {
     let Signal { signal } = body::json(request).await?;
     process.signal(number(&signal)?);
     Ok(done())
 }
 
-async fn resize(
-    State(api): State<Arc<Api>>,
-    Extension(grant): Extension<Arc<Grant>>,
-    Query(owner): Query<Owner>,
-    Path((id, pid)): Path<(String, u32)>,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let process = api.sandbox(&grant, &owner, &id)?.process(pid)?;
+async fn resize(InProcess(process): InProcess, request: Request) -> Result<Response, ApiError> {
     let size: Terminal = body::json(request).await?;
     process.resize(size.into());
     Ok(done())
