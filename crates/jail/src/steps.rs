@@ -31,10 +31,11 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
         return Ok(Applied::default());
     };
     let filter = build_filter(confinement.surface)?;
-    limit_resources(confinement.rlimits.as_ref())?;
     enter_working_directory(confinement)?;
     let ruleset =
         forgive(landlock::prepare(rules), confinement.missing).step("prepare the Landlock rules")?;
+    // After the last descriptor is opened: its number may lie above the limit, where the launcher has many cells.
+    limit_resources(confinement.rlimits.as_ref())?;
     take_ids(confinement)?;
     sys::set_no_new_privs().step("set no_new_privs")?;
     sys::drop_capabilities().step("drop all capabilities")?;

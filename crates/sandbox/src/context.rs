@@ -337,25 +337,31 @@ impl Interpreter {
         let asking = async {
             match language {
                 Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
-                Language::Bash => bash::evaluate(bridge, code).await,
+                Language::Bash => bash::evaluate(bridge, number, code).await,
             }
         };
         tokio::pin!(asking);
         let mut answered: Option<Result<Answer, NoAnswer>> = None;
         let mut stop: Option<Outcome> = None;
         let mut due = tokio::time::Instant::now() + timeout.as_duration();
+        // Output that the reader has not taken yet: the code waits, and its time goes on.
+        let (mut unread, mut discarding): (Option<Chunk>, bool) = (None, false);
         let lost = loop {
             tokio::select! {
                 biased;
-                event = process.events.recv() => match event {
-                    Some(ProcessEvent::Output(chunk)) => {
-                        // Whoever has gone is noticed below.
-                        let _ = output.send(chunk).await;
-                    }
+                event = process.events.recv(), if unread.is_none() => match event {
+                    Some(ProcessEvent::Output(_)) if discarding => {}
+                    Some(ProcessEvent::Output(chunk)) => unread = Some(chunk),
                     Some(ProcessEvent::Drained) if answered.is_some() => break false,
                     Some(ProcessEvent::Drained) => {}
                     Some(ProcessEvent::Ended(_) | ProcessEvent::Lost(_)) | None => break true,
                 },
+                place = output.reserve(), if unread.is_some() => {
+                    // Whoever has gone is noticed below.
+                    if let (Ok(place), Some(chunk)) = (place, unread.take()) {
+                        place.send(chunk);
+                    }
+                }
                 answer = &mut asking, if answered.is_none() => {
                     answered = Some(answer);
                     process.control.drain();
@@ -368,6 +374,9 @@ impl Interpreter {
                         stop = Some(Outcome::TimedOut);
                     }
                     due = tokio::time::Instant::now() + GRACE;
+                    // A reader that does not read must not hide the end.
+                    unread = None;
+                    discarding = true;
                 }
                 () = output.closed(), if stop.is_none() && answered.is_none() => {
                     process.control.signal(SIGINT, recipient);

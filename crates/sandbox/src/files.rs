@@ -2,6 +2,8 @@
 //!
 //! What comes back are bytes of the sandbox: bounded, and checked to be of the right shape.
 
+use std::time::Duration;
+
 use ringfence_container::init::{Process, ProcessEvent, ProcessStart};
 use ringfence_exec::local::Stream;
 use ringfence_jail::init::files::{Entry, FileError, FileErrorKind, ListEnd, ListLine, TreeReport};
@@ -17,6 +19,11 @@ pub use ringfence_jail::init::files::{Event, FileRange, Operation, WatchDepth};
 
 /// Maximum length of an answer that is read whole, in bytes: a list of 100,000 entries with long names.
 const MAX_ANSWER: usize = 64 << 20;
+/// Time for an operation to make progress.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Entries of a list, and its length in bytes: more is cut.
+const MAX_LISTED: usize = 10_000;
+const MAX_LIST: usize = 8 << 20;
 /// Maximum length of an error.
 const MAX_ERROR: usize = 64 * 1024;
 /// Maximum length of a line.
@@ -34,7 +41,7 @@ pub struct Operating {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Listing {
     pub entries: Vec<Entry>,
-    /// Set if nothing is missing but entries of directories that cannot be read.
+    /// Set if nothing is missing but entries of directories that cannot be read. A list has at most 10,000 entries and 8 MiB.
     pub complete: bool,
 }
 
@@ -99,22 +106,33 @@ impl Sandbox {
     /// # Errors
     /// If it cannot be read.
     pub async fn list_files(&self, path: String, depth: usize) -> Result<Listing, Error> {
-        let answer = self
-            .operate(&Operation::List { path, depth })
-            .await?
-            .whole()
-            .await?;
-        let mut entries = Vec::new();
-        for line in answer
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-        {
-            match parse(line)? {
-                ListLine::Entry(entry) => entries.push(entry),
-                ListLine::End(ListEnd { complete, .. }) => return Ok(Listing { entries, complete }),
+        let mut operating = self.operate(&Operation::List { path, depth }).await?;
+        operating.end_input();
+        let mut listing = Listing {
+            entries: Vec::new(),
+            complete: false,
+        };
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        while let Some(piece) = operating.soon().await? {
+            bytes += piece.len();
+            lines.extend(piece);
+            let Some(end) = lines.iter().rposition(|byte| *byte == b'\n') else {
+                continue;
+            };
+            let rest = lines.split_off(end + 1);
+            for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                match parse(line)? {
+                    ListLine::Entry(_) if listing.entries.len() == MAX_LISTED => return Ok(listing),
+                    ListLine::Entry(entry) => listing.entries.push(entry),
+                    ListLine::End(ListEnd { complete, .. }) => listing.complete = complete,
+                }
+            }
+            lines = rest;
+            if bytes > MAX_LIST {
+                return Ok(listing);
             }
         }
-        Err(senseless())
+        Ok(listing)
     }
 
     /// Opens a regular file.
@@ -133,7 +151,7 @@ impl Sandbox {
                     operating,
                 });
             }
-            match operating.next().await? {
+            match operating.soon().await? {
                 Some(bytes) if first.len() <= MAX_LINE => first.extend(bytes),
                 _ => return Err(senseless()),
             }
@@ -192,6 +210,12 @@ impl Operating {
         Ok(None)
     }
 
+    /// Returns the next piece of output, which must come soon: a program may have stopped the operation.
+    async fn soon(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let next = tokio::time::timeout(PATIENCE, self.next()).await;
+        next.unwrap_or_else(|_| Err(Error::Broken("a file operation makes no progress".to_owned())))
+    }
+
     /// Ends the input, and returns all output.
     ///
     /// # Errors
@@ -199,7 +223,7 @@ impl Operating {
     pub async fn whole(mut self) -> Result<Vec<u8>, Error> {
         self.end_input();
         let mut whole = Vec::new();
-        while let Some(bytes) = self.next().await? {
+        while let Some(bytes) = self.soon().await? {
             if whole.len() + bytes.len() > MAX_ANSWER {
                 return Err(senseless());
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringfence_exec::local::{Chunk, Stream};
 use tokio::sync::watch;
@@ -11,6 +12,9 @@ use super::process::ProcessEnd;
 /// Bytes of output that are kept for a reader that comes late. A reader that has come holds its process up before it
 /// misses any.
 pub const KEPT: u64 = 1 << 20;
+
+/// Time that a process waits for a reader that reads nothing, before that misses output.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The output of one process.
 #[derive(Debug, Default)]
@@ -27,6 +31,8 @@ struct State {
     /// Position behind the last chunk: number of all bytes so far.
     end: u64,
     exit: Option<ProcessEnd>,
+    /// Set if readers are not waited for.
+    released: bool,
     /// Positions of the readers.
     readers: BTreeMap<u64, u64>,
     next_reader: u64,
@@ -67,9 +73,16 @@ impl Output {
         let mut version = self.version.subscribe();
         while !self.state().has_room(chunk.bytes.len() as u64) {
             // The sender lives as long as `self`.
-            let _ = version.changed().await;
+            if tokio::time::timeout(PATIENCE, version.changed()).await.is_err() {
+                break;
+            }
         }
         self.change(|state| state.add(chunk));
+    }
+
+    /// Waits for readers no longer: what they have not read in time, they miss.
+    pub(crate) fn release(&self) {
+        self.change(|state| state.released = true);
     }
 
     /// Notes the end of the process.
@@ -119,7 +132,7 @@ impl State {
 
     fn has_room(&self, more: u64) -> bool {
         let slowest = self.readers.values().min().copied().unwrap_or(self.end);
-        self.end + more <= slowest.max(self.start()) + KEPT
+        self.released || self.end + more <= slowest.max(self.start()) + KEPT
     }
 
     fn add(&mut self, chunk: Chunk) {
@@ -219,8 +232,6 @@ pub struct Collected {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn chunk(bytes: usize) -> Chunk {

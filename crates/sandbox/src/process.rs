@@ -102,10 +102,17 @@ impl ProcessEnd {
 
     /// Converts the end that an init reports. `memory_kills`: the kernel killed a process for lack of memory meanwhile.
     fn of(end: &End, memory_kills: bool) -> Self {
-        let Fate::Ended(status) = end.fate else {
-            return Self::unknown(
-                "whoever watched the process in the sandbox was killed, most likely by a program there",
-            );
+        let status = match &end.fate {
+            Fate::Ended(status) => *status,
+            Fate::NotStarted { step, errno } => {
+                let error = std::io::Error::from_raw_os_error(*errno);
+                return Self::unknown(&format!("cannot {step}: {error}"));
+            }
+            Fate::Lost => {
+                return Self::unknown(
+                    "whoever watched the process in the sandbox was killed, most likely by a program there",
+                );
+            }
         };
         let killed = status == -libc_sigkill();
         let (outcome, exit_code) = match end.cut {
@@ -239,6 +246,8 @@ impl Process {
     /// Kills it with its descendants.
     pub fn kill(&self) {
         self.control.kill();
+        // Its end must not wait for a reader.
+        self.output.release();
     }
 
     /// Changes the size of its terminal.

@@ -18,6 +18,10 @@ use super::spec::{Info, NewSandbox, Runtime, SandboxLimits};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
+/// Sandboxes of one owner at a time.
+const MAX_OF_SCOPE: usize = 512;
+/// Least number of processes: the init's supervisor, a program, and one that it starts.
+const LEAST_PIDS: u32 = 4;
 /// Ended sandboxes whose end is remembered.
 const REMEMBERED: usize = 256;
 /// Lifetime of a sandbox that asks for none.
@@ -204,6 +208,12 @@ async fn expired(sandbox: &Sandbox) {
 const LEAST_MEMORY: Bytes = Bytes::mib(16);
 
 fn check(limits: &SandboxLimits) -> Result<(), Error> {
+    if limits.pids.get() < LEAST_PIDS {
+        return Err(Error::Invalid(format!(
+            "a sandbox needs `pids` of at least {LEAST_PIDS}, and not {}",
+            limits.pids.get()
+        )));
+    }
     if limits.disk.0.saturating_add(LEAST_MEMORY.0) <= limits.memory.0 {
         return Ok(());
     }
@@ -243,8 +253,13 @@ impl<'a> Reserved<'a> {
         {
             return Err(Error::Taken(name.clone()));
         }
-        if registry.all.len() >= MAX {
-            return Err(Error::TooMany(MAX));
+        let own = registry
+            .all
+            .values()
+            .filter(|entry| entry.scope == *scope)
+            .count();
+        if registry.all.len() >= MAX || own >= MAX_OF_SCOPE {
+            return Err(Error::TooMany(MAX.min(MAX_OF_SCOPE)));
         }
         let (stop, stopped) = watch::channel(None);
         let entry = Entry {

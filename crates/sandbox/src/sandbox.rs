@@ -8,7 +8,7 @@ use ringfence_container::init::{InitClient, ProcessStart};
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, Outcome};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -313,9 +313,17 @@ impl Sandbox {
                 }
             }
         };
-        let executed = context.execute(code, output).await;
-        if executed.as_ref().is_ok_and(|execution| execution.context_ended) {
+        let kills = || self.of_place(Place::memory_kills).unwrap_or_default();
+        let before = kills();
+        let mut executed = context.execute(code, output).await;
+        if let Ok(execution) = &mut executed
+            && execution.context_ended
+        {
             self.contexts.forget(&context);
+            if execution.outcome == Outcome::Unknown && kills() > before {
+                execution.outcome = Outcome::MemoryExceeded;
+                execution.exit_code = -9;
+            }
         }
         executed
     }

@@ -70,7 +70,9 @@ impl Listener {
         let supervise = |stream| {
             let (services, http) = (services.clone(), http.clone());
             async move {
-                match protocol(&stream).await {
+                // A client that says nothing must not hold its place for ever.
+                let protocol = tokio::time::timeout(PATIENCE, protocol(&stream)).await;
+                match protocol.unwrap_or_default() {
                     Some(Protocol::Frames) => supervise(stream, &services).await,
                     Some(Protocol::Http) => serve_connection(stream, http).await,
                     None => {}

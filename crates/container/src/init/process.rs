@@ -19,6 +19,8 @@ use super::mux::{Arrived, Mux, Slot, Turn};
 
 /// Time to wait for a turn: a sandbox has a limit of concurrent processes.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for a process to start, its turn included.
+const START: Duration = Duration::from_secs(20);
 /// Events that a slow reader leaves unread before its process has to wait.
 const UNREAD: usize = 16;
 /// Chunks of input that may wait for the process.
@@ -110,7 +112,9 @@ impl InitClient {
         let line = Arc::clone(&self.line);
         let mut task = JoinSet::new();
         task.spawn(async move { Driver::new(line, events).drive(process, input, started).await });
-        match starting.await {
+        // A guest may have stopped whoever would start it. Dropping the task kills what there is.
+        let starting = tokio::time::timeout(START, starting).await;
+        match starting.unwrap_or(Ok(Err(NotRun::Busy))) {
             Ok(Ok((call, pid))) => Ok(Process {
                 pid,
                 events: received,

@@ -258,7 +258,15 @@ impl Call {
                         self.gone = true;
                     }
                 }
-                Some(SupervisorMessage::Gone) => self.gone = true,
+                Some(SupervisorMessage::Gone) => {
+                    self.gone = true;
+                    // Its guest may have killed it, and must not outlive it.
+                    if let Some(guest) = self.worker.as_ref().and_then(|worker| worker.guest)
+                        && self.is_lost()
+                    {
+                        family::kill_session(guest);
+                    }
+                }
             }
         }
         started

@@ -21,6 +21,13 @@ pub(super) fn kill_below(ancestor: libc::pid_t) {
     }
 }
 
+/// Kills the processes of a session, once.
+pub(super) fn kill_session(session: libc::pid_t) {
+    for process in all().into_iter().filter(|process| process.session == session) {
+        let _ = sys::kill(process.pid, libc::SIGKILL);
+    }
+}
+
 /// Kills children of this process that are neither in `ours` nor in one of `sessions`, once. Returns their
 /// sessions; empty if there were none.
 pub(super) fn kill_strays(

@@ -217,7 +217,7 @@ fn become_zygote(execution: &Execution, socket: &OwnedFd) -> ! {
         sys::reset_signals()
     };
     if arrange().is_ok() {
-        drop(execution.execute());
+        drop(execution.execute(socket.as_fd()));
     }
     sys::exit_now(127)
 }

@@ -7,7 +7,7 @@
 
 use std::ffi::{CString, OsString};
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -148,8 +148,8 @@ impl Execution {
         Self { terminal, ..self }
     }
 
-    /// Executes the program. Returns only on failure.
-    pub(super) fn execute(&self) -> std::io::Error {
+    /// Executes the program, which closes `executed`. Returns only on failure.
+    pub(super) fn execute(&self, executed: BorrowedFd<'_>) -> std::io::Error {
         match &self.program {
             Executed::Program {
                 executable,
@@ -157,6 +157,9 @@ impl Execution {
                 environment,
             } => sys::execve(executable, arguments, environment),
             Executed::Files(arguments) => {
+                if let Err(error) = sys::replace_by_null(executed) {
+                    return error;
+                }
                 let done = files::main(arguments) == ExitCode::SUCCESS;
                 sys::exit_now(i32::from(!done))
             }
@@ -246,11 +249,17 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
     // Where the kernel cannot do this, the init adopts the orphans, and knows it.
     let _ = sys::become_subreaper();
     let closed = sys::close_from(STATUS_FD + 1).step("set up a supervisor");
-    match closed.and_then(|()| sys::fork().step("fork the program")) {
-        Ok(None) => become_guest(execution, &status),
-        Ok(Some(guest)) => {
+    let executed = closed.and_then(|()| sys::pipe().step("set up a supervisor"));
+    let forked = executed.and_then(|ends| Ok((sys::fork().step("fork the program")?, ends)));
+    match forked {
+        Ok((None, (_, write))) => become_guest(execution, &status, write),
+        Ok((Some(guest), (read, write))) => {
+            drop(write);
             // Only the guest may hold its pipe ends: their readers wait for the last close.
             (0..STATUS_FD).for_each(|number| drop(sys::inherited(number)));
+            if execution.leftovers == Leftovers::Kill || has_executed(read) {
+                tell_started(guest, &status);
+            }
             watch(guest, &status, execution.leftovers)
         }
         Err(error) => {
@@ -260,7 +269,21 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
     }
 }
 
-fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
+/// Returns `true` once the program is executed, which closes the other end; `false` if it could not be.
+fn has_executed(pipe: OwnedFd) -> bool {
+    let mut failed = [0];
+    matches!(std::io::Read::read(&mut File::from(pipe), &mut failed), Ok(0))
+}
+
+fn tell_started(guest: libc::pid_t, status: &OwnedFd) {
+    let mut packet = vec![b'S'];
+    packet.extend(sys::process_ids().0.to_le_bytes());
+    packet.extend(guest.to_le_bytes());
+    let _ = sys::send_message(status.as_fd(), &packet, &[]);
+}
+
+/// Becomes the guest. `executed` is closed by its program's start.
+fn become_guest(execution: &Execution, status: &OwnedFd, executed: OwnedFd) -> ! {
     let arranged = sys::setsid()
         .step("start a session")
         .and_then(|()| sys::reset_signals().step("reset the signals"))
@@ -276,20 +299,17 @@ fn become_guest(execution: &Execution, status: &OwnedFd) -> ! {
     let error = match arranged {
         Ok(()) => StepError {
             step: "start the program",
-            source: execution.execute(),
+            source: execution.execute(executed.as_fd()),
         },
         Err(error) => error,
     };
     tell_failure(status, &error);
+    let _ = std::io::Write::write_all(&mut File::from(executed), b"F");
     sys::exit_now(127)
 }
 
 /// Reaps until nothing is left, or nothing that this supervisor keeps, and reports the guest's exit.
 fn watch(guest: libc::pid_t, status: &OwnedFd, leftovers: Leftovers) -> ! {
-    let mut packet = vec![b'S'];
-    packet.extend(sys::process_ids().0.to_le_bytes());
-    packet.extend(guest.to_le_bytes());
-    let _ = sys::send_message(status.as_fd(), &packet, &[]);
     while let Ok(Some(end)) = sys::reap(sys::Wait::Block) {
         if end.pid == guest {
             let left = loop {

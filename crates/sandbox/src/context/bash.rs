@@ -1,21 +1,21 @@
-//! Contexts in bash: code ends with a zero byte on the bridge, and its status comes back the same way.
+//! Contexts in bash: a number and code come on the bridge, each with a zero byte behind it; the number and the status go back.
 
 use ringfence_exec::local::session_messages::NoAnswer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use super::Answer;
 
-/// Longest status: three digits, and the zero byte.
-const MAX_STATUS: u64 = 4;
+/// Longest answer: a number, a space, and a status of three digits.
+const MAX_STATUS: u64 = 16;
 
-/// Reads code and sources it in this very shell, which keeps variables, functions, options and the working directory. What
-/// it runs has no bridge. SIGINT ends what it runs, and
+/// Reads code and sources it in this very shell, which keeps variables, functions, options and the working directory. The
+/// programs that it starts have no bridge. SIGINT ends what it runs, and
 /// returns from the code, or from the function that runs. A loop of nothing but builtins does not heed it.
 const SCRIPT: &str = r#"
 trap 'return 130' INT
-while IFS= read -r -d '' -u 3 ringfence_code; do
+while IFS= read -r -d '' -u 3 ringfence_number && IFS= read -r -d '' -u 3 ringfence_code; do
     . /dev/fd/4 4<<<"$ringfence_code" 3<&- </dev/null
-    printf '%d\0' $? >&3
+    printf '%s %d\0' "$ringfence_number" $? >&3
 done
 "#;
 
@@ -26,7 +26,7 @@ pub(super) fn command() -> (String, Vec<String>) {
 }
 
 /// Has code evaluated.
-pub(super) async fn evaluate(bridge: &mut DuplexStream, code: &str) -> Result<Answer, NoAnswer> {
+pub(super) async fn evaluate(bridge: &mut DuplexStream, number: u32, code: &str) -> Result<Answer, NoAnswer> {
     if code.contains('\0') {
         return Ok(Answer {
             status: 2,
@@ -34,7 +34,7 @@ pub(super) async fn evaluate(bridge: &mut DuplexStream, code: &str) -> Result<An
             ..Answer::default()
         });
     }
-    let message = [code.as_bytes(), b"\0"].concat();
+    let message = format!("{number}\0{code}\0").into_bytes();
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
     let mut status = Vec::new();
     loop {
@@ -44,8 +44,10 @@ pub(super) async fn evaluate(bridge: &mut DuplexStream, code: &str) -> Result<An
             _ => return Err(NoAnswer::Nonsense),
         }
     }
-    let status = std::str::from_utf8(&status)
-        .ok()
+    // An answer that code has written before it was asked for has another number.
+    let answer = std::str::from_utf8(&status).ok();
+    let status = answer
+        .and_then(|text| text.strip_prefix(&format!("{number} ")))
         .and_then(|text| text.parse().ok());
     Ok(Answer {
         status: status.ok_or(NoAnswer::Nonsense)?,

@@ -1,5 +1,6 @@
 //! `POST /v1/batch`: runs many programs, and answers with their results as they end.
 
+use std::fmt;
 use std::num::NonZero;
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use axum::routing::on;
 use hyper::body::Bytes;
 use ringfence_policy::RemoteRequest;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -59,7 +61,35 @@ pub(super) fn routes() -> Vec<Route> {
 struct Batch {
     /// The programs. As `application/x-ndjson`, the body is one of them a line instead.
     #[schemars(with = "Vec<RemoteRequest>")]
+    #[serde(deserialize_with = "bounded")]
     runs: Vec<Value>,
+}
+
+/// Programs of a batch in one document. As lines there may be any number, for they are parsed one by one.
+const MAX_RUNS: usize = 50_000;
+
+/// Parses at most [`MAX_RUNS`] programs: each takes more memory than the two bytes of an empty one.
+fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    struct Runs;
+    impl<'de> Visitor<'de> for Runs {
+        type Value = Vec<Value>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MAX_RUNS} programs")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Vec<Value>, A::Error> {
+            let mut runs = Vec::new();
+            while let Some(run) = all.next_element()? {
+                if runs.len() == MAX_RUNS {
+                    return Err(serde::de::Error::invalid_length(MAX_RUNS + 1, &self));
+                }
+                runs.push(run);
+            }
+            Ok(runs)
+        }
+    }
+    deserializer.deserialize_seq(Runs)
 }
 
 /// The programs that have not started, in order.

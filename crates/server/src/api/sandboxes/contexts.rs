@@ -26,7 +26,7 @@ use super::processes::event;
 use super::{ContextId, InSandbox, done, output_event, route};
 
 /// Maximum size of a request, in bytes.
-const MAX: usize = 32 * 1024 * 1024;
+const MAX: usize = 8 * 1024 * 1024;
 /// Output that is kept of each stream, unless asked for as events.
 const KEPT: Bytes = Bytes::mib(1);
 /// Time limit of code that names none.

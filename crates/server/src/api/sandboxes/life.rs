@@ -156,7 +156,22 @@ struct SetTimeout {
     timeout: Timeout,
 }
 
+/// Limits that the holder of a key may ask for at most.
+const KEY_MEMORY: Bytes = Bytes::mib(4096);
+const KEY_CPUS: f64 = 4.0;
+const KEY_PIDS: u32 = 1024;
+
 impl Create {
+    fn limits(&self) -> SandboxLimits {
+        let default = SandboxLimits::default();
+        SandboxLimits {
+            memory: self.memory.unwrap_or(default.memory),
+            cpus: self.cpus.unwrap_or(default.cpus),
+            pids: self.pids.unwrap_or(default.pids),
+            disk: self.disk.unwrap_or(default.disk),
+        }
+    }
+
     fn checked(self, is_owner: bool) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| {
             ApiError::new(
@@ -172,6 +187,18 @@ impl Create {
                 "leave `allowed_hosts` out",
             ));
         }
+        let limits = self.limits();
+        if !is_owner
+            && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
+        {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                format!(
+                    "a sandbox of a key has at most {KEY_MEMORY}, {KEY_CPUS} cores and {KEY_PIDS} processes"
+                ),
+                "ask for less",
+            ));
+        }
         let mut policy = EgressPolicy::default();
         for host in &self.allowed_hosts {
             let host = host
@@ -184,16 +211,10 @@ impl Create {
             let name: EnvName = name.parse().map_err(|error| invalid(format!("`env`: {error}")))?;
             env.push((name, value));
         }
-        let default = SandboxLimits::default();
         Ok(NewSandbox {
             name: self.name,
             runtime: self.runtime,
-            limits: SandboxLimits {
-                memory: self.memory.unwrap_or(default.memory),
-                cpus: self.cpus.unwrap_or(default.cpus),
-                pids: self.pids.unwrap_or(default.pids),
-                disk: self.disk.unwrap_or(default.disk),
-            },
+            limits,
             egress: (!policy.allowed.is_empty()).then_some(policy),
             env,
             metadata: self.metadata,
