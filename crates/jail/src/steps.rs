@@ -31,6 +31,8 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
         return Ok(Applied::default());
     };
     let filter = build_filter(confinement.surface)?;
+    // A launcher with many cells has more open files than a guest may have: no rule could be opened beside them.
+    sys::close_from(last + 1).step("close inherited descriptors")?;
     limit_resources(confinement.rlimits.as_ref())?;
     enter_working_directory(confinement)?;
     let ruleset =
