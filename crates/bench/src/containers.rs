@@ -20,6 +20,9 @@ use super::process::milliseconds;
 /// The command of the peers.
 pub(super) const PRINT: [&str; 5] = ["python3", "-I", "-S", "-c", "print(1)"];
 
+/// The smallest command, which prints nothing.
+pub(super) const TRUE: [&str; 1] = ["/bin/true"];
+
 /// Upper bound of any measurement.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -120,10 +123,10 @@ impl Dock {
     }
 
     /// Does the API calls of `docker run --rm`, until the container is removed; returns the milliseconds
-    /// until its output ended.
-    pub(super) async fn run_by_api(&self) -> anyhow::Result<f64> {
+    /// until then. The command must print `expected`.
+    pub(super) async fn run_by_api(&self, command: &[&str], expected: &str) -> anyhow::Result<f64> {
         let engine = self.engine().await?;
-        let spec = self.spec(&PRINT, OciRuntime::Default).await?;
+        let spec = self.spec(command, OciRuntime::Default).await?;
         let since = Instant::now();
         let id = engine.create(&spec).await?;
         let ran = async {
@@ -139,20 +142,20 @@ impl Dock {
         engine.remove(&id).await?;
         let elapsed = milliseconds(since.elapsed());
         match ran? {
-            (0, printed) if printed == b"1\n" => Ok(elapsed),
+            (0, printed) if printed == expected.as_bytes() => Ok(elapsed),
             (status, _) => bail!("a container ended with {status}"),
         }
     }
 
-    /// Does the API calls of `docker exec`.
-    pub(super) async fn exec_by_api(&self, id: &Id) -> anyhow::Result<f64> {
-        let command = PRINT.map(str::to_owned);
+    /// Does the API calls of `docker exec`. The command must print `expected`.
+    pub(super) async fn exec_by_api(&self, id: &Id, command: &[&str], expected: &str) -> anyhow::Result<f64> {
+        let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         let since = Instant::now();
         let late = tokio::time::sleep(PATIENCE);
         let keep = Limits::DEFAULT.max_output;
         let result = self.engine().await?.run(id, &command, late, keep).await?;
         let elapsed = milliseconds(since.elapsed());
-        if result.status != Some(0) || result.stdout.text != "1\n" {
+        if result.status != Some(0) || result.stdout.text != expected {
             bail!("a command in a container ended with {:?}", result.status);
         }
         Ok(elapsed)

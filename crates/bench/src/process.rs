@@ -82,6 +82,32 @@ pub(super) fn memory(pid: u32, file: &str, field: &str) -> anyhow::Result<f64> {
         .with_context(|| format!("{path} has no field {field}"))
 }
 
+/// Ticks of `/proc/<pid>/stat` in a millisecond: `USER_HZ` is 100 (proc(5)).
+const MILLISECONDS_PER_TICK: f64 = 10.0;
+
+/// Returns the processor time of a process and its descendants, the ended ones that were waited for included, in milliseconds.
+pub(super) fn processor_time(pid: u32) -> anyhow::Result<f64> {
+    let mut ticks = used_ticks(pid)?;
+    // A descendant that has ended meanwhile is counted at its parent.
+    ticks += descendants(pid)
+        .into_iter()
+        .filter_map(|pid| used_ticks(pid).ok())
+        .sum::<f64>();
+    Ok(ticks * MILLISECONDS_PER_TICK)
+}
+
+/// Returns the sum of `utime`, `stime`, `cutime` and `cstime`.
+fn used_ticks(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    // The name of the program, in parentheses, may hold anything.
+    let (_, fields) = text
+        .rsplit_once(") ")
+        .with_context(|| format!("{path} has no name"))?;
+    let times = fields.split(' ').skip(11).take(4);
+    times.map(|ticks| Ok(ticks.parse::<f64>()?)).sum()
+}
+
 /// Returns all living descendants of a process, children before grandchildren.
 pub(super) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = vec![pid];

@@ -8,6 +8,7 @@ mod mcp;
 mod memory;
 mod policy;
 mod pyodide;
+mod sandboxes;
 mod sessions;
 mod skills;
 mod toolbox;
@@ -87,6 +88,31 @@ pub const ROWS: &[Row] = &[
         name: "session-fork",
         about: "a copy of a session in a cell of its own, request to answer over the server's socket",
         measure: sessions::fork,
+    },
+    Row {
+        name: "sandbox-create",
+        about: "a local sandbox created, its first process ended, and removed, over HTTP, beside `docker run --rm`",
+        measure: sandboxes::create,
+    },
+    Row {
+        name: "sandbox-exec",
+        about: "a process in a live sandbox, start to exit, over HTTP, beside `docker exec`",
+        measure: sandboxes::exec,
+    },
+    Row {
+        name: "sandbox-context",
+        about: "`1+1` in a Python context of a sandbox, over HTTP, beside plain python3; memory of the idle sandbox",
+        measure: sandboxes::context,
+    },
+    Row {
+        name: "sandbox-file",
+        about: "1 MiB written to a sandbox and read back, over HTTP, beside `docker cp`",
+        measure: sandboxes::file,
+    },
+    Row {
+        name: "sandbox-many",
+        about: "300 sandboxes created at once over HTTP, a first process ended in each",
+        measure: sandboxes::many,
     },
     Row {
         name: "throughput",

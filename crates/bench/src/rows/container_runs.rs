@@ -62,7 +62,7 @@ async fn by_api(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
         ours.push(elapsed);
         made += usize::from(!warm);
         refilled(engine, std::process::id()).await?;
-        peers.push(dock.run_by_api().await?);
+        peers.push(dock.run_by_api(&PRINT, "1\n").await?);
     }
     containers.close().await;
     let what = format!("{}, against its API", dock.engine_kind.as_str());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringfence_container::spec::OciRuntime;
 use ringfence_policy::EngineKind;
 
-use super::super::containers::{Dock, call};
+use super::super::containers::{Dock, PRINT, call};
 use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::process::{memory, milliseconds};
@@ -84,7 +84,7 @@ pub(super) fn calls(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
         let (mut ours, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..BLOCKS {
             ours.extend(block(id.as_str(), async || call(&warm).await).await?);
-            peers.extend(block(id.as_str(), async || dock.exec_by_api(&id).await).await?);
+            peers.extend(block(id.as_str(), async || dock.exec_by_api(&id, &PRINT, "1\n").await).await?);
         }
         let what = format!("{}, against exec", place_of(dock, runtime));
         let figure = Figure::ratio(NAME, what, Sample::of(ours), Sample::of(peers));

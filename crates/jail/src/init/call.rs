@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::family;
 use super::frames::{
-    Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Recipient, Report, Start, Stream, TerminalSize,
+    Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Program, Recipient, Report, Start, Stream, TerminalSize,
 };
 use super::pending::Pending;
 use super::worker::{SupervisorMessage, Worker};
@@ -67,6 +67,11 @@ pub(super) enum Interest {
 impl Call {
     /// Creates a call that does not run yet; its timeout starts now.
     pub(super) fn new(id: u32, start: Box<Start>, now: Instant) -> Self {
+        let listen_at = match start.program {
+            // A file is longer than what a pipe holds: its reader would wait.
+            Program::Files => now,
+            Program::Command(_) | Program::Python { .. } | Program::Bash { .. } => now + PAUSE,
+        };
         Self {
             id,
             since: now,
@@ -79,7 +84,7 @@ impl Call {
             job: Pending::default(),
             input: Pending::default(),
             credit: OUTPUT_WINDOW.into(),
-            listen_at: now + PAUSE,
+            listen_at,
             draining: false,
             cut: Cut::No,
             killing: None,
