@@ -168,7 +168,10 @@ fn a_terminal_is_one() {
             }
         }
         // The typed line appears among these, as a terminal shows it.
-        assert!(seen.contains("/dev/pts/0\r\n") && seen.contains("30 90\r\n"), "{seen}");
+        assert!(
+            seen.contains("/dev/pts/0\r\n") && seen.contains("30 90\r\n"),
+            "{seen}"
+        );
         process.resize(TerminalSize {
             columns: 100,
             rows: 40,
