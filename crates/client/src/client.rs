@@ -1,6 +1,6 @@
 //! Requests over a Unix socket, each on a connection of its own.
 
-use std::convert::Infallible;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -32,10 +32,13 @@ pub struct Client {
 pub enum Error {
     /// No server listens there.
     #[error("no server listens at {}: {source}", socket.display())]
-    Connect { socket: PathBuf, source: std::io::Error },
+    Connect { socket: PathBuf, source: io::Error },
     /// The connection broke, or the answer makes no sense.
     #[error("the server did not answer: {0}")]
     Broken(String),
+    /// A file or stream of the caller takes no more, or could not be opened.
+    #[error("cannot write output: {0}")]
+    Output(#[source] io::Error),
     /// The server has refused it.
     #[error("{message}")]
     Refused {
@@ -53,8 +56,8 @@ pub enum Body {
     Empty,
     Json(Value),
     Bytes(Vec<u8>),
-    /// Pieces until their sender is dropped. A stream that breaks off ends the same way: name its length in the request.
-    Stream(mpsc::Receiver<Vec<u8>>),
+    /// Pieces until their sender is dropped. An error breaks the request off.
+    Stream(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
 /// An answer whose body has not been read.
@@ -177,10 +180,16 @@ impl Body {
             .map_err(|error| Error::Broken(error.to_string()))
     }
 
-    fn boxed(self) -> BoxBody<Bytes, Infallible> {
-        let whole = |bytes: Vec<u8>| http_body_util::Full::new(Bytes::from(bytes)).boxed();
+    fn boxed(self) -> BoxBody<Bytes, io::Error> {
+        let whole = |bytes: Vec<u8>| {
+            http_body_util::Full::new(Bytes::from(bytes))
+                .map_err(|never| match never {})
+                .boxed()
+        };
         match self {
-            Self::Empty => http_body_util::Empty::new().boxed(),
+            Self::Empty => http_body_util::Empty::new()
+                .map_err(|never| match never {})
+                .boxed(),
             Self::Json(value) => whole(value.to_string().into_bytes()),
             Self::Bytes(bytes) => whole(bytes),
             Self::Stream(pieces) => Pieces(pieces).boxed(),
@@ -189,18 +198,18 @@ impl Body {
 }
 
 /// A body of pieces.
-struct Pieces(mpsc::Receiver<Vec<u8>>);
+struct Pieces(mpsc::Receiver<io::Result<Vec<u8>>>);
 
 impl hyper::body::Body for Pieces {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let piece = self.0.poll_recv(context);
-        piece.map(|piece| piece.map(|bytes| Ok(Frame::data(bytes.into()))))
+        piece.map(|piece| piece.map(|read| read.map(|bytes| Frame::data(bytes.into()))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Operations on one sandbox, with the caller's own standard streams and files.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use hyper::Method;
@@ -118,23 +118,23 @@ impl Sandbox {
         let started: Value = self.client.post(&self.path("/processes", &[]), &process).await?;
         let pid = started["pid"].to_string();
         let below = |what: &str, parameters: &[(&str, &str)]| {
-            self.path(&format!("/processes/{pid}/{what}"), parameters)
+            self.path(&format!("/processes/{pid}{what}"), parameters)
         };
         let output = self
             .client
-            .send(Method::GET, &below("output", &[]), Body::Empty, None)
+            .send(Method::GET, &below("/output", &[]), Body::Empty, None)
             .await?;
         let feeding = async {
             if input != Input::None {
-                let path = below("stdin", &[("end", "true")]);
-                // A process that reads no more is no error of ours.
-                let _ = self
-                    .client
-                    .order(Method::POST, &path, Body::Stream(standard_input()))
-                    .await;
+                let path = below("/stdin", &[("end", "true")]);
+                let input = Body::Stream(pieces(io::stdin()));
+                // A process that reads no more is no error of ours; one whose input broke off reads its end.
+                if self.client.order(Method::POST, &path, input).await.is_err() {
+                    let _ = self.client.order(Method::POST, &path, Body::Empty).await;
+                }
             }
         };
-        let resizing = self.follow_size(below("resize", &[]), input);
+        let resizing = self.follow_size(below("/resize", &[]), input);
         let following = follow(Events::of(output), write);
         tokio::pin!(feeding, resizing, following);
         let mut fed = false;
@@ -144,12 +144,19 @@ impl Sandbox {
                 () = &mut feeding, if !fed => fed = true,
                 () = &mut resizing => {}
                 _ = tokio::signal::ctrl_c(), if input != Input::Terminal => {
-                    let path = below("signal", &[]);
+                    let path = below("/signal", &[]);
                     let _ = self.client.order(Method::POST, &path, Body::Json(json!({"signal": "SIGINT"}))).await;
                 }
             }
         };
         drop(raw);
+        if let Err(Error::Output(_)) = &ended {
+            // As SIGPIPE would end it on this machine.
+            let _ = self
+                .client
+                .order(Method::DELETE, &below("", &[]), Body::Empty)
+                .await;
+        }
         ended
     }
 
@@ -235,20 +242,24 @@ impl Sandbox {
         self.client.json(Method::GET, &path, Body::Empty).await
     }
 
-    /// Copies a file of the sandbox to a writer.
+    /// Copies a file of the sandbox to a writer, which is opened once the file is known to be there.
     ///
     /// # Errors
     /// If it cannot be read or written.
-    pub async fn download(&self, path: &str, mut to: impl Write) -> Result<u64, Error> {
+    pub async fn download<W: Write>(
+        &self,
+        path: &str,
+        open: impl FnOnce() -> io::Result<W>,
+    ) -> Result<u64, Error> {
         let path = self.path("/files", &[("path", path)]);
         let mut response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
+        let mut to = open().map_err(Error::Output)?;
         let mut bytes = 0;
         while let Some(piece) = response.piece().await? {
-            to.write_all(&piece)
-                .map_err(|error| Error::Broken(error.to_string()))?;
+            to.write_all(&piece).map_err(Error::Output)?;
             bytes += piece.len() as u64;
         }
-        to.flush().map_err(|error| Error::Broken(error.to_string()))?;
+        to.flush().map_err(Error::Output)?;
         Ok(bytes)
     }
 
@@ -291,18 +302,20 @@ impl Sandbox {
     }
 }
 
-/// Reads standard input on a thread of its own.
-fn standard_input() -> mpsc::Receiver<Vec<u8>> {
-    pieces(std::io::stdin())
-}
-
 /// Reads on a thread of its own, which ends with the input or its reader.
-fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(UNSENT);
     std::thread::spawn(move || {
         let mut buffer = vec![0; PIECE];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            if sender.blocking_send(buffer[..count].to_vec()).is_err() {
+        loop {
+            let read = match from.read(&mut buffer) {
+                Ok(0) => return,
+                Ok(count) => Ok(buffer[..count].to_vec()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+            let broken = read.is_err();
+            if sender.blocking_send(read).is_err() || broken {
                 return;
             }
         }
@@ -317,14 +330,14 @@ enum Stream {
     Stderr,
 }
 
-fn write(stream: Stream, bytes: &[u8]) -> std::io::Result<()> {
+fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match stream {
         Stream::Stdout => {
-            let mut out = std::io::stdout().lock();
+            let mut out = io::stdout().lock();
             out.write_all(bytes)?;
             out.flush()
         }
-        Stream::Stderr => std::io::stderr().write_all(bytes),
+        Stream::Stderr => io::stderr().write_all(bytes),
     }
 }
 
@@ -341,7 +354,7 @@ fn print(event: &Event) {
 /// Passes output on until the end.
 async fn follow(
     mut events: Events,
-    mut out: impl FnMut(Stream, &[u8]) -> std::io::Result<()>,
+    mut out: impl FnMut(Stream, &[u8]) -> io::Result<()>,
 ) -> Result<Ended, Error> {
     while let Some(event) = events.next().await? {
         let stream = match event.name.as_str() {
@@ -351,8 +364,7 @@ async fn follow(
             "error" => return Err(Error::refused(&event.data)),
             _ => continue,
         };
-        out(stream, &event.output())
-            .map_err(|error| Error::Broken(format!("cannot write output: {error}")))?;
+        out(stream, &event.output()).map_err(Error::Output)?;
     }
     Err(Error::Broken("the stream of events broke off".to_owned()))
 }

@@ -42,7 +42,13 @@ pub enum Error {
     /// An argument is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// A program could not be started.
+    /// It has no such program.
+    #[error("there is no program `{0}` in the sandbox")]
+    NoProgram(String),
+    /// A working directory cannot be entered.
+    #[error("cannot enter the working directory `{directory}`: {}", std::io::Error::from_raw_os_error(*errno))]
+    NoDirectory { directory: String, errno: i32 },
+    /// A program could not be started for another reason.
     #[error("{0}")]
     NotStarted(NotRun),
     /// An operation on a file failed.
@@ -75,11 +81,15 @@ impl Error {
     /// Returns the kind.
     pub fn kind(&self) -> Kind {
         match self {
-            Self::Unknown(_) | Self::Gone { .. } | Self::NoProcess(_) | Self::NoContext(_) => Kind::NotFound,
+            Self::Unknown(_)
+            | Self::Gone { .. }
+            | Self::NoProcess(_)
+            | Self::NoContext(_)
+            | Self::NoProgram(_) => Kind::NotFound,
             Self::Taken(_) | Self::Paused | Self::Busy(_) => Kind::Conflict,
             Self::TooMany(_) | Self::Full { .. } => Kind::LimitExceeded,
             Self::NotSupported { .. } => Kind::NotSupported,
-            Self::Invalid(_) => Kind::InvalidArguments,
+            Self::Invalid(_) | Self::NoDirectory { .. } => Kind::InvalidArguments,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => Kind::InvalidArguments,
             Self::NotStarted(NotRun::Busy) => Kind::LimitExceeded,
             Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => Kind::Internal,
@@ -106,6 +116,8 @@ impl Error {
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
             Self::Invalid(_) => "correct the argument".to_owned(),
+            Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
+            Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
             Self::NotStarted(error) => error.hint().to_owned(),
             Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use ringfence_container::init::{InitClient, ProcessStart};
+use ringfence_container::init::{InitClient, NotRun, ProcessStart};
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
@@ -214,12 +214,17 @@ impl Sandbox {
         bridge: Option<DuplexStream>,
         described: Described,
     ) -> Result<Arc<Process>, Error> {
+        let program = match &start.program {
+            Program::Command(program) => program.clone(),
+            Program::Python { .. } | Program::Bash { .. } | Program::Files => String::new(),
+        };
         let start = ProcessStart {
             start,
             outlet: None,
             bridge,
         };
-        let running = self.init.start(start).await?;
+        let running = self.init.start(start).await;
+        let running = running.map_err(|error| not_started(error, program, &described.cwd))?;
         let place = Arc::clone(&self.place);
         let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
         let (process, pump) = Process::new(running, described, memory_kills);
@@ -342,6 +347,18 @@ impl Sandbox {
         let all = lock(&self.processes.all);
         let found = all.values().rev().find(|process| process.pid() == pid);
         found.cloned().ok_or(Error::NoProcess(pid))
+    }
+}
+
+/// Names what is missing where a program could not be started.
+fn not_started(error: NotRun, program: String, directory: &str) -> Error {
+    match error {
+        NotRun::NotStarted { step, .. } if step == "find the program" => Error::NoProgram(program),
+        NotRun::NotStarted { step, errno } if step == "enter the working directory" => Error::NoDirectory {
+            directory: directory.to_owned(),
+            errno,
+        },
+        other => other.into(),
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct SandboxCreateArgs {
     /// The image of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub(crate) image: Option<String>,
-    /// Size limit of all its files together (default: 512MiB). Not of a container.
+    /// Size limit of all its files together (default: 256MiB). Not of a container.
     #[arg(long, value_name = "SIZE")]
     pub(crate) disk: Option<Bytes>,
     /// Allow connections to this host; may be repeated. Not of a container: its template has them.

@@ -1,28 +1,28 @@
 //! `ringfence sandbox`: sandboxes of the server, in cells of this machine or in containers.
 
 mod container;
+mod copy;
 
-use std::fs::{self, OpenOptions};
-use std::io::IsTerminal;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence_client::sandbox::{Ended, Input, Place, Sandbox, target};
+use ringfence_client::sandbox::{Ended, Input, Sandbox};
 use ringfence_client::{Client, Error, query};
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
 use crate::args::{
-    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
-    SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
+    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
+    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
 };
 use crate::context::Context;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
-use ringfence::source::{self, Source};
+use ringfence::source::Source;
 use ringfence::{Failure, Language};
-use ringfence_exec::local::O_NOFOLLOW;
+
+/// Exit status where a sandbox has no such program, as a shell's.
+const NO_PROGRAM: u8 = 127;
 
 pub(crate) fn run(command: &SandboxCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -45,7 +45,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Exec(args) => exec(args, context).await,
         SandboxCommand::Shell(args) => shell(args, context).await,
         SandboxCommand::Run(args) => execute(args, context).await,
-        SandboxCommand::Cp(args) => copy(args, context).await,
+        SandboxCommand::Cp(args) => copy::copy(args, context).await,
         SandboxCommand::Files(args) => files(args, context).await,
         SandboxCommand::Pause(args) => {
             let name = args.name.clone();
@@ -77,7 +77,7 @@ async fn cell(
     name: &str,
     options: &ScopedOptions,
     context: &Context,
-) -> Result<Option<(Sandbox, Value)>, Failure> {
+) -> anyhow::Result<Option<(Sandbox, Value)>> {
     let sandbox = named(name, options, context)?;
     match sandbox.info().await {
         Ok(info) => Ok(Some((sandbox, info))),
@@ -96,7 +96,7 @@ async fn cell_only(
     what: &str,
     options: &ScopedOptions,
     context: &Context,
-) -> Result<Sandbox, Failure> {
+) -> anyhow::Result<Sandbox> {
     if let Some((sandbox, _)) = cell(name, options, context).await? {
         return Ok(sandbox);
     }
@@ -111,14 +111,22 @@ async fn cell_only(
             format!("there is no sandbox `{}`", visible(name)),
             "`ringfence sandbox ls` shows which there are",
         ),
-    })
+    }
+    .into())
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> anyhow::Error {
     match error {
-        Error::Connect { .. } => container::no_engine(),
-        Error::Refused { message, hint, .. } => Failure::refused(message, hint),
-        Error::Broken(_) => Failure::refused(error.to_string(), "check the server"),
+        Error::Connect { .. } => container::no_engine().into(),
+        Error::Refused { message, hint, .. } => Failure::refused(message, hint).into(),
+        Error::Broken(_) => Failure::refused(error.to_string(), "check the server").into(),
+        // `exit::report` handles it quietly.
+        Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
+        Error::Output(_) => Failure::refused(
+            error.to_string(),
+            "make room where the output goes, or send it elsewhere",
+        )
+        .into(),
     }
 }
 
@@ -238,8 +246,22 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
         (true, false) => Input::Stdin,
         (false, false) => Input::None,
     };
-    let ended = sandbox.attach(process, input).await.map_err(failure)?;
-    Ok(status(&ended, context))
+    concluded(sandbox.attach(process, input).await, context)
+}
+
+/// Returns the status of a process, or of a program that is not there.
+fn concluded(ended: Result<Ended, Error>, context: &Context) -> anyhow::Result<ExitCode> {
+    match ended {
+        Ok(ended) => Ok(status(&ended, context)),
+        Err(Error::Refused { kind, message, hint })
+            if kind == "not_found" && message.starts_with("there is no program") =>
+        {
+            context.ui.error(&message);
+            context.ui.hint(&hint);
+            Ok(ExitCode::from(NO_PROGRAM))
+        }
+        Err(error) => Err(failure(error)),
+    }
 }
 
 /// Says why a process ended that did not end by itself.
@@ -293,8 +315,7 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
             print_json(&ended, context)?;
             return Ok(status(&Ended(ended), context));
         }
-        let ended = sandbox.attach(process, Input::None).await.map_err(failure)?;
-        return Ok(status(&ended, context));
+        return concluded(sandbox.attach(process, Input::None).await, context);
     }
     let (code, language) = code(args, context)?;
     let sandbox = cell_only(&args.name, "`run` with code", &args.options, context).await?;
@@ -336,62 +357,6 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
             "not_supported: the contexts of sandboxes run python and bash",
             "run it as a command: `ringfence sandbox run NAME -- node FILE`",
         )),
-    }
-}
-
-async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let told = match (Place::parse(&args.from), Place::parse(&args.to)) {
-        (Place::Here(from), Place::There { sandbox, path }) => {
-            let sandbox = cell_only(&sandbox, "`cp`", &args.options, context).await?;
-            let path = target(&from, &path);
-            match from.as_str() {
-                "-" => sandbox.upload(std::io::stdin(), &path, None).await,
-                from => {
-                    let file = source::open(Path::new(from), &context.named_paths())?;
-                    let size = file.metadata()?.len();
-                    sandbox.upload(file, &path, Some(size)).await
-                }
-            }
-        }
-        (Place::There { sandbox, path }, Place::Here(to)) => {
-            let sandbox = cell_only(&sandbox, "`cp`", &args.options, context).await?;
-            let bytes = match to.as_str() {
-                "-" => sandbox.download(&path, std::io::stdout()).await,
-                to => {
-                    let to = target(&path, to);
-                    // A link here may be somebody else's.
-                    let mut options = OpenOptions::new();
-                    options
-                        .write(true)
-                        .create(true)
-                        .truncate(true)
-                        .custom_flags(O_NOFOLLOW);
-                    let file = options.open(&to).map_err(|error| {
-                        Failure::usage(
-                            format!("cannot write {to}: {error}"),
-                            "name a file that you may write",
-                        )
-                    })?;
-                    sandbox.download(&path, file).await.inspect_err(|_| {
-                        // What has arrived is no copy.
-                        let _ = fs::remove_file(&to);
-                    })
-                }
-            };
-            bytes.map(|bytes| json!({ "bytes": bytes }))
-        }
-        (Place::Here(_), Place::Here(_)) | (Place::There { .. }, Place::There { .. }) => {
-            return Err(Failure::usage(
-                "one of the paths must be in a sandbox, and one on this machine",
-                "write the path in the sandbox as NAME:/PATH",
-            )
-            .into());
-        }
-    };
-    let told = told.map_err(failure)?;
-    match args.options.json {
-        true => print_json(&told, context),
-        false => Ok(ExitCode::SUCCESS),
     }
 }
 
@@ -437,7 +402,11 @@ async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitC
     };
     for process in sandbox.processes().await.map_err(failure)? {
         let pid = process["pid"].as_u64().unwrap_or_default();
-        sandbox.logs(pid, args.follow).await.map_err(failure)?;
+        let has_ended = process["end"].is_object();
+        sandbox
+            .logs(pid, args.follow || has_ended)
+            .await
+            .map_err(failure)?;
     }
     Ok(ExitCode::SUCCESS)
 }

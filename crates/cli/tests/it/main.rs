@@ -11,6 +11,7 @@ mod audit_kept;
 mod audit_kill;
 mod bad_input;
 mod bench;
+mod cells;
 mod chaos;
 mod config;
 mod conformance;

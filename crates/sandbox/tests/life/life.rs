@@ -60,11 +60,14 @@ fn a_scope_sees_its_own_alone() {
 fn a_sandbox_expires_and_says_so() {
     with_server(async |server| {
         let short = NewSandbox {
-            timeout: Some(Timeout::try_from(0.2).unwrap()),
+            timeout: Some(Timeout::seconds(60)),
             ..NewSandbox::default()
         };
         let sandbox = server.sandboxes.create(&server.scope, short).await.unwrap();
         let process = sandbox.start(line("sleep 1000")).await.unwrap();
+        let soon = Timeout::try_from(0.2).unwrap();
+        let id = sandbox.id().as_str();
+        server.sandboxes.set_timeout(&server.scope, id, soon).unwrap();
         process.output.wait().await;
         let gone = server
             .sandboxes

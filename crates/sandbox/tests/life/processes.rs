@@ -270,13 +270,16 @@ fn what_cannot_be_started_is_named() {
         };
         assert_eq!(start(words(&[])).await, "the command is empty");
         let missing = start(words(&["no-such-program"])).await;
-        assert!(missing.contains("find the program"), "{missing}");
+        assert_eq!(missing, "there is no program `no-such-program` in the sandbox");
         let nowhere = start(NewProcess {
             cwd: Some("/nowhere".to_owned()),
             ..line("true")
         })
         .await;
-        assert!(nowhere.contains("enter the working directory"), "{nowhere}");
+        assert!(
+            nowhere.contains("enter the working directory `/nowhere`"),
+            "{nowhere}"
+        );
         let many: Vec<_> = std::iter::repeat_n((), 40).collect();
         let mut started = Vec::new();
         let mut refused = None;

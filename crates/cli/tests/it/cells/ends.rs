@@ -1,0 +1,97 @@
+//! Ends of sandboxes: expiry, the server's stop, and containers beside them.
+
+use std::fs;
+
+use super::Lab;
+use crate::containers::engines;
+use crate::support::{eventually, eventually_none};
+
+#[test]
+fn a_sandbox_expires_with_what_runs_in_it() {
+    let lab = Lab::new();
+    let id = lab.json(&["create", "--name", "lab", "--timeout", "3s"])["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let running = lab.sandbox(&["exec", "lab", "--", "sleep", "600"]);
+    assert_eq!(running.status, 125, "{running:?}");
+    assert!(running.stderr.contains("the sandbox has ended"), "{running:?}");
+    eventually("it is gone", || lab.json(&["ls"]) == serde_json::json!([]));
+    lab.sandbox(&["get", &id])
+        .refused(125, "has ended: it has expired");
+    lab.close();
+}
+
+/// Returns the command lines that contain a text.
+fn running(text: &str) -> Vec<String> {
+    let read = |entry: std::io::Result<fs::DirEntry>| fs::read(entry.ok()?.path().join("cmdline")).ok();
+    let lines = fs::read_dir("/proc").unwrap().filter_map(read);
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    lines.filter(|line| line.contains(text)).collect()
+}
+
+#[test]
+fn an_end_of_the_server_ends_everything() {
+    for signal in ["TERM", "KILL"] {
+        let lab = Lab::with_sandbox();
+        // Found in the process table by its argument, which no other test has.
+        let mark = format!("{}.00{}", 31_536_000 + std::process::id(), signal.len());
+        lab.bash(&format!("(sleep {mark} & setsid sleep {mark} &) >/dev/null 2>&1"))
+            .ok();
+        let mut attached = lab.start(&["exec", "lab", "--", "sleep", &mark]);
+        eventually("all run", || {
+            running(&mark)
+                .iter()
+                .filter(|line| line.starts_with("sleep"))
+                .count()
+                == 3
+        });
+        lab.world.stop_engine(signal);
+        assert_eq!(attached.wait().unwrap().code(), Some(125));
+        eventually_none("processes", || running(&mark));
+        lab.sandbox(&["ls"]).refused(125, "");
+        // The next server removes what a killed one has left.
+        lab.world.start_engine();
+        assert_eq!(lab.json(&["ls"]), serde_json::json!([]));
+        lab.close();
+    }
+}
+
+#[test]
+fn a_removal_ends_what_runs() {
+    let lab = Lab::with_sandbox();
+    let mut attached = lab.start(&["exec", "lab", "--", "bash", "-c", "touch on; exec sleep 600"]);
+    lab.appears("/workspace/on");
+    lab.sandbox(&["rm", "lab"]).ok();
+    assert_eq!(attached.wait().unwrap().code(), Some(125));
+    lab.close();
+}
+
+#[test]
+fn containers_take_their_own_path() {
+    for engine in engines() {
+        let lab = Lab::with_sandbox();
+        let name = format!("cells-{}", std::process::id());
+        let made = lab.json(&["create", "--runtime", engine.name, "--name", &name]);
+        let full = format!("fw-sandbox-{name}");
+        assert_eq!(made[0]["name"], full.as_str());
+        assert_eq!(
+            lab.sandbox(&["run", &name, "--", "echo", "inside"]).ok(),
+            "inside\n"
+        );
+        assert_eq!(lab.json(&["ls"]).as_array().unwrap().len(), 2);
+        for args in [
+            &["exec", &name, "--", "true"][..],
+            &["run", &name, "-c", "1"],
+            &["files", &name],
+            &["get", &name],
+        ] {
+            lab.sandbox(args)
+                .refused(125, "does not work yet in sandboxes that are containers");
+        }
+        lab.sandbox(&["pause", &name]).ok();
+        lab.sandbox(&["resume", &name]).ok();
+        lab.sandbox(&["rm", &name]).ok();
+        lab.close();
+    }
+}

@@ -1,0 +1,85 @@
+//! Sandboxes that live in cells of this machine, through `ringfence sandbox` and a server.
+
+mod code;
+mod copies;
+mod ends;
+mod guide;
+mod names;
+mod processes;
+mod terminal;
+
+use std::process::Child;
+
+use serde_json::Value;
+
+use crate::support::{Output, eventually, finish, start};
+use crate::world::World;
+
+const CONFIG: &str = "[engine]\npool_size = 1\n";
+
+/// A server of ours.
+struct Lab {
+    world: World,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let world = World::before_engine();
+        world.dir.write("config/ringfence/ringfence.toml", CONFIG);
+        world.start_engine();
+        Self { world }
+    }
+
+    /// Creates a server with one sandbox, `lab`.
+    fn with_sandbox() -> Self {
+        let lab = Self::new();
+        assert_eq!(lab.sandbox(&["create", "--name", "lab"]).ok(), "lab\n");
+        lab
+    }
+
+    /// Runs `ringfence sandbox ARGS…` with empty standard input.
+    fn sandbox(&self, args: &[&str]) -> Output {
+        self.sandbox_with(args, b"")
+    }
+
+    /// Runs `ringfence sandbox ARGS…` with this standard input.
+    fn sandbox_with(&self, args: &[&str], stdin: &[u8]) -> Output {
+        let all = ["sandbox"].iter().chain(args);
+        finish(&mut self.world.command(&[], all), stdin)
+    }
+
+    /// Starts `ringfence sandbox ARGS…`.
+    fn start(&self, args: &[&str]) -> Child {
+        start(&mut self.world.command(&[], ["sandbox"].iter().chain(args)))
+    }
+
+    /// Runs a line of bash in the sandbox `lab`.
+    fn bash(&self, line: &str) -> Output {
+        self.sandbox(&["exec", "lab", "--", "bash", "-c", line])
+    }
+
+    /// Runs it with `--json`.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.insert(1, "--json");
+        let output = self.sandbox(&all);
+        let parsed = serde_json::from_str(&output.stdout);
+        assert!(parsed.is_ok(), "no JSON: {output:?}");
+        parsed.unwrap()
+    }
+
+    /// Waits until a file exists in the sandbox `lab`.
+    #[track_caller]
+    fn appears(&self, path: &str) {
+        eventually(path, || {
+            self.sandbox(&["exec", "lab", "--", "test", "-e", path]).status == 0
+        });
+    }
+
+    /// Stops the server, and asserts that nothing is left.
+    #[track_caller]
+    fn close(self) {
+        self.world.close();
+    }
+}

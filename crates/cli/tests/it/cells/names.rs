@@ -1,0 +1,230 @@
+//! Creation, names, users and refusals.
+
+use serde_json::{Value, json};
+
+use super::Lab;
+use crate::support::{Dir, finish};
+use crate::world::World;
+
+const KEY: &str = "a fixed key of any form, 0123456789";
+
+#[test]
+fn a_sandbox_is_created_described_and_removed() {
+    let lab = Lab::new();
+    let created = lab.json(&[
+        "create",
+        "--name",
+        "lab",
+        "--memory",
+        "128MiB",
+        "--disk",
+        "32MiB",
+        "--cpus",
+        "0.5",
+        "--pids",
+        "20",
+        "--env",
+        "GREETING=hello there",
+        "--metadata",
+        "team=red",
+        "--metadata",
+        "run=7",
+        "--allow-host",
+        "api.example.com",
+        "--timeout",
+        "10m",
+    ]);
+    let told = lab.json(&["get", "lab"]);
+    for about in [&created, &told] {
+        assert_eq!(about["id"].as_str().unwrap().len(), 20);
+        assert_eq!(about["id"], told["id"]);
+        assert_eq!(
+            (
+                &about["name"],
+                &about["runtime"],
+                &about["state"],
+                &about["image"]
+            ),
+            (&json!("lab"), &json!("local"), &json!("running"), &json!("host"))
+        );
+        assert_eq!(about["metadata"], json!({"team": "red", "run": "7"}));
+        assert_eq!(about["allowed_hosts"], json!(["api.example.com"]));
+        let limits = &about["resources"];
+        assert_eq!(
+            (
+                &limits["memory_limit"],
+                &limits["disk_limit"],
+                &limits["cpu_limit"],
+                &limits["pids_limit"]
+            ),
+            (&json!(128 << 20), &json!(32 << 20), &json!(0.5), &json!(20))
+        );
+    }
+    assert_eq!(lab.bash("echo $GREETING").ok(), "hello there\n");
+    assert!(lab.bash("echo $HTTP_PROXY").ok().starts_with("http://"));
+    lab.close();
+}
+
+#[test]
+fn a_sandbox_has_an_id_until_it_is_removed() {
+    let lab = Lab::with_sandbox();
+    let told = lab.json(&["get", "lab"]);
+    let id = told["id"].as_str().unwrap();
+    assert_eq!(lab.sandbox(&["exec", id, "--", "echo", "same"]).ok(), "same\n");
+    let listed = lab.json(&["ls"]);
+    assert_eq!(
+        (listed.as_array().unwrap().len(), &listed[0]["id"]),
+        (1, &json!(id))
+    );
+    let line = lab.sandbox(&["ls"]);
+    assert!(
+        line.ok().starts_with(&format!("{id}  lab ")) && line.stdout.contains("local"),
+        "{line:?}"
+    );
+    assert_eq!(lab.sandbox(&["rm", "lab"]).ok(), "");
+    lab.sandbox(&["exec", "lab", "--", "true"])
+        .refused(125, "there is no sandbox `lab`");
+    lab.sandbox(&["exec", id, "--", "true"])
+        .refused(125, "has ended: it was removed");
+    assert_eq!(lab.json(&["ls"]), json!([]));
+    lab.close();
+}
+
+#[test]
+fn defaults_are_those_of_the_guide() {
+    let lab = Lab::new();
+    let id = lab.sandbox(&["create"]).ok().trim_end().to_owned();
+    assert_eq!(id.len(), 20);
+    let told = lab.json(&["get", &id]);
+    let limits = &told["resources"];
+    assert_eq!(
+        (
+            &limits["memory_limit"],
+            &limits["disk_limit"],
+            &limits["cpu_limit"],
+            &limits["pids_limit"]
+        ),
+        (&json!(512 << 20), &json!(256 << 20), &json!(1.0), &json!(64))
+    );
+    assert_eq!(
+        (&told["name"], &told["allowed_hosts"]),
+        (&Value::Null, &json!([]))
+    );
+    lab.close();
+}
+
+#[test]
+fn names_are_unique_and_users_have_their_own() {
+    let lab = Lab::with_sandbox();
+    lab.sandbox(&["create", "--name", "lab"])
+        .refused(125, "a sandbox named `lab` exists already");
+    lab.sandbox(&["create", "--name", "a/b"])
+        .refused(125, "`a/b` cannot name a sandbox");
+    lab.sandbox(&["create", "--memory", "64MiB"])
+        .refused(125, "`disk` (256MiB)");
+    assert_eq!(lab.sandbox(&["create", "--timeout", "9999h"]).status, 2);
+    lab.sandbox(&["create", "--user", "ann", "--name", "lab"]).ok();
+    for args in [
+        &["exec", "--user", "bob", "lab", "--", "true"][..],
+        &["run", "--user", "bob", "lab", "-c", "1"],
+        &["cp", "--user", "bob", "lab:/workspace/x", "-"],
+        &["files", "--user", "bob", "lab"],
+        &["get", "--user", "bob", "lab"],
+        &["shell", "--user", "bob", "lab"],
+        &["logs", "--user", "bob", "lab"],
+        &["stats", "--once", "--user", "bob", "lab"],
+        &["pause", "--user", "bob", "lab"],
+        &["rm", "--user", "bob", "lab"],
+        &["exec", "nosuch", "--", "true"],
+        &["rm", "nosuch"],
+    ] {
+        lab.sandbox(args).refused(125, "there is no sandbox");
+    }
+    assert_eq!(lab.json(&["ls", "--user", "bob"]), json!([]));
+    // Two of one name share nothing.
+    lab.sandbox(&["exec", "--user", "ann", "lab", "--", "touch", "hers"])
+        .ok();
+    assert_eq!(lab.bash("ls").ok(), "");
+    lab.sandbox(&["rm", "--user", "ann", "lab"]).ok();
+    assert_eq!(lab.json(&["ls"]).as_array().unwrap().len(), 1);
+    lab.close();
+}
+
+#[test]
+fn what_does_not_work_yet_is_refused_by_name() {
+    let lab = Lab::with_sandbox();
+    for verb in ["pause", "resume"] {
+        lab.sandbox(&[verb, "lab"]).refused(125, "cannot be paused yet");
+    }
+    let outside = lab.bash("ls /");
+    assert!(
+        outside.status != 0 && outside.stderr.contains("Permission denied"),
+        "{outside:?}"
+    );
+    assert!(lab.bash("touch /usr/x").stderr.contains("Read-only"));
+    assert_eq!(lab.bash("id -u").ok(), "1000\n");
+    lab.close();
+}
+
+#[test]
+fn without_a_server_it_says_what_to_start() {
+    let dir = Dir::new();
+    for args in [
+        &["create"][..],
+        &["ls"],
+        &["exec", "lab", "--", "true"],
+        &["cp", "-", "lab:/x"],
+        &["rm", "lab"],
+    ] {
+        let refused = dir.run(["sandbox"].iter().chain(args));
+        refused.refused(125, "no");
+        assert!(refused.stderr.contains("ringfence serve"), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_key_has_its_own_sandboxes() {
+    let world = World::before_engine();
+    let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    let lab = Lab { world };
+    let own = lab.json(&["create", "--name", "lab"])["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let access: Value = serde_json::from_str(lab.world.dir.run(["console", "--json"]).ok()).unwrap();
+    let address = access["address"].as_str().unwrap();
+    let ask = |method: &str, path: &str, body: &str| -> Value {
+        let mut curl = lab.world.dir.program("curl");
+        let (url, key) = (
+            format!("http://{address}/v1/sandboxes{path}"),
+            format!("X-API-Key: {KEY}"),
+        );
+        let json = "Content-Type: application/json";
+        curl.args(["-s", "-X", method, &url, "-H", &key, "-H", json]);
+        if !body.is_empty() {
+            curl.args(["-d", body]);
+        }
+        serde_json::from_str(finish(&mut curl, b"").ok()).unwrap()
+    };
+    for name in ["lab", &own] {
+        let read = ask("GET", &format!("/{name}"), "");
+        assert_eq!(read["error"]["type"], "not_found", "{read}");
+        let run = ask("POST", &format!("/{name}/exec"), r#"{"command": ["true"]}"#);
+        assert_eq!(run["error"]["type"], "not_found", "{run}");
+    }
+    assert_eq!(ask("GET", "", "")["sandboxes"], json!([]));
+    for path in ["?user=local", "/lab?user=local"] {
+        assert_eq!(ask("GET", path, "")["error"]["type"], "permission_denied");
+    }
+    // The name is free for it, and what it makes is not the user's.
+    let made = ask("POST", "", r#"{"name": "lab"}"#);
+    assert!(made["id"].is_string() && made["id"] != own.as_str(), "{made}");
+    assert_eq!(
+        ask("POST", "/lab/exec", r#"{"command": "echo $((6 * 7))"}"#)["stdout"],
+        "42\n"
+    );
+    assert_eq!(lab.json(&["ls"]).as_array().unwrap().len(), 1);
+    lab.close();
+}
