@@ -212,7 +212,7 @@ async fn write_and_read(sandbox: &Sandbox) -> anyhow::Result<()> {
     let size = Some(FILE_BYTES as u64);
     sandbox.upload(Cursor::new(bytes), path, size).await?;
     let mut read = Vec::with_capacity(FILE_BYTES);
-    sandbox.download(path, &mut read).await?;
+    sandbox.download(path, || Ok(&mut read)).await?;
     ensure!(read.len() == FILE_BYTES, "{} bytes came back", read.len());
     Ok(())
 }
