@@ -217,6 +217,7 @@ async fn write_and_read(sandbox: &Sandbox) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Measures in a container with a file system that can be written, as ours are read-only.
 fn docker_cp(place: &BenchContext) -> anyhow::Result<Sample> {
     let program = place.find("docker")?.context("its command is not on the PATH")?;
     let directory = place.directory("docker-cp");
@@ -224,19 +225,31 @@ fn docker_cp(place: &BenchContext) -> anyhow::Result<Sample> {
     let (from, to) = (directory.join("from"), directory.join("to"));
     std::fs::write(&from, vec![b'x'; FILE_BYTES])?;
     place.runtime.block_on(in_docker(place, async |dock| {
-        let address = dock.address().await?;
-        let warm = dock.warm(OciRuntime::Default).await?;
-        let there = format!("{}:/tmp/file", warm.sandbox().id().as_str());
-        let copy = |from: &str, to: &str| {
-            let mut command = place.plain(&program, &["cp", from, to]);
+        let (address, image) = (dock.address().await?, dock.image());
+        let docker = |arguments: &[&str]| {
+            let mut command = place.plain(&program, arguments);
             time(command.env("DOCKER_HOST", &address))
         };
+        let name = format!("ringfence-bench-{}", std::process::id());
+        let there = format!("{name}:/tmp/file");
         let (from, to) = (from.to_string_lossy(), to.to_string_lossy());
-        repeat(
-            PEER_ROUNDS,
-            async || Ok(copy(&from, &there)? + copy(&there, &to)?),
-        )
-        .await
+        docker(&[
+            "run",
+            "--detach",
+            "--network",
+            "none",
+            "--name",
+            &name,
+            &image,
+            "sleep",
+            "infinity",
+        ])?;
+        let copied = repeat(PEER_ROUNDS, async || {
+            Ok(docker(&["cp", &from, &there])? + docker(&["cp", &there, &to])?)
+        });
+        let copied = copied.await;
+        docker(&["rm", "--force", &name])?;
+        copied
     }))
 }
 
