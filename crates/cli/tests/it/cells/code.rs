@@ -37,7 +37,7 @@ fn python_keeps_its_state() {
         .refused(2, "cannot read nosuch.py");
     lab.sandbox(&["run", "lab"]).refused(2, "nothing to run");
     lab.sandbox(&["run", "lab", "-l", "cobol", "-c", "1"])
-        .refused(125, "");
+        .refused(2, "unknown language `cobol`");
     assert_eq!(lab.json(&["get", "lab"])["contexts"], 1);
     lab.close();
 }
