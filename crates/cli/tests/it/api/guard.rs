@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{BEARER, KEY, Surface, world};
+use super::{BEARER, KEY, Reply, Surface, world};
 use crate::world::{own_uid, skip};
 
 /// A credential of the table.

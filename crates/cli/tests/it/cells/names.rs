@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Lab;
 use crate::support::{Dir, finish};
-use crate::world::World;
+use crate::world::{Mode, Place, World};
 
 const KEY: &str = "a fixed key of any form, 0123456789";
 
@@ -226,5 +226,20 @@ fn a_key_has_its_own_sandboxes() {
         "42\n"
     );
     assert_eq!(lab.json(&["ls"]).as_array().unwrap().len(), 1);
+    lab.close();
+}
+
+#[test]
+fn an_ordinary_user_has_sandboxes() {
+    let Some(world) = World::new(Mode::Engine, Place::User) else {
+        return;
+    };
+    let lab = Lab { world };
+    lab.sandbox(&["create", "--name", "lab"]).ok();
+    assert_eq!(lab.bash("id -u; echo x > x; cat x").ok(), "1000\nx\n");
+    assert_eq!(lab.sandbox(&["run", "lab", "-c", "6 * 7"]).ok(), "42\n");
+    lab.sandbox_with(&["cp", "-", "lab:/workspace/y"], b"y").ok();
+    assert_eq!(lab.sandbox(&["cp", "lab:/workspace/y", "-"]).ok(), "y");
+    lab.sandbox(&["rm", "lab"]).ok();
     lab.close();
 }
