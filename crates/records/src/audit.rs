@@ -18,6 +18,7 @@ mod files;
 mod follow;
 mod line;
 mod log;
+mod redacted;
 mod refusals;
 mod verify;
 
@@ -30,6 +31,7 @@ pub use error::{ChainBreak, Error};
 pub use files::host;
 pub use follow::{Follow, Mark, mark, tail};
 pub use log::{AnswerLog, Log};
+pub use redacted::{Operation, RedactedLog};
 pub use verify::{Verified, verify};
 
 /// Maximum length of a line, newline included.

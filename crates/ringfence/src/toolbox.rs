@@ -12,7 +12,7 @@ use ringfence_network::fetch::{Fetcher, Trust};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{EnvName, RuntimeKind, Scope};
 use ringfence_records::approval::Service;
-use ringfence_records::audit::{AnswerLog, Limits, Log};
+use ringfence_records::audit::{AnswerLog, Limits, Log, RedactedLog};
 use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
 use ringfence_tools::shell::{Host, ShellRunner};
@@ -234,6 +234,15 @@ pub fn audit_log(context: &Context) -> Result<Log, Error> {
         context.paths.make_state()?;
     }
     Ok(Log::open(&directory, audit_limits(context)?).map_err(audit::failure)?)
+}
+
+/// Opens the log of what clients do without a tool.
+///
+/// # Errors
+/// If it cannot be used.
+pub fn operations_log(context: &Context) -> Result<RedactedLog, Error> {
+    let redactor = Redactor::from_environment(context.environment.lossy_pairs());
+    Ok(RedactedLog::new(audit_log(context)?, redactor))
 }
 
 /// Returns the retention limits of the audit log.

@@ -7,7 +7,9 @@
 //! - `guard`: the checks of every request.
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
-//! Each other file is a group of routes. Everything that a client has done goes through the toolbox.
+//! - `recording`: records of operations that no tool stands behind.
+//!
+//! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
 mod batch;
 mod body;
@@ -19,6 +21,7 @@ mod invocation;
 mod key_store;
 mod keys;
 mod openapi;
+mod recording;
 mod run;
 mod sandboxes;
 mod stream;
@@ -31,6 +34,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::any;
+use ringfence_records::audit::RedactedLog;
 use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
 use serde_json::Value;
@@ -51,17 +55,28 @@ pub struct Api {
     owner: Arc<Grant>,
     invocations: Invocations,
     sandboxes: Sandboxes,
+    /// Records of what no tool stands behind.
+    log: RedactedLog,
+}
+
+/// Sandboxes, with the log of what is done with them.
+#[derive(Debug)]
+pub struct RecordedSandboxes {
+    pub sandboxes: Sandboxes,
+    pub log: RedactedLog,
 }
 
 impl Api {
     /// Creates the API of a toolbox and of sandboxes, for holders of `keys`.
-    pub fn new(toolbox: Toolbox, sandboxes: Sandboxes, keys: ApiKeys) -> Arc<Self> {
+    pub fn new(toolbox: Toolbox, sandboxes: RecordedSandboxes, keys: ApiKeys) -> Arc<Self> {
+        let RecordedSandboxes { sandboxes, log } = sandboxes;
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
             keys,
             owner: Arc::new(Grant::of_owner()),
             invocations: Invocations::default(),
             sandboxes,
+            log,
         })
     }
 

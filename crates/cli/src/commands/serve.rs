@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringfence_container::Sandboxes;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
-use ringfence_server::api::{Api, ApiKeys, KeyStore};
+use ringfence_server::api::{Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
-        let cells = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local));
+        let cells = RecordedSandboxes {
+            sandboxes: ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local)),
+            log: toolbox::operations_log(context)?,
+        };
         let api = Api::new(toolbox, cells, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {

@@ -35,6 +35,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/v1/batch",
         needs: Needs::Key(Right::Run),
         summary: "Run many programs, and answer with one line of JSON for each as it ends: its `index`, and its `result` or `error`.",
+        recorded: None,
         parameters: &[],
         request: Some(Content {
             media: &[body::JSON, body::NDJSON],

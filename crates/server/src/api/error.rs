@@ -237,6 +237,7 @@ impl IntoResponse for ApiError {
         let (status, ..) = self.reason.row();
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self.to_json())).into_response();
+        response.extensions_mut().insert(self.reason);
         let headers = response.headers_mut();
         if self.reason == Reason::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

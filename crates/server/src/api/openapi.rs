@@ -21,6 +21,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/openapi.json",
         needs: Needs::Nothing,
         summary: "Describe the API as an OpenAPI document.",
+        recorded: None,
         parameters: &[],
         request: None,
         answers: &[Content {

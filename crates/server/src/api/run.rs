@@ -27,6 +27,7 @@ pub(super) fn routes() -> Vec<Route> {
         path: "/v1/run",
         needs: Needs::Key(Right::Run),
         summary: "Run a program, and answer with its result or, with `Accept: text/event-stream`, with events.",
+        recorded: None,
         parameters: &[],
         request: Some(Content {
             media: &[body::JSON],

@@ -7,12 +7,12 @@ mod processes;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
+use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_exec::local::{Chunk, Stream};
@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, Reason};
 use super::keys::{Grant, Right};
+use super::recording::Described;
 use super::table::{Content, Needs, Route};
 use super::{Api, body};
 
@@ -35,8 +36,40 @@ pub(super) fn routes() -> Vec<Route> {
         contexts::routes(),
         files::routes(),
     ];
-    groups.into_iter().flatten().collect()
+    let mut routes: Vec<Route> = groups.into_iter().flatten().collect();
+    for route in &mut routes {
+        let below = route.path.trim_start_matches("/v1/sandboxes");
+        let found = RECORDED
+            .iter()
+            .find(|(method, path, _)| route.method == *method && below == *path);
+        route.recorded = found.map(|(_, _, name)| *name);
+    }
+    routes
 }
+
+/// Operations with records in the audit log, by method and path: those that change something or run code.
+const RECORDED: &[(&str, &str, &str)] = &[
+    ("POST", "", "sandbox.create"),
+    ("DELETE", "/{id}", "sandbox.remove"),
+    ("POST", "/{id}/timeout", "sandbox.timeout"),
+    ("POST", "/{id}/exec", "sandbox.exec"),
+    ("POST", "/{id}/processes", "sandbox.start"),
+    ("DELETE", "/{id}/processes/{pid}", "sandbox.kill"),
+    ("POST", "/{id}/processes/{pid}/signal", "sandbox.signal"),
+    ("POST", "/{id}/processes/{pid}/stdin", "sandbox.stdin"),
+    ("POST", "/{id}/run", "sandbox.run"),
+    ("POST", "/{id}/contexts", "sandbox.create_context"),
+    ("DELETE", "/{id}/contexts/{context}", "sandbox.remove_context"),
+    ("POST", "/{id}/contexts/{context}/interrupt", "sandbox.interrupt"),
+    ("GET", "/{id}/files", "sandbox.read"),
+    ("PUT", "/{id}/files", "sandbox.write"),
+    ("DELETE", "/{id}/files", "sandbox.delete"),
+    ("POST", "/{id}/files/mkdir", "sandbox.mkdir"),
+    ("POST", "/{id}/files/move", "sandbox.move"),
+    ("POST", "/{id}/files/copy", "sandbox.copy"),
+    ("GET", "/{id}/files/archive", "sandbox.archive"),
+    ("PUT", "/{id}/files/archive", "sandbox.extract"),
+];
 
 /// Returns a route without parameters and body.
 fn route(
@@ -51,6 +84,7 @@ fn route(
         path,
         needs: Needs::Key(Right::Sandboxes),
         summary,
+        recorded: None,
         parameters: &[],
         request: None,
         answers,
@@ -206,6 +240,13 @@ const BYTES: Content = Content {
     schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
     max: 64 << 30,
 };
+
+/// Returns the part of a request that its record shows, with one more member.
+fn described_as(described: &Value, name: &str, value: &str) -> Extension<Described> {
+    let mut described = described.clone();
+    described[name] = value.into();
+    Extension(Described(described))
+}
 
 fn done() -> Response {
     Json(json!({})).into_response()

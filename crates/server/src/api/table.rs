@@ -10,6 +10,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{Schema, SchemaGenerator};
 
 use super::keys::Right;
+use super::recording::{self, Recorder};
 use super::{Api, batch, guard, health, openapi, run, sandboxes, tools};
 
 /// A route: everything that clients, the guard and the documents must know about it.
@@ -19,6 +20,8 @@ pub(super) struct Route {
     pub(super) needs: Needs,
     /// Imperative sentence.
     pub(super) summary: &'static str,
+    /// Name of its records in the audit log. `None`: it changes nothing, or goes through the toolbox.
+    pub(super) recorded: Option<&'static str>,
     /// Parameters of the query.
     pub(super) parameters: &'static [Parameter],
     pub(super) request: Option<Content>,
@@ -78,7 +81,15 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             max,
         };
         let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
-        let handler = (route.handler)(filter)
+        let handler = (route.handler)(filter);
+        let handler = match route.recorded {
+            Some(name) => {
+                let api = Arc::clone(api);
+                handler.route_layer(from_fn_with_state(Recorder { api, name }, recording::record))
+            }
+            None => handler,
+        };
+        let handler = handler
             .layer(DefaultBodyLimit::max(max.unwrap_or(0)))
             .route_layer(from_fn_with_state(check, guard::authorize));
         router = router.route(route.path, handler);

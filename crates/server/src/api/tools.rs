@@ -26,6 +26,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/tools",
             needs: Needs::Key(Right::Tools),
             summary: "List the tools that may be used, with the schemas of their arguments and results.",
+            recorded: None,
             parameters: &[],
             request: None,
             answers: &[Content {
@@ -40,6 +41,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/tools/{name}",
             needs: Needs::Key(Right::Tools),
             summary: "Use a tool. The body is its arguments.",
+            recorded: None,
             parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],

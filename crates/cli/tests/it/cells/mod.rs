@@ -6,6 +6,7 @@ mod ends;
 mod guide;
 mod names;
 mod processes;
+mod records;
 mod terminal;
 
 use std::process::Child;

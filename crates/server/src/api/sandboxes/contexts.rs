@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use axum::{Extension, Json};
 use hyper::body::Bytes as Piece;
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_exec::output::Capture;
@@ -19,6 +19,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::error::ApiError;
+use super::super::recording::Described;
 use super::super::table::{Content, Route};
 use super::super::{body, events, stream};
 use super::life::NOTHING;
@@ -180,6 +181,9 @@ async fn run(
         (Some(id), None) => ContextChoice::Id(id),
         (None, language) => ContextChoice::Default(language.unwrap_or_default()),
     };
+    let described = Extension(Described(
+        json!({"code": code, "context": format!("{context:?}")}),
+    ));
     let code = Code {
         code,
         timeout: timeout.unwrap_or(TIMEOUT),
@@ -189,12 +193,10 @@ async fn run(
     let running = Running { executing, chunks };
     if events::accepts(&headers) {
         let body = stream::body(Some(running), |running| Box::pin(next(running)));
-        return Ok(([(header::CONTENT_TYPE, events::MEDIA)], body).into_response());
+        return Ok((described, [(header::CONTENT_TYPE, events::MEDIA)], body).into_response());
     }
-    running
-        .collected()
-        .await
-        .map(|executed| Json(executed).into_response())
+    let executed = running.collected().await?;
+    Ok((described, Json(executed)).into_response())
 }
 
 /// Code under way. Dropping it closes its output, which interrupts it.

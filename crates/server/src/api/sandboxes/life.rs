@@ -12,12 +12,13 @@ use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
 use ringfence_sandbox::{Info, Name, NewSandbox, Runtime, SandboxLimits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::super::error::{ApiError, Reason};
 use super::super::keys::Right;
 use super::super::table::{Content, Needs, Route};
 use super::super::{Api, body};
-use super::{Client, InSandbox, Params, SandboxName, done};
+use super::{Client, InSandbox, Params, SandboxName, described_as, done};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;
@@ -35,6 +36,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Create a sandbox.",
+            recorded: None,
             parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],
@@ -49,6 +51,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes",
             needs: Needs::Key(Right::Sandboxes),
             summary: "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            recorded: None,
             parameters: &[],
             request: None,
             answers: &[Content {
@@ -63,6 +66,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Describe a sandbox, by its id or name.",
+            recorded: None,
             parameters: &[],
             request: None,
             answers: INFO,
@@ -73,6 +77,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}",
             needs: Needs::Key(Right::Sandboxes),
             summary: "End a sandbox with everything in it.",
+            recorded: None,
             parameters: &[],
             request: None,
             answers: NOTHING,
@@ -83,6 +88,7 @@ pub(super) fn routes() -> Vec<Route> {
             path: "/v1/sandboxes/{id}/timeout",
             needs: Needs::Key(Right::Sandboxes),
             summary: "Set the time until a sandbox expires, from now on.",
+            recorded: None,
             parameters: &[],
             request: Some(Content {
                 media: &[body::JSON],
@@ -225,11 +231,11 @@ impl Create {
 
 async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
     let new: Create = body::json(request).await?;
-    let made = api
-        .sandboxes
-        .create(&client.scope, new.checked(client.is_owner)?)
-        .await?;
-    Ok(Json(made.info()).into_response())
+    let described = json!({"name": new.name, "runtime": new.runtime, "allowed_hosts": new.allowed_hosts});
+    let new = new.checked(client.is_owner)?;
+    let made = api.sandboxes.create(&client.scope, new).await?.info();
+    let described = described_as(&described, "id", made.id.as_str());
+    Ok((described, Json(made)).into_response())
 }
 
 async fn list(

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use axum::{Extension, Json};
 use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
 use ringfence_policy::{Bytes, Timeout};
@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, Reason};
+use super::super::recording::Described;
 use super::super::table::{Content, Parameter, Route};
 use super::super::{body, events, stream};
 use super::life::{Amount, NOTHING};
@@ -291,6 +292,15 @@ impl std::convert::From<Terminal> for TerminalSize {
     }
 }
 
+/// Returns the part of a start that its record shows. Variables are left out: most are credentials.
+fn described(new: &NewProcess) -> Extension<Described> {
+    let command = match &new.command {
+        CommandLine::Words(words) => json!(words),
+        CommandLine::Shell(line) => json!(line),
+    };
+    Extension(Described(json!({"command": command, "cwd": new.cwd})))
+}
+
 /// Kills a process whose caller has gone.
 struct Killed(Arc<Process>);
 
@@ -307,31 +317,34 @@ async fn exec(
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
     let (new, kept) = body::json::<Start>(request).await?.process();
+    let described = described(&new);
     let process = sandbox.start(new).await?;
     let reader = process.output.read_from(0);
     let killed = Killed(Arc::clone(&process));
     if events::accepts(&headers) {
-        return Ok(followed(Following {
+        let response = followed(Following {
             first: Some(event("started", &json!(process.info()))),
             reader,
             _killed: Some(killed),
-        }));
+        });
+        return Ok((described, response).into_response());
     }
     let collected = ringfence_sandbox::output::collect(reader, kept).await;
-    Ok(Json(Executed {
+    let executed = Json(Executed {
         truncated: collected.stdout.truncated || collected.stderr.truncated,
         stdout: collected.stdout.text,
         stderr: collected.stderr.text,
         end: collected.end,
         duration: began.elapsed().as_secs_f64(),
-    })
-    .into_response())
+    });
+    Ok((described, executed).into_response())
 }
 
 async fn start(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let (new, _) = body::json::<Start>(request).await?.process();
+    let described = described(&new);
     let process = sandbox.start(new).await?;
-    Ok(Json(process.info()).into_response())
+    Ok((described, Json(process.info())).into_response())
 }
 
 async fn list(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {

@@ -1,0 +1,112 @@
+//! Records of what clients do on routes that no tool stands behind, in the audit log.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
+use ringfence_tools::toolbox::Surface;
+use serde_json::{Value, json};
+
+use super::Api;
+use super::error::{ApiError, Reason};
+use super::keys::Grant;
+use super::sandboxes::Owner;
+
+/// Record of one route.
+#[derive(Debug, Clone)]
+pub(super) struct Recorder {
+    pub(super) api: Arc<Api>,
+    /// Name of the operation, in the place of a tool's.
+    pub(super) name: &'static str,
+}
+
+/// The part of a request's body that its record shows; a handler puts it into its response.
+#[derive(Debug, Clone)]
+pub(super) struct Described(pub(super) Value);
+
+/// An operation under way. Dropped without an answer, it is recorded as cancelled.
+struct UnderWay {
+    recorder: Recorder,
+    scope: String,
+    client: String,
+    arguments: Value,
+    started: SystemTime,
+    began: Instant,
+    is_recorded: bool,
+}
+
+/// Records a request with its outcome, before its answer leaves. A stream is recorded as it begins.
+pub(super) async fn record(State(recorder): State<Recorder>, request: Request, next: Next) -> Response {
+    let Some(mut operation) = UnderWay::of(recorder, &request) else {
+        return next.run(request).await;
+    };
+    let response = next.run(request).await;
+    if let Some(Described(described)) = response.extensions().get() {
+        operation.arguments["request"] = described.clone();
+    }
+    let error = response.extensions().get::<Reason>().map(|reason| reason.row().1);
+    let outcome = match error {
+        Some(_) => Outcome::Failed,
+        None => Outcome::Answered,
+    };
+    match operation.append(outcome, error) {
+        Ok(()) => response,
+        Err(error) => error.into_response(),
+    }
+}
+
+impl UnderWay {
+    /// Describes a request by its path and query. `None` if nobody was let in.
+    fn of(recorder: Recorder, request: &Request) -> Option<Self> {
+        let grant = request.extensions().get::<Arc<Grant>>()?;
+        let owner = axum::extract::Query::<Owner>::try_from_uri(request.uri());
+        let owner = owner.map(|query| query.0).unwrap_or_default();
+        let scope = recorder.api.scope(grant, &owner);
+        Some(Self {
+            scope: scope.map_or_else(|_| "-".to_owned(), |scope| scope.as_str().to_owned()),
+            client: grant.client.clone(),
+            arguments: json!({ "path": request.uri().to_string() }),
+            started: SystemTime::now(),
+            began: Instant::now(),
+            is_recorded: false,
+            recorder,
+        })
+    }
+
+    fn append(&mut self, outcome: Outcome, error: Option<&str>) -> Result<(), ApiError> {
+        self.is_recorded = true;
+        let operation = Operation {
+            who: AuditedCaller {
+                scope: &self.scope,
+                session: None,
+                surface: Surface::Http.as_str(),
+                client: Some(&self.client),
+            },
+            name: self.recorder.name,
+            arguments: &self.arguments,
+            started: self.started,
+            duration: self.began.elapsed(),
+            outcome,
+            error,
+        };
+        self.recorder.api.log.append(&operation).map_err(|error| {
+            ApiError::new(
+                Reason::Internal,
+                format!("the audit log cannot be written: {error}"),
+                error.hint(),
+            )
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if !self.is_recorded {
+            // Nobody is left who could be told.
+            let _ = self.append(Outcome::Cancelled, Some("cancelled"));
+        }
+    }
+}
