@@ -43,10 +43,9 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
-        let cells = RecordedSandboxes {
-            sandboxes: ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local)),
-            log: toolbox::operations_log(context)?,
-        };
+        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local));
+        let log = toolbox::operations_log(context)?;
+        let cells = RecordedSandboxes { sandboxes, log };
         let api = Api::new(toolbox, cells, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
