@@ -8,7 +8,13 @@ use anyhow::{Context, Result, bail};
 use crate::report;
 
 /// Kilobytes that the binary may have, by reason. Later additions get lines of their own.
-const BUDGET: &[(&str, u64)] = &[("what there was in November 2026, built with `release`", 33_500)];
+const BUDGET: &[(&str, u64)] = &[
+    ("what there was in November 2026, built with `release`", 33_500),
+    (
+        "the HTTP API: 34 routes with their schemas, and the sandboxes behind them",
+        3_000,
+    ),
+];
 
 /// Compares the release binary with the budget.
 pub(crate) fn check(root: &Path) -> Result<()> {

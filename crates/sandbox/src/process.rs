@@ -114,7 +114,7 @@ impl ProcessEnd {
                 );
             }
         };
-        let killed = status == -libc_sigkill();
+        let killed = status == -SIGKILL;
         let (outcome, exit_code) = match end.cut {
             Cut::Deadline => (Outcome::TimedOut, -1),
             Cut::Ordered => (Outcome::Cancelled, status),
@@ -132,10 +132,8 @@ impl ProcessEnd {
     }
 }
 
-/// `SIGKILL` of signal(7).
-const fn libc_sigkill() -> i32 {
-    9
-}
+/// Of signal(7).
+const SIGKILL: i32 = 9;
 
 /// A process that was started in a sandbox, running or ended.
 #[derive(Debug)]
