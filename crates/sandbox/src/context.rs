@@ -7,7 +7,7 @@ mod bash;
 mod python;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -125,6 +125,8 @@ pub(crate) struct Context {
     created: SystemTime,
     /// For an interrupt from aside.
     control: ProcessControl,
+    /// Set by such an interrupt, which may come too late for the code that it was meant for.
+    interrupted: AtomicBool,
     queued: AtomicUsize,
     interpreter: tokio::sync::Mutex<Interpreter>,
 }
@@ -258,6 +260,7 @@ impl Context {
             cwd,
             created: SystemTime::now(),
             control,
+            interrupted: AtomicBool::new(false),
             queued: AtomicUsize::new(0),
             interpreter: tokio::sync::Mutex::new(interpreter),
         })
@@ -279,6 +282,7 @@ impl Context {
     /// Sends SIGINT to the code that runs. Without effect if none does.
     pub(crate) fn interrupt(&self) {
         if self.interpreter.try_lock().is_err() {
+            self.interrupted.store(true, Ordering::Release);
             self.control.signal(SIGINT, self.language.recipient());
         }
     }
@@ -293,7 +297,8 @@ impl Context {
         }
         let began = Instant::now();
         interpreter.executions += 1;
-        let after_interrupt = std::mem::take(&mut interpreter.interrupted);
+        let from_aside = self.interrupted.swap(false, Ordering::AcqRel);
+        let after_interrupt = std::mem::take(&mut interpreter.interrupted) || from_aside;
         let number = interpreter.executions;
         let evaluating = Evaluating {
             language: self.language,

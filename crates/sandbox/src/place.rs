@@ -26,6 +26,7 @@ impl Place {
     /// Opens a cell.
     pub(crate) async fn local(
         local: &Local,
+        fence: Fence,
         scope: &Scope,
         new: &NewSandbox,
     ) -> Result<Opened<impl Future<Output = InitLost> + Send + use<>>, Error> {
@@ -35,7 +36,7 @@ impl Place {
             network: new.network(),
             env: new.env.clone(),
         };
-        let (cell, reports, requests) = local.open_sandbox(&request, Fence::Default).await?;
+        let (cell, reports, requests) = local.open_sandbox(&request, fence).await?;
         match init::connect(reports, requests, Greeting::of_sandbox()).await {
             Ok((init, carrier)) => {
                 let kind = Kind::Local(Box::new(cell));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitLost;
-use ringfence_exec::local::Local;
+use ringfence_exec::local::{Fence, Local};
 use ringfence_policy::{Bytes, Scope, Timeout};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -33,6 +33,8 @@ const MAX_LIFETIME: Timeout = Timeout::seconds(24 * 60 * 60);
 #[derive(Debug)]
 pub struct Sandboxes {
     local: Arc<Local>,
+    /// Fence that every cell must have.
+    fence: Fence,
     state: Arc<Mutex<Registry>>,
     keepers: Mutex<JoinSet<()>>,
 }
@@ -56,9 +58,11 @@ struct Entry {
 }
 
 impl Sandboxes {
-    pub fn new(local: Arc<Local>) -> Self {
+    /// Creates a registry whose cells have at least this fence.
+    pub fn new(local: Arc<Local>, fence: Fence) -> Self {
         Self {
             local,
+            fence,
             state: Arc::default(),
             keepers: Mutex::default(),
         }
@@ -75,7 +79,7 @@ impl Sandboxes {
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let reserved = Reserved::new(&self.state, scope, id, &new)?;
         let (place, driver) = match new.runtime {
-            Runtime::Local => Place::local(&self.local, scope, &new).await?,
+            Runtime::Local => Place::local(&self.local, self.fence, scope, &new).await?,
             runtime @ (Runtime::Docker | Runtime::Podman) => {
                 return Err(Error::NotSupported {
                     runtime,

@@ -43,10 +43,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
-        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local));
+        let fence = settings::default_fence(context.config()?);
+        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence);
         let log = toolbox::operations_log(context)?;
-        let cells = RecordedSandboxes { sandboxes, log };
-        let api = Api::new(toolbox, cells, keys);
+        let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: Arc::new(backend.clone()),

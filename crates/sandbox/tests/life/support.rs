@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::local::{Found, Local, Log, SessionSettings, Settings, Warmth};
+use ringfence_exec::local::{Fence, Found, Local, Log, SessionSettings, Settings, Warmth};
 use ringfence_network::egress::{NetworkSettings, Resolver};
 use ringfence_network::fetch::Trust;
 use ringfence_policy::{Bytes, Limits, Scope, Timeout};
@@ -31,7 +31,7 @@ pub(crate) fn with_server<T: Future<Output = ()>>(test: impl FnOnce(Arc<Server>)
     runtime.block_on(async {
         let local = Arc::new(Local::new(settings()));
         let server = Arc::new(Server {
-            sandboxes: Sandboxes::new(Arc::clone(&local)),
+            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default),
             local,
             scope: Scope::local(),
         });
