@@ -109,9 +109,6 @@ fn mount_writable(spec: &CellSpec<'_>) -> Result<OwnedFd, StepError> {
     for (name, target) in WRITABLE {
         bind_below(&root, name, target).step(STEP)?;
     }
-    if let Tenant::Sandbox(_) = spec.tenant {
-        bind_below(&root, c"home", c"/home/user").step(STEP)?;
-    }
     if let Some((name, text)) = spec.code {
         bind_below(&root, c"code", c"/code").step("mount the code directory")?;
         write_code(name, text).step("write the program's text")?;

@@ -27,7 +27,6 @@ pub(crate) const CELL_MOUNT_POINTS: &[&str] = &[
     "/proc",
     "/dev/shm",
     "/dev/pts",
-    "/home/user",
 ];
 
 const DEVICES: &[&str] = &[

@@ -132,7 +132,7 @@ fn file_hint(kind: FileErrorKind) -> &'static str {
         FileErrorKind::NotFound => "list the directory to see what is there",
         FileErrorKind::NoSpace => "remove files, or create a sandbox with a larger `disk`",
         FileErrorKind::Denied | FileErrorKind::ReadOnly => {
-            "write below /workspace, /home/user, /tmp or /output: the rest belongs to the machine"
+            "write below /workspace, /tmp or /output: the rest belongs to the machine"
         }
         _ => "correct the path",
     }

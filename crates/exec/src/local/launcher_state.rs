@@ -234,11 +234,7 @@ impl LauncherState {
         if !self.has_cells() {
             return Err(Error::NeedsNamespaces { what: "a sandbox" });
         }
-        let mut environment = environment(&self.dirs, &self.extra, request);
-        if !request.env.iter().any(|(name, _)| name.as_str() == "HOME") {
-            environment.retain(|(name, _)| name != "HOME");
-            environment.push(("HOME".to_owned(), layout::SANDBOX_HOME.to_owned()));
-        }
+        let environment = environment(&self.dirs, &self.extra, request);
         let text = Text::Job(Vec::new());
         self.start(Origin::Sandbox { environment }, text, Terms::of(request), None)
             .await

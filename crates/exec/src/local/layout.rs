@@ -66,9 +66,6 @@ pub(super) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Port of the proxy on the guest's own loopback.
 pub(super) const PROXY_PORT: u16 = 3128;
 
-/// Home of a sandbox's user.
-pub(super) const SANDBOX_HOME: &str = "/home/user";
-
 /// Working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
@@ -574,11 +571,10 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     }
 }
 
-/// Adapts a confinement to the init of a sandbox: with terminals and a home, and adopting what programs leave.
+/// Adapts a confinement to the init of a sandbox: with terminals, and adopting what programs leave.
 pub(super) fn inhabited(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|mut rules| {
         rules.devices.push(PathBuf::from("/dev/pts"));
-        rules.writable.push(PathBuf::from(SANDBOX_HOME));
         rules
     });
     Confinement {

@@ -40,10 +40,10 @@ fn a_command_runs_and_files_stay() {
     with_server(async |server| {
         let sandbox = server.sandbox().await;
         let ran = run(&sandbox, "echo out; echo err >&2; pwd; id -u; echo $HOME; exit 3").await;
-        assert_eq!(ran.stdout.text, "out\n/workspace\n1000\n/home/user\n");
+        assert_eq!(ran.stdout.text, "out\n/workspace\n1000\n/workspace\n");
         assert_eq!((ran.stderr.text.as_str(), ran.end.exit_code), ("err\n", 3));
         say(&sandbox, "echo kept > ~/file").await;
-        assert_eq!(say(&sandbox, "cat /home/user/file").await, "kept\n");
+        assert_eq!(say(&sandbox, "cat /workspace/file").await, "kept\n");
         let words = NewProcess {
             command: CommandLine::Words(["printf", "%s|", "a b", "$HOME"].map(str::to_owned).into()),
             env: [("K".to_owned(), "v".to_owned())].into(),

@@ -15,9 +15,9 @@ fn files_are_copied_both_ways() {
     lab.world.dir.write("work/large", &large);
     lab.world.dir.write("work/empty", "");
     lab.sandbox(&["cp", "large", "lab:/workspace/"]).ok();
-    lab.sandbox(&["cp", "empty", "lab:/home/user/new/parents/e"]).ok();
+    lab.sandbox(&["cp", "empty", "lab:/tmp/new/parents/e"]).ok();
     assert_eq!(
-        lab.bash("stat -c %s large /home/user/new/parents/e").ok(),
+        lab.bash("stat -c %s large /tmp/new/parents/e").ok(),
         "9000000\n0\n"
     );
     lab.sandbox(&["cp", "lab:/workspace/large", "back"]).ok();
