@@ -29,6 +29,7 @@ mod exits;
 mod fetch;
 mod gateways;
 mod guidance;
+mod guides;
 mod host_exec;
 mod images;
 mod json_output;

@@ -319,6 +319,11 @@ impl World {
         fs::read_to_string(self.dir.path("engine.log")).unwrap_or_default()
     }
 
+    /// Returns the address, token and link of the engine's console.
+    pub(crate) fn console(&self) -> Value {
+        serde_json::from_str(self.dir.run(["console", "--json"]).ok()).unwrap()
+    }
+
     /// Returns the server's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path("run/ringfence/engine.sock")

@@ -4,9 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use serde_json::Value;
-
-use super::{BEARER, KEY, Reply, Surface, world};
+use super::{BEARER, KEY, Reply, Surface, loopback_address, world};
 use crate::world::{own_uid, skip};
 
 /// A credential of the table.
@@ -103,7 +101,7 @@ fn was_reached(reply: &Reply) -> bool {
 fn the_console_and_the_api_do_not_take_each_others_credentials() {
     let world = world();
     let loopback = Surface::loopback(&world);
-    let access: Value = serde_json::from_str(&world.dir.run(["console", "--json"]).stdout).unwrap();
+    let access = world.console();
     let token = format!("Authorization: Bearer {}", access["token"].as_str().unwrap());
     assert_eq!(loopback.ask("GET /api/approvals", &[&token], "").status, 200);
     assert_eq!(loopback.ask("GET /api/approvals", &[BEARER], "").status, 401);
@@ -139,9 +137,7 @@ fn another_user_needs_a_key_and_has_no_console() {
         return skip("only root can be another user, too").unwrap_or_default();
     }
     let world = world();
-    let Surface::Tcp(address) = Surface::loopback(&world) else {
-        unreachable!()
-    };
+    let address = loopback_address(&world);
     let mut other = world.dir.program("/usr/bin/python3");
     other
         .current_dir("/")
@@ -160,9 +156,7 @@ fn another_user_needs_a_key_and_has_no_console() {
 #[test]
 fn a_program_reaches_no_listener() {
     let world = world();
-    let Surface::Tcp(address) = Surface::loopback(&world) else {
-        unreachable!()
-    };
+    let address = loopback_address(&world);
     let code = format!(
         "import socket\ntry:\n    socket.create_connection(('{}', {}), 5)\n    print('connected')\nexcept OSError as error:\n    print(error.errno)",
         address.ip(),

@@ -34,6 +34,11 @@ enum Surface {
     Tcp(SocketAddr),
 }
 
+/// Returns the loopback address that a server listens on.
+fn loopback_address(world: &World) -> SocketAddr {
+    world.console()["address"].as_str().unwrap().parse().unwrap()
+}
+
 trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
 
@@ -75,8 +80,7 @@ impl Surface {
     }
 
     fn loopback(world: &World) -> Self {
-        let access: Value = serde_json::from_str(&world.dir.run(["console", "--json"]).stdout).unwrap();
-        Self::Tcp(access["address"].as_str().unwrap().parse().unwrap())
+        Self::Tcp(loopback_address(world))
     }
 
     fn connect(&self) -> Box<dyn Connection> {

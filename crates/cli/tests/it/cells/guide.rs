@@ -1,38 +1,18 @@
 //! The commands of the guide.
 
 use super::Lab;
+use crate::guides::{bash, commands};
 
 const GUIDE: &str = include_str!("../../../../../docs/guide/sandboxes.md");
-
-/// Returns the commands, and the line that each must print.
-fn commands() -> Vec<(String, &'static str)> {
-    let mut commands = Vec::new();
-    for block in GUIDE.split("```sh\n").skip(1) {
-        let mut command = String::new();
-        for line in block.split("```").next().unwrap().lines() {
-            match line.strip_prefix("# ") {
-                Some(expected) => commands.push((std::mem::take(&mut command), expected)),
-                None => command += &format!("{line}\n"),
-            }
-        }
-        assert_eq!(command, "", "a command without its output");
-    }
-    commands
-}
 
 #[test]
 fn every_command_of_the_guide_prints_what_it_says() {
     let lab = Lab::new();
-    // `ringfence` lies in the world's own directory.
-    let path = std::env::var_os("PATH").unwrap();
-    let path = format!("{}:{}", lab.world.dir.path("").display(), path.display());
-    let commands = commands();
+    let commands = commands(GUIDE);
     assert!(commands.len() >= 20);
     for (command, expected) in commands {
-        let mut shell = lab.world.dir.program("bash");
-        let output = shell
+        let output = bash(&lab.world.dir)
             .args(["-uc", &format!("{{ {command}}} 2>&1")])
-            .env("PATH", &path)
             .output()
             .unwrap();
         let printed = String::from_utf8(output.stdout).unwrap();

@@ -193,7 +193,7 @@ fn a_key_has_its_own_sandboxes() {
         .as_str()
         .unwrap()
         .to_owned();
-    let access: Value = serde_json::from_str(lab.world.dir.run(["console", "--json"]).ok()).unwrap();
+    let access = lab.world.console();
     let address = access["address"].as_str().unwrap();
     let ask = |method: &str, path: &str, body: &str| -> Value {
         let mut curl = lab.world.dir.program("curl");

@@ -22,7 +22,7 @@ struct Site {
 impl Site {
     fn of(world: &World) -> Self {
         link(world);
-        let access: Value = serde_json::from_str(&world.dir.run(["console", "--json"]).stdout).unwrap();
+        let access = world.console();
         let text = |name: &str| access[name].as_str().unwrap().to_owned();
         let link = format!("http://{}/#token=", text("address"));
         assert!(text("link").starts_with(&link), "{access}");
