@@ -17,7 +17,7 @@ mod tests;
 use std::time::Duration;
 
 use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, told};
-use ringfence_exec::output::Capture;
+use ringfence_exec::output::Captured;
 use ringfence_exec::supervise::cancellation;
 use ringfence_policy::{EngineKind, ExecutionResult, Outcome, Request, Scope};
 use tokio::time::Instant;
@@ -190,12 +190,11 @@ const LOST: &str = "the container that was kept for these calls had ended, and t
 
 /// Builds the result of a call that was cancelled while it waited for its container.
 fn cancelled_before_start(request: &Request, engine: EngineKind) -> ExecutionResult {
-    let nothing = || Capture::new(request.limits.max_output).finish();
     let end = ProgramEnd {
         outcome: Outcome::Cancelled,
         exit_code: -9,
-        stdout: nothing(),
-        stderr: nothing(),
+        stdout: Captured::default(),
+        stderr: Captured::default(),
     };
     told(engine.runtime(), request, end)
 }

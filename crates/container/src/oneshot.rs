@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Chunk, Connection, ProgramEnd, Stream, told};
-use ringfence_exec::output::{self, Capture, Captured};
+use ringfence_exec::local::{Chunk, Connection, ProgramEnd, told};
+use ringfence_exec::output::{self, Captured, Captures};
 use ringfence_exec::supervise::{
     DRAIN_TIMEOUT, Interruption, KILL_TIMEOUT, ProgramExit, RunLimits, cancellation, from_shell,
 };
@@ -27,7 +27,7 @@ use super::task::{Life, SandboxSpec};
 /// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);
 /// Captured output of a program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CapturedOutput {
     stdout: Captured,
     stderr: Captured,
@@ -136,7 +136,7 @@ async fn supervise(
     let rest = async {
         match heard {
             Some(heard) => heard,
-            None => drain(listening, &too_slow, keep).await,
+            None => drain(listening, &too_slow).await,
         }
     };
     let ((), heard) = tokio::join!(killing, rest);
@@ -148,14 +148,16 @@ async fn supervise(
 async fn drain(
     mut listening: Pin<&mut impl Future<Output = CapturedOutput>>,
     too_slow: &Notify,
-    keep: Bytes,
 ) -> CapturedOutput {
     if let Ok(heard) = timeout(DRAIN_TIMEOUT, &mut listening).await {
         return heard;
     }
     too_slow.notify_one();
     let heard = timeout(DRAIN_TIMEOUT, listening).await;
-    heard.unwrap_or_else(|_| CapturedOutput::nothing(keep))
+    heard.unwrap_or_else(|_| CapturedOutput {
+        broken: Some("its output did not end".to_owned()),
+        ..CapturedOutput::default()
+    })
 }
 
 /// Captures both streams and forwards them to the reader of live output until it is `too_slow`.
@@ -165,17 +167,14 @@ async fn listen(
     mut watcher: Option<mpsc::Sender<Chunk>>,
     too_slow: &Notify,
 ) -> CapturedOutput {
-    let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
+    let mut captures = Captures::new(keep);
     let broken = loop {
         let chunk = match output.next().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),
         };
-        match chunk.stream {
-            Stream::Stdout => stdout.push(&chunk.bytes),
-            Stream::Stderr => stderr.push(&chunk.bytes),
-        }
+        captures.push(chunk.stream, &chunk.bytes);
         // A slow reader applies backpressure to the program.
         if let Some(sender) = &watcher {
             let reads = tokio::select! {
@@ -185,20 +184,11 @@ async fn listen(
             watcher = watcher.filter(|_| reads);
         }
     };
+    let (stdout, stderr) = captures.finish();
     CapturedOutput {
-        stdout: stdout.finish(),
-        stderr: stderr.finish(),
+        stdout,
+        stderr,
         broken,
-    }
-}
-
-impl CapturedOutput {
-    fn nothing(keep: Bytes) -> Self {
-        Self {
-            stdout: Capture::new(keep).finish(),
-            stderr: Capture::new(keep).finish(),
-            broken: Some("its output did not end".to_owned()),
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use bollard::models::{ContainerStatsResponse, EventMessage, ExecConfig};
 use bollard::query_parameters as query;
 use futures_util::{Stream, StreamExt};
 use ringfence_exec::local::{Chunk, Stream as Side};
-use ringfence_exec::output::{Capture, Captured};
+use ringfence_exec::output::{Captured, Captures};
 use ringfence_policy::{Bytes, EgressFacts, EngineKind};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -368,29 +368,24 @@ impl ContainerRuntime {
         interrupted: impl Future<Output = ()>,
         keep: Bytes,
     ) -> Result<RunResult, Error> {
-        let (mut stdout, mut stderr) = (Capture::new(keep), Capture::new(keep));
+        let mut captures = Captures::new(keep);
         let status = tokio::select! {
             biased;
             () = interrupted => None,
-            ended = self.exec(id, command, &mut stdout, &mut stderr) => Some(ended?),
+            ended = self.exec(id, command, &mut captures) => Some(ended?),
         };
+        let (stdout, stderr) = captures.finish();
         let result = RunResult {
             status,
-            stdout: stdout.finish(),
-            stderr: stderr.finish(),
+            stdout,
+            stderr,
             egress: None,
             sandbox_ended: false,
         };
         Ok(result.or_not_found(command))
     }
 
-    async fn exec(
-        &self,
-        id: &Id,
-        command: &[String],
-        stdout: &mut Capture,
-        stderr: &mut Capture,
-    ) -> Result<i64, Error> {
+    async fn exec(&self, id: &Id, command: &[String], captures: &mut Captures) -> Result<i64, Error> {
         let origin = self.origin("run a command in the container", id);
         let config = ExecConfig {
             attach_stdout: Some(true),
@@ -411,7 +406,9 @@ impl ContainerRuntime {
             items: output,
             origin,
         };
-        listen(&mut logs, stdout, stderr).await?;
+        while let Some(chunk) = logs.next().await? {
+            captures.push(chunk.stream, &chunk.bytes);
+        }
         self.exec_status(&made.id, logs.origin.asked()).await
     }
 
@@ -475,16 +472,6 @@ fn not_begun(error: Error) -> Error {
         Error::Conflict { ref said, .. } if !is_paused(said) => Error::Closing,
         other => other,
     }
-}
-
-async fn listen(logs: &mut Logs, stdout: &mut Capture, stderr: &mut Capture) -> Result<(), Error> {
-    while let Some(chunk) = logs.next().await? {
-        match chunk.stream {
-            Side::Stdout => stdout.push(&chunk.bytes),
-            Side::Stderr => stderr.push(&chunk.bytes),
-        }
-    }
-    Ok(())
 }
 
 impl Asked<'_> {

@@ -1,8 +1,22 @@
-//! Captures the head and the tail of a guest's output in bounded memory.
+//! Output of a guest: chunks of its two streams, and the head and the tail of each in bounded memory.
 
 use std::ops::Range;
 
 use ringfence_policy::Bytes;
+
+/// An output stream of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// A chunk of output, in arrival order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub stream: Stream,
+    pub bytes: Vec<u8>,
+}
 
 /// Beginning of the notice at the point of truncation.
 const NOTICE: &str = "... (output truncated)";
@@ -56,8 +70,8 @@ pub struct Capture {
     total: u64,
 }
 
-/// A finished [`Capture`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A finished [`Capture`]; that of no output by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
     /// The whole output, or its head, a notice and its tail. Invalid UTF-8 becomes U+FFFD.
     pub text: String,
@@ -90,11 +104,6 @@ impl Capture {
         self.tail.push(tail);
     }
 
-    /// Returns the number of bytes written so far, captured or not.
-    pub fn total_bytes(&self) -> u64 {
-        self.total
-    }
-
     /// Renders the captured text, truncated at character boundaries.
     pub fn finish(self) -> Captured {
         let total_bytes = self.total;
@@ -120,6 +129,36 @@ impl Capture {
             total_bytes,
             truncated: true,
         }
+    }
+}
+
+/// Captures of both output streams of a guest.
+#[derive(Debug)]
+pub struct Captures {
+    stdout: Capture,
+    stderr: Capture,
+}
+
+impl Captures {
+    /// Creates captures of up to `limit` bytes each.
+    pub fn new(limit: Bytes) -> Self {
+        Self {
+            stdout: Capture::new(limit),
+            stderr: Capture::new(limit),
+        }
+    }
+
+    /// Appends the next chunk of a stream.
+    pub fn push(&mut self, stream: Stream, chunk: &[u8]) {
+        match stream {
+            Stream::Stdout => self.stdout.push(chunk),
+            Stream::Stderr => self.stderr.push(chunk),
+        }
+    }
+
+    /// Renders standard output and standard error.
+    pub fn finish(self) -> (Captured, Captured) {
+        (self.stdout.finish(), self.stderr.finish())
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfence_exec::local::{Chunk, Stream};
+use ringfence_exec::output::{Captured, Captures, Chunk};
+use ringfence_policy::Bytes;
 use tokio::sync::watch;
 
 use super::process::ProcessEnd;
@@ -201,38 +202,32 @@ impl Drop for Reader {
 }
 
 /// Collects both streams of a reader to the end, at most `most` bytes of each; returns them with the end.
-pub async fn collect(mut reader: Reader, most: ringfence_policy::Bytes) -> Collected {
-    let mut stdout = ringfence_exec::output::Capture::new(most);
-    let mut stderr = ringfence_exec::output::Capture::new(most);
+pub async fn collect(mut reader: Reader, most: Bytes) -> Collected {
+    let mut captures = Captures::new(most);
     let mut end = ProcessEnd::unknown("its output ended before it");
     while let Some(item) = reader.next().await {
         match item {
-            Item::Chunk { chunk, .. } => match chunk.stream {
-                Stream::Stdout => stdout.push(&chunk.bytes),
-                Stream::Stderr => stderr.push(&chunk.bytes),
-            },
+            Item::Chunk { chunk, .. } => captures.push(chunk.stream, &chunk.bytes),
             Item::Lost(_) => {}
             Item::End(told) => end = told,
         }
     }
-    Collected {
-        stdout: stdout.finish(),
-        stderr: stderr.finish(),
-        end,
-    }
+    let (stdout, stderr) = captures.finish();
+    Collected { stdout, stderr, end }
 }
 
 /// The whole of a process's output.
 #[derive(Debug)]
 pub struct Collected {
-    pub stdout: ringfence_exec::output::Captured,
-    pub stderr: ringfence_exec::output::Captured,
+    pub stdout: Captured,
+    pub stderr: Captured,
     pub end: ProcessEnd,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_exec::output::Stream;
 
     fn chunk(bytes: usize) -> Chunk {
         Chunk {

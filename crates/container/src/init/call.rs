@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ringfence_exec::bridge::ByteChannel;
-use ringfence_exec::local::{Chunk, Connection, Stream};
-use ringfence_exec::output::{Capture, Captured};
+use ringfence_exec::local::{Chunk, Connection};
+use ringfence_exec::output::{Captured, Captures};
 use ringfence_exec::supervise::{
     DRAIN_TIMEOUT, Interruption, KILL_TIMEOUT, ProgramExit, RunLimits, cancellation,
 };
@@ -110,7 +110,7 @@ impl InitClient {
         let slot = tokio::select! {
             biased;
             slot = self.line.begin(turn, start, deadline) => slot?,
-            () = cancellation(connection.cancelled.clone()) => return Ok(Finished::not_begun(keep)),
+            () = cancellation(connection.cancelled.clone()) => return Ok(Finished::not_begun()),
         };
         let mut listener = Listener::new(keep, connection.output, Arc::clone(&self.line));
         listener.outlet = outlet.cloned();
@@ -127,7 +127,7 @@ impl InitClient {
         };
         listener.serving.shutdown().await;
         listener.last_words().await;
-        let (stdout, stderr) = (listener.stdout.finish(), listener.stderr.finish());
+        let (stdout, stderr) = listener.captures.finish();
         match heard {
             Ok(End {
                 fate: Fate::NotStarted { step, errno },
@@ -164,8 +164,7 @@ pub(super) fn tell_of_proxy(start: &mut Start) {
 
 /// Receives the output of a call: captures it and forwards it to the reader of live output.
 struct Listener {
-    stdout: Capture,
-    stderr: Capture,
+    captures: Captures,
     watcher: Option<mpsc::Sender<Chunk>>,
     /// Received and not yet forwarded. Bounded by the withheld credit, and by the pipes' capacity once the
     /// call is over.
@@ -185,8 +184,7 @@ struct Listener {
 impl Listener {
     fn new(keep: Bytes, watcher: Option<mpsc::Sender<Chunk>>, line: Arc<Mux>) -> Self {
         Self {
-            stdout: Capture::new(keep),
-            stderr: Capture::new(keep),
+            captures: Captures::new(keep),
             watcher,
             pending: VecDeque::new(),
             interruption: None,
@@ -248,10 +246,7 @@ impl Listener {
             self.serving.spawn(bridge.carry(stream));
         }
         for chunk in arrived.chunks {
-            match chunk.stream {
-                Stream::Stdout => self.stdout.push(&chunk.bytes),
-                Stream::Stderr => self.stderr.push(&chunk.bytes),
-            }
+            self.captures.push(chunk.stream, &chunk.bytes);
             if self.watcher.is_none() || self.interruption.is_some() {
                 slot.credit(chunk.bytes.len());
             }
@@ -348,14 +343,13 @@ impl Finished {
     }
 
     /// Builds the result of a call that was cancelled while it was queued.
-    fn not_begun(keep: Bytes) -> Self {
-        let nothing = || Capture::new(keep).finish();
+    fn not_begun() -> Self {
         let exit = ProgramExit {
             status: None,
             out_of_memory: false,
             interruption: Some(Interruption::Cancelled),
         };
-        Self::of(exit, nothing(), nothing())
+        Self::of(exit, Captured::default(), Captured::default())
     }
 }
 

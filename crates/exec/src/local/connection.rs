@@ -3,20 +3,7 @@
 use tokio::sync::{mpsc, watch};
 
 use crate::bridge::ByteChannel;
-
-/// An output stream of a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    Stdout,
-    Stderr,
-}
-
-/// A chunk of output, in arrival order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
-    pub stream: Stream,
-    pub bytes: Vec<u8>,
-}
+use crate::output::Chunk;
 
 /// The caller's side of a run: standard input, live output, cancellation, the skills bridge.
 #[derive(Debug)]

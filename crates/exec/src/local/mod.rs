@@ -52,7 +52,8 @@ use tokio::task::JoinSet;
 use crate::fingerprint::Fingerprint;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
-pub use connection::{Chunk, Connection, Stream};
+pub use crate::output::{Chunk, Stream};
+pub use connection::Connection;
 pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;
 pub(crate) use found::find_python;

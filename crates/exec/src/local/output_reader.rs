@@ -5,8 +5,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
-use super::connection::{Chunk, Stream};
-use crate::output::{Capture, Captured};
+use crate::output::{Captured, Captures, Chunk, Stream};
 use crate::supervise::DRAIN_TIMEOUT;
 
 /// Buffer size: the default capacity of a pipe.
@@ -19,8 +18,7 @@ const MAX_PIPE: usize = 1024 * 1024;
 /// A reader of both output streams.
 #[derive(Debug)]
 pub(super) struct OutputReader {
-    stdout: Capture,
-    stderr: Capture,
+    captures: Captures,
     open: [bool; 2],
     buffers: [Vec<u8>; 2],
     output: Option<mpsc::Sender<Chunk>>,
@@ -31,8 +29,7 @@ pub(super) struct OutputReader {
 impl OutputReader {
     pub(super) fn new(limits: &Limits, output: Option<mpsc::Sender<Chunk>>) -> Self {
         Self {
-            stdout: Capture::new(limits.max_output),
-            stderr: Capture::new(limits.max_output),
+            captures: Captures::new(limits.max_output),
             open: [true; 2],
             buffers: [vec![0; READ_SIZE], vec![0; READ_SIZE]],
             output,
@@ -42,7 +39,7 @@ impl OutputReader {
 
     /// Returns the captured standard output and standard error.
     pub(super) fn finish(self) -> (Captured, Captured) {
-        (self.stdout.finish(), self.stderr.finish())
+        self.captures.finish()
     }
 
     /// Forwards one chunk, or reads one. Never resolves once both streams are closed. Cancel-safe: a chunk
@@ -69,10 +66,7 @@ impl OutputReader {
     fn take(&mut self, stream: Stream, length: usize) {
         self.open[stream as usize] &= length > 0;
         let bytes = &self.buffers[stream as usize][..length];
-        match stream {
-            Stream::Stdout => self.stdout.push(bytes),
-            Stream::Stderr => self.stderr.push(bytes),
-        }
+        self.captures.push(stream, bytes);
         if self.output.is_some() && length > 0 {
             self.pending = Some(Chunk {
                 stream,

@@ -16,7 +16,7 @@ use super::worker::{End, Worker};
 use crate::local::{
     Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, is_limits_gap, output_files, told,
 };
-use crate::output::Capture;
+use crate::output::Captures;
 use crate::supervise::{Interruption, KILLED, ProgramExit, RunLimits, cancellation};
 
 /// Id of the worker's only program.
@@ -35,8 +35,7 @@ enum Ending {
 
 /// A reader of a program's output.
 struct OutputReader {
-    stdout: Capture,
-    stderr: Capture,
+    captures: Captures,
     watcher: Option<mpsc::Sender<Chunk>>,
 }
 
@@ -156,8 +155,7 @@ async fn supervise(worker: &mut Worker, reader: &mut OutputReader, mut carrier: 
 impl OutputReader {
     fn new(limits: &Limits, watcher: Option<mpsc::Sender<Chunk>>) -> Self {
         Self {
-            stdout: Capture::new(limits.max_output),
-            stderr: Capture::new(limits.max_output),
+            captures: Captures::new(limits.max_output),
             watcher,
         }
     }
@@ -169,10 +167,7 @@ impl OutputReader {
             StreamName::Stdout => Stream::Stdout,
             StreamName::Stderr => Stream::Stderr,
         };
-        match stream {
-            Stream::Stdout => self.stdout.push(&bytes),
-            Stream::Stderr => self.stderr.push(&bytes),
-        }
+        self.captures.push(stream, &bytes);
         // Backpressure: a slow caller blocks its own program.
         if let Some(sender) = &self.watcher
             && sender.send(Chunk { stream, bytes }).await.is_err()
@@ -205,11 +200,12 @@ fn classify_exit(
         },
     };
     let (outcome, exit_code) = exit.outcome();
+    let (stdout, stderr) = reader.captures.finish();
     let program_end = ProgramEnd {
         outcome,
         exit_code,
-        stdout: reader.stdout.finish(),
-        stderr: reader.stderr.finish(),
+        stdout,
+        stderr,
     };
     let mut result = told(RuntimeKind::Pyodide, request, program_end);
     let meta = &mut result.meta;

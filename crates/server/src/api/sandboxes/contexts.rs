@@ -8,8 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use axum::{Extension, Json};
 use hyper::body::Bytes as Piece;
-use ringfence_exec::local::{Chunk, Stream};
-use ringfence_exec::output::Capture;
+use ringfence_exec::output::{Captures, Chunk};
 use ringfence_policy::{Bytes, Timeout};
 use ringfence_sandbox::context::{Code, ContextInfo, Execution, Language};
 use ringfence_sandbox::{ContextChoice, Error};
@@ -214,15 +213,12 @@ impl Running {
     }
 
     async fn collected(mut self) -> Result<Executed, ApiError> {
-        let (mut stdout, mut stderr) = (Capture::new(KEPT), Capture::new(KEPT));
+        let mut captures = Captures::new(KEPT);
         while let Some(chunk) = self.chunks.recv().await {
-            match chunk.stream {
-                Stream::Stdout => stdout.push(&chunk.bytes),
-                Stream::Stderr => stderr.push(&chunk.bytes),
-            }
+            captures.push(chunk.stream, &chunk.bytes);
         }
         let execution = self.ended().await?;
-        let (stdout, stderr) = (stdout.finish(), stderr.finish());
+        let (stdout, stderr) = captures.finish();
         Ok(Executed {
             truncated: stdout.truncated || stderr.truncated,
             stdout: stdout.text,
