@@ -29,6 +29,17 @@ const MAX: usize = 64 * 1024 * 1024;
 /// Programs of one batch at a time, for each processor: one runs while the next is prepared.
 const EACH: usize = 2;
 
+const BATCH: Content = Content::new(&[body::JSON, body::NDJSON], |generator| {
+    generator.subschema_for::<Batch>()
+});
+
+const LINES: Content = Content::new(&[body::NDJSON], |_| {
+    schemars::json_schema!({
+        "type": "string",
+        "description": "Lines of `{\"index\", \"result\"}` or `{\"index\", \"error\"}`, in the order in which the programs end.",
+    })
+});
+
 pub(super) fn routes() -> Vec<Route> {
     vec![Route {
         method: Method::POST,
@@ -37,21 +48,8 @@ pub(super) fn routes() -> Vec<Route> {
         summary: "Run many programs, and answer with one line of JSON for each as it ends: its `index`, and its `result` or `error`.",
         recorded: None,
         parameters: &[],
-        request: Some(Content {
-            media: &[body::JSON, body::NDJSON],
-            schema: |generator| generator.subschema_for::<Batch>(),
-            max: MAX,
-        }),
-        answers: &[Content {
-            media: &[body::NDJSON],
-            schema: |_| {
-                schemars::json_schema!({
-                    "type": "string",
-                    "description": "Lines of `{\"index\", \"result\"}` or `{\"index\", \"error\"}`, in the order in which the programs end.",
-                })
-            },
-            max: 0,
-        }],
+        request: Some(BATCH.at_most(MAX)),
+        answers: vec![LINES],
         handler: |method| on(method, batch),
     }]
 }

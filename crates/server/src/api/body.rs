@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
+use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 
@@ -38,6 +40,17 @@ pub(super) async fn read(
 pub(super) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
     let (_, bytes) = read(request, &[JSON]).await?;
     parse(&bytes)
+}
+
+/// Returns the next bytes of a body, as they come; `None` at its end.
+pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
+    while let Some(frame) = body.frame().await {
+        let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
+        if let Ok(bytes) = frame.map_err(broken)?.into_data() {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
 }
 
 /// Parses JSON. Text that is no JSON is malformed; JSON of another shape has invalid arguments.

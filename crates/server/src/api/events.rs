@@ -16,20 +16,19 @@ use super::table::Content;
 pub(super) const MEDIA: &str = "text/event-stream";
 
 /// The content of an answer of events.
-pub(super) const CONTENT: Content = Content {
-    media: &[MEDIA],
-    schema: |_| {
-        schemars::json_schema!({
-            "type": "string",
-            "description": "Events: `stdout` and `stderr` with `{\"text\"}` as the program prints, then `result` with the \
-                result, or `error` with `{\"error\"}`. Comments keep the connection open.",
-        })
-    },
-    max: 0,
-};
+pub(super) const CONTENT: Content = Content::new(&[MEDIA], |_| {
+    schemars::json_schema!({
+        "type": "string",
+        "description": "Events: `stdout` and `stderr` with `{\"text\"}` as the program prints, then `result` with the \
+            result, or `error` with `{\"error\"}`. Comments keep the connection open.",
+    })
+});
 
-/// Interval of comments while the program is silent: proxies close connections without traffic.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Interval of comments while nothing happens: proxies close connections without traffic.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// A comment, which clients ignore.
+pub(super) const COMMENT: &str = ":\n\n";
 
 /// A program whose output is sent.
 struct Watched {
@@ -69,7 +68,7 @@ async fn next(mut watched: Watched) -> Option<(Bytes, Watched)> {
                 watched.phase = Phase::Ended;
                 watched.rest()
             }
-            Err(_) => ":\n\n".to_owned(),
+            Err(_) => COMMENT.to_owned(),
         },
         Phase::Ended => {
             watched.phase = Phase::Done;
@@ -107,7 +106,7 @@ fn printed(name: &str, text: &str) -> String {
 }
 
 /// Renders an event. JSON has no raw line breaks, so a program's output cannot begin another event.
-fn event(name: &str, data: &Value) -> String {
+pub(super) fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 

@@ -13,11 +13,7 @@ use super::error::{ApiError, Reason};
 use super::table::{Content, Needs, Route};
 use super::{Api, body};
 
-const CONTENT: Content = Content {
-    media: &[body::JSON],
-    schema: status,
-    max: 0,
-};
+const CONTENT: Content = Content::new(&[body::JSON], status);
 
 fn status(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})
@@ -33,7 +29,7 @@ pub(super) fn routes() -> Vec<Route> {
             recorded: None,
             parameters: &[],
             request: None,
-            answers: &[CONTENT],
+            answers: vec![CONTENT],
             handler: |method| on(method, lives),
         },
         Route {
@@ -44,7 +40,7 @@ pub(super) fn routes() -> Vec<Route> {
             recorded: None,
             parameters: &[],
             request: None,
-            answers: &[CONTENT],
+            answers: vec![CONTENT],
             handler: |method| on(method, is_ready),
         },
     ]

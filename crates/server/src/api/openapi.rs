@@ -24,11 +24,10 @@ pub(super) fn routes() -> Vec<Route> {
         recorded: None,
         parameters: &[],
         request: None,
-        answers: &[Content {
-            media: &[body::JSON],
-            schema: |_| json_schema!({"type": "object", "description": "An OpenAPI 3.1 document."}),
-            max: 0,
-        }],
+        answers: vec![Content::new(
+            &[body::JSON],
+            |_| json_schema!({"type": "object", "description": "An OpenAPI 3.1 document."}),
+        )],
         handler: |method| on(method, show),
     }]
 }
@@ -84,7 +83,7 @@ pub(super) fn document() -> Value {
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut responses = Map::new();
-    let answers = contents(route.answers, &mut schemas.answers);
+    let answers = contents(&route.answers, &mut schemas.answers);
     responses.insert(
         "200".to_owned(),
         json!({"description": "Success.", "content": answers}),

@@ -29,19 +29,8 @@ pub(super) fn routes() -> Vec<Route> {
         summary: "Run a program, and answer with its result or, with `Accept: text/event-stream`, with events.",
         recorded: None,
         parameters: &[],
-        request: Some(Content {
-            media: &[body::JSON],
-            schema: |generator| generator.subschema_for::<RemoteRequest>(),
-            max: MAX,
-        }),
-        answers: &[
-            Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<ExecutionResult>(),
-                max: 0,
-            },
-            events::CONTENT,
-        ],
+        request: Some(Content::json::<RemoteRequest>().at_most(MAX)),
+        answers: vec![Content::json::<ExecutionResult>(), events::CONTENT],
         handler: |method| on(method, run),
     }]
 }

@@ -36,47 +36,15 @@ pub(super) fn routes() -> Vec<Route> {
         contexts::routes(),
         files::routes(),
     ];
-    let mut routes: Vec<Route> = groups.into_iter().flatten().collect();
-    for route in &mut routes {
-        let below = route.path.trim_start_matches("/v1/sandboxes");
-        let found = RECORDED
-            .iter()
-            .find(|(method, path, _)| route.method == *method && below == *path);
-        route.recorded = found.map(|(_, _, name)| *name);
-    }
-    routes
+    groups.into_iter().flatten().collect()
 }
 
-/// Operations with records in the audit log, by method and path: those that change something or run code.
-const RECORDED: &[(&str, &str, &str)] = &[
-    ("POST", "", "sandbox.create"),
-    ("DELETE", "/{id}", "sandbox.remove"),
-    ("POST", "/{id}/timeout", "sandbox.timeout"),
-    ("POST", "/{id}/exec", "sandbox.exec"),
-    ("POST", "/{id}/processes", "sandbox.start"),
-    ("DELETE", "/{id}/processes/{pid}", "sandbox.kill"),
-    ("POST", "/{id}/processes/{pid}/signal", "sandbox.signal"),
-    ("POST", "/{id}/processes/{pid}/stdin", "sandbox.stdin"),
-    ("POST", "/{id}/run", "sandbox.run"),
-    ("POST", "/{id}/contexts", "sandbox.create_context"),
-    ("DELETE", "/{id}/contexts/{context}", "sandbox.remove_context"),
-    ("POST", "/{id}/contexts/{context}/interrupt", "sandbox.interrupt"),
-    ("GET", "/{id}/files", "sandbox.read"),
-    ("PUT", "/{id}/files", "sandbox.write"),
-    ("DELETE", "/{id}/files", "sandbox.delete"),
-    ("POST", "/{id}/files/mkdir", "sandbox.mkdir"),
-    ("POST", "/{id}/files/move", "sandbox.move"),
-    ("POST", "/{id}/files/copy", "sandbox.copy"),
-    ("GET", "/{id}/files/archive", "sandbox.archive"),
-    ("PUT", "/{id}/files/archive", "sandbox.extract"),
-];
-
-/// Returns a route without parameters and body.
+/// Returns a route without parameters, body and record.
 fn route(
     method: Method,
     path: &'static str,
     summary: &'static str,
-    answers: &'static [Content],
+    answers: Vec<Content>,
     handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
 ) -> Route {
     Route {
@@ -235,11 +203,16 @@ impl From<Error> for ApiError {
 }
 
 /// A body of bytes that are passed on as they come.
-const BYTES: Content = Content {
-    media: &[body::BYTES],
-    schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
-    max: 64 << 30,
-};
+const BYTES: Content = Content::new(
+    &[body::BYTES],
+    |_| schemars::json_schema!({"type": "string", "format": "binary"}),
+);
+
+/// Maximum size of such a request, in bytes.
+const MAX_BYTES: usize = 64 << 30;
+
+/// An answer without content.
+const NOTHING: Content = Content::new(&[body::JSON], |_| schemars::json_schema!({"type": "object"}));
 
 /// Returns the part of a request that its record shows, with one more member.
 fn described_as(described: &Value, name: &str, value: &str) -> Extension<Described> {

@@ -7,11 +7,11 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter};
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::keys::Right;
 use super::recording::{self, Recorder};
-use super::{Api, batch, guard, health, openapi, run, sandboxes, tools};
+use super::{Api, batch, body, guard, health, openapi, run, sandboxes, tools};
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -26,7 +26,7 @@ pub(super) struct Route {
     pub(super) parameters: &'static [Parameter],
     pub(super) request: Option<Content>,
     /// Content of a success, by media type.
-    pub(super) answers: &'static [Content],
+    pub(super) answers: Vec<Content>,
     pub(super) handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
 }
 
@@ -46,12 +46,57 @@ pub(super) struct Parameter {
 }
 
 /// A body, of a request or an answer.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Content {
     /// Media types: the first is described by the schema, others say in their description what differs.
     pub(super) media: &'static [&'static str],
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
     /// Maximum size in bytes, of a request.
     pub(super) max: usize,
+}
+
+impl Route {
+    /// Leaves records of this name in the audit log.
+    pub(super) fn recorded_as(mut self, name: &'static str) -> Self {
+        self.recorded = Some(name);
+        self
+    }
+
+    /// Takes these parameters of the query.
+    pub(super) fn with_query(mut self, parameters: &'static [Parameter]) -> Self {
+        self.parameters = parameters;
+        self
+    }
+
+    /// Takes a body.
+    pub(super) fn with_body(mut self, request: Content) -> Self {
+        self.request = Some(request);
+        self
+    }
+}
+
+impl Content {
+    /// Creates the content of an answer.
+    pub(super) const fn new(
+        media: &'static [&'static str],
+        schema: fn(&mut SchemaGenerator) -> Schema,
+    ) -> Self {
+        Self {
+            media,
+            schema,
+            max: 0,
+        }
+    }
+
+    /// Creates the content of an answer of JSON.
+    pub(super) const fn json<T: JsonSchema>() -> Self {
+        Self::new(&[body::JSON], |generator| generator.subschema_for::<T>())
+    }
+
+    /// Turns it into the content of a request, of this many bytes at most.
+    pub(super) const fn at_most(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
 }
 
 /// The groups of routes. A new one is a file beside this one, and a line here.

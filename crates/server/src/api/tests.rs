@@ -1,8 +1,10 @@
 //! Tests of the documents that are made from the table of routes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use axum::http::Method;
 use serde_json::Value;
 
 use super::error::Reason;
@@ -18,6 +20,20 @@ fn the_reference_is_made_from_the_table() {
         fs::write(root.join("target/api.md"), &current).unwrap();
     }
     assert_eq!(written, current, "copy target/api.md to docs/reference/api.md");
+}
+
+#[test]
+fn what_changes_a_sandbox_leaves_a_record() {
+    let routes = table::all();
+    let of_sandboxes = routes
+        .iter()
+        .filter(|route| route.path.starts_with("/v1/sandboxes"));
+    let unrecorded = of_sandboxes.filter(|route| route.method != Method::GET && route.recorded.is_none());
+    let unrecorded: Vec<&str> = unrecorded.map(|route| route.path).collect();
+    assert_eq!(unrecorded, ["/v1/sandboxes/{id}/processes/{pid}/resize"]);
+    let names: Vec<&str> = routes.iter().filter_map(|route| route.recorded).collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), distinct.len());
 }
 
 #[test]

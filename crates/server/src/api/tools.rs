@@ -19,6 +19,11 @@ use super::{Api, body};
 /// Maximum size of the arguments of a tool.
 const MAX: usize = 32 * 1024 * 1024;
 
+const ARGUMENTS: Content = Content::new(
+    &[body::JSON],
+    |_| schemars::json_schema!({"type": "object", "description": "Arguments, as the tool's schema describes them."}),
+);
+
 pub(super) fn routes() -> Vec<Route> {
     vec![
         Route {
@@ -29,11 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
             recorded: None,
             parameters: &[],
             request: None,
-            answers: &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Tools>(),
-                max: 0,
-            }],
+            answers: vec![Content::json::<Tools>()],
             handler: |method| on(method, list),
         },
         Route {
@@ -43,16 +44,8 @@ pub(super) fn routes() -> Vec<Route> {
             summary: "Use a tool. The body is its arguments.",
             recorded: None,
             parameters: &[],
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |_| schemars::json_schema!({"type": "object", "description": "Arguments, as the tool's schema describes them."}),
-                max: MAX,
-            }),
-            answers: &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<ToolAnswer>(),
-                max: 0,
-            }],
+            request: Some(ARGUMENTS.at_most(MAX)),
+            answers: vec![Content::json::<ToolAnswer>()],
             handler: |method| on(method, call),
         },
     ]

@@ -1,7 +1,5 @@
 //! Interpreters of a sandbox: create, list, remove, interrupt, run code.
 
-use std::time::Duration;
-
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
@@ -21,9 +19,7 @@ use super::super::error::ApiError;
 use super::super::recording::Described;
 use super::super::table::{Content, Route};
 use super::super::{body, events, stream};
-use super::life::NOTHING;
-use super::processes::event;
-use super::{ContextId, InSandbox, done, output_event, route};
+use super::{ContextId, InSandbox, NOTHING, done, output_event, route};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 8 * 1024 * 1024;
@@ -31,95 +27,60 @@ const MAX: usize = 8 * 1024 * 1024;
 const KEPT: Bytes = Bytes::mib(1);
 /// Time limit of code that names none.
 const TIMEOUT: Timeout = Timeout::seconds(300);
-/// Interval of comments while code is silent.
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Pieces of output that a slow reader leaves unread before the code has to wait.
 const UNREAD: usize = 16;
 
-pub(super) fn routes() -> Vec<Route> {
-    let groups = [runs(), interpreters()];
-    groups.into_iter().flatten().collect()
-}
+const EVENTS: Content = Content::new(&[events::MEDIA], |_| {
+    schemars::json_schema!({
+        "type": "string",
+        "description": "Events: `stdout` and `stderr` as the code prints, then `end` with the execution, or `error`.",
+    })
+});
 
-fn runs() -> Vec<Route> {
-    vec![Route {
-        request: Some(Content {
-            media: &[body::JSON],
-            schema: |generator| generator.subschema_for::<Run>(),
-            max: MAX,
-        }),
-        ..route(
+pub(super) fn routes() -> Vec<Route> {
+    vec![
+        route(
             Method::POST,
             "/v1/sandboxes/{id}/run",
             "Run code in a context, which keeps what it defines, and answer with its results or, with `Accept: \
              text/event-stream`, with events. Closing the connection interrupts it.",
-            &[
-                Content {
-                    media: &[body::JSON],
-                    schema: |generator| generator.subschema_for::<Executed>(),
-                    max: 0,
-                },
-                Content {
-                    media: &[events::MEDIA],
-                    schema: |_| {
-                        schemars::json_schema!({
-                            "type": "string",
-                            "description": "Events: `stdout` and `stderr` as the code prints, then `end` with the execution, or `error`.",
-                        })
-                    },
-                    max: 0,
-                },
-            ],
+            vec![Content::json::<Executed>(), EVENTS],
             |method| on(method, run),
         )
-    }]
-}
-
-fn interpreters() -> Vec<Route> {
-    vec![
-        Route {
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Create>(),
-                max: MAX,
-            }),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/contexts",
-                "Start an interpreter.",
-                &[Content {
-                    media: &[body::JSON],
-                    schema: |generator| generator.subschema_for::<ContextInfo>(),
-                    max: 0,
-                }],
-                |method| on(method, create),
-            )
-        },
+        .with_body(Content::json::<Run>().at_most(MAX))
+        .recorded_as("sandbox.run"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/contexts",
+            "Start an interpreter.",
+            vec![Content::json::<ContextInfo>()],
+            |method| on(method, create),
+        )
+        .with_body(Content::json::<Create>().at_most(MAX))
+        .recorded_as("sandbox.create_context"),
         route(
             Method::GET,
             "/v1/sandboxes/{id}/contexts",
             "List the interpreters.",
-            &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<List>(),
-                max: 0,
-            }],
+            vec![Content::json::<List>()],
             |method| on(method, list),
         ),
         route(
             Method::DELETE,
             "/v1/sandboxes/{id}/contexts/{context}",
             "End an interpreter.",
-            NOTHING,
+            vec![NOTHING],
             |method| on(method, remove),
-        ),
+        )
+        .recorded_as("sandbox.remove_context"),
         route(
             Method::POST,
             "/v1/sandboxes/{id}/contexts/{context}/interrupt",
             "Interrupt the code that an interpreter runs; it keeps its state.",
-            NOTHING,
+            vec![NOTHING],
             |method| on(method, interrupt),
-        ),
+        )
+        .recorded_as("sandbox.interrupt"),
     ]
 }
 
@@ -173,6 +134,9 @@ async fn run(
         context,
         timeout,
     } = body::json(request).await?;
+    let described = Extension(Described(
+        json!({"code": code, "language": language, "context": context}),
+    ));
     let context = match (context, language) {
         (Some(_), Some(_)) => {
             return Err(Error::Invalid("`context` has its own language".to_owned()).into());
@@ -180,9 +144,6 @@ async fn run(
         (Some(id), None) => ContextChoice::Id(id),
         (None, language) => ContextChoice::Default(language.unwrap_or_default()),
     };
-    let described = Extension(Described(
-        json!({"code": code, "context": format!("{context:?}")}),
-    ));
     let code = Code {
         code,
         timeout: timeout.unwrap_or(TIMEOUT),
@@ -230,19 +191,19 @@ impl Running {
 
 async fn next(running: Option<Running>) -> Option<(Piece, Option<Running>)> {
     let mut running = running?;
-    let text = match tokio::time::timeout(HEARTBEAT, running.chunks.recv()).await {
+    let text = match tokio::time::timeout(events::HEARTBEAT, running.chunks.recv()).await {
         Ok(Some(chunk)) => {
             let (name, data) = output_event(&chunk);
-            event(name, &data)
+            events::event(name, &data)
         }
         Ok(None) => {
             let last = match running.ended().await {
-                Ok(execution) => event("end", &json!(execution)),
-                Err(error) => event("error", &error.to_json()),
+                Ok(execution) => events::event("end", &json!(execution)),
+                Err(error) => events::event("error", &error.to_json()),
             };
             return Some((last.into(), None));
         }
-        Err(_) => ":\n\n".to_owned(),
+        Err(_) => events::COMMENT.to_owned(),
     };
     Some((text.into(), Some(running)))
 }

@@ -1,72 +1,104 @@
 //! Files of a sandbox: bytes in and out, lists, changes, archives, events.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
 use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, WatchDepth, parse};
 use ringfence_sandbox::{Error, Sandbox};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::error::{ApiError, Reason};
+use super::super::error::ApiError;
 use super::super::table::{Content, Parameter, Route};
 use super::super::{body, events, stream};
-use super::life::NOTHING;
-use super::processes::event;
-use super::{BYTES, InSandbox, Params, done, route};
+use super::{BYTES, InSandbox, MAX_BYTES, NOTHING, Params, done, route};
 
 /// Maximum size of a request that is no file, in bytes.
 const MAX: usize = 1024 * 1024;
-/// Interval of comments while nothing changes.
-const HEARTBEAT: Duration = Duration::from_secs(10);
-
 const PATH: Parameter = Parameter {
     name: "path",
     required: true,
     description: "Absolute path in the sandbox.",
 };
 
-const ENTRY: &[Content] = &[Content {
-    media: &[body::JSON],
-    schema: |_| {
-        schemars::json_schema!({
-            "type": "object",
-            "required": ["name", "path", "type", "size", "mode", "uid", "gid", "modified"],
-            "description": "A file: `size` in bytes, `mode` the permission bits as a number, `modified` nanoseconds since 1970.",
-            "properties": {
-                "name": {"type": "string"},
-                "path": {"type": "string"},
-                "type": {"enum": ["file", "directory", "symlink", "fifo", "socket", "device"]},
-                "size": {"type": "integer"},
-                "mode": {"type": "integer"},
-                "uid": {"type": "integer"},
-                "gid": {"type": "integer"},
-                "modified": {"type": "integer"},
-                "target": {"type": ["string", "null"]},
-            },
-        })
-    },
-    max: 0,
-}];
+const OFFSET: Parameter = Parameter {
+    name: "offset",
+    required: false,
+    description: "First byte.",
+};
 
-const REPORT: &[Content] = &[Content {
-    media: &[body::JSON],
-    schema: |_| schemars::json_schema!({"type": "object", "description": "What was done: entries, and those left out."}),
-    max: 0,
-}];
+const LENGTH: Parameter = Parameter {
+    name: "length",
+    required: false,
+    description: "Number of bytes at most.",
+};
 
-const STREAM: &[Content] = &[Content {
-    media: &[body::BYTES],
-    schema: |_| schemars::json_schema!({"type": "string", "format": "binary"}),
-    max: 0,
-}];
+const SIZE: Parameter = Parameter {
+    name: "size",
+    required: false,
+    description: "Length of the body: a body that breaks off leaves the file as it was.",
+};
+
+const MODE: Parameter = Parameter {
+    name: "mode",
+    required: false,
+    description: "Permission bits in octal digits; those of the replaced file, or 644.",
+};
+
+const DEPTH: Parameter = Parameter {
+    name: "depth",
+    required: false,
+    description: "Levels of directories; 1 by default.",
+};
+
+const RECURSIVE: Parameter = Parameter {
+    name: "recursive",
+    required: false,
+    description: "Watch all directories below it, too: true or false.",
+};
+
+const ENTRY: Content = Content::new(&[body::JSON], |_| {
+    schemars::json_schema!({
+        "type": "object",
+        "required": ["name", "path", "type", "size", "mode", "uid", "gid", "modified"],
+        "description": "A file: `size` in bytes, `mode` the permission bits as a number, `modified` nanoseconds since 1970.",
+        "properties": {
+            "name": {"type": "string"},
+            "path": {"type": "string"},
+            "type": {"enum": ["file", "directory", "symlink", "fifo", "socket", "device"]},
+            "size": {"type": "integer"},
+            "mode": {"type": "integer"},
+            "uid": {"type": "integer"},
+            "gid": {"type": "integer"},
+            "modified": {"type": "integer"},
+            "target": {"type": ["string", "null"]},
+        },
+    })
+});
+
+const LISTING: Content = Content::new(&[body::JSON], |_| {
+    schemars::json_schema!({
+        "type": "object",
+        "required": ["entries", "complete"],
+        "properties": {"entries": {"type": "array", "items": {"type": "object"}}, "complete": {"type": "boolean"}},
+    })
+});
+
+const REPORT: Content = Content::new(
+    &[body::JSON],
+    |_| schemars::json_schema!({"type": "object", "description": "What was done: entries, and those left out."}),
+);
+
+const CHANGES: Content = Content::new(&[events::MEDIA], |_| {
+    schemars::json_schema!({
+        "type": "string",
+        "description": "Events `change` with `{\"type\", \"path\"}`, the first of them of the type `watching`.",
+    })
+});
 
 pub(super) fn routes() -> Vec<Route> {
     let groups = [contents(), trees(), streams()];
@@ -75,195 +107,115 @@ pub(super) fn routes() -> Vec<Route> {
 
 fn contents() -> Vec<Route> {
     vec![
-        Route {
-            parameters: &[
-                PATH,
-                Parameter {
-                    name: "offset",
-                    required: false,
-                    description: "First byte.",
-                },
-                Parameter {
-                    name: "length",
-                    required: false,
-                    description: "Number of bytes at most.",
-                },
-            ],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/files",
-                "Read a regular file.",
-                STREAM,
-                |method| on(method, read),
-            )
-        },
-        Route {
-            parameters: &[
-                PATH,
-                Parameter {
-                    name: "size",
-                    required: false,
-                    description: "Length of the body: a body that breaks off leaves the file as it was.",
-                },
-                Parameter {
-                    name: "mode",
-                    required: false,
-                    description: "Permission bits in octal digits; those of the replaced file, or 644.",
-                },
-            ],
-            request: Some(BYTES),
-            ..route(
-                Method::PUT,
-                "/v1/sandboxes/{id}/files",
-                "Store the body as a file, with the directories above it; readers see the old file or the new one.",
-                ENTRY,
-                |method| on(method, write),
-            )
-        },
-        Route {
-            parameters: &[PATH],
-            ..route(
-                Method::DELETE,
-                "/v1/sandboxes/{id}/files",
-                "Remove a file, or a directory with everything in it.",
-                NOTHING,
-                |method| on(method, remove),
-            )
-        },
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files",
+            "Read a regular file.",
+            vec![BYTES],
+            |method| on(method, read),
+        )
+        .with_query(&[PATH, OFFSET, LENGTH])
+        .recorded_as("sandbox.read"),
+        route(
+            Method::PUT,
+            "/v1/sandboxes/{id}/files",
+            "Store the body as a file, with the directories above it; readers see the old file or the new one.",
+            vec![ENTRY],
+            |method| on(method, write),
+        )
+        .with_query(&[PATH, SIZE, MODE])
+        .with_body(BYTES.at_most(MAX_BYTES))
+        .recorded_as("sandbox.write"),
+        route(
+            Method::DELETE,
+            "/v1/sandboxes/{id}/files",
+            "Remove a file, or a directory with everything in it.",
+            vec![NOTHING],
+            |method| on(method, remove),
+        )
+        .with_query(&[PATH])
+        .recorded_as("sandbox.delete"),
     ]
 }
 
 fn trees() -> Vec<Route> {
     vec![
-        Route {
-            parameters: &[PATH],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/files/stat",
-                "Describe a file; a link is not followed.",
-                ENTRY,
-                |method| on(method, stat),
-            )
-        },
-        Route {
-            parameters: &[
-                PATH,
-                Parameter {
-                    name: "depth",
-                    required: false,
-                    description: "Levels of directories; 1 by default.",
-                },
-            ],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/files/list",
-                "List a directory.",
-                &[Content {
-                    media: &[body::JSON],
-                    schema: |_| {
-                        schemars::json_schema!({
-                            "type": "object",
-                            "required": ["entries", "complete"],
-                            "properties": {"entries": {"type": "array", "items": {"type": "object"}}, "complete": {"type": "boolean"}},
-                        })
-                    },
-                    max: 0,
-                }],
-                |method| on(method, list),
-            )
-        },
-        Route {
-            request: of(|generator| generator.subschema_for::<Make>()),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/files/mkdir",
-                "Make a directory, with those above it.",
-                REPORT,
-                |method| on(method, mkdir),
-            )
-        },
-        Route {
-            request: of(|generator| generator.subschema_for::<FromTo>()),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/files/move",
-                "Move a file or a directory.",
-                ENTRY,
-                |method| on(method, rename),
-            )
-        },
-        Route {
-            request: of(|generator| generator.subschema_for::<FromTo>()),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/files/copy",
-                "Copy a file or a directory.",
-                REPORT,
-                |method| on(method, copy),
-            )
-        },
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/stat",
+            "Describe a file; a link is not followed.",
+            vec![ENTRY],
+            |method| on(method, stat),
+        )
+        .with_query(&[PATH]),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/list",
+            "List a directory.",
+            vec![LISTING],
+            |method| on(method, list),
+        )
+        .with_query(&[PATH, DEPTH]),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/files/mkdir",
+            "Make a directory, with those above it.",
+            vec![REPORT],
+            |method| on(method, mkdir),
+        )
+        .with_body(Content::json::<Make>().at_most(MAX))
+        .recorded_as("sandbox.mkdir"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/files/move",
+            "Move a file or a directory.",
+            vec![ENTRY],
+            |method| on(method, rename),
+        )
+        .with_body(Content::json::<FromTo>().at_most(MAX))
+        .recorded_as("sandbox.move"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/files/copy",
+            "Copy a file or a directory.",
+            vec![REPORT],
+            |method| on(method, copy),
+        )
+        .with_body(Content::json::<FromTo>().at_most(MAX))
+        .recorded_as("sandbox.copy"),
     ]
 }
 
 fn streams() -> Vec<Route> {
     vec![
-        Route {
-            parameters: &[PATH],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/files/archive",
-                "Read a tree as a tar archive.",
-                STREAM,
-                |method| on(method, archive),
-            )
-        },
-        Route {
-            parameters: &[PATH],
-            request: Some(BYTES),
-            ..route(
-                Method::PUT,
-                "/v1/sandboxes/{id}/files/archive",
-                "Unpack the body, a tar archive, into a directory.",
-                REPORT,
-                |method| on(method, extract),
-            )
-        },
-        Route {
-            parameters: &[
-                PATH,
-                Parameter {
-                    name: "recursive",
-                    required: false,
-                    description: "Watch all directories below it, too: true or false.",
-                },
-            ],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/files/watch",
-                "Follow the changes of a directory as events.",
-                &[Content {
-                    media: &[events::MEDIA],
-                    schema: |_| {
-                        schemars::json_schema!({
-                            "type": "string",
-                            "description": "Events `change` with `{\"type\", \"path\"}`, the first of them of the type `watching`.",
-                        })
-                    },
-                    max: 0,
-                }],
-                |method| on(method, watch),
-            )
-        },
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/archive",
+            "Read a tree as a tar archive.",
+            vec![BYTES],
+            |method| on(method, archive),
+        )
+        .with_query(&[PATH])
+        .recorded_as("sandbox.archive"),
+        route(
+            Method::PUT,
+            "/v1/sandboxes/{id}/files/archive",
+            "Unpack the body, a tar archive, into a directory.",
+            vec![REPORT],
+            |method| on(method, extract),
+        )
+        .with_query(&[PATH])
+        .with_body(BYTES.at_most(MAX_BYTES))
+        .recorded_as("sandbox.extract"),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/files/watch",
+            "Follow the changes of a directory as events.",
+            vec![CHANGES],
+            |method| on(method, watch),
+        )
+        .with_query(&[PATH, RECURSIVE]),
     ]
-}
-
-/// Returns a small body of this shape.
-fn of(schema: fn(&mut SchemaGenerator) -> Schema) -> Option<Content> {
-    Some(Content {
-        media: &[body::JSON],
-        schema,
-        max: MAX,
-    })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -350,12 +302,9 @@ async fn write(
 async fn receive(sandbox: &Sandbox, operation: &Operation, request: Request) -> Result<Value, ApiError> {
     let operating = sandbox.operate(operation).await?;
     let mut body = request.into_body();
-    while let Some(frame) = body.frame().await {
-        // Dropping the operation kills it: what has arrived is not taken for the whole.
-        let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
-        if let Ok(bytes) = frame.map_err(broken)?.into_data()
-            && !operating.write(bytes.into()).await
-        {
+    // An error drops the operation, which kills it: what has arrived is not taken for the whole.
+    while let Some(bytes) = body::next(&mut body).await? {
+        if !operating.write(bytes.into()).await {
             break;
         }
     }
@@ -451,10 +400,10 @@ async fn watch(
                 let told = lines[..end]
                     .split(|byte| *byte == b'\n')
                     .filter_map(|line| parse::<Value>(line).ok());
-                let text: String = told.map(|change| event("change", &change)).collect();
+                let text: String = told.map(|change| events::event("change", &change)).collect();
                 return Some((Piece::from(text), (lines[end..].to_vec(), operating)));
             }
-            match tokio::time::timeout(HEARTBEAT, operating.next()).await {
+            match tokio::time::timeout(events::HEARTBEAT, operating.next()).await {
                 Ok(Ok(Some(more))) => Some((Piece::new(), ([lines, more].concat(), operating))),
                 Ok(Ok(None) | Err(_)) => None,
                 Err(_) => Some((":\n\n".into(), (lines, operating))),

@@ -15,98 +15,59 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::super::error::{ApiError, Reason};
-use super::super::keys::Right;
-use super::super::table::{Content, Needs, Route};
+use super::super::table::{Content, Route};
 use super::super::{Api, body};
-use super::{Client, InSandbox, Params, SandboxName, described_as, done};
+use super::{Client, InSandbox, NOTHING, Params, SandboxName, described_as, done, route};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;
 
-const INFO: &[Content] = &[Content {
-    media: &[body::JSON],
-    schema: |generator| generator.subschema_for::<Info>(),
-    max: 0,
-}];
+const INFO: Content = Content::json::<Info>();
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        Route {
-            method: Method::POST,
-            path: "/v1/sandboxes",
-            needs: Needs::Key(Right::Sandboxes),
-            summary: "Create a sandbox.",
-            recorded: None,
-            parameters: &[],
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Create>(),
-                max: MAX,
-            }),
-            answers: INFO,
-            handler: |method| on(method, create),
-        },
-        Route {
-            method: Method::GET,
-            path: "/v1/sandboxes",
-            needs: Needs::Key(Right::Sandboxes),
-            summary: "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
-            recorded: None,
-            parameters: &[],
-            request: None,
-            answers: &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<List>(),
-                max: 0,
-            }],
-            handler: |method| on(method, list),
-        },
-        Route {
-            method: Method::GET,
-            path: "/v1/sandboxes/{id}",
-            needs: Needs::Key(Right::Sandboxes),
-            summary: "Describe a sandbox, by its id or name.",
-            recorded: None,
-            parameters: &[],
-            request: None,
-            answers: INFO,
-            handler: |method| on(method, get),
-        },
-        Route {
-            method: Method::DELETE,
-            path: "/v1/sandboxes/{id}",
-            needs: Needs::Key(Right::Sandboxes),
-            summary: "End a sandbox with everything in it.",
-            recorded: None,
-            parameters: &[],
-            request: None,
-            answers: NOTHING,
-            handler: |method| on(method, remove),
-        },
-        Route {
-            method: Method::POST,
-            path: "/v1/sandboxes/{id}/timeout",
-            needs: Needs::Key(Right::Sandboxes),
-            summary: "Set the time until a sandbox expires, from now on.",
-            recorded: None,
-            parameters: &[],
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<SetTimeout>(),
-                max: MAX,
-            }),
-            answers: INFO,
-            handler: |method| on(method, set_timeout),
-        },
+        route(
+            Method::POST,
+            "/v1/sandboxes",
+            "Create a sandbox.",
+            vec![INFO],
+            |method| on(method, create),
+        )
+        .with_body(Content::json::<Create>().at_most(MAX))
+        .recorded_as("sandbox.create"),
+        route(
+            Method::GET,
+            "/v1/sandboxes",
+            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            vec![Content::json::<List>()],
+            |method| on(method, list),
+        ),
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}",
+            "Describe a sandbox, by its id or name.",
+            vec![INFO],
+            |method| on(method, get),
+        ),
+        route(
+            Method::DELETE,
+            "/v1/sandboxes/{id}",
+            "End a sandbox with everything in it.",
+            vec![NOTHING],
+            |method| on(method, remove),
+        )
+        .recorded_as("sandbox.remove"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/timeout",
+            "Set the time until a sandbox expires, from now on.",
+            vec![INFO],
+            |method| on(method, set_timeout),
+        )
+        .with_body(Content::json::<SetTimeout>().at_most(MAX))
+        .recorded_as("sandbox.timeout"),
     ]
 }
-
-/// An answer without content.
-pub(super) const NOTHING: &[Content] = &[Content {
-    media: &[body::JSON],
-    schema: |_| schemars::json_schema!({"type": "object"}),
-    max: 0,
-}];
 
 /// A sandbox to create.
 #[derive(Debug, Deserialize, JsonSchema)]

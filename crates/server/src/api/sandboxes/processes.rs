@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use axum::{Extension, Json};
-use http_body_util::BodyExt;
 use hyper::body::Bytes as Piece;
 use ringfence_policy::{Bytes, Timeout};
 use ringfence_sandbox::output::{Item, Reader};
@@ -18,14 +17,14 @@ use ringfence_sandbox::process::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::error::{ApiError, Reason};
 use super::super::recording::Described;
 use super::super::table::{Content, Parameter, Route};
 use super::super::{body, events, stream};
-use super::life::{Amount, NOTHING};
-use super::{BYTES, InProcess, InSandbox, Params, done, output_event, route};
+use super::life::Amount;
+use super::{BYTES, InProcess, InSandbox, MAX_BYTES, NOTHING, Params, done, output_event, route};
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;
@@ -33,32 +32,17 @@ const MAX: usize = 8 * 1024 * 1024;
 /// Output that `exec` keeps of each stream, unless asked for less.
 const KEPT: Bytes = Bytes::mib(1);
 
-/// Interval of comments while a process is silent: proxies close connections without traffic.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const EVENTS: Content = Content::new(&[events::MEDIA], |_| {
+    schemars::json_schema!({
+        "type": "string",
+        "description": "Events: `started` with the process, `stdout` and `stderr` with `{\"text\"}` or, for bytes that are \
+            no text, `{\"base64\"}`; `lost` with `{\"bytes\"}` where output is no longer kept; `end` with the end.",
+    })
+});
 
-const EVENTS: Content = Content {
-    media: &[events::MEDIA],
-    schema: |_| {
-        schemars::json_schema!({
-            "type": "string",
-            "description": "Events: `started` with the process, `stdout` and `stderr` with `{\"text\"}` or, for bytes that are \
-                no text, `{\"base64\"}`; `lost` with `{\"bytes\"}` where output is no longer kept; `end` with the end.",
-        })
-    },
-    max: 0,
-};
+const PROCESS: Content = Content::json::<ProcessInfo>();
 
-const PROCESS: Content = Content {
-    media: &[body::JSON],
-    schema: |generator| generator.subschema_for::<ProcessInfo>(),
-    max: 0,
-};
-
-const START: Content = Content {
-    media: &[body::JSON],
-    schema: |generator| generator.subschema_for::<Start>(),
-    max: MAX,
-};
+const START: Content = Content::json::<Start>().at_most(MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     let groups = [starts(), uses()];
@@ -67,121 +51,95 @@ pub(super) fn routes() -> Vec<Route> {
 
 fn starts() -> Vec<Route> {
     vec![
-        Route {
-            request: Some(START),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/exec",
-                "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/exec",
+            "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
              connection kills it.",
-                &[
-                    Content {
-                        media: &[body::JSON],
-                        schema: |generator| generator.subschema_for::<Executed>(),
-                        max: 0,
-                    },
-                    EVENTS,
-                ],
-                |method| on(method, exec),
-            )
-        },
-        Route {
-            request: Some(START),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/processes",
-                "Start a process, which runs on until it ends, is killed, or its sandbox ends.",
-                &[PROCESS],
-                |method| on(method, start),
-            )
-        },
+            vec![Content::json::<Executed>(), EVENTS],
+            |method| on(method, exec),
+        )
+        .with_body(START)
+        .recorded_as("sandbox.exec"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes",
+            "Start a process, which runs on until it ends, is killed, or its sandbox ends.",
+            vec![PROCESS],
+            |method| on(method, start),
+        )
+        .with_body(START)
+        .recorded_as("sandbox.start"),
         route(
             Method::GET,
             "/v1/sandboxes/{id}/processes",
             "List the processes that run, and the last ones that have ended.",
-            &[Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<List>(),
-                max: 0,
-            }],
+            vec![Content::json::<List>()],
             |method| on(method, list),
         ),
         route(
             Method::GET,
             "/v1/sandboxes/{id}/processes/{pid}",
             "Describe a process.",
-            &[PROCESS],
+            vec![PROCESS],
             |method| on(method, get),
         ),
         route(
             Method::DELETE,
             "/v1/sandboxes/{id}/processes/{pid}",
             "Kill a process with its descendants, and wait for its end.",
-            &[PROCESS],
+            vec![PROCESS],
             |method| on(method, kill),
-        ),
+        )
+        .recorded_as("sandbox.kill"),
     ]
 }
 
 fn uses() -> Vec<Route> {
     vec![
-        Route {
-            parameters: &[Parameter {
-                name: "from",
-                required: false,
-                description: "First byte; 0 by default.",
-            }],
-            ..route(
-                Method::GET,
-                "/v1/sandboxes/{id}/processes/{pid}/output",
-                "Follow the output of a process. A reader that is slow slows the process.",
-                &[EVENTS],
-                |method| on(method, output),
-            )
-        },
-        Route {
-            parameters: &[Parameter {
-                name: "end",
-                required: false,
-                description: "Close the input after that: true or false.",
-            }],
-            request: Some(BYTES),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/processes/{pid}/stdin",
-                "Send the body to the standard input of a process, as fast as it reads.",
-                NOTHING,
-                |method| on(method, stdin),
-            )
-        },
-        Route {
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Signal>(),
-                max: MAX,
-            }),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/processes/{pid}/signal",
-                "Send a signal to a process.",
-                NOTHING,
-                |method| on(method, signal),
-            )
-        },
-        Route {
-            request: Some(Content {
-                media: &[body::JSON],
-                schema: |generator| generator.subschema_for::<Terminal>(),
-                max: MAX,
-            }),
-            ..route(
-                Method::POST,
-                "/v1/sandboxes/{id}/processes/{pid}/resize",
-                "Change the size of the terminal of a process.",
-                NOTHING,
-                |method| on(method, resize),
-            )
-        },
+        route(
+            Method::GET,
+            "/v1/sandboxes/{id}/processes/{pid}/output",
+            "Follow the output of a process. A reader that is slow slows the process.",
+            vec![EVENTS],
+            |method| on(method, output),
+        )
+        .with_query(&[Parameter {
+            name: "from",
+            required: false,
+            description: "First byte; 0 by default.",
+        }]),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/stdin",
+            "Send the body to the standard input of a process, as fast as it reads.",
+            vec![NOTHING],
+            |method| on(method, stdin),
+        )
+        .with_query(&[Parameter {
+            name: "end",
+            required: false,
+            description: "Close the input after that: true or false.",
+        }])
+        .with_body(BYTES.at_most(MAX_BYTES))
+        .recorded_as("sandbox.stdin"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/signal",
+            "Send a signal to a process.",
+            vec![NOTHING],
+            |method| on(method, signal),
+        )
+        .with_body(Content::json::<Signal>().at_most(MAX))
+        .recorded_as("sandbox.signal"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/processes/{pid}/resize",
+            "Change the size of the terminal of a process.",
+            vec![NOTHING],
+            |method| on(method, resize),
+        )
+        .with_body(Content::json::<Terminal>().at_most(MAX)),
     ]
 }
 
@@ -257,13 +215,13 @@ struct Executed {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct From {
+struct OutputQuery {
     #[serde(default)]
     from: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct End {
+struct StdinQuery {
     #[serde(default)]
     end: bool,
 }
@@ -286,7 +244,7 @@ impl Start {
     }
 }
 
-impl std::convert::From<Terminal> for TerminalSize {
+impl From<Terminal> for TerminalSize {
     fn from(Terminal { columns, rows }: Terminal) -> Self {
         Self { columns, rows }
     }
@@ -323,7 +281,7 @@ async fn exec(
     let killed = Killed(Arc::clone(&process));
     if events::accepts(&headers) {
         let response = followed(Following {
-            first: Some(event("started", &json!(process.info()))),
+            first: Some(events::event("started", &json!(process.info()))),
             reader,
             _killed: Some(killed),
         });
@@ -363,7 +321,7 @@ async fn kill(InProcess(process): InProcess) -> Result<Response, ApiError> {
 }
 
 async fn output(
-    Params(From { from }): Params<From>,
+    Params(OutputQuery { from }): Params<OutputQuery>,
     InProcess(process): InProcess,
 ) -> Result<Response, ApiError> {
     Ok(followed(Following {
@@ -374,16 +332,13 @@ async fn output(
 }
 
 async fn stdin(
-    Params(End { end }): Params<End>,
+    Params(StdinQuery { end }): Params<StdinQuery>,
     InProcess(process): InProcess,
     request: Request,
 ) -> Result<Response, ApiError> {
     let mut body = request.into_body();
-    while let Some(frame) = body.frame().await {
-        let broken = |_| ApiError::new(Reason::Malformed, "the body broke off", "send it again");
-        if let Ok(bytes) = frame.map_err(broken)?.into_data()
-            && !process.write(bytes.into()).await
-        {
+    while let Some(bytes) = body::next(&mut body).await? {
+        if !process.write(bytes.into()).await {
             return Err(ApiError::new(
                 Reason::Conflict,
                 "the standard input of the process is closed",
@@ -454,23 +409,18 @@ async fn next(mut following: Following) -> Option<(Piece, Following)> {
     if let Some(first) = following.first.take() {
         return Some((first.into(), following));
     }
-    let text = match tokio::time::timeout(HEARTBEAT, following.reader.next()).await {
+    let text = match tokio::time::timeout(events::HEARTBEAT, following.reader.next()).await {
         Ok(Some(Item::Chunk { position, chunk })) => {
             let (name, mut data) = output_event(&chunk);
             data["position"] = position.into();
-            event(name, &data)
+            events::event(name, &data)
         }
-        Ok(Some(Item::Lost(bytes))) => event("lost", &json!({ "bytes": bytes })),
-        Ok(Some(Item::End(end))) => event("end", &json!(end)),
+        Ok(Some(Item::Lost(bytes))) => events::event("lost", &json!({ "bytes": bytes })),
+        Ok(Some(Item::End(end))) => events::event("end", &json!(end)),
         Ok(None) => return None,
-        Err(_) => ":\n\n".to_owned(),
+        Err(_) => events::COMMENT.to_owned(),
     };
     Some((text.into(), following))
-}
-
-/// Renders an event. JSON has no raw line breaks, so a program's output cannot begin another event.
-pub(super) fn event(name: &str, data: &Value) -> String {
-    format!("event: {name}\ndata: {data}\n\n")
 }
 
 #[cfg(test)]
