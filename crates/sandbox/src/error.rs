@@ -27,9 +27,6 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
-    /// A paused sandbox runs nothing.
-    #[error("the sandbox is paused")]
-    Paused,
     /// There is no such process, or it has ended and its output is gone.
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
@@ -57,9 +54,6 @@ pub enum Error {
     /// A cell could not be made.
     #[error("cannot make the sandbox: {}", .0.explain())]
     Local(Box<local::Error>),
-    /// A container could not be made.
-    #[error("cannot make the sandbox: {0}")]
-    Container(Box<ringfence_container::RunError>),
     /// The init of the sandbox failed.
     #[error("the sandbox does not work: {0}")]
     Broken(String),
@@ -67,7 +61,7 @@ pub enum Error {
 
 /// The kind of an error, as the API reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ErrorKind {
     InvalidArguments,
     NotFound,
     Conflict,
@@ -79,27 +73,27 @@ pub enum Kind {
 
 impl Error {
     /// Returns the kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Unknown(_)
             | Self::Gone { .. }
             | Self::NoProcess(_)
             | Self::NoContext(_)
-            | Self::NoProgram(_) => Kind::NotFound,
-            Self::Taken(_) | Self::Paused | Self::Busy(_) => Kind::Conflict,
-            Self::TooMany(_) | Self::Full { .. } => Kind::LimitExceeded,
-            Self::NotSupported { .. } => Kind::NotSupported,
-            Self::Invalid(_) | Self::NoDirectory { .. } => Kind::InvalidArguments,
-            Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => Kind::InvalidArguments,
-            Self::NotStarted(NotRun::Busy) => Kind::LimitExceeded,
-            Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => Kind::Internal,
+            | Self::NoProgram(_) => ErrorKind::NotFound,
+            Self::Taken(_) | Self::Busy(_) => ErrorKind::Conflict,
+            Self::TooMany(_) | Self::Full { .. } => ErrorKind::LimitExceeded,
+            Self::NotSupported { .. } => ErrorKind::NotSupported,
+            Self::Invalid(_) | Self::NoDirectory { .. } => ErrorKind::InvalidArguments,
+            Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
+            Self::NotStarted(NotRun::Busy) => ErrorKind::LimitExceeded,
+            Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => ErrorKind::Internal,
             Self::File(error) => match error.kind {
-                FileErrorKind::NotFound => Kind::NotFound,
-                FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => Kind::Conflict,
-                FileErrorKind::NoSpace => Kind::LimitExceeded,
-                _ => Kind::InvalidArguments,
+                FileErrorKind::NotFound => ErrorKind::NotFound,
+                FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => ErrorKind::Conflict,
+                FileErrorKind::NoSpace => ErrorKind::LimitExceeded,
+                _ => ErrorKind::InvalidArguments,
             },
-            Self::Local(_) | Self::Container(_) => Kind::RuntimeUnavailable,
+            Self::Local(_) => ErrorKind::RuntimeUnavailable,
         }
     }
 
@@ -111,7 +105,6 @@ impl Error {
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
-            Self::Paused => "resume it".to_owned(),
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
@@ -121,7 +114,6 @@ impl Error {
             Self::NotStarted(error) => error.hint().to_owned(),
             Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
-            Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
         }
     }

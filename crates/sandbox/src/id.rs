@@ -50,9 +50,9 @@ impl fmt::Display for SandboxId {
 /// The name of a sandbox: 1 to 63 letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct SandboxName(String);
 
-impl Name {
+impl SandboxName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -65,7 +65,7 @@ impl Name {
 )]
 pub struct ParseNameError(String);
 
-impl FromStr for Name {
+impl FromStr for SandboxName {
     type Err = ParseNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -79,7 +79,7 @@ impl FromStr for Name {
     }
 }
 
-impl TryFrom<String> for Name {
+impl TryFrom<String> for SandboxName {
     type Error = ParseNameError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
@@ -87,13 +87,13 @@ impl TryFrom<String> for Name {
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
+impl From<SandboxName> for String {
+    fn from(name: SandboxName) -> Self {
         name.0
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for SandboxName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -117,10 +117,10 @@ mod tests {
     #[test]
     fn names_are_plain() {
         for good in ["a", "build-1", "A.b_c", &"x".repeat(63)] {
-            assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
+            assert_eq!(good.parse::<SandboxName>().unwrap().as_str(), good);
         }
         for bad in ["", "-a", ".a", "a b", "a/b", "ä", "a\n", &"x".repeat(64)] {
-            assert!(bad.parse::<Name>().is_err(), "{bad}");
+            assert!(bad.parse::<SandboxName>().is_err(), "{bad}");
         }
     }
 }

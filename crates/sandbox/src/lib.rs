@@ -21,8 +21,8 @@ mod registry;
 mod sandbox;
 mod spec;
 
-pub use error::{Error, Kind as ErrorKind};
-pub use id::{Name, SandboxId};
+pub use error::{Error, ErrorKind};
+pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
-pub use spec::{Info, NewSandbox, Resources, Runtime, SandboxLimits, State};
+pub use spec::{NewSandbox, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};

@@ -14,7 +14,7 @@ use super::error::Error;
 use super::id::SandboxId;
 use super::place::Place;
 use super::sandbox::Sandbox;
-use super::spec::{Info, NewSandbox, Runtime, SandboxLimits};
+use super::spec::{NewSandbox, Runtime, SandboxInfo, SandboxLimits};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -97,7 +97,7 @@ impl Sandboxes {
     }
 
     /// Returns the sandboxes of a scope that have this metadata, the oldest first.
-    pub fn list(&self, scope: &Scope, metadata: &BTreeMap<String, String>) -> Vec<Info> {
+    pub fn list(&self, scope: &Scope, metadata: &BTreeMap<String, String>) -> Vec<SandboxInfo> {
         let mut all: Vec<Arc<Sandbox>> = lock(&self.state)
             .all
             .values()
@@ -131,7 +131,7 @@ impl Sandboxes {
     ///
     /// # Errors
     /// If there is none, or the time is too long.
-    pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<Info, Error> {
+    pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<SandboxInfo, Error> {
         let expires = expiry(timeout)?;
         let sandbox = self.get(scope, name)?;
         sandbox.expire_at(expires);

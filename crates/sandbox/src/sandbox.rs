@@ -19,7 +19,7 @@ use super::id::SandboxId;
 use super::output::{self, Collected};
 use super::place::Place;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
-use super::spec::{Info, NewSandbox, State};
+use super::spec::{NewSandbox, SandboxInfo, SandboxState};
 
 /// Working directory of processes that name none.
 const DIRECTORY: &str = "/workspace";
@@ -108,14 +108,14 @@ impl Sandbox {
     }
 
     /// Returns a description.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> SandboxInfo {
         let resources = self.of_place(Place::resources).unwrap_or_default();
         let egress = self.new.egress.iter();
-        Info {
+        SandboxInfo {
             id: self.id.clone(),
             name: self.new.name.clone(),
             runtime: self.new.runtime,
-            state: State::Running,
+            state: SandboxState::Running,
             image: "host".to_owned(),
             created_at: rfc3339(self.created),
             expires_at: rfc3339(*self.expiry.borrow()),

@@ -6,7 +6,7 @@ use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Ne
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::id::{Name, SandboxId};
+use super::id::{SandboxId, SandboxName};
 
 /// The runtime of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -36,7 +36,7 @@ impl Runtime {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
     /// Unique name.
-    pub name: Option<Name>,
+    pub name: Option<SandboxName>,
     pub runtime: Runtime,
     pub limits: SandboxLimits,
     /// Hosts that its programs may reach; without any, it has no network.
@@ -98,18 +98,17 @@ impl NewSandbox {
 /// The state of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum SandboxState {
     Running,
-    Paused,
 }
 
 /// A description of a sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Info {
+pub struct SandboxInfo {
     pub id: SandboxId,
-    pub name: Option<Name>,
+    pub name: Option<SandboxName>,
     pub runtime: Runtime,
-    pub state: State,
+    pub state: SandboxState,
     /// Source of its root file system: `host`, or the reference of an OCI image.
     pub image: String,
     /// Time of its creation (RFC 3339).

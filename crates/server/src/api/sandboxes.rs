@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD;
 use ringfence_exec::local::{Chunk, Stream};
 use ringfence_policy::Scope;
 use ringfence_sandbox::process::Process;
-use ringfence_sandbox::{Error, ErrorKind as Kind, Sandbox};
+use ringfence_sandbox::{Error, ErrorKind, Sandbox};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -137,9 +137,9 @@ async fn part(name: &str, parts: &mut Parts, api: &Arc<Api>) -> Result<String, A
 }
 
 /// The id or name of the path's sandbox.
-struct SandboxName(String);
+struct IdOrName(String);
 
-impl FromRequestParts<Arc<Api>> for SandboxName {
+impl FromRequestParts<Arc<Api>> for IdOrName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
@@ -190,13 +190,13 @@ impl FromRequestParts<Arc<Api>> for ContextId {
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         let reason = match error.kind() {
-            Kind::InvalidArguments => Reason::InvalidArguments,
-            Kind::NotFound => Reason::NotFound,
-            Kind::Conflict => Reason::Conflict,
-            Kind::LimitExceeded => Reason::LimitExceeded,
-            Kind::NotSupported => Reason::NotSupported,
-            Kind::RuntimeUnavailable => Reason::RuntimeUnavailable,
-            Kind::Internal => Reason::Internal,
+            ErrorKind::InvalidArguments => Reason::InvalidArguments,
+            ErrorKind::NotFound => Reason::NotFound,
+            ErrorKind::Conflict => Reason::Conflict,
+            ErrorKind::LimitExceeded => Reason::LimitExceeded,
+            ErrorKind::NotSupported => Reason::NotSupported,
+            ErrorKind::RuntimeUnavailable => Reason::RuntimeUnavailable,
+            ErrorKind::Internal => Reason::Internal,
         };
         Self::new(reason, error.to_string(), error.hint())
     }

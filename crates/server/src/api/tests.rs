@@ -53,6 +53,10 @@ fn every_reference_of_the_document_leads_somewhere() {
     }
     let document = document();
     check(&document, &document);
+    // Types of the same name would be numbered: `List2`.
+    let names = document["components"]["schemas"].as_object().unwrap().keys();
+    let numbered: Vec<_> = names.filter(|name| name.ends_with(char::is_numeric)).collect();
+    assert_eq!(numbered, [""; 0]);
     let members = &document["components"]["schemas"]["RemoteRequest"];
     assert_eq!(members["additionalProperties"], false);
     assert_eq!(members["required"], serde_json::json!(["code"]));

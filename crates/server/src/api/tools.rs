@@ -34,7 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
             recorded: None,
             parameters: &[],
             request: None,
-            answers: vec![Content::json::<Tools>()],
+            answers: vec![Content::json::<ToolList>()],
             handler: |method| on(method, list),
         },
         Route {
@@ -52,13 +52,13 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Tools<'a> {
-    tools: Vec<Offered<'a>>,
+struct ToolList<'a> {
+    tools: Vec<ToolInfo<'a>>,
 }
 
 /// A tool that may be used.
 #[derive(Serialize, JsonSchema)]
-struct Offered<'a> {
+struct ToolInfo<'a> {
     name: &'a str,
     title: &'a str,
     /// Description for a model.
@@ -79,14 +79,14 @@ struct ToolAnswer {
 }
 
 async fn list(State(api): State<Arc<Api>>) -> Response {
-    let tools = api.toolbox.tools().map(|tool| Offered {
+    let tools = api.toolbox.tools().map(|tool| ToolInfo {
         name: tool.name,
         title: tool.title,
         description: tool.description,
         input_schema: &tool.input_schema,
         output_schema: tool.output_schema.as_ref(),
     });
-    let tools = Tools {
+    let tools = ToolList {
         tools: tools.collect(),
     };
     Json(tools).into_response()

@@ -44,10 +44,10 @@ pub(super) fn routes() -> Vec<Route> {
             "/v1/sandboxes/{id}/run",
             "Run code in a context, which keeps what it defines, and answer with its results or, with `Accept: \
              text/event-stream`, with events. Closing the connection interrupts it.",
-            vec![Content::json::<Executed>(), EVENTS],
+            vec![Content::json::<ExecutedCode>(), EVENTS],
             |method| on(method, run),
         )
-        .with_body(Content::json::<Run>().at_most(MAX))
+        .with_body(Content::json::<RunCode>().at_most(MAX))
         .recorded_as("sandbox.run"),
         route(
             Method::POST,
@@ -56,13 +56,13 @@ pub(super) fn routes() -> Vec<Route> {
             vec![Content::json::<ContextInfo>()],
             |method| on(method, create),
         )
-        .with_body(Content::json::<Create>().at_most(MAX))
+        .with_body(Content::json::<CreateContext>().at_most(MAX))
         .recorded_as("sandbox.create_context"),
         route(
             Method::GET,
             "/v1/sandboxes/{id}/contexts",
             "List the interpreters.",
-            vec![Content::json::<List>()],
+            vec![Content::json::<ContextList>()],
             |method| on(method, list),
         ),
         route(
@@ -87,7 +87,7 @@ pub(super) fn routes() -> Vec<Route> {
 /// Code to run.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Run {
+struct RunCode {
     code: String,
     /// Language of the default context that runs it; python by default. Not with `context`.
     #[serde(default)]
@@ -100,7 +100,7 @@ struct Run {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Create {
+struct CreateContext {
     #[serde(default)]
     language: Language,
     /// Working directory.
@@ -108,13 +108,13 @@ struct Create {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct List {
+struct ContextList {
     contexts: Vec<ContextInfo>,
 }
 
 /// Code that has ended, with its output.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Executed {
+struct ExecutedCode {
     stdout: String,
     stderr: String,
     /// Set if output was left out.
@@ -128,7 +128,7 @@ async fn run(
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let Run {
+    let RunCode {
         code,
         language,
         context,
@@ -173,14 +173,14 @@ impl Running {
         }
     }
 
-    async fn collected(mut self) -> Result<Executed, ApiError> {
+    async fn collected(mut self) -> Result<ExecutedCode, ApiError> {
         let mut captures = Captures::new(KEPT);
         while let Some(chunk) = self.chunks.recv().await {
             captures.push(chunk.stream, &chunk.bytes);
         }
         let execution = self.ended().await?;
         let (stdout, stderr) = captures.finish();
-        Ok(Executed {
+        Ok(ExecutedCode {
             truncated: stdout.truncated || stderr.truncated,
             stdout: stdout.text,
             stderr: stderr.text,
@@ -209,14 +209,14 @@ async fn next(running: Option<Running>) -> Option<(Piece, Option<Running>)> {
 }
 
 async fn create(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
-    let Create { language, cwd } = body::json(request).await?;
+    let CreateContext { language, cwd } = body::json(request).await?;
     let made = sandbox.create_context(language, cwd).await?;
     Ok(Json(made).into_response())
 }
 
 async fn list(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
     let contexts = sandbox.contexts();
-    Ok(Json(List { contexts }).into_response())
+    Ok(Json(ContextList { contexts }).into_response())
 }
 
 async fn remove(InSandbox(sandbox): InSandbox, ContextId(context): ContextId) -> Result<Response, ApiError> {

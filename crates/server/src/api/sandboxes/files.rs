@@ -163,7 +163,7 @@ fn trees() -> Vec<Route> {
             vec![REPORT],
             |method| on(method, mkdir),
         )
-        .with_body(Content::json::<Make>().at_most(MAX))
+        .with_body(Content::json::<MakeDirectory>().at_most(MAX))
         .recorded_as("sandbox.mkdir"),
         route(
             Method::POST,
@@ -220,7 +220,7 @@ fn streams() -> Vec<Route> {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Make {
+struct MakeDirectory {
     path: String,
 }
 
@@ -337,7 +337,7 @@ async fn list(
 }
 
 async fn mkdir(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
-    let Make { path } = body::json(request).await?;
+    let MakeDirectory { path } = body::json(request).await?;
     changed(&sandbox, Operation::MakeDirectory { path }).await
 }
 

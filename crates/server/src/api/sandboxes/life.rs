@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
-use ringfence_sandbox::{Info, Name, NewSandbox, Runtime, SandboxLimits};
+use ringfence_sandbox::{NewSandbox, Runtime, SandboxInfo, SandboxLimits, SandboxName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -17,12 +17,12 @@ use serde_json::json;
 use super::super::error::{ApiError, Reason};
 use super::super::table::{Content, Route};
 use super::super::{Api, body};
-use super::{Client, InSandbox, NOTHING, Params, SandboxName, described_as, done, route};
+use super::{Client, IdOrName, InSandbox, NOTHING, Params, described_as, done, route};
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;
 
-const INFO: Content = Content::json::<Info>();
+const INFO: Content = Content::json::<SandboxInfo>();
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -33,13 +33,13 @@ pub(super) fn routes() -> Vec<Route> {
             vec![INFO],
             |method| on(method, create),
         )
-        .with_body(Content::json::<Create>().at_most(MAX))
+        .with_body(Content::json::<CreateSandbox>().at_most(MAX))
         .recorded_as("sandbox.create"),
         route(
             Method::GET,
             "/v1/sandboxes",
             "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
-            vec![Content::json::<List>()],
+            vec![Content::json::<SandboxList>()],
             |method| on(method, list),
         ),
         route(
@@ -72,9 +72,9 @@ pub(super) fn routes() -> Vec<Route> {
 /// A sandbox to create.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Create {
+struct CreateSandbox {
     /// Unique name: letters, digits, `-`, `_` and `.`.
-    name: Option<Name>,
+    name: Option<SandboxName>,
     #[serde(default)]
     runtime: Runtime,
     /// Memory limit, such as `512MiB`.
@@ -112,8 +112,8 @@ pub(super) enum Amount {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct List {
-    sandboxes: Vec<Info>,
+struct SandboxList {
+    sandboxes: Vec<SandboxInfo>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -128,7 +128,7 @@ const KEY_MEMORY: Bytes = Bytes::mib(4096);
 const KEY_CPUS: f64 = 4.0;
 const KEY_PIDS: u32 = 1024;
 
-impl Create {
+impl CreateSandbox {
     fn limits(&self) -> SandboxLimits {
         let default = SandboxLimits::default();
         SandboxLimits {
@@ -191,7 +191,7 @@ impl Create {
 }
 
 async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
-    let new: Create = body::json(request).await?;
+    let new: CreateSandbox = body::json(request).await?;
     let described = json!({"name": new.name, "runtime": new.runtime, "allowed_hosts": new.allowed_hosts});
     let new = new.checked(client.is_owner)?;
     let made = api.sandboxes.create(&client.scope, new).await?.info();
@@ -209,7 +209,7 @@ async fn list(
         Some((name, value))
     });
     let sandboxes = api.sandboxes.list(&client.scope, &metadata.collect());
-    Ok(Json(List { sandboxes }).into_response())
+    Ok(Json(SandboxList { sandboxes }).into_response())
 }
 
 async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
@@ -219,7 +219,7 @@ async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
 async fn remove(
     State(api): State<Arc<Api>>,
     client: Client,
-    SandboxName(id): SandboxName,
+    IdOrName(id): IdOrName,
 ) -> Result<Response, ApiError> {
     api.sandboxes.remove(&client.scope, &id).await?;
     Ok(done())
@@ -228,7 +228,7 @@ async fn remove(
 async fn set_timeout(
     State(api): State<Arc<Api>>,
     client: Client,
-    SandboxName(id): SandboxName,
+    IdOrName(id): IdOrName,
     request: Request,
 ) -> Result<Response, ApiError> {
     let SetTimeout { timeout } = body::json(request).await?;

@@ -42,7 +42,7 @@ const EVENTS: Content = Content::new(&[events::MEDIA], |_| {
 
 const PROCESS: Content = Content::json::<ProcessInfo>();
 
-const START: Content = Content::json::<Start>().at_most(MAX);
+const START: Content = Content::json::<StartProcess>().at_most(MAX);
 
 pub(super) fn routes() -> Vec<Route> {
     let groups = [starts(), uses()];
@@ -56,7 +56,7 @@ fn starts() -> Vec<Route> {
             "/v1/sandboxes/{id}/exec",
             "Run a process to its end, and answer with its output or, with `Accept: text/event-stream`, with events. Closing the \
              connection kills it.",
-            vec![Content::json::<Executed>(), EVENTS],
+            vec![Content::json::<CompletedProcess>(), EVENTS],
             |method| on(method, exec),
         )
         .with_body(START)
@@ -74,7 +74,7 @@ fn starts() -> Vec<Route> {
             Method::GET,
             "/v1/sandboxes/{id}/processes",
             "List the processes that run, and the last ones that have ended.",
-            vec![Content::json::<List>()],
+            vec![Content::json::<ProcessList>()],
             |method| on(method, list),
         ),
         route(
@@ -130,7 +130,7 @@ fn uses() -> Vec<Route> {
             vec![NOTHING],
             |method| on(method, signal),
         )
-        .with_body(Content::json::<Signal>().at_most(MAX))
+        .with_body(Content::json::<SendSignal>().at_most(MAX))
         .recorded_as("sandbox.signal"),
         route(
             Method::POST,
@@ -146,7 +146,7 @@ fn uses() -> Vec<Route> {
 /// A process to start.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Start {
+struct StartProcess {
     command: Command,
     /// Working directory.
     cwd: Option<String>,
@@ -184,7 +184,7 @@ struct Terminal {
 /// A signal, by its number or name.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Signal {
+struct SendSignal {
     /// Number, or name such as `SIGTERM`; see signal(7).
     signal: SignalChoice,
 }
@@ -197,13 +197,13 @@ enum SignalChoice {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct List {
+struct ProcessList {
     processes: Vec<ProcessInfo>,
 }
 
 /// A process that has ended, with its output.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Executed {
+struct CompletedProcess {
     stdout: String,
     stderr: String,
     #[serde(flatten)]
@@ -226,7 +226,7 @@ struct StdinQuery {
     end: bool,
 }
 
-impl Start {
+impl StartProcess {
     fn process(self) -> (NewProcess, Bytes) {
         let kept = self.max_output.map_or(KEPT, |asked| asked.min(KEPT));
         let process = NewProcess {
@@ -274,7 +274,7 @@ async fn exec(
     request: Request,
 ) -> Result<Response, ApiError> {
     let began = Instant::now();
-    let (new, kept) = body::json::<Start>(request).await?.process();
+    let (new, kept) = body::json::<StartProcess>(request).await?.process();
     let described = described(&new);
     let process = sandbox.start(new).await?;
     let reader = process.output.read_from(0);
@@ -288,7 +288,7 @@ async fn exec(
         return Ok((described, response).into_response());
     }
     let collected = ringfence_sandbox::output::collect(reader, kept).await;
-    let executed = Json(Executed {
+    let executed = Json(CompletedProcess {
         truncated: collected.stdout.truncated || collected.stderr.truncated,
         stdout: collected.stdout.text,
         stderr: collected.stderr.text,
@@ -299,7 +299,7 @@ async fn exec(
 }
 
 async fn start(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
-    let (new, _) = body::json::<Start>(request).await?.process();
+    let (new, _) = body::json::<StartProcess>(request).await?.process();
     let described = described(&new);
     let process = sandbox.start(new).await?;
     Ok((described, Json(process.info())).into_response())
@@ -307,7 +307,7 @@ async fn start(InSandbox(sandbox): InSandbox, request: Request) -> Result<Respon
 
 async fn list(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
     let processes = sandbox.processes();
-    Ok(Json(List { processes }).into_response())
+    Ok(Json(ProcessList { processes }).into_response())
 }
 
 async fn get(InProcess(process): InProcess) -> Result<Response, ApiError> {
@@ -353,7 +353,7 @@ async fn stdin(
 }
 
 async fn signal(InProcess(process): InProcess, request: Request) -> Result<Response, ApiError> {
-    let Signal { signal } = body::json(request).await?;
+    let SendSignal { signal } = body::json(request).await?;
     process.signal(number(&signal)?);
     Ok(done())
 }
