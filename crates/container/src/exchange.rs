@@ -218,15 +218,9 @@ pub(super) async fn supply(init: &InitClient, outside: &Path, inside: &Path) -> 
 /// Returns the start frame of a transfer: the init's executable, run as another program.
 fn start(arguments: &[&str]) -> Start {
     Start {
-        program: Program::Command(INSIDE.to_owned()),
         arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
-        environment: Vec::new(),
-        directory: "/".to_owned(),
         input: true,
-        timeout: PATIENCE,
-        proxy: Vec::new(),
-        bridge: false,
-        terminal: None,
+        ..Start::new(Program::Command(INSIDE.to_owned()), "/", PATIENCE)
     }
 }
 

@@ -29,7 +29,7 @@ pub use error::{InitLost, NotRun};
 pub use file::{INSIDE, file};
 pub use mux::AT_ONCE;
 use mux::Mux;
-pub use process::{Process, ProcessControl, ProcessEvent, ProcessStart};
+pub use process::{Process, ProcessControl, ProcessEvent};
 pub use start::{NotForAgents, start};
 
 /// The Python source that interpreters in a container run.

@@ -393,17 +393,11 @@ impl Reach {
         let (program, arguments) = command.split_first().ok_or(RunError::NoProgram)?;
         let environment = self.environment.iter();
         let start = Start {
-            program: Program::Command(program.clone()),
             arguments: arguments.to_vec(),
             environment: environment
                 .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
                 .collect(),
-            directory: "/tmp".to_owned(),
-            input: false,
-            timeout: timeout.as_duration(),
-            proxy: Vec::new(),
-            bridge: false,
-            terminal: None,
+            ..Start::new(Program::Command(program.clone()), "/tmp", timeout.as_duration())
         };
         let init = self.warm.init();
         let finished = init

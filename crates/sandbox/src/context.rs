@@ -8,10 +8,10 @@ mod python;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use ringfence_container::init::{InitClient, Process, ProcessControl, ProcessEvent, ProcessStart};
+use ringfence_container::init::{InitClient, Process, ProcessControl, ProcessEvent};
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_exec::local::session_messages::NoAnswer;
@@ -23,6 +23,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
 use super::error::Error;
+use super::lock;
 use super::process::FOR_EVER;
 
 /// Contexts of a sandbox.
@@ -207,7 +208,7 @@ impl Contexts {
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Context>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 
@@ -225,23 +226,12 @@ impl Context {
             Language::Bash => bash::command(),
         };
         let start = Start {
-            program: Program::Command(program),
             arguments,
-            environment: Vec::new(),
-            directory: cwd.clone(),
-            input: false,
-            timeout: FOR_EVER,
-            proxy: Vec::new(),
-            bridge: true,
-            terminal: None,
+            ..Start::new(Program::Command(program.clone()), cwd.clone(), FOR_EVER)
         };
         let (ours, theirs) = tokio::io::duplex(BRIDGE);
-        let start = ProcessStart {
-            start,
-            outlet: None,
-            bridge: Some(theirs),
-        };
-        let process = init.start(start).await?;
+        let process = init.start(start, Some(theirs)).await;
+        let process = process.map_err(|error| Error::not_started(error, program, &cwd))?;
         let control = process.control.clone();
         let mut interpreter = Interpreter {
             process,

@@ -130,6 +130,20 @@ fn file_hint(kind: FileErrorKind) -> &'static str {
     }
 }
 
+impl Error {
+    /// Names what is missing where a program could not be started.
+    pub(crate) fn not_started(error: NotRun, program: String, directory: &str) -> Self {
+        match error {
+            error if error.is_missing() => Self::NoProgram(program),
+            NotRun::NotStarted { errno, .. } if error.is_bad_directory() => Self::NoDirectory {
+                directory: directory.to_owned(),
+                errno,
+            },
+            other => other.into(),
+        }
+    }
+}
+
 impl From<NotRun> for Error {
     fn from(error: NotRun) -> Self {
         match error {

@@ -1,10 +1,10 @@
 //! Files of a sandbox: operations that its init performs inside, with the rights of its programs.
 //!
-//! What comes back are bytes of the sandbox: bounded, and checked to be of the right shape.
+//! Their answers are bytes of the sandbox: bounded, and checked to be of the right shape.
 
 use std::time::Duration;
 
-use ringfence_container::init::{Process, ProcessEvent, ProcessStart};
+use ringfence_container::init::{Process, ProcessEvent};
 use ringfence_exec::local::Stream;
 use ringfence_jail::init::files::{Entry, FileError, FileErrorKind, ListEnd, ListLine, TreeReport};
 use ringfence_jail::init::frames::{Fate, Program, Start};
@@ -17,7 +17,7 @@ use super::sandbox::Sandbox;
 
 pub use ringfence_jail::init::files::{Event, FileRange, Operation, WatchDepth};
 
-/// Maximum length of an answer that is read whole, in bytes: a list of 100,000 entries with long names.
+/// Maximum length of an answer that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 /// Time for an operation to make progress.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,23 +61,12 @@ impl Sandbox {
     /// If the sandbox has ended, or is too busy.
     pub async fn operate(&self, operation: &Operation) -> Result<Operating, Error> {
         let start = Start {
-            program: Program::Files,
             arguments: operation.arguments(),
-            environment: Vec::new(),
-            directory: "/".to_owned(),
             input: true,
-            timeout: FOR_EVER,
-            proxy: Vec::new(),
-            bridge: false,
-            terminal: None,
-        };
-        let start = ProcessStart {
-            start,
-            outlet: None,
-            bridge: None,
+            ..Start::new(Program::Files, "/".to_owned(), FOR_EVER)
         };
         Ok(Operating {
-            process: self.init().start(start).await?,
+            process: self.init().start(start, None).await?,
             error: Vec::new(),
             done: false,
         })
@@ -113,7 +102,7 @@ impl Sandbox {
             complete: false,
         };
         let (mut lines, mut bytes) = (Vec::new(), 0);
-        while let Some(piece) = operating.soon().await? {
+        while let Some(piece) = operating.next_in_time().await? {
             bytes += piece.len();
             lines.extend(piece);
             let Some(end) = lines.iter().rposition(|byte| *byte == b'\n') else {
@@ -151,9 +140,9 @@ impl Sandbox {
                     operating,
                 });
             }
-            match operating.soon().await? {
+            match operating.next_in_time().await? {
                 Some(bytes) if first.len() <= MAX_LINE => first.extend(bytes),
-                _ => return Err(senseless()),
+                _ => return Err(malformed()),
             }
         }
     }
@@ -211,7 +200,7 @@ impl Operating {
     }
 
     /// Returns the next piece of output, which must come soon: a program may have stopped the operation.
-    async fn soon(&mut self) -> Result<Option<Vec<u8>>, Error> {
+    async fn next_in_time(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let next = tokio::time::timeout(PATIENCE, self.next()).await;
         next.unwrap_or_else(|_| Err(Error::Broken("a file operation makes no progress".to_owned())))
     }
@@ -223,9 +212,9 @@ impl Operating {
     pub async fn whole(mut self) -> Result<Vec<u8>, Error> {
         self.end_input();
         let mut whole = Vec::new();
-        while let Some(bytes) = self.soon().await? {
+        while let Some(bytes) = self.next_in_time().await? {
             if whole.len() + bytes.len() > MAX_ANSWER {
-                return Err(senseless());
+                return Err(malformed());
             }
             whole.extend(bytes);
         }
@@ -259,9 +248,9 @@ impl Operating {
 /// # Errors
 /// If it is malformed.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|_| senseless())
+    serde_json::from_slice(bytes).map_err(|_| malformed())
 }
 
-fn senseless() -> Error {
+fn malformed() -> Error {
     Error::Broken("its answer to a file operation is malformed".to_owned())
 }

@@ -1,7 +1,7 @@
 //! Sandboxes that live: a file system, processes and interpreters that stay until somebody ends them or they expire.
 //!
-//! A sandbox is a cell of this machine or a container of Docker or Podman. Its init starts programs, and reads and writes
-//! files, inside and with the guest's rights; the server opens no path that a guest may have written.
+//! A sandbox is a cell of this machine; containers of Docker and Podman are refused by name. Its init starts programs, and
+//! reads and writes files, inside and with the guest's rights; the server opens no path that a guest may have written.
 //!
 //! - [`Sandboxes`]: the sandboxes of a server, with their owners, names and expiry.
 //! - [`Sandbox`]: one of them, with its operations.
@@ -21,8 +21,15 @@ mod registry;
 mod sandbox;
 mod spec;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
 pub use spec::{NewSandbox, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
+
+/// Locks a mutex whose data no panic can leave half changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,13 +1,14 @@
 //! The output of a process, kept within bounds for readers that come and go.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ringfence_exec::output::{Captured, Captures, Chunk};
 use ringfence_policy::Bytes;
 use tokio::sync::watch;
 
+use super::lock;
 use super::process::ProcessEnd;
 
 /// Bytes of output that are kept for a reader that comes late. A reader that has come holds its process up before it
@@ -60,7 +61,7 @@ pub struct Reader {
 
 impl Output {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn change<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {

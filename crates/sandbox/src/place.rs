@@ -1,4 +1,4 @@
-//! The place of a sandbox: a cell or a container, with the connection to its init.
+//! The place of a sandbox: a cell of this machine.
 
 use ringfence_container::init::{self, Greeting, InitClient, InitLost};
 use ringfence_exec::local::{Fence, Local, SandboxCell, SandboxRequest};
@@ -7,29 +7,21 @@ use ringfence_policy::{Isolation, Scope};
 use super::error::Error;
 use super::spec::{NewSandbox, Resources};
 
-/// A place that was opened.
+/// A cell with the connection to its init.
 #[derive(Debug)]
 pub(crate) struct Place {
-    kind: Kind,
+    cell: SandboxCell,
     pub(crate) init: InitClient,
 }
 
-#[derive(Debug)]
-enum Kind {
-    Local(Box<SandboxCell>),
-}
-
-/// A place with the driver of its connection, which resolves when the place has ended.
-pub(crate) type Opened<C> = (Place, C);
-
 impl Place {
-    /// Opens a cell.
+    /// Opens a cell. The second part, which must be driven, resolves when it has ended.
     pub(crate) async fn local(
         local: &Local,
         fence: Fence,
         scope: &Scope,
         new: &NewSandbox,
-    ) -> Result<Opened<impl Future<Output = InitLost> + Send + use<>>, Error> {
+    ) -> Result<(Self, impl Future<Output = InitLost> + Send + use<>), Error> {
         let request = SandboxRequest {
             scope: scope.clone(),
             limits: new.limits(),
@@ -38,10 +30,7 @@ impl Place {
         };
         let (cell, reports, requests) = local.open_sandbox(&request, fence).await?;
         match init::connect(reports, requests, Greeting::of_sandbox()).await {
-            Ok((init, carrier)) => {
-                let kind = Kind::Local(Box::new(cell));
-                Ok((Self { kind, init }, carrier.carry()))
-            }
+            Ok((init, carrier)) => Ok((Self { cell, init }, carrier.carry())),
             Err(lost) => {
                 let (_, words) = cell.close().await;
                 Err(Error::Broken(format!("{lost} {words}").trim_end().to_owned()))
@@ -49,15 +38,12 @@ impl Place {
         }
     }
 
-    pub(crate) fn isolation(&self) -> Option<Isolation> {
-        match &self.kind {
-            Kind::Local(cell) => Some(cell.isolation.clone()),
-        }
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.cell.isolation.clone()
     }
 
     pub(crate) fn resources(&self) -> Resources {
-        let Kind::Local(cell) = &self.kind;
-        let (limits, usage) = (cell.limits, cell.usage());
+        let (limits, usage) = (self.cell.limits, self.cell.usage());
         Resources {
             memory_limit: limits.memory_bytes,
             cpu_limit: limits.cpus,
@@ -72,22 +58,16 @@ impl Place {
 
     /// Returns the number of processes that the kernel has killed for lack of memory.
     pub(crate) fn memory_kills(&self) -> u64 {
-        match &self.kind {
-            Kind::Local(cell) => cell.usage().memory_kills,
-        }
+        self.cell.usage().memory_kills
     }
 
     pub(crate) fn warnings(&self) -> Vec<String> {
-        match &self.kind {
-            Kind::Local(cell) => cell.warnings.clone(),
-        }
+        self.cell.warnings.clone()
     }
 
     /// Ends it with everything in it, and waits for that.
     pub(crate) async fn close(self) {
         self.init.release();
-        match self.kind {
-            Kind::Local(cell) => drop(cell.close().await),
-        }
+        drop(self.cell.close().await);
     }
 }

@@ -1,7 +1,7 @@
 //! Processes of a sandbox.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::{Process as Running, ProcessControl, ProcessEvent};
@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::lock;
 use super::output::Output;
 
 /// A program to start in a sandbox.
@@ -224,7 +225,7 @@ impl Process {
 
     /// Sends bytes to its standard input, as fast as it reads. `false` if that is closed.
     pub async fn write(&self, bytes: Vec<u8>) -> bool {
-        let stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stdin = lock(&self.stdin).clone();
         match stdin {
             Some(stdin) => stdin.send(bytes).await.is_ok(),
             None => false,
@@ -233,7 +234,7 @@ impl Process {
 
     /// Closes its standard input. In a terminal without effect: send it the character EOT (Ctrl-D).
     pub fn close_stdin(&self) {
-        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.stdin).take();
     }
 
     /// Sends it a signal; see signal(7).

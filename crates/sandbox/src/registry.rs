@@ -1,7 +1,7 @@
 //! The sandboxes of a server.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitLost;
@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::error::Error;
 use super::id::SandboxId;
+use super::lock;
 use super::place::Place;
 use super::sandbox::Sandbox;
 use super::spec::{NewSandbox, Runtime, SandboxInfo, SandboxLimits};
@@ -262,8 +263,11 @@ impl<'a> Reserved<'a> {
             .values()
             .filter(|entry| entry.scope == *scope)
             .count();
-        if registry.all.len() >= MAX || own >= MAX_OF_SCOPE {
-            return Err(Error::TooMany(MAX.min(MAX_OF_SCOPE)));
+        if own >= MAX_OF_SCOPE {
+            return Err(Error::TooMany(MAX_OF_SCOPE));
+        }
+        if registry.all.len() >= MAX {
+            return Err(Error::TooMany(MAX));
         }
         let (stop, stopped) = watch::channel(None);
         let entry = Entry {
@@ -329,8 +333,4 @@ impl Registry {
             self.gone.pop_front();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

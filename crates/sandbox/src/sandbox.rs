@@ -1,21 +1,21 @@
 //! A sandbox and its operations.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use ringfence_container::init::{InitClient, NotRun, ProcessStart};
+use ringfence_container::init::InitClient;
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Bytes, Outcome};
-use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::context::{Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
+use super::lock;
 use super::output::{self, Collected};
 use super::place::Place;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
@@ -125,7 +125,7 @@ impl Sandbox {
                 .flat_map(|policy| &policy.allowed)
                 .map(ToString::to_string)
                 .collect(),
-            isolation: self.of_place(Place::isolation).flatten(),
+            isolation: self.of_place(Place::isolation),
             processes: self.processes.running(),
             contexts: self.contexts.count(),
             warnings: self.of_place(Place::warnings).unwrap_or_default(),
@@ -167,7 +167,17 @@ impl Sandbox {
             stdin: new.stdin,
         };
         let start = self.program(new, &described.cwd)?;
-        self.begin(start, None, described).await
+        let program = match &start.program {
+            Program::Command(program) => program.clone(),
+            Program::Python { .. } | Program::Bash { .. } | Program::Files => String::new(),
+        };
+        let running = self.init.start(start, None).await;
+        let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
+        let place = Arc::clone(&self.place);
+        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
+        let (process, pump) = Process::new(running, described, memory_kills);
+        self.processes.add(Arc::clone(&process), pump);
+        Ok(process)
     }
 
     /// Runs a process to its end, with at most `most` bytes of each of its output streams.
@@ -195,41 +205,16 @@ impl Sandbox {
             }
         };
         Ok(Start {
-            program: Program::Command(program),
             arguments,
             environment: new.env.into_iter().collect(),
-            directory: directory.to_owned(),
             input: new.stdin == Stdin::Open,
-            timeout: new.timeout.map_or(FOR_EVER, |timeout| timeout.as_duration()),
-            proxy: Vec::new(),
-            bridge: false,
             terminal: new.terminal,
+            ..Start::new(
+                Program::Command(program),
+                directory.to_owned(),
+                new.timeout.map_or(FOR_EVER, |timeout| timeout.as_duration()),
+            )
         })
-    }
-
-    /// Starts a program, and keeps it among the processes.
-    async fn begin(
-        &self,
-        start: Start,
-        bridge: Option<DuplexStream>,
-        described: Described,
-    ) -> Result<Arc<Process>, Error> {
-        let program = match &start.program {
-            Program::Command(program) => program.clone(),
-            Program::Python { .. } | Program::Bash { .. } | Program::Files => String::new(),
-        };
-        let start = ProcessStart {
-            start,
-            outlet: None,
-            bridge,
-        };
-        let running = self.init.start(start).await;
-        let running = running.map_err(|error| not_started(error, program, &described.cwd))?;
-        let place = Arc::clone(&self.place);
-        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
-        let (process, pump) = Process::new(running, described, memory_kills);
-        self.processes.add(Arc::clone(&process), pump);
-        Ok(process)
     }
 
     /// Starts an interpreter.
@@ -350,18 +335,6 @@ impl Sandbox {
     }
 }
 
-/// Names what is missing where a program could not be started.
-fn not_started(error: NotRun, program: String, directory: &str) -> Error {
-    match error {
-        NotRun::NotStarted { step, .. } if step == "find the program" => Error::NoProgram(program),
-        NotRun::NotStarted { step, errno } if step == "enter the working directory" => Error::NoDirectory {
-            directory: directory.to_owned(),
-            errno,
-        },
-        other => other.into(),
-    }
-}
-
 impl Processes {
     /// Returns the number of processes that run.
     fn running(&self) -> usize {
@@ -392,8 +365,4 @@ impl Processes {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

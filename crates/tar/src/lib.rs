@@ -1,6 +1,6 @@
 //! Tar archives (POSIX.1-2001, pax), of which GNU's long names are read, too.
 //!
-//! What is read is untrusted: every length is bounded before it is believed, and nothing is interpreted but names,
+//! Archives are untrusted: every length is bounded before it is believed, and nothing is interpreted but names,
 //! types and numbers. Callers decide where a member may go.
 #![forbid(unsafe_code)]
 

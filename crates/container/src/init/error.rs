@@ -1,7 +1,8 @@
 //! Errors of calls, and of the connection to the init that runs them.
 
-use ringfence_jail::init::frames::VERSION;
+use ringfence_jail::init::frames::{ENTER_DIRECTORY, VERSION};
 
+const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
 /// The reason why the connection to a container's init closed.
@@ -65,8 +66,13 @@ pub enum NotRun {
 
 impl NotRun {
     /// Returns `true` if the container has no such program.
-    pub(crate) fn is_missing(&self) -> bool {
-        matches!(self, Self::NotStarted { step, .. } if step.starts_with("find "))
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::NotStarted { step, errno: ENOENT } if step.starts_with("find "))
+    }
+
+    /// Returns `true` if the working directory could not be entered.
+    pub fn is_bad_directory(&self) -> bool {
+        matches!(self, Self::NotStarted { step, .. } if step == ENTER_DIRECTORY)
     }
 
     /// Returns a hint for the user.

@@ -562,17 +562,7 @@ mod tests {
     #[tokio::test]
     async fn credit_is_given_when_it_is_worth_a_frame() {
         let line = Mux::new();
-        let start = Start {
-            program: Program::Command("cat".to_owned()),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            directory: "/".to_owned(),
-            input: false,
-            timeout: Duration::from_secs(60),
-            proxy: Vec::new(),
-            bridge: false,
-            terminal: None,
-        };
+        let start = Start::new(Program::Command("cat".to_owned()), "/", Duration::from_secs(60));
         let deadline = Instant::now() + Duration::from_secs(60);
         let slot = line.begin(Turn::Call, start, deadline).await.unwrap();
         line.outgoing().await;

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_exec::local::Chunk;
-use ringfence_jail::init::frames::{End, InitRequest, Recipient, Start, TerminalSize};
-use ringfence_network::egress::Outlet;
+use ringfence_jail::init::frames::{End, Fate, InitRequest, Recipient, Start, TerminalSize};
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::InitClient;
-use super::call::tell_of_proxy;
 use super::connection::GuestStream;
 use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
@@ -25,8 +23,6 @@ const START: Duration = Duration::from_secs(20);
 const UNREAD: usize = 16;
 /// Chunks of input that may wait for the process.
 const UNWRITTEN: usize = 16;
-/// Connections of a process, its bridge included.
-const MAX_SERVED: usize = ringfence_jail::init::frames::MAX_CONNECTIONS_OF_CALL + 1;
 
 /// A process that runs. Dropping it kills it with its descendants.
 #[derive(Debug)]
@@ -90,28 +86,24 @@ impl ProcessControl {
     }
 }
 
-/// A process to start, with the host's ends of what it is connected to.
-#[derive(Debug)]
-pub struct ProcessStart {
-    pub start: Start,
-    /// Its way to the network, if it has one.
-    pub outlet: Option<Outlet>,
-    /// The host's end of its bridge.
-    pub bridge: Option<DuplexStream>,
-}
-
 impl InitClient {
-    /// Starts a process.
+    /// Starts a process; `bridge` is the host's end of its bridge.
     ///
     /// # Errors
     /// If it cannot be started, or the limit of concurrent processes is reached.
-    pub async fn start(&self, process: ProcessStart) -> Result<Process, NotRun> {
+    pub async fn start(&self, mut start: Start, bridge: Option<DuplexStream>) -> Result<Process, NotRun> {
+        start.bridge = bridge.is_some();
         let (events, received) = mpsc::channel(UNREAD);
         let (stdin, input) = mpsc::channel(UNWRITTEN);
         let (started, starting) = oneshot::channel();
-        let line = Arc::clone(&self.line);
+        let driver = Driver {
+            line: Arc::clone(&self.line),
+            events,
+            bridge,
+            serving: JoinSet::new(),
+        };
         let mut task = JoinSet::new();
-        task.spawn(async move { Driver::new(line, events).drive(process, input, started).await });
+        task.spawn(driver.drive(start, input, started));
         // A guest may have stopped whoever would start it. Dropping the task kills what there is.
         let starting = tokio::time::timeout(START, starting).await;
         match starting.unwrap_or(Ok(Err(NotRun::Busy))) {
@@ -138,34 +130,13 @@ type Starting = oneshot::Sender<Result<(u32, u32), NotRun>>;
 struct Driver {
     line: Arc<Mux>,
     events: mpsc::Sender<ProcessEvent>,
-    outlet: Option<Outlet>,
     bridge: Option<DuplexStream>,
-    /// Tasks that serve its connections and its bridge.
+    /// The task that serves its bridge.
     serving: JoinSet<()>,
 }
 
 impl Driver {
-    fn new(line: Arc<Mux>, events: mpsc::Sender<ProcessEvent>) -> Self {
-        Self {
-            line,
-            events,
-            outlet: None,
-            bridge: None,
-            serving: JoinSet::new(),
-        }
-    }
-
-    async fn drive(mut self, process: ProcessStart, input: mpsc::Receiver<Vec<u8>>, started: Starting) {
-        let ProcessStart {
-            mut start,
-            outlet,
-            bridge,
-        } = process;
-        if outlet.is_some() {
-            tell_of_proxy(&mut start);
-        }
-        start.bridge = bridge.is_some();
-        (self.outlet, self.bridge) = (outlet, bridge);
+    async fn drive(mut self, start: Start, input: mpsc::Receiver<Vec<u8>>, started: Starting) {
         let now = Instant::now();
         let deadline = now.checked_add(start.timeout).unwrap_or(now + PATIENCE);
         let line = Arc::clone(&self.line);
@@ -211,7 +182,9 @@ impl Driver {
         arrived: Arrived,
         started: &mut Option<Starting>,
     ) -> Option<ProcessEvent> {
-        self.serve(&arrived);
+        if let Some(id) = arrived.bridged {
+            self.serve(id);
+        }
         for chunk in arrived.chunks {
             let length = chunk.bytes.len();
             // Without a reader, output is discarded.
@@ -238,29 +211,21 @@ impl Driver {
         Some(ProcessEvent::Lost(parted))
     }
 
-    fn serve(&mut self, arrived: &Arrived) {
-        if let Some(id) = arrived.bridged
-            && let Some(mut bridge) = self.bridge.take()
-        {
+    /// Connects the bridge with the process's end.
+    fn serve(&mut self, id: u32) {
+        if let Some(mut bridge) = self.bridge.take() {
             let mut stream = GuestStream::new(Arc::clone(&self.line), id);
             self.serving.spawn(async move {
                 // Either end may go at any time.
                 let _ = copy_bidirectional(&mut stream, &mut bridge).await;
             });
         }
-        let Some(outlet) = &self.outlet else { return };
-        for id in &arrived.connected {
-            let stream = GuestStream::new(Arc::clone(&self.line), *id);
-            if self.serving.len() < MAX_SERVED {
-                self.serving.spawn(outlet.clone().serve(stream));
-            }
-        }
     }
 }
 
 fn not_started(end: &End) -> Option<NotRun> {
     match &end.fate {
-        ringfence_jail::init::frames::Fate::NotStarted { step, errno } => Some(NotRun::NotStarted {
+        Fate::NotStarted { step, errno } => Some(NotRun::NotStarted {
             step: step.clone(),
             errno: *errno,
         }),

@@ -28,17 +28,12 @@ pub fn start(request: &Request, directory: &str, input: bool) -> Result<Start, N
     };
     let environment = request.env.iter();
     Ok(Start {
-        program,
         arguments,
         environment: environment
             .map(|(name, value)| (name.as_str().to_owned(), value.clone()))
             .collect(),
-        directory: directory.to_owned(),
         input,
-        timeout: request.limits.timeout.as_duration(),
-        proxy: Vec::new(),
-        bridge: false,
-        terminal: None,
+        ..Start::new(program, directory, request.limits.timeout.as_duration())
     })
 }
 

@@ -149,16 +149,12 @@ fn call(ready: &Ready, request: &Request, connection: &Connection) -> Result<Sta
     }
     let program = ready.places.program(request, stdin)?;
     let mut command = program.command.into_iter();
+    let first = Program::Command(command.next().ok_or(RunError::NoProgram)?);
     Ok(Start {
-        program: Program::Command(command.next().ok_or(RunError::NoProgram)?),
         arguments: command.collect(),
         environment,
-        directory: program.directory,
         input: stdin,
-        timeout: request.limits.timeout.as_duration(),
-        proxy: Vec::new(),
-        bridge: false,
-        terminal: None,
+        ..Start::new(first, program.directory, request.limits.timeout.as_duration())
     })
 }
 

@@ -215,6 +215,9 @@ pub struct TerminalSize {
     pub rows: u16,
 }
 
+/// The step of [`Fate::NotStarted`] that enters the working directory.
+pub const ENTER_DIRECTORY: &str = "enter the working directory";
+
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Start {
@@ -233,6 +236,23 @@ pub struct Start {
     pub bridge: bool,
     /// Size of a terminal to run it in. Its output is then all standard output, and input does not end.
     pub terminal: Option<TerminalSize>,
+}
+
+impl Start {
+    /// Creates a call without arguments, environment, input, network, bridge and terminal.
+    pub fn new(program: Program, directory: impl Into<String>, timeout: Duration) -> Self {
+        Self {
+            program,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            directory: directory.into(),
+            input: false,
+            timeout,
+            proxy: Vec::new(),
+            bridge: false,
+            terminal: None,
+        }
+    }
 }
 
 /// The program of a call.

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::files;
-use super::frames::{Leftovers, TerminalSize};
+use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
 use crate::{sys, template};
@@ -291,7 +291,7 @@ fn become_guest(execution: &Execution, status: &OwnedFd, executed: OwnedFd) -> !
             Some(_) => sys::control_terminal().step("take over the terminal"),
             None => Ok(()),
         })
-        .and_then(|()| sys::change_directory(&execution.directory).step("enter the working directory"))
+        .and_then(|()| sys::change_directory(&execution.directory).step(ENTER_DIRECTORY))
         .and_then(|()| match execution.reads_job {
             true => Ok(()),
             false => sys::close_control().step("close the control descriptor"),

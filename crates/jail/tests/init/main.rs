@@ -163,17 +163,7 @@ impl Drop for Container {
 }
 
 fn start(program: Program) -> Start {
-    Start {
-        program,
-        arguments: Vec::new(),
-        environment: Vec::new(),
-        directory: "/tmp".to_owned(),
-        input: false,
-        timeout: Duration::from_secs(60),
-        proxy: Vec::new(),
-        bridge: false,
-        terminal: None,
-    }
+    Start::new(program, "/tmp", Duration::from_secs(60))
 }
 
 fn bash(code: &str) -> Start {
