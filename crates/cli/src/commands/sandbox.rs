@@ -11,15 +11,15 @@ use ringfence_client::{Client, Error, query};
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
-use crate::args::{
-    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
-    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
-};
 use crate::context::Context;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
 use ringfence::source::Source;
 use ringfence::{Failure, Language};
+use ringfence_args::{
+    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
+    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
+};
 
 /// Exit status where a sandbox has no such program, as a shell's.
 const NO_PROGRAM: u8 = 127;
