@@ -353,9 +353,10 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
     match program.language {
         Language::Python => Ok((program.code, "python")),
         Language::Bash => Ok((program.code, "bash")),
-        Language::Javascript | Language::Command => Err(Failure::refused(
-            "not_supported: the contexts of sandboxes run python and bash",
-            "run it as a command: `ringfence sandbox run NAME -- node FILE`",
+        Language::Javascript => Ok((program.code, "javascript")),
+        Language::Command => Err(Failure::refused(
+            "not_supported: the contexts of sandboxes run python, bash and javascript",
+            "run it as a command: `ringfence sandbox exec NAME -- COMMAND`",
         )),
     }
 }
