@@ -427,6 +427,9 @@ pub(crate) struct ServeArgs {
     /// Let other machines send keys and programs unencrypted.
     #[arg(long, requires = "listen")]
     pub(crate) plain_http: bool,
+    /// Stop once no process holds a lock (flock) of this file, as programs do that start a server for themselves.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) while_used: Option<PathBuf>,
 }
 
 /// `ringfence console`.
