@@ -51,6 +51,7 @@ mod rootless;
 mod sandbox_exec;
 mod sandboxes;
 mod scenarios;
+mod sdk;
 mod security;
 mod sessions;
 mod situations;

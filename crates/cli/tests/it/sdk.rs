@@ -1,0 +1,30 @@
+//! The Python package, by its own tests: real servers, and the programs of its guide.
+
+use std::path::absolute;
+
+use crate::support::{Dir, finish};
+use crate::world::{repository, skip, venv};
+
+#[test]
+fn the_python_package_passes_its_tests() {
+    let python = repository("target/sdk-venv/bin/python");
+    if !python.exists() {
+        return skip("no target/sdk-venv (`cargo xtask setup` makes it)").unwrap_or_default();
+    }
+    let dir = Dir::new();
+    let mut tests = dir.program(absolute(python).unwrap());
+    let package = repository("sdk/python").canonicalize().unwrap();
+    let base = dir.path("pytest");
+    tests
+        .args(["-m", "pytest", "--durations=5", "--basetemp"])
+        .arg(base)
+        .current_dir(&package)
+        .env("PYTHONPATH", package.join("src"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("RINGFENCE_BIN", env!("CARGO_BIN_EXE_ringfence"));
+    if let Some(guest) = venv() {
+        tests.env("RINGFENCE_TEST_VENV", guest);
+    }
+    let output = finish(&mut tests, b"");
+    assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
+}
