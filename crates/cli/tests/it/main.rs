@@ -22,6 +22,7 @@ mod containers_owner;
 mod containers_served;
 mod corpus;
 mod daemon;
+mod dist;
 mod doctor;
 mod engine;
 mod examples;
