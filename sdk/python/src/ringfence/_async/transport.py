@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio  # async
+import json
 import os
 import platform
 from contextlib import asynccontextmanager
@@ -21,6 +22,9 @@ AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 CONNECT_TIMEOUT = 10.0
 SILENCE = 60.0
 """Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
+
+MAX_ANSWER = 64 << 20
+"""Maximum size of an answer that is read whole, in bytes."""
 
 EVENTS = "text/event-stream"
 
@@ -93,24 +97,15 @@ class AsyncTransport:
             raise gone(error) from error
         if response.is_success:
             return response
-        try:
-            await response.aread()
-        except httpx.HTTPError as error:
-            raise gone(error) from error
-        finally:
-            await response.aclose()
-        raise refusal(response, method, path)
+        raise refusal(response, await _whole(response), method, path)
 
     async def json(self, method: str, path: str, **request: Any) -> Any:
         """Sends a request, and returns its answer."""
-        response = await self.send(method, path, **request)
+        body = await _whole(await self.send(method, path, **request))
         try:
-            await response.aread()
-        except httpx.HTTPError as error:
-            raise gone(error) from error
-        finally:
-            await response.aclose()
-        return parsed(response)
+            return json.loads(body)
+        except ValueError as error:
+            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
 
     @asynccontextmanager
     async def bytes(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -153,6 +148,19 @@ def _params(params: Mapping[str, Any]) -> Dict[str, str]:
     }
 
 
+async def _whole(response: httpx.Response) -> bytes:
+    """Reads an answer to its end, and closes it."""
+    body = bytearray()
+    try:
+        async for piece in _pieces(response):
+            body += piece
+            if len(body) > MAX_ANSWER:
+                raise IncompatibleServer(f"the answer is larger than {MAX_ANSWER} bytes")
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
 async def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
     try:
         async for piece in response.aiter_bytes():
@@ -175,16 +183,9 @@ def gone(error: Exception) -> ServerGone:
     return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
 
 
-def parsed(response: httpx.Response) -> Any:
+def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
-        return response.json()
-    except ValueError as error:
-        raise IncompatibleServer(f"the answer is no JSON: {error}") from error
-
-
-def refusal(response: httpx.Response, method: str, path: str) -> RingfenceError:
-    try:
-        value = response.json()
+        value = json.loads(body)
     except ValueError:
         value = None
     seconds = response.headers.get("retry-after", "")

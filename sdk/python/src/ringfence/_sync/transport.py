@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 CONNECT_TIMEOUT = 10.0
 SILENCE = 60.0
 """Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
+
+MAX_ANSWER = 64 << 20
+"""Maximum size of an answer that is read whole, in bytes."""
 
 EVENTS = "text/event-stream"
 
@@ -92,24 +96,15 @@ class Transport:
             raise gone(error) from error
         if response.is_success:
             return response
-        try:
-            response.read()
-        except httpx.HTTPError as error:
-            raise gone(error) from error
-        finally:
-            response.close()
-        raise refusal(response, method, path)
+        raise refusal(response, _whole(response), method, path)
 
     def json(self, method: str, path: str, **request: Any) -> Any:
         """Sends a request, and returns its answer."""
-        response = self.send(method, path, **request)
+        body = _whole(self.send(method, path, **request))
         try:
-            response.read()
-        except httpx.HTTPError as error:
-            raise gone(error) from error
-        finally:
-            response.close()
-        return parsed(response)
+            return json.loads(body)
+        except ValueError as error:
+            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
 
     @contextmanager
     def bytes(self, method: str, path: str, **request: Any) -> Iterator[Iterator[bytes]]:
@@ -152,6 +147,19 @@ def _params(params: Mapping[str, Any]) -> Dict[str, str]:
     }
 
 
+def _whole(response: httpx.Response) -> bytes:
+    """Reads an answer to its end, and closes it."""
+    body = bytearray()
+    try:
+        for piece in _pieces(response):
+            body += piece
+            if len(body) > MAX_ANSWER:
+                raise IncompatibleServer(f"the answer is larger than {MAX_ANSWER} bytes")
+    finally:
+        response.close()
+    return bytes(body)
+
+
 def _pieces(response: httpx.Response) -> Iterator[bytes]:
     try:
         for piece in response.iter_bytes():
@@ -174,16 +182,9 @@ def gone(error: Exception) -> ServerGone:
     return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
 
 
-def parsed(response: httpx.Response) -> Any:
+def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
-        return response.json()
-    except ValueError as error:
-        raise IncompatibleServer(f"the answer is no JSON: {error}") from error
-
-
-def refusal(response: httpx.Response, method: str, path: str) -> RingfenceError:
-    try:
-        value = response.json()
+        value = json.loads(body)
     except ValueError:
         value = None
     seconds = response.headers.get("retry-after", "")
