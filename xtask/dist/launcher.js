@@ -1,12 +1,20 @@
 #!/usr/bin/env node
 // Starts the program beside this file, and ends as it does.
-"use strict";
 
-const { spawn } = require("node:child_process");
-const { constants } = require("node:os");
-const { join } = require("node:path");
+import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { constants } from "node:os";
+import process from "node:process";
+import { fileURLToPath } from "node:url";
 
-const child = spawn(join(__dirname, "ringfence"), process.argv.slice(2), { stdio: "inherit" });
+const { program } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+if (process.platform !== program.platform || process.arch !== program.arch) {
+  console.error(`error: this package has the program for ${program.platform} on ${program.arch} alone`);
+  console.error("hint: the client works here, with a server on another machine");
+  process.exit(125);
+}
+
+const child = spawn(fileURLToPath(new URL("ringfence", import.meta.url)), process.argv.slice(2), { stdio: "inherit" });
 
 // Signals of a terminal reach the program by themselves; others are passed on.
 for (const signal of ["SIGINT", "SIGQUIT"]) process.on(signal, () => {});

@@ -201,32 +201,28 @@ def _copyright(licence: bytes) -> bytes:
     return f"{head}Files: *\nCopyright: The Ringfence contributors\nLicense: Apache-2.0\n{text}".encode()
 
 
-# The npm package: the program, and a launcher of a few lines. It is no client library.
+# The npm package: the client, the program, and a launcher of a few lines.
 
 
 def npm(build: Build) -> Tuple[str, bytes]:
-    manifest = {
-        "name": "ringfence",
-        "version": build.version,
-        "description": SUMMARY,
-        "license": "Apache-2.0",
-        "bin": {"ringfence": "bin/ringfence.js"},
-        "os": ["linux"],
-        "cpu": [build.machine[2]],
-        "libc": ["glibc"],
-        "engines": {"node": ">=18"},
-    }
-    readme = (
-        f"# ringfence\n\n{SUMMARY}.\n\nThis package has the program `ringfence` for Linux with glibc 2.{build.glibc} or newer"
-        f" ({build.machine[2]}), so that\n`npx ringfence` starts it. It has no functions for JavaScript: use the program, or its HTTP API.\n"
-    )
+    source = ROOT / "sdk/typescript"
+    manifest = json.loads((source / "package.json").read_text())
+    if manifest["version"] != build.version:
+        raise SystemExit(f"the npm package has the version {manifest['version']}, the program {build.version}")
+    for name in ("scripts", "files"):
+        del manifest[name]
+    # Neither `os` nor `cpu`: the client works elsewhere, too. The launcher says what the program is for.
+    manifest["bin"] = {"ringfence": "bin/ringfence.js"}
+    manifest["program"] = {"platform": "linux", "arch": build.machine[2], "glibc": f"2.{build.glibc}"}
     files: Files = {
         "package/package.json": File((json.dumps(manifest, indent=2) + "\n").encode()),
         "package/bin/ringfence.js": File((HERE / "launcher.js").read_bytes(), PROGRAM),
         "package/bin/ringfence": build.programs["ringfence"],
-        "package/README.md": File(readme.encode()),
+        "package/README.md": File((source / "README.md").read_bytes()),
         "package/LICENSE": File(build.licence),
     }
+    for path in sorted((source / "src").iterdir()):
+        files[f"package/src/{path.name}"] = File(path.read_bytes())
     return f"ringfence-{build.version}-linux-{build.machine[2]}.tgz", _tar(files, build)
 
 

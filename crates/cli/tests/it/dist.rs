@@ -164,6 +164,13 @@ fn npm(dir: &Dir, packed: &Path) {
     let output = run("import sys; print(1); sys.exit(3)");
     assert_eq!((output.stdout.as_str(), output.status), ("1\n", 3));
     assert_eq!(run("import os; os.kill(os.getpid(), 9)").status, 137);
+    let program = "import { Sandbox, ServerUnavailable } from 'ringfence';\n\
+                   await Sandbox.list().catch((error) => console.log(error instanceof ServerUnavailable));";
+    let mut client = dir.program("node");
+    client
+        .args(["--input-type=module", "--eval", program])
+        .current_dir(dir.path("npm"));
+    assert_eq!(finish(&mut client, b"").ok(), "true\n");
 }
 
 fn archive(dir: &Dir, packed: &Path) {

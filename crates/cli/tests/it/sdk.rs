@@ -1,4 +1,4 @@
-//! The Python package, by its own tests: real servers, and the programs of its guide.
+//! The packages for Python and JavaScript, by their own tests: real servers, and the programs of their guides.
 
 use std::path::absolute;
 
@@ -25,6 +25,18 @@ fn the_python_package_passes_its_tests() {
     if let Some(guest) = venv() {
         tests.env("RINGFENCE_TEST_VENV", guest);
     }
+    let output = finish(&mut tests, b"");
+    assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
+}
+
+#[test]
+fn the_javascript_package_passes_its_tests() {
+    let dir = Dir::new();
+    let mut tests = dir.program("node");
+    tests
+        .arg("--test")
+        .current_dir(repository("sdk/typescript"))
+        .env("RINGFENCE_BIN", env!("CARGO_BIN_EXE_ringfence"));
     let output = finish(&mut tests, b"");
     assert_eq!(output.status, 0, "{}{}", output.stdout, output.stderr);
 }
