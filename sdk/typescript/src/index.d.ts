@@ -215,7 +215,7 @@ export interface Context {
 }
 
 export interface Contexts {
-  create(options?: { language?: "python" | "bash"; cwd?: string }): Promise<Context>;
+  create(options?: { language?: "python" | "bash" | "javascript"; cwd?: string }): Promise<Context>;
   list(): Promise<Context[]>;
   remove(context: string | Context): Promise<void>;
   interrupt(context: string | Context): Promise<void>;
@@ -259,7 +259,7 @@ export interface Execution {
 }
 
 export interface CodeOptions extends Printed, Cancellable {
-  language?: "python" | "bash";
+  language?: "python" | "bash" | "javascript";
   context?: string | Context;
   timeout?: Time;
   onResult?: (result: Result) => void;
