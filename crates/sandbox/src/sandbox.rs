@@ -235,6 +235,20 @@ impl Sandbox {
         Ok(made.info())
     }
 
+    /// Ends an interpreter, and starts another one in its place.
+    ///
+    /// # Errors
+    /// If there is none, or the other one cannot be started.
+    pub async fn restart_context(&self, id: &str) -> Result<ContextInfo, Error> {
+        let old = self.contexts.find(id)?.info();
+        self.contexts.remove(id)?;
+        let made = self
+            .contexts
+            .create(&self.init, old.id, old.language, old.cwd)
+            .await?;
+        Ok(made.info())
+    }
+
     /// Returns the interpreters.
     pub fn contexts(&self) -> Vec<ContextInfo> {
         self.contexts.list()

@@ -23,6 +23,7 @@ mod containers_served;
 mod corpus;
 mod daemon;
 mod doctor;
+mod e2b;
 mod engine;
 mod examples;
 mod exits;
