@@ -1,6 +1,8 @@
 //! The control plane: creates, finds and ends sandboxes.
 
 mod create;
+mod life;
+mod list;
 
 use axum::Json;
 use axum::extract::Request;
@@ -34,7 +36,16 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
     match (method.as_str(), &parts(&path)[..]) {
         ("POST", ["sandboxes"]) => create::create(service, client, create::Version::One, request).await,
         ("POST", ["v2", "sandboxes"]) => create::create(service, client, create::Version::Two, request).await,
+        ("GET", ["sandboxes"] | ["v2", "sandboxes"]) => list::list(service, client, &request),
+        ("GET", ["sandboxes", id]) => life::info(service, client, id),
         ("DELETE", ["sandboxes", id]) => kill(service, client, id).await,
+        ("POST", ["sandboxes", id, "connect"]) => life::connect(service, client, id, request).await,
+        ("POST", ["sandboxes", id, "timeout"]) => life::set_timeout(service, client, id, request).await,
+        ("GET", ["sandboxes", id, "metrics"]) => life::metrics(service, client, id, &request),
+        ("PUT", ["sandboxes", _, "network"]) => Err(Error::not_supported(
+            "rules of the network",
+            "sandboxes of keys have no network",
+        )),
         (_, ["sandboxes", _, name @ ("pause" | "resume" | "snapshots" | "fork")]) => {
             Err(Error::not_supported(
                 &format!("`{name}` of a sandbox"),

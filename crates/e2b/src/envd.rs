@@ -6,6 +6,7 @@ mod paths;
 mod process;
 mod signature;
 mod transfer;
+mod watch;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -14,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 pub(crate) use paths::HOME;
 pub(crate) use process::Tags;
 pub(crate) use signature::Signature;
+pub(crate) use watch::Watchers;
 
 use crate::error::Error;
 use crate::rpc::{self, Framing};

@@ -9,7 +9,7 @@ use ringfence_policy::Scope;
 use ringfence_sandbox::{Sandbox, Sandboxes};
 use serde_json::Value;
 
-use crate::envd::{Signature, Tags};
+use crate::envd::{Signature, Tags, Watchers};
 use crate::error::Error;
 use crate::target::Target;
 use crate::token::{Token, header};
@@ -46,6 +46,7 @@ pub(crate) struct Known {
     pub(crate) traffic_token: Token,
     /// Tags of processes.
     pub(crate) tags: Tags,
+    pub(crate) watchers: Watchers,
 }
 
 /// A sandbox that a request is for, once its token is checked.
@@ -202,10 +203,17 @@ impl Service {
             token: token()?,
             traffic_token: token()?,
             tags: Tags::default(),
+            watchers: Watchers::default(),
         });
         all.retain(|id, known| self.sandboxes.get(&known.client.scope, id).is_ok());
         all.insert(sandbox.id().to_string(), Arc::clone(&known));
         Ok(known)
+    }
+
+    /// Returns the template of a sandbox.
+    pub(crate) fn template_of(&self, id: &str) -> String {
+        let template = self.known().get(id).map(|known| known.template.clone());
+        template.unwrap_or_else(|| control::BASE.to_owned())
     }
 
     pub(crate) fn forget(&self, id: &str) {

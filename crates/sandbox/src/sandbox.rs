@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitClient;
 use ringfence_exec::clock::rfc3339;
@@ -92,6 +92,11 @@ impl Sandbox {
 
     pub(crate) fn expire_at(&self, time: SystemTime) {
         self.expiry.send_replace(time);
+    }
+
+    /// Returns the time since its creation.
+    pub fn age(&self) -> Duration {
+        self.created.elapsed().unwrap_or_default()
     }
 
     pub(crate) const fn created(&self) -> SystemTime {

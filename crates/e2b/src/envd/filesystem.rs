@@ -10,11 +10,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::paths::{USER, absolute};
+use super::watch;
 use crate::rpc::{self, Code, RpcError};
 use crate::service::Opened;
 
 /// Id of a sandbox's user and of its group.
 const USER_ID: u32 = 1000;
+/// Links that are followed from one entry, as in path_resolution(7).
+const MAX_LINKS: usize = 40;
+/// Links of a list that are followed.
+const MAX_FOLLOWED: usize = 64;
 
 #[derive(Debug, Deserialize)]
 struct At {
@@ -40,6 +45,10 @@ struct ListRequest {
 
 pub(super) async fn call(opened: Opened, method: &str, request: Request) -> Result<Response, RpcError> {
     let answer = match method {
+        "WatchDir" => return watch::follow(opened, request).await,
+        "CreateWatcher" => watch::create(&opened, request).await?,
+        "GetWatcherEvents" => watch::events(&opened, request).await?,
+        "RemoveWatcher" => watch::remove(&opened, request).await?,
         "Stat" => {
             let At { path } = rpc::message(request).await?;
             json!({"entry": stat(&opened, absolute(&path)).await?})
@@ -73,15 +82,64 @@ fn is(error: &SandboxError, kind: FileErrorKind) -> bool {
 /// Describes a file. A link is described with the type and mode of what it leads to.
 pub(super) async fn stat(opened: &Opened, path: String) -> Result<Value, RpcError> {
     let entry: Entry = opened.sandbox.change(&Operation::Stat { path }).await?;
-    Ok(described(&entry))
+    Ok(followed(opened, &entry).await)
+}
+
+/// Describes an entry: a link with the type and mode of what it leads to, if that is there.
+async fn followed(opened: &Opened, entry: &Entry) -> Value {
+    let mut info = described(entry);
+    let mut current = entry.clone();
+    for _ in 0..MAX_LINKS {
+        let Some(target) = &current.target else { break };
+        let parent = current.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let path = normal(parent, target);
+        let Ok(next) = opened.sandbox.change::<Entry>(&Operation::Stat { path }).await else {
+            return info;
+        };
+        current = next;
+    }
+    if entry.target.is_some() && current.target.is_none() {
+        info["symlinkTarget"] = current.path.as_str().into();
+        info["type"] = kind(&current).into();
+        info["mode"] = (current.mode & 0o777).into();
+        info["size"] = current.size.to_string().into();
+    }
+    info
+}
+
+/// Joins the target of a link to its directory, without `.` and `..`.
+fn normal(parent: &str, target: &str) -> String {
+    let all = if target.starts_with('/') {
+        target.to_owned()
+    } else {
+        format!("{parent}/{target}")
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in all.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 async fn list(opened: &Opened, path: String, depth: usize) -> Result<Value, RpcError> {
     let listing = opened.sandbox.list_files(path, depth).await?;
     let mut entries: Vec<&Entry> = listing.entries.iter().collect();
     entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
-    let entries: Vec<Value> = entries.into_iter().map(described).collect();
-    Ok(json!({ "entries": entries }))
+    let (mut infos, mut links) = (Vec::new(), 0);
+    for entry in entries {
+        links += usize::from(entry.target.is_some());
+        infos.push(match entry.target.is_some() && links <= MAX_FOLLOWED {
+            true => followed(opened, entry).await,
+            false => described(entry),
+        });
+    }
+    Ok(json!({ "entries": infos }))
 }
 
 async fn make(opened: &Opened, path: String) -> Result<Value, RpcError> {
@@ -125,11 +183,7 @@ pub(super) fn described(entry: &Entry) -> Value {
         std::time::UNIX_EPOCH + std::time::Duration::from_nanos(entry.modified.max(0).unsigned_abs());
     let mut info = json!({
         "name": entry.name,
-        "type": match entry.kind {
-            EntryType::Directory => "FILE_TYPE_DIRECTORY",
-            EntryType::Symlink => "FILE_TYPE_SYMLINK",
-            EntryType::File | EntryType::Fifo | EntryType::Socket | EntryType::Device => "FILE_TYPE_FILE",
-        },
+        "type": kind(entry),
         "path": entry.path,
         "size": entry.size.to_string(),
         "mode": entry.mode & 0o777,
@@ -143,6 +197,14 @@ pub(super) fn described(entry: &Entry) -> Value {
         info["isSymlink"] = true.into();
     }
     info
+}
+
+fn kind(entry: &Entry) -> &'static str {
+    match entry.kind {
+        EntryType::Directory => "FILE_TYPE_DIRECTORY",
+        EntryType::Symlink => "FILE_TYPE_SYMLINK",
+        EntryType::File | EntryType::Fifo | EntryType::Socket | EntryType::Device => "FILE_TYPE_FILE",
+    }
 }
 
 /// Returns the name of a user or group.
