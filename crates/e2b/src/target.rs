@@ -98,7 +98,7 @@ impl Target {
 fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
     let parts: Vec<&str> = crate::control::parts(path);
     match (method.as_str(), &parts[..]) {
-        ("POST", ["sandboxes"]) => Some("sandbox.create"),
+        ("POST", ["sandboxes"] | ["v2", "sandboxes"]) => Some("sandbox.create"),
         ("POST", ["sandboxes", _, "connect" | "timeout"]) => Some("sandbox.timeout"),
         ("DELETE", ["sandboxes", _]) => Some("sandbox.remove"),
         _ => None,

@@ -59,6 +59,8 @@ pub(crate) struct Watcher {
     include_entry: bool,
     /// Bytes of lines that have arrived.
     lines: Vec<u8>,
+    /// Set if the next new name is that of a file that was stored.
+    has_stored: bool,
 }
 
 impl Watcher {
@@ -78,6 +80,7 @@ impl Watcher {
             path,
             include_entry: asked.include_entry,
             lines: Vec::new(),
+            has_stored: false,
         };
         match watcher.next().await? {
             Some(Event {
@@ -102,41 +105,48 @@ impl Watcher {
         }
     }
 
-    /// Renders an event as E2B's; `None` if it has no word for it, or the file is one that is being stored.
-    async fn rendered(&self, opened: &Opened, event: &Event) -> Result<Option<Value>, RpcError> {
-        if event
-            .path
-            .rsplit('/')
-            .next()
-            .is_some_and(|name| name.starts_with(STAGED))
-        {
-            return Ok(None);
+    /// Renders an event as those of E2B; as none if E2B has no word for it, or the file is one that is being stored.
+    ///
+    /// A file that was stored was written and got its mode before it got its name: E2B's daemon does the same the other way
+    /// round, and clients wait for its three events.
+    async fn rendered(&mut self, opened: &Opened, event: &Event) -> Result<Vec<Value>, RpcError> {
+        let name = event.path.rsplit('/').next().unwrap_or_default();
+        if name.starts_with(STAGED) {
+            self.has_stored = event.kind == EventType::Rename;
+            return Ok(Vec::new());
         }
-        let kind = match event.kind {
-            EventType::Create => "EVENT_TYPE_CREATE",
-            EventType::Write => "EVENT_TYPE_WRITE",
-            EventType::Remove => "EVENT_TYPE_REMOVE",
-            EventType::Rename => "EVENT_TYPE_RENAME",
-            EventType::Chmod => "EVENT_TYPE_CHMOD",
-            EventType::Ready | EventType::Gone => return Ok(None),
+        let is_stored = std::mem::take(&mut self.has_stored);
+        let kinds: &[&str] = match event.kind {
+            EventType::Create if is_stored => &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
+            EventType::Create => &["EVENT_TYPE_CREATE"],
+            EventType::Write => &["EVENT_TYPE_WRITE"],
+            EventType::Remove => &["EVENT_TYPE_REMOVE"],
+            EventType::Rename => &["EVENT_TYPE_RENAME"],
+            EventType::Chmod => &["EVENT_TYPE_CHMOD"],
+            EventType::Ready | EventType::Gone => &[],
             EventType::Overflow | EventType::Limit => {
                 let message = "changes were lost, or there are too many directories: list them anew";
                 return Err(RpcError::new(Code::ResourceExhausted, message));
             }
         };
-        let mut rendered = json!({"name": event.path, "type": kind});
         let has_entry = matches!(
             event.kind,
             EventType::Create | EventType::Write | EventType::Chmod
         );
+        let mut entry = None;
         if self.include_entry && has_entry {
             // It may have gone since.
             let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
-            if let Ok(entry) = filesystem::stat(opened, path).await {
-                rendered["entry"] = entry;
-            }
+            entry = filesystem::stat(opened, path).await.ok();
         }
-        Ok(Some(rendered))
+        let rendered = kinds.iter().map(|kind| {
+            let mut rendered = json!({"name": event.path, "type": kind});
+            if let Some(entry) = &entry {
+                rendered["entry"] = entry.clone();
+            }
+            rendered
+        });
+        Ok(rendered.collect())
     }
 }
 
@@ -172,8 +182,13 @@ async fn part(watcher: &mut Watcher, opened: &Opened) -> Result<(Bytes, bool), B
             Ok(Err(error)) => return Ok((error.frame(), true)),
         };
         match watcher.rendered(opened, &event).await {
-            Ok(Some(event)) => return Ok((rpc::data(&json!({"filesystem": event})), false)),
-            Ok(None) => {}
+            Ok(events) if events.is_empty() => {}
+            Ok(events) => {
+                let frames = events
+                    .iter()
+                    .map(|event| rpc::data(&json!({"filesystem": event})));
+                return Ok((frames.collect::<Vec<_>>().concat().into(), false));
+            }
             Err(error) => return Ok((error.frame(), true)),
         }
     }

@@ -201,7 +201,8 @@ fn what_clients_of_e2b_do_is_recorded_without_their_tokens() {
         ("sandbox.read", "/files", "failed"),
         ("sandbox.run", "x = 'ran'", "answered"),
     ] {
-        let record = records.iter().find(|record| record["tool"] == name).unwrap();
+        let record = records.iter().find(|record| record["tool"] == name);
+        let record = record.unwrap_or_else(|| panic!("{name} is not in {records:#?}"));
         assert!(record.to_string().contains(part), "{record}");
         assert_eq!(
             (&record["outcome"], &record["who"]["surface"]),
@@ -224,4 +225,72 @@ fn a_server_without_sandboxes_knows_none() {
     assert_eq!(surface.ask("GET /healthz", &[], "").status, 200);
     assert_eq!(surface.ask("GET /", &[], "").status, 200);
     world.close();
+}
+
+#[test]
+fn lists_lifetimes_and_watchers_are_those_of_e2b() {
+    let lab = Lab::new();
+    let ask = |line: &str, body: &str| lab.surface.ask(line, &[KEYED], body);
+    let info = ask(&format!("GET /sandboxes/{}", lab.id), "").json();
+    assert_eq!(
+        (&info["state"], &info["envdAccessToken"]),
+        (&json!("running"), &json!(lab.token))
+    );
+    assert_eq!(info["allowInternetAccess"], false);
+    // A connection never shortens a life, and a timeout does.
+    let end = || ask(&format!("GET /sandboxes/{}", lab.id), "").json()["endAt"].clone();
+    let first = end();
+    let connected = ask(
+        &format!("POST /v2/sandboxes/{}/connect", lab.id),
+        r#"{"timeout": 1}"#,
+    );
+    assert_eq!(
+        (connected.status, &connected.json()["sandboxID"]),
+        (200, &json!(lab.id))
+    );
+    assert_eq!(end(), first);
+    let line = format!("POST /sandboxes/{}/timeout", lab.id);
+    assert_eq!(ask(&line, r#"{"timeout": 60}"#).status, 204);
+    assert!(end().as_str() < first.as_str());
+    // Pages.
+    for _ in 0..2 {
+        let body = r#"{"templateID": "base", "metadata": {"a b": "c&d"}}"#;
+        assert_eq!(ask("POST /sandboxes", body).status, 201);
+    }
+    let page = ask("GET /v2/sandboxes?limit=2", "");
+    assert_eq!(page.json().as_array().unwrap().len(), 2);
+    assert!(page.head.contains("x-next-token: "), "{page:?}");
+    let found = ask("GET /v2/sandboxes?metadata=a%252520b%3Dc%252526d", "").json();
+    assert_eq!(found.as_array().unwrap().len(), 2, "{found}");
+    assert_eq!(ask("GET /v2/sandboxes?state=paused", "").json(), json!([]));
+    // A watcher.
+    let watcher = lab
+        .call("filesystem.Filesystem/CreateWatcher", &json!({"path": "."}))
+        .json();
+    let bytes = ["Content-Type: application/octet-stream"];
+    assert_eq!(lab.envd("POST /files?path=seen", &bytes, "x").status, 200);
+    let events = lab
+        .call("filesystem.Filesystem/GetWatcherEvents", &watcher)
+        .json();
+    let types: Vec<&str> = events["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        types,
+        ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
+        "{events}"
+    );
+    assert_eq!(
+        lab.call("filesystem.Filesystem/RemoveWatcher", &watcher).status,
+        200
+    );
+    assert_eq!(
+        lab.call("filesystem.Filesystem/GetWatcherEvents", &watcher)
+            .status,
+        404
+    );
+    lab.close();
 }
