@@ -17,7 +17,7 @@ use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_jail::init::frames::{Program, Recipient, Start};
-use ringfence_policy::{Outcome, RichResult, Timeout};
+use ringfence_policy::{EnvName, Outcome, RichResult, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::DuplexStream;
@@ -103,6 +103,8 @@ pub struct Code {
     pub code: String,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
+    /// Variables to set in the interpreter's environment, where they stay. Not used by bash.
+    pub variables: Vec<(EnvName, String)>,
 }
 
 /// The answer of an interpreter to code.
@@ -329,21 +331,15 @@ impl Interpreter {
             language,
             number,
             after_interrupt,
-            code: Code { code, timeout },
+            code,
             output,
         } = evaluating;
         let recipient = language.recipient();
-        let asking = async {
-            match language {
-                Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
-                Language::Bash => bash::evaluate(bridge, number, code).await,
-                Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, code).await,
-            }
-        };
+        let asking = ask(bridge, language, number, after_interrupt, code);
         tokio::pin!(asking);
         let mut answered: Option<Result<Answer, NoAnswer>> = None;
         let mut stop: Option<Outcome> = None;
-        let mut due = tokio::time::Instant::now() + timeout.as_duration();
+        let mut due = tokio::time::Instant::now() + code.timeout.as_duration();
         // Output that the reader has not taken yet: the code waits, and its time goes on.
         let (mut unread, mut discarding): (Option<Chunk>, bool) = (None, false);
         let lost = loop {
@@ -395,6 +391,21 @@ impl Interpreter {
         };
         self.interrupted = stop.is_some();
         Execution::of(answer, stop)
+    }
+}
+
+/// Has an interpreter evaluate code.
+async fn ask(
+    bridge: &mut DuplexStream,
+    language: Language,
+    number: u32,
+    after_interrupt: bool,
+    code: &Code,
+) -> Result<Answer, NoAnswer> {
+    match language {
+        Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
+        Language::Bash => bash::evaluate(bridge, number, &code.code).await,
+        Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, &code.code).await,
     }
 }
 

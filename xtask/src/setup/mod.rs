@@ -99,6 +99,12 @@ fn services(root: &Path) -> Result<()> {
     packages(root, PACKAGES)?;
     tools(root).context("install cargo's tools")?;
     venv(root).context("make the virtual environment of the tests")?;
+    environment(
+        root,
+        "E2B's clients",
+        "target/e2b-venv",
+        "xtask/e2b-requirements.txt",
+    )?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
     docker::setup(root).context("start Docker")?;

@@ -24,6 +24,7 @@ mod corpus;
 mod daemon;
 mod dist;
 mod doctor;
+mod e2b;
 mod engine;
 mod examples;
 mod exits;

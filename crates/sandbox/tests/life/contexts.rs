@@ -32,6 +32,7 @@ async fn execute_for(
     let code = Code {
         code: code.to_owned(),
         timeout,
+        variables: Vec::new(),
     };
     let executing = sandbox.execute(ContextChoice::Default(language), code, sender);
     let listening = async {
@@ -257,6 +258,7 @@ fn an_interpreter_that_ends_is_told_and_replaced() {
         let code = Code {
             code: "import os; os.getcwd()".to_owned(),
             timeout: Timeout::seconds(30),
+            variables: Vec::new(),
         };
         let (sender, _output) = mpsc::channel(16);
         let executed = sandbox
