@@ -20,6 +20,9 @@ use crate::error::Error;
 use crate::service::{Described, Opened};
 use crate::token;
 
+/// Parts of a form: files that are stored by one request.
+const MAX_PARTS: usize = 1000;
+
 #[derive(Debug, Deserialize)]
 struct FileQuery {
     path: Option<String>,
@@ -143,8 +146,12 @@ async fn store_parts(
     path: Option<String>,
     mut multipart: Multipart,
 ) -> Result<Vec<Entry>, Error> {
-    let (mut stored, mut targets) = (Vec::new(), BTreeSet::new());
+    let (mut stored, mut targets, mut parts) = (Vec::new(), BTreeSet::new(), 0);
     while let Some(part) = multipart.next_part().await? {
+        parts += 1;
+        if parts > MAX_PARTS {
+            return Err(Error::invalid(format!("a form has at most {MAX_PARTS} parts")));
+        }
         if part.name != "file" {
             continue;
         }

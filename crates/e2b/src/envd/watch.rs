@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::Request;
@@ -22,6 +22,8 @@ use crate::token::Token;
 const MAX: usize = 16;
 /// Time to wait for a further event, when a client fetches.
 const SILENCE: Duration = Duration::from_millis(50);
+/// Time to collect events in all: a busy directory must not hold up the answer.
+const COLLECTING: Duration = Duration::from_secs(1);
 /// Events that a client gets at once.
 const MAX_FETCHED: usize = 10_000;
 /// Time without an event after which a stream says that it lives.
@@ -221,8 +223,9 @@ pub(super) async fn events(opened: &Opened, request: Request) -> Result<Value, R
     let missing = || RpcError::new(Code::NotFound, "there is no such watcher");
     let watcher = opened.known.watchers.get(&watcher_id).ok_or_else(missing)?;
     let mut watcher = watcher.lock().await;
-    let mut events = Vec::new();
+    let (mut events, began) = (Vec::new(), Instant::now());
     while events.len() < MAX_FETCHED
+        && began.elapsed() < COLLECTING
         && let Ok(next) = tokio::time::timeout(SILENCE, watcher.next()).await
     {
         let Some(event) = next? else { break };

@@ -49,8 +49,12 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
         Ok(admitted) => admitted,
         Err(error) => return refused(door, error),
     };
-    http::know(&request);
     let client = admitted.client().clone();
+    if !api.keys.still_has(&client.name, Right::Sandboxes) {
+        let error = Error::unauthenticated("the key that made the sandbox is revoked or has expired");
+        return refused(door, error);
+    }
+    http::know(&request);
     recorded(api, name, &client, &path, api.e2b.answer(admitted, request)).await
 }
 

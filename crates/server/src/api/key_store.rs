@@ -158,10 +158,15 @@ impl KeyStore {
     /// Returns the stored form of a key, if it is right and has not expired.
     pub(super) fn find(&self, key: &str) -> Option<StoredKey> {
         let id = key.get(..PREFIX.len() + ID_DIGITS).filter(|id| is_id(id))?;
-        let stored = self.read(id)?;
-        let is_right = is_same(&stored.digest, &digest(key));
+        let stored = self.find_by_id(id)?;
+        is_same(&stored.digest, &digest(key)).then_some(stored)
+    }
+
+    /// Returns the stored form of the key with this public part, if it has not expired.
+    pub(super) fn find_by_id(&self, id: &str) -> Option<StoredKey> {
+        let stored = self.read(Some(id).filter(|id| is_id(id))?)?;
         let has_expired = stored.expires.is_some_and(|expires| expires <= now());
-        (is_right && !has_expired).then_some(stored)
+        (!has_expired).then_some(stored)
     }
 
     fn read(&self, id: &str) -> Option<StoredKey> {

@@ -124,7 +124,7 @@ impl Grant {
     pub(super) fn of_owner() -> Self {
         Self {
             rights: Right::ALL.to_vec(),
-            client: "socket".to_owned(),
+            client: OWNER.to_owned(),
             holder: Holder::Owner,
         }
     }
@@ -133,7 +133,7 @@ impl Grant {
     fn of_fixed() -> Self {
         Self {
             rights: vec![Right::Run, Right::Sandboxes],
-            client: "RINGFENCE_API_KEY".to_owned(),
+            client: FIXED.to_owned(),
             holder: Holder::Key,
         }
     }
@@ -180,6 +180,18 @@ impl ApiKeys {
         Self { fixed, store }
     }
 
+    /// Returns `true` while the credential of this client has a right: until it is revoked or expires.
+    pub(super) fn still_has(&self, client: &str, right: Right) -> bool {
+        match client {
+            OWNER => true,
+            FIXED => self.fixed.as_ref().is_some_and(|known| known.grant.has(right)),
+            id => {
+                let stored = self.store.find_by_id(id);
+                stored.is_some_and(|stored| Vec::from(stored.rights).contains(&right))
+            }
+        }
+    }
+
     /// Returns the rights of a key; `None` if it is unknown, revoked or expired. The store is asked for each request,
     /// so that a revocation holds for the next.
     pub(super) fn find(&self, key: &str) -> Option<Arc<Grant>> {
@@ -196,6 +208,11 @@ impl ApiKeys {
         }))
     }
 }
+
+/// Name of the server's own user as a client.
+const OWNER: &str = "socket";
+/// Name of the fixed key as a client.
+const FIXED: &str = "RINGFENCE_API_KEY";
 
 pub(super) fn digest(key: &str) -> String {
     Digest::of(key.as_bytes()).to_string()

@@ -294,3 +294,29 @@ fn lists_lifetimes_and_watchers_are_those_of_e2b() {
     );
     lab.close();
 }
+
+#[test]
+fn a_revoked_key_takes_its_tokens_along() {
+    let world = world();
+    let surface = crate::api::Surface::loopback(&world);
+    let key = world.dir.run(["keys", "create", "e2b"]).ok().trim().to_owned();
+    let body = r#"{"templateID": "base"}"#;
+    let made = surface
+        .ask("POST /v2/sandboxes", &[&format!("X-API-Key: {key}")], body)
+        .json();
+    let [id, token] = ["sandboxID", "envdAccessToken"].map(|name| made[name].as_str().unwrap());
+    let named = format!("E2b-Sandbox-Id: {id}");
+    let headers = [
+        &named,
+        "E2b-Sandbox-Port: 49983",
+        &format!("X-Access-Token: {token}"),
+    ];
+    let list = || surface.ask("POST /process.Process/List", &headers, "{}");
+    assert_eq!(list().status, 200);
+    // Another key has sandboxes of its own.
+    let line = format!("GET /sandboxes/{id}");
+    surface.ask(&line, &[KEYED], "").failed(404, "was not found");
+    world.dir.run(["keys", "revoke", &key[..11]]).ok();
+    list().failed(401, "revoked");
+    world.close();
+}
