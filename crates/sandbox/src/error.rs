@@ -1,7 +1,7 @@
 //! Errors of sandboxes.
 
 use ringfence_container::init::NotRun;
-use ringfence_exec::local;
+use ringfence_exec::local::{self, PauseError};
 use ringfence_jail::init::files::{FileError, FileErrorKind};
 
 use super::spec::Runtime;
@@ -27,6 +27,12 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
+    /// Its processes are stopped.
+    #[error("the sandbox `{0}` is paused")]
+    Paused(String),
+    /// It cannot be paused or resumed.
+    #[error("cannot pause or resume the sandbox: {0}")]
+    CannotPause(PauseError),
     /// There is no such process, or it has ended and its output is gone.
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
@@ -80,13 +86,17 @@ impl Error {
             | Self::NoProcess(_)
             | Self::NoContext(_)
             | Self::NoProgram(_) => ErrorKind::NotFound,
-            Self::Taken(_) | Self::Busy(_) => ErrorKind::Conflict,
+            Self::Taken(_) | Self::Busy(_) | Self::Paused(_) | Self::CannotPause(PauseError::Unstoppable) => {
+                ErrorKind::Conflict
+            }
             Self::TooMany(_) | Self::Full { .. } => ErrorKind::LimitExceeded,
-            Self::NotSupported { .. } => ErrorKind::NotSupported,
+            Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
             Self::Invalid(_) | Self::NoDirectory { .. } => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::Busy) => ErrorKind::LimitExceeded,
-            Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => ErrorKind::Internal,
+            Self::NotStarted(NotRun::InitLost(_))
+            | Self::Broken(_)
+            | Self::CannotPause(PauseError::Group(_)) => ErrorKind::Internal,
             Self::File(error) => match error.kind {
                 FileErrorKind::NotFound => ErrorKind::NotFound,
                 FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => ErrorKind::Conflict,
@@ -105,6 +115,12 @@ impl Error {
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
+            Self::Paused(_) => "resume it first".to_owned(),
+            Self::CannotPause(PauseError::NoFreezer) => {
+                "let the server make control groups in a freezer hierarchy, or let the sandbox run".to_owned()
+            }
+            Self::CannotPause(PauseError::Unstoppable) => "try again".to_owned(),
+            Self::CannotPause(PauseError::Group(_)) => "see whether the sandbox still exists".to_owned(),
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),

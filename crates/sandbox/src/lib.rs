@@ -15,6 +15,7 @@ mod error;
 pub mod files;
 mod id;
 pub mod output;
+mod pause;
 mod place;
 pub mod process;
 mod registry;
@@ -27,7 +28,7 @@ pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
-pub use spec::{NewSandbox, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
+pub use spec::{NewSandbox, OnExpiry, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Locks a mutex whose data no panic can leave half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,6 +1,7 @@
 //! The sandboxes of a server.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -15,7 +16,7 @@ use super::id::SandboxId;
 use super::lock;
 use super::place::Place;
 use super::sandbox::Sandbox;
-use super::spec::{NewSandbox, Runtime, SandboxInfo, SandboxLimits};
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -135,7 +136,31 @@ impl Sandboxes {
     pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<SandboxInfo, Error> {
         let expires = expiry(timeout)?;
         let sandbox = self.get(scope, name)?;
+        sandbox.has_expired.store(false, Ordering::Release);
         sandbox.expire_at(expires);
+        Ok(sandbox.info())
+    }
+
+    /// Pauses a sandbox; see [`Sandbox::pause`].
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be paused.
+    pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
+        let sandbox = self.get(scope, name)?;
+        sandbox.pause().await?;
+        Ok(sandbox.info())
+    }
+
+    /// Resumes a sandbox; see [`Sandbox::resume`]. One that its expiry had paused gets its lifetime anew.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
+        let sandbox = self.get(scope, name)?;
+        if sandbox.has_expired.swap(false, Ordering::AcqRel) {
+            sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
+        }
+        sandbox.resume().await?;
         Ok(sandbox.info())
     }
 
@@ -182,7 +207,7 @@ async fn keep(
             _ => "its driver has failed".to_owned(),
         },
         why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
-        () = expired(&sandbox) => "it has expired".to_owned(),
+        () = kept_until_expiry(&sandbox) => "it has expired".to_owned(),
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
@@ -191,6 +216,22 @@ async fn keep(
     }
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
+}
+
+/// Resolves when a sandbox has expired for good: one that is to be paused then is given more time first.
+async fn kept_until_expiry(sandbox: &Sandbox) {
+    loop {
+        expired(sandbox).await;
+        let pauses = match sandbox.request().on_expiry {
+            OnExpiry::Kill => false,
+            OnExpiry::Pause => sandbox.state() == SandboxState::Running,
+        };
+        if !pauses || sandbox.pause().await.is_err() {
+            return;
+        }
+        sandbox.has_expired.store(true, Ordering::Release);
+        sandbox.expire_at(SystemTime::now() + MAX_LIFETIME.as_duration());
+    }
 }
 
 /// Resolves at the expiry of a sandbox, which may be set anew meanwhile.

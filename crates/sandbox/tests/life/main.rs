@@ -10,6 +10,7 @@
 mod contexts;
 mod files;
 mod life;
+mod pauses;
 mod processes;
 mod support;
 
@@ -18,7 +19,13 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| arguments.iter().any(|argument| argument == wanted);
     let tests = || {
-        let groups = [processes::TESTS, contexts::TESTS, files::TESTS, life::TESTS];
+        let groups = [
+            processes::TESTS,
+            contexts::TESTS,
+            files::TESTS,
+            life::TESTS,
+            pauses::TESTS,
+        ];
         groups.into_iter().flatten()
     };
     if has("--list") {

@@ -176,6 +176,20 @@ impl FromRequestParts<Arc<Api>> for InProcess {
     }
 }
 
+/// The path's process, in a sandbox that is not paused.
+struct InActiveProcess(Arc<Process>);
+
+impl FromRequestParts<Arc<Api>> for InActiveProcess {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let InSandbox(sandbox) = InSandbox::from_request_parts(parts, api).await?;
+        sandbox.check_running()?;
+        let InProcess(process) = InProcess::from_request_parts(parts, api).await?;
+        Ok(Self(process))
+    }
+}
+
 /// The id of the path's context.
 struct ContextId(String);
 

@@ -9,7 +9,7 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
-use ringfence_sandbox::{NewSandbox, Runtime, SandboxInfo, SandboxLimits, SandboxName};
+use ringfence_sandbox::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -66,6 +66,22 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .with_body(Content::json::<SetTimeout>().at_most(MAX))
         .recorded_as("sandbox.timeout"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/pause",
+            "Stop all processes of a sandbox: they use no processor and keep their memory.",
+            vec![INFO],
+            |method| on(method, pause),
+        )
+        .recorded_as("sandbox.pause"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/resume",
+            "Continue the processes of a paused sandbox.",
+            vec![INFO],
+            |method| on(method, resume),
+        )
+        .recorded_as("sandbox.resume"),
     ]
 }
 
@@ -100,6 +116,9 @@ struct CreateSandbox {
     metadata: BTreeMap<String, String>,
     /// Time until it expires; an hour by default.
     timeout: Option<Timeout>,
+    /// The event at its expiry.
+    #[serde(default)]
+    on_expiry: OnExpiry,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -186,6 +205,7 @@ impl CreateSandbox {
             env,
             metadata: self.metadata,
             timeout: self.timeout,
+            on_expiry: self.on_expiry,
         })
     }
 }
@@ -234,4 +254,20 @@ async fn set_timeout(
     let SetTimeout { timeout } = body::json(request).await?;
     let info = api.sandboxes.set_timeout(&client.scope, &id, timeout)?;
     Ok(Json(info).into_response())
+}
+
+async fn pause(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    IdOrName(id): IdOrName,
+) -> Result<Response, ApiError> {
+    Ok(Json(api.sandboxes.pause(&client.scope, &id).await?).into_response())
+}
+
+async fn resume(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    IdOrName(id): IdOrName,
+) -> Result<Response, ApiError> {
+    Ok(Json(api.sandboxes.resume(&client.scope, &id).await?).into_response())
 }
