@@ -5,8 +5,8 @@ use std::ops::Deref;
 use ringfence::{Configuration, Environment};
 use ringfence_exec::local::Log;
 
-use crate::args::GlobalArgs;
 use crate::ui::Ui;
+use ringfence_args::GlobalArgs;
 
 /// The state of all commands.
 #[derive(Debug)]

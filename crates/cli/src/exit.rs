@@ -235,7 +235,7 @@ mod tests {
     fn an_argument_before_the_dashes_has_a_hint() {
         use clap::Parser;
         let takes = |line: &str| {
-            let error = crate::args::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            let error = ringfence_args::Cli::try_parse_from(line.split(' ')).unwrap_err();
             takes_more(error.kind(), &error.render().to_string())
         };
         assert!(takes("ringfence policy check touch x"));

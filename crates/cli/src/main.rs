@@ -1,7 +1,6 @@
 //! The binary `ringfence`: reads arguments, files and environment, and calls the rest.
 #![forbid(unsafe_code)]
 
-mod args;
 mod backend;
 mod commands;
 mod context;
@@ -15,13 +14,13 @@ use std::process::ExitCode;
 
 use ringfence_exec::local as fence;
 
-use crate::args::{Cli, Command};
 use crate::backend::Prepared;
 use crate::commands as command;
 use crate::context::Context;
 use crate::exit::Form;
 use ringfence::env::Environment;
 use ringfence::paths::Paths;
+use ringfence_args::{Cli, Command};
 
 fn main() -> ExitCode {
     // A launcher must fork, so nothing else may have run before; a launcher that is a copy of us must have

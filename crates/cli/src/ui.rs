@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 pub(crate) use ringfence_server::gateway::visible;
 
-use crate::args::ColorChoice;
 use ringfence::env::Environment;
+use ringfence_args::ColorChoice;
 
 /// Style and destination of messages.
 #[derive(Debug, Clone, Copy)]

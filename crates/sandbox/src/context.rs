@@ -4,6 +4,7 @@
 //! its answers are bounded and checked, and matter to its own context alone.
 
 mod bash;
+mod javascript;
 mod python;
 
 use std::collections::BTreeMap;
@@ -45,14 +46,16 @@ pub enum Language {
     #[default]
     Python,
     Bash,
+    Javascript,
 }
 
 impl Language {
-    /// Returns the recipient of SIGINT: bash waits for what it has started before it handles a signal of its own.
+    /// Returns the recipient of SIGINT: bash and Node.js wait for what they have started before they handle a signal of
+    /// their own.
     const fn recipient(self) -> Recipient {
         match self {
             Self::Python => Recipient::Process,
-            Self::Bash => Recipient::Group,
+            Self::Bash | Self::Javascript => Recipient::Group,
         }
     }
 }
@@ -73,7 +76,7 @@ pub struct ContextInfo {
 /// The outcome of one execution, beside its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Execution {
-    /// 0; 1 where Python raised an exception; the status of the last command in bash.
+    /// 0; 1 where Python or JavaScript raised an exception; the status of the last command in bash.
     pub exit_code: i32,
     pub outcome: Outcome,
     /// Number of the execution in its context, from 1 on.
@@ -225,6 +228,7 @@ impl Context {
         let (program, arguments) = match language {
             Language::Python => python::command(),
             Language::Bash => bash::command(),
+            Language::Javascript => javascript::command(),
         };
         let start = Start {
             arguments,
@@ -243,7 +247,7 @@ impl Context {
         };
         match language {
             Language::Python => python::greet(&mut interpreter.bridge, &cwd).await,
-            Language::Bash => {}
+            Language::Bash | Language::Javascript => {}
         }
         Ok(Self {
             id,
@@ -343,6 +347,7 @@ impl Interpreter {
             match language {
                 Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
                 Language::Bash => bash::evaluate(bridge, number, code).await,
+                Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, code).await,
             }
         };
         tokio::pin!(asking);

@@ -313,6 +313,7 @@ impl Sandbox {
                 let id = match language {
                     Language::Python => "python",
                     Language::Bash => "bash",
+                    Language::Javascript => "javascript",
                 };
                 match self.contexts.find(id) {
                     Ok(context) => context,

@@ -16,6 +16,7 @@ mod log;
 mod parked;
 mod progress;
 mod roots;
+mod schema;
 mod tools;
 mod uri;
 

@@ -15,5 +15,6 @@ pub mod skills;
 pub mod toolbox;
 pub mod workspaces;
 
+mod pictures;
 mod render;
 mod tools;

@@ -3,7 +3,7 @@
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::hints;
-use ringfence_policy::{ExecutionResult, Outcome};
+use ringfence_policy::{Bytes, ExecutionResult, Outcome, OutputFile};
 
 use crate::shell::ShellOutput;
 
@@ -21,6 +21,10 @@ pub(crate) struct ModelOutput<'a> {
     truncated: bool,
     warnings: &'a [String],
     hints: Vec<String>,
+    /// Value of the last expression.
+    value: Option<&'a str>,
+    /// Remarks about files and pictures.
+    files: Vec<String>,
 }
 
 impl<'a> From<&'a ShellOutput> for ModelOutput<'a> {
@@ -31,8 +35,10 @@ impl<'a> From<&'a ShellOutput> for ModelOutput<'a> {
             exit_code: output.exit_code,
             timed_out: output.timed_out,
             truncated: output.truncated,
-            warnings: &[],
+            warnings: &output.warnings,
             hints: Vec::new(),
+            value: None,
+            files: Vec::new(),
         }
     }
 }
@@ -55,8 +61,37 @@ impl<'a> From<&'a ExecutionResult> for ModelOutput<'a> {
                 .into_iter()
                 .filter_map(|hint| hint.model)
                 .collect(),
+            value: None,
+            files: Vec::new(),
         }
     }
+}
+
+impl<'a> ModelOutput<'a> {
+    /// Takes what a run has left beside its output, too: the value of its last expression, and files. `remarks` are
+    /// about its pictures.
+    pub(crate) fn of_run(result: &'a ExecutionResult, remarks: &[String]) -> Self {
+        let meta = &result.meta;
+        let mut files: Vec<String> = meta.output_files.iter().take(MAX_FILES).map(file).collect();
+        let more = meta.output_files.len().saturating_sub(MAX_FILES);
+        if more > 0 {
+            files.push(format!("{more} more files in /output"));
+        }
+        files.extend_from_slice(remarks);
+        let session = meta.session.as_ref();
+        Self {
+            value: session.and_then(|session| session.value.as_deref()),
+            files,
+            ..Self::from(result)
+        }
+    }
+}
+
+/// Files that are named one by one.
+const MAX_FILES: usize = 20;
+
+fn file(file: &OutputFile) -> String {
+    format!("file /output/{}: {}", file.path.escape_debug(), Bytes(file.bytes))
 }
 
 impl ModelOutput<'_> {
@@ -78,6 +113,12 @@ impl ModelOutput<'_> {
         }
         if self.timed_out {
             add("[timed out]");
+        }
+        if let Some(value) = self.value {
+            add(&format!("[value] {}", beginning(value, MOST)));
+        }
+        for file in &self.files {
+            add(&format!("[{file}]"));
         }
         for warning in self.warnings.iter().filter(|warning| !is_for_operators(warning)) {
             add(&format!("[warning: {warning}]"));
@@ -121,6 +162,8 @@ mod tests {
             truncated: false,
             warnings: &[],
             hints: Vec::new(),
+            value: None,
+            files: Vec::new(),
         };
         told.text()
     }
@@ -163,7 +206,12 @@ mod tests {
             truncated: true,
             warnings: &["b".to_owned()],
             hints: vec!["c".to_owned()],
+            value: Some("d"),
+            files: vec!["e".to_owned()],
         };
-        assert_eq!(told.text(), "a\n[warning: b]\n[hint: c]\n[output truncated]");
+        assert_eq!(
+            told.text(),
+            "a\n[value] d\n[e]\n[warning: b]\n[hint: c]\n[output truncated]"
+        );
     }
 }

@@ -39,7 +39,7 @@ pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
 pub use sandbox::SandboxSettings;
-pub use tool::{Answer, Clock, Definition, Effects, Tool};
+pub use tool::{Answer, Clock, Definition, Effects, ModelView, Picture, Tool};
 
 pub use crate::tools::NAMES as TOOL_NAMES;
 

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use crate::args::AcceptArgs;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
 use ringfence::trust;
+use ringfence_args::AcceptArgs;
 
 pub(crate) fn run(args: &AcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let accepted = trust::accepted(context);

@@ -8,11 +8,11 @@ use ringfence_server::gateway::{decidable, framed, remaining};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
-use crate::args::ApprovalsCommand;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
 use ringfence::toolbox;
+use ringfence_args::ApprovalsCommand;
 
 /// The author of answers, as shown to gateways.
 const BY: &str = "ringfence approvals";

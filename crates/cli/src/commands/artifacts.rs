@@ -7,11 +7,11 @@ use ringfence_exec::artifact::{Entry, Error, Store};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
-use crate::args::ArtifactsCommand;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
 use ringfence::settings;
+use ringfence_args::ArtifactsCommand;
 
 pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = settings::store(context)?;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use ringfence_records::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
-use crate::args::AuditCommand;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::{Ui, visible};
 use ringfence::audit::{directory, failure};
+use ringfence_args::AuditCommand;
 use ringfence_server::audit_line::readable;
 
 /// Polling interval of `--follow`.

@@ -7,11 +7,11 @@ use ringfence_bench::{BenchContext, Figure, Machine, ROWS, Row, header};
 use ringfence_exec::local::Warmth;
 use serde_json::json;
 
-use crate::args::BenchArgs;
 use crate::context::Context;
 use crate::ui::Tone;
 use ringfence::Failure;
 use ringfence::{container, local, pyodide, settings, trust};
+use ringfence_args::BenchArgs;
 
 pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let rows = selected(&args.names)?;

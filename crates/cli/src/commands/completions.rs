@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::args::{Cli, CompletionsArgs};
 use crate::context::Context;
+use ringfence_args::{Cli, CompletionsArgs};
 
 pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
-use crate::args::ConfigCommand;
 use crate::context::Context;
 use ringfence::config::values::{ShellFallback, ShellRunner};
 use ringfence::config::{Config, reference};
 use ringfence::parts::missing_key;
 use ringfence::trust;
+use ringfence_args::ConfigCommand;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {

@@ -14,9 +14,9 @@ use ringfence_server::site::{Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
 
-use crate::args::{ConsoleArgs, ServeArgs};
 use crate::context::Context;
 use ringfence::{Failure, audit, toolbox};
+use ringfence_args::{ConsoleArgs, ServeArgs};
 
 /// The default address: a random port, so that no other process can listen there beforehand and receive a
 /// link.

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use ringfence::doctor;
 use ringfence_exec::probe::{Layer, Report, Situation, Status};
 
-use crate::args::DoctorArgs;
 use crate::context::Context;
 use crate::ui::{Tone, Ui, visible};
+use ringfence_args::DoctorArgs;
 
 pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -80,8 +80,8 @@ fn told_fix(layer: &Layer, all: &[Layer]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::ColorChoice;
     use ringfence::env::Environment;
+    use ringfence_args::ColorChoice;
 
     fn report() -> Report {
         Report {

@@ -5,8 +5,8 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use crate::args::GatewayCommand;
 use crate::context::Context;
+use ringfence_args::GatewayCommand;
 
 pub(crate) fn run(command: &GatewayCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use ringfence_server::api::{KeyStore, NewKey, StoredKey};
 use serde_json::Value;
 
-use crate::args::KeysCommand;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
+use ringfence_args::KeysCommand;
 
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = KeyStore::below(context.paths.make_state()?);

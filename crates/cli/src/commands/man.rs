@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 
-use crate::args::Cli;
 use crate::context::Context;
+use ringfence_args::Cli;
 
 /// Prints the manual page, with a section for each command.
 pub(crate) fn run(context: &Context) -> anyhow::Result<ExitCode> {

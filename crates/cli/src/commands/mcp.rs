@@ -13,12 +13,12 @@ use ringfence_tools::toolbox::Toolbox;
 use ringfence_tools::workspaces::Workspaces;
 use tokio::sync::mpsc;
 
-use crate::args::McpArgs;
 use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::ui::Ui;
 use ringfence::private_workspace::{Keep, PrivateWorkspace};
 use ringfence::{InProcess, local, settings, toolbox};
+use ringfence_args::McpArgs;
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;

@@ -9,11 +9,11 @@ use ringfence_records::approval::{Approved, Service};
 use ringfence_tools::host::{HostSettings, Standing, standing};
 use serde_json::{Value, json};
 
-use crate::args::{PolicyCheckArgs, PolicyCommand};
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::config::Config;
 use ringfence::toolbox;
+use ringfence_args::{PolicyCheckArgs, PolicyCommand};
 
 /// Maximum length of a line of standard input; the rest of a longer one is dropped, and it is reviewed.
 const MAX_LINE: usize = 1 << 20;

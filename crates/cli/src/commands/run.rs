@@ -15,13 +15,13 @@ use ringfence_tools::skills::{Gatekeeper, Skills};
 use ringfence_tools::toolbox::{Caller, Surface};
 use tokio::sync::{mpsc, watch};
 
-use crate::args::RunArgs;
 use crate::backend::{self, Prepared};
 use crate::context::Context;
 use crate::plan::{self, Engine, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
 use printing::{Printer, Unprinted};
 use ringfence::{AuditedRuns, Failure, local};
+use ringfence_args::RunArgs;
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;

@@ -11,15 +11,15 @@ use ringfence_client::{Client, Error, query};
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
-use crate::args::{
-    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
-    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
-};
 use crate::context::Context;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
 use ringfence::source::Source;
 use ringfence::{Failure, Language};
+use ringfence_args::{
+    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
+    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
+};
 
 /// Exit status where a sandbox has no such program, as a shell's.
 const NO_PROGRAM: u8 = 127;
@@ -353,9 +353,10 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
     match program.language {
         Language::Python => Ok((program.code, "python")),
         Language::Bash => Ok((program.code, "bash")),
-        Language::Javascript | Language::Command => Err(Failure::refused(
-            "not_supported: the contexts of sandboxes run python and bash",
-            "run it as a command: `ringfence sandbox run NAME -- node FILE`",
+        Language::Javascript => Ok((program.code, "javascript")),
+        Language::Command => Err(Failure::refused(
+            "not_supported: the contexts of sandboxes run python, bash and javascript",
+            "run it as a command: `ringfence sandbox exec NAME -- COMMAND`",
         )),
     }
 }

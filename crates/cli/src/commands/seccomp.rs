@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use ringfence_exec::{UnknownFilter, filter_document};
 
-use crate::args::{Arch, SeccompCommand};
 use crate::context::Context;
 use ringfence::Failure;
+use ringfence_args::{Arch, SeccompCommand};
 
 pub(crate) fn run(command: &SeccompCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let SeccompCommand::Show { name, arch } = command;

@@ -14,10 +14,10 @@ use ringfence_server::listener::{Listener, Services};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::args::ServeArgs;
 use crate::commands::console;
 use crate::context::Context;
 use ringfence::{Failure, InProcess, local, settings, toolbox, trust};
+use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;

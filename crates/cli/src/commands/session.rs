@@ -7,10 +7,10 @@ use ringfence_policy::Limits;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
-use crate::args::{ScopedOptions, SessionCommand, SessionNewArgs};
 use crate::context::Context;
 use ringfence::Failure;
 use ringfence::settings;
+use ringfence_args::{ScopedOptions, SessionCommand, SessionNewArgs};
 
 pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let (action, options) = match command {

@@ -9,12 +9,12 @@ use ringfence_container::spec::Image;
 use ringfence_exec::pyodide::install::{install, install_wheels};
 use ringfence_policy::EngineKind;
 
-use crate::args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 use crate::commands::sandbox::engine_kind;
 use crate::context::Context;
 use crate::ui::Ui;
 use ringfence::Failure;
 use ringfence::{container, parts, pyodide, trust};
+use ringfence_args::{DenoArgs, ImageArgs, ImageSource, SetupCommand};
 
 pub(crate) fn run(command: &SetupCommand, context: &Context) -> anyhow::Result<ExitCode> {
     match command {

@@ -9,11 +9,11 @@ use ringfence_tools::toolbox::{Caller, ErrorKind, Surface};
 use serde_json::{Map, Value, json};
 
 use super::tool::read;
-use crate::args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 use crate::context::Context;
 use crate::skills::{self, SkillCalls, attended};
 use crate::ui::visible;
 use ringfence::Failure;
+use ringfence_args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 
 pub(crate) fn run(command: &SkillsCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let options = match command {

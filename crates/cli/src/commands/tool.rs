@@ -12,7 +12,6 @@ use ringfence_tools::toolbox::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::args::ToolArgs;
 use crate::backend::{self, Prepared};
 use crate::commands::run::interrupted;
 use crate::context::Context;
@@ -21,6 +20,7 @@ use crate::skills::{Notifier, Person, attended};
 use crate::ui::{Tone, Ui};
 use ringfence::Failure;
 use ringfence::{local, settings, toolbox};
+use ringfence_args::ToolArgs;
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use ringfence_policy::Network;
 
-use crate::args::{NetworkChoice, RunArgs};
 use crate::context::Context;
 use ringfence::{Failure, Request, resolve};
+use ringfence_args::{NetworkChoice, RunArgs};
 
 /// Sets the network of a request, and the hosts that it reaches.
 ///

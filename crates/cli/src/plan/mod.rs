@@ -15,9 +15,9 @@ use ringfence_exec::runner::RunSpec;
 use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::Scope;
 
-use crate::args::{IsolationArg, RunArgs};
 use crate::context::Context;
 use ringfence::source::{self, Program, Source};
+use ringfence_args::{IsolationArg, RunArgs};
 
 /// A run, fully resolved.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use ringfence_policy::{Access, Family, Feature, Lack, Language, RuntimeKind};
 
-use crate::args::{NetworkChoice, RunArgs};
 use ringfence::Failure;
+use ringfence_args::{NetworkChoice, RunArgs};
 
 /// An option without effect.
 struct Ignored {

@@ -1,9 +1,9 @@
 //! Tests of plans built from arguments and configuration.
 
 use super::*;
-use crate::args::{Cli, Command};
 use clap::Parser;
 use ringfence::env::Environment;
+use ringfence_args::{Cli, Command};
 use ringfence_policy::{Limits, Network, RuntimeKind};
 use std::path::Path;
 

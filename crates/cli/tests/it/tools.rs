@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::leftovers;
-use crate::support::{Dir, Output, eventually_none, finish};
+use crate::support::{Dir, Output, entries, eventually_none, finish};
 use crate::world::{Mode, Place, World};
 
 /// A setting with a user configuration, for single tool calls.
@@ -268,16 +268,36 @@ fn every_language_answers_in_one_shape() {
     assert_eq!(refused.kind, "runtime_unavailable");
 }
 
-/// Files in an `/output` that ends with the run are listed, and said to be discarded.
+/// Files in `/output` are read by the path that the program wrote, whatever tool ran it.
+#[test]
+fn output_files_are_kept_for_the_conversation() {
+    let tools = Tools::new("");
+    for tool in ["run_code", "run_python_code"] {
+        let code = format!("open('/output/{tool}.txt', 'w').write('by {tool}')");
+        let told = tools.ask(tool, json!({"code": code})).to_string();
+        assert!(!told.contains("discarded"), "{told}");
+        let path = format!("/output/{tool}.txt");
+        let read = tools.ask("file_read", json!({"path": path}));
+        assert_eq!(read["text"], format!("by {tool}"), "{read}");
+    }
+}
+
+/// A full output directory takes no more files, and the run says so.
 #[test]
 fn a_discarded_output_file_is_told() {
     let tools = Tools::new("");
     let code = "open('/output/chart.png', 'w').write('x')";
     let warnings = |tools: &Tools| {
-        let result = tools.ask("run_code", json!({"language": "python", "code": code}));
+        let result = tools.ask("run_code", json!({"code": code}));
         assert_eq!(result["meta"]["output_files"][0]["path"], "chart.png", "{result}");
         result["meta"]["warnings"].to_string()
     };
+    assert_eq!(warnings(&tools), "null");
+    let output = entries(&tools.dir.path("state/ringfence/output"));
+    let output = output.iter().find(|name| !name.starts_with('.')).unwrap();
+    let full = tools.dir.path(&format!("state/ringfence/output/{output}/full"));
+    // Zeros that no block holds count as what they would take elsewhere: a copy writes them.
+    fs::File::create(&full).unwrap().set_len(257 << 20).unwrap();
     let told = warnings(&tools);
     assert!(
         told.contains("/output/chart.png was discarded with the run: there is no workspace"),
@@ -285,6 +305,9 @@ fn a_discarded_output_file_is_told() {
     );
     let text = tools.ask("run_python_code", json!({"code": code})).to_string();
     assert!(text.contains("/output/chart.png was discarded"), "{text}");
+    tools.ask("file_delete", json!({"path": "/output/full"}));
+    assert_eq!(warnings(&tools), "null");
+    fs::File::create(&full).unwrap().set_len(257 << 20).unwrap();
     fs::create_dir(tools.dir.path("work/project")).unwrap();
     let told = warnings(&tools.with(&["--workspace", "project"]));
     assert!(

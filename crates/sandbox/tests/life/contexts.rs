@@ -10,6 +10,7 @@ use crate::support::{Test, with_server};
 pub(crate) const TESTS: &[Test] = &[
     ("python_keeps_its_state", python_keeps_its_state),
     ("bash_keeps_its_state", bash_keeps_its_state),
+    ("javascript_keeps_its_state", javascript_keeps_its_state),
     (
         "what_takes_too_long_is_interrupted_and_the_state_kept",
         what_takes_too_long_is_interrupted_and_the_state_kept,
@@ -97,6 +98,67 @@ fn bash_keeps_its_state() {
     });
 }
 
+fn javascript_keeps_its_state() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let node = async |code| execute(&sandbox, Language::Javascript, code).await;
+        let (first, printed) = node("const a = 1; console.log('hello'); [a, {b: 2}]").await;
+        assert_eq!(
+            (first.exit_code, first.value.as_deref(), printed.as_str()),
+            (0, Some("[ 1, { b: 2 } ]"), "hello\n"),
+            "{first:?}"
+        );
+        for (code, value) in [
+            // What has been declared may be declared again.
+            ("const a = 41", None),
+            (
+                "await new Promise((resolve) => setTimeout(() => resolve(a + 1), 1))",
+                Some("42"),
+            ),
+            ("require('path').join('a', 'b')", Some("'a/b'")),
+            ("Symbol('s')", Some("Symbol(s)")),
+            ("10n", Some("10n")),
+            ("null", Some("null")),
+        ] {
+            let (executed, printed) = node(code).await;
+            assert_eq!(
+                (executed.exit_code, executed.value.as_deref(), printed.as_str()),
+                (0, value, ""),
+                "{code}"
+            );
+        }
+        for (code, error) in [
+            (
+                "function f() {\n  return g()\n}\nf()",
+                "Uncaught ReferenceError: g is not defined\n    at f (cell-8.js:2:3)\n    at cell-8.js:4:1\n",
+            ),
+            (
+                "let q =",
+                "Uncaught SyntaxError: Unexpected end of input\n    at cell-9.js:2\n",
+            ),
+            ("throw {a: 1}", "Uncaught { a: 1 }\n"),
+        ] {
+            let (executed, printed) = node(code).await;
+            assert_eq!((executed.exit_code, printed.as_str()), (1, error), "{code}");
+        }
+        // What it throws when nobody waits for it does not end it.
+        let later = "setTimeout(() => { throw new Error('later') }); await new Promise((resolve) => setTimeout(resolve, 20)); a";
+        let (executed, printed) = node(later).await;
+        assert_eq!((executed.exit_code, executed.value.as_deref()), (0, Some("41")));
+        assert!(printed.starts_with("Uncaught Error: later\n"), "{printed}");
+        // Nothing that it runs gets hold of the bridge.
+        let write = "require('child_process').spawnSync('bash', ['-c', 'echo >&3']).stderr.toString()";
+        let (written, _) = node(write).await;
+        assert!(written.value.unwrap().contains("Bad file descriptor"));
+        let (long, _) = node("Array(100).fill('x'.repeat(9_000))").await;
+        assert_eq!(long.value.map(|value| value.len()), Some(64 * 1024));
+        assert_eq!(long.warnings, ["the text of the value is cut"]);
+        let (ended, _) = node("process.exit(3)").await;
+        assert!(ended.context_ended, "{ended:?}");
+        assert_eq!(node("typeof a").await.0.value.as_deref(), Some("'undefined'"));
+    });
+}
+
 fn what_takes_too_long_is_interrupted_and_the_state_kept() {
     with_server(async |server| {
         let sandbox = server.sandbox().await;
@@ -110,6 +172,19 @@ fn what_takes_too_long_is_interrupted_and_the_state_kept() {
             ),
             (Language::Bash, "x=7", "sleep 100", "echo $x"),
             (Language::Bash, "x=7", "(while :; do :; done)", "echo $x"),
+            (Language::Javascript, "let x = 7", "for (;;) {}", "console.log(x)"),
+            (
+                Language::Javascript,
+                "let x = 7",
+                "await new Promise(() => {})",
+                "console.log(x)",
+            ),
+            (
+                Language::Javascript,
+                "let x = 7",
+                "require('child_process').execFileSync('sleep', ['100'])",
+                "console.log(x)",
+            ),
         ] {
             execute(&sandbox, language, before).await;
             let (slow, printed) = execute_for(&sandbox, language, slow, short).await;

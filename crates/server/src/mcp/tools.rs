@@ -5,16 +5,18 @@ use std::sync::Arc;
 use ringfence_tools::toolbox::{Answer, Definition, Effects, ErrorKind, ToolError};
 use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, Tool, ToolAnnotations};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use super::schema;
 
 /// Converts a tool for a list.
 pub(super) fn listed(definition: &Definition) -> Tool {
-    let input = plain(definition.input_schema.clone());
+    let input = schema::arguments(&definition.input_schema);
     let tool = Tool::new(definition.name, definition.description, Arc::new(input))
         .with_title(definition.title)
         .with_annotations(annotations(definition.effects));
     match &*definition.output_schema {
-        Some(schema) => tool.with_raw_output_schema(Arc::new(or_error(plain(schema.clone())))),
+        Some(output) => tool.with_raw_output_schema(Arc::new(schema::answer(output))),
         None => tool,
     }
 }
@@ -34,57 +36,18 @@ fn annotations(effects: Effects) -> ToolAnnotations {
     }
 }
 
-/// Removes parts that clients mishandle: the dialect, which they would look up (MCP's default is 2020-12),
-/// and the formats of Rust's numbers.
-fn plain(mut schema: Map<String, Value>) -> Map<String, Value> {
-    schema.remove("$schema");
-    schema.values_mut().for_each(without_widths);
-    schema
-}
-
-fn without_widths(value: &mut Value) {
-    match value {
-        Value::Object(object) => {
-            let kind = object.get("type");
-            if kind.is_some_and(|kind| names(kind, "integer") || names(kind, "number")) {
-                object.remove("format");
-            }
-            object.values_mut().for_each(without_widths);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_widths),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// Returns `true` if a schema's `type` is, or includes, this one.
-fn names(kind: &Value, wanted: &str) -> bool {
-    let among = |kinds: &Vec<Value>| kinds.iter().any(|kind| kind == wanted);
-    kind == wanted || kind.as_array().is_some_and(among)
-}
-
-/// Returns the schema of a result or an error: clients validate errors against it too.
-fn or_error(answer: Map<String, Value>) -> Map<String, Value> {
-    let text = json!({"type": "string"});
-    let error = json!({
-        "type": "object",
-        "description": "In place of an answer, where there is none.",
-        "properties": {
-            "error": {
-                "type": "object",
-                "properties": {"type": text, "message": text, "hint": text},
-                "required": ["type", "message", "hint"],
-            },
-        },
-        "required": ["error"],
-    });
-    Map::from_iter([
-        ("type".to_owned(), Value::from("object")),
-        ("anyOf".to_owned(), json!([answer, error])),
-    ])
-}
-
+/// Converts an answer: text and pictures for the model, the value for programs.
 pub(super) fn answered(answer: Answer) -> CallToolResult {
-    let mut result = CallToolResult::success(vec![ContentBlock::text(answer.text)]);
+    let (text, pictures) = match answer.view {
+        Some(view) => (view.text, view.pictures),
+        None => (answer.text, Vec::new()),
+    };
+    let pictures = pictures
+        .into_iter()
+        .map(|picture| ContentBlock::image(picture.base64, picture.mime));
+    let mut content = vec![ContentBlock::text(text)];
+    content.extend(pictures);
+    let mut result = CallToolResult::success(content);
     result.structured_content = answer.structured;
     result
 }
@@ -134,50 +97,6 @@ pub(super) fn warnings(answer: &Answer) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn object(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn schemas_lose_their_dialect_and_the_widths_of_numbers() {
-        let schema = object(json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "type": "object",
-            "properties": {
-                "format": {"type": "string", "format": "uri"},
-                "count": {"type": ["integer", "null"], "format": "uint64", "minimum": 0},
-                "list": {"type": "array", "items": [{"type": "number", "format": "double"}]},
-            },
-        }));
-        let expected = json!({
-            "type": "object",
-            "properties": {
-                "format": {"type": "string", "format": "uri"},
-                "count": {"type": ["integer", "null"], "minimum": 0},
-                "list": {"type": "array", "items": [{"type": "number"}]},
-            },
-        });
-        assert_eq!(Value::Object(plain(schema)), expected);
-    }
-
-    #[test]
-    fn an_answers_schema_takes_either_an_answer_or_an_error() {
-        let schema = object(json!({
-            "type": "object",
-            "properties": {"stdout": {"type": "string"}},
-            "required": ["stdout"],
-            "additionalProperties": false,
-        }));
-        let schema = Value::Object(or_error(schema));
-        let accepts = |value: Value| jsonschema::draft202012::is_valid(&schema, &value);
-        assert!(accepts(json!({"stdout": ""})));
-        let error = ToolError::new(ErrorKind::Timeout, "m", "h");
-        assert!(accepts(failed(&error).structured_content.unwrap()));
-        assert!(!accepts(json!({})));
-        assert!(!accepts(json!({"error": {"type": "timeout"}})));
-        assert!(!accepts(json!({"stdout": 5})));
-    }
-
     #[test]
     fn an_error_says_what_and_what_to_do_to_models_and_programs() {
         let result = failed(&ToolError::new(
@@ -203,6 +122,7 @@ mod tests {
             warnings(&Answer {
                 text: String::new(),
                 structured: Some(value),
+                view: None,
             })
         };
         assert_eq!(of(json!({"meta": {"warnings": ["a", 5, "b"]}})), ["a", "b"]);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
@@ -44,6 +45,28 @@ pub struct Entry {
     /// Target of a link, unresolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+}
+
+impl fmt::Display for Listing {
+    /// Writes one entry a line, as `ls -F` does, with sizes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.entries.is_empty() && self.more == 0 {
+            return f.write_str("[empty]");
+        }
+        for entry in &self.entries {
+            let name = entry.name.escape_debug();
+            match (entry.kind, entry.bytes, &entry.target) {
+                (EntryKind::Directory, ..) => writeln!(f, "{name}/")?,
+                (_, Some(bytes), _) => writeln!(f, "{name}  {bytes} bytes")?,
+                (_, None, Some(target)) => writeln!(f, "{name} -> {}", target.escape_debug())?,
+                (kind, None, None) => writeln!(f, "{name}  {kind:?}")?,
+            }
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "[at least {more} more]"),
+        }
+    }
 }
 
 impl Root {

@@ -82,6 +82,20 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Reads a whole file of at most `limit` bytes; `None` if it has more.
+    ///
+    /// # Errors
+    /// If it is no regular file inside the workspace, or cannot be read.
+    pub fn read_whole(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+        let (file, _) = self.at(path, Last::Target, |place| self.regular(place, OFlags::RDONLY))?;
+        let mut bytes = Vec::new();
+        let read = file.take(limit + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Error::of(path, "read", Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        Ok((bytes.len() as u64 <= limit).then_some(bytes))
+    }
+}
+
 enum Trouble {
     TooFar,
     Io(io::Error),

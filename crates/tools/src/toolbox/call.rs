@@ -212,7 +212,7 @@ impl Call<'_> {
         let code = &self.toolbox.code;
         let target = Target::of(runtime);
         // Locked until the run has ended.
-        let output = self.output_of(&target);
+        let output = self.output_of(&request).await;
         let fallback = code
             .fallback
             .target(&target)

@@ -3,19 +3,22 @@
 use std::path::Path;
 
 use ringfence_container::outputs::{OpenOutput, Outputs};
+use ringfence_exec::local::Usage;
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{
     Access, Bytes, EngineKind, ExecutionResult, Fallback, KeepAlive, Limits, Mount, Network, RemoteRequest,
-    Target,
+    Request, Target,
 };
 
-use super::{Call, ErrorKind, ToolError};
+use super::{Call, ErrorKind, Surface, ToolError};
 use crate::files::{self, Root};
 use crate::render;
 
 /// Capture limit of each stream: as many characters as the model gets, at up to 4 bytes each.
 const KEPT: Bytes = Bytes(render::MOST as u64 * 4);
-/// Path of the output directory inside containers.
+/// Size of an output directory, beyond which files are discarded with their run.
+const MAX_OUTPUT: Bytes = Bytes::mib(256);
+/// Path of the output directory for programs.
 const OUTPUT: &str = "/output";
 
 /// Settings of the tool `sandbox_exec`.
@@ -86,16 +89,18 @@ impl Call<'_> {
         self.run(&spec, room, None).await
     }
 
-    /// Opens the output directory for programs in containers of their own, if usable: the same as for
-    /// persistent ones.
-    pub(super) fn output_of(&self, target: &Target) -> Option<OpenOutput> {
-        let Target::Container { .. } = target else {
+    /// Opens the output directory of the conversation, if usable: one for all runtimes and tools. Clients of the HTTP API
+    /// have none, as they have no tool that reads it; a session keeps its own.
+    pub(super) async fn output_of(&self, request: &Request) -> Option<OpenOutput> {
+        let Self { caller, toolbox, .. } = self;
+        if caller.surface == Surface::Http || request.session.is_some() {
             return None;
-        };
-        let outputs = &self.toolbox.sandbox.as_ref()?.outputs;
-        outputs
-            .open(&self.caller.scope, self.caller.session.as_ref())
-            .ok()
+        }
+        let outputs = &toolbox.sandbox.as_ref()?.outputs;
+        let output = outputs.open(&caller.scope, caller.session.as_ref()).ok()?;
+        let most = Usage::at_most(MAX_OUTPUT.0);
+        let has_room = Usage::growing(output.path(), MAX_OUTPUT.0).await == most;
+        has_room.then_some(output)
     }
 
     /// Resolves a path of an output file, below `/output` or its directory on the host, to that directory and

@@ -60,10 +60,28 @@ pub enum Clock {
 /// Result of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// Text for a model.
+    /// Text: JSON where the result is a value and nothing else.
     pub text: String,
     /// Value for a program.
     pub structured: Option<Value>,
+    /// Presentation for a model, where that is not the text.
+    pub view: Option<ModelView>,
+}
+
+/// Result of a tool as a model reads it: short, without the facts that only programs need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelView {
+    pub text: String,
+    pub pictures: Vec<Picture>,
+}
+
+/// A picture that a program made: a guest's bytes, of which no more than the first ones were looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// `image/png` or `image/jpeg`.
+    pub mime: &'static str,
+    /// Data in base64 (RFC 4648, section 4).
+    pub base64: String,
 }
 
 impl Answer {
@@ -71,6 +89,7 @@ impl Answer {
         Self {
             text,
             structured: None,
+            view: None,
         }
     }
 
@@ -91,7 +110,15 @@ impl Answer {
         Ok(Self {
             text,
             structured: Some(serde_json::to_value(value).map_err(unwritable)?),
+            view: None,
         })
+    }
+
+    /// Adds a presentation for a model.
+    #[must_use]
+    pub fn seen_as(mut self, text: String, pictures: Vec<Picture>) -> Self {
+        self.view = Some(ModelView { text, pictures });
+        self
     }
 
     /// Enforces the maximum size of a result; truncates text.

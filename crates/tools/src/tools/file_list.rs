@@ -30,6 +30,7 @@ impl Tool for FileList {
     type Output = Listing;
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
-        Answer::value(&call.files(arguments.path, |root, path| root.list(path)).await?)
+        let listing = call.files(arguments.path, |root, path| root.list(path)).await?;
+        Ok(Answer::value(&listing)?.seen_as(listing.to_string(), Vec::new()))
     }
 }

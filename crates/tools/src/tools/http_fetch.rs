@@ -1,6 +1,7 @@
 //! `http_fetch`: sends an HTTP request to an allowed host.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ringfence_network::fetch::{Body, FetchLimits, FetchRequest, FetchResponse};
 use ringfence_policy::Timeout;
@@ -88,7 +89,31 @@ impl Tool for HttpFetch {
             Err(error) => &error.attempts,
         });
         let response = response?;
-        Answer::value(&Fetched::from(response))
+        let fetched = Fetched::from(response);
+        Ok(Answer::value(&fetched)?.seen_as(fetched.to_string(), Vec::new()))
+    }
+}
+
+impl fmt::Display for Fetched {
+    /// Writes the status, the type and the body: other headers rarely matter to a model.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[status {}]", self.status)?;
+        if let Some(kind) = self.headers.get("content-type") {
+            write!(f, " [{kind}]")?;
+        }
+        if !self.redirects.is_empty() {
+            write!(f, " [redirected to {}]", self.url)?;
+        }
+        f.write_str("\n")?;
+        match (&self.body, &self.binary) {
+            (Some(body), _) => f.write_str(body)?,
+            (None, Some(binary)) => write!(f, "[{} bytes that are not text]", binary.bytes)?,
+            (None, None) => {}
+        }
+        if self.truncated {
+            f.write_str("\n[body truncated]")?;
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 use ringfence_policy::hints::hints;
 use ringfence_policy::{ExecutionResult, RemoteLanguage, RemoteRequest, RemoteRun};
 
+use crate::pictures::Pictures;
+use crate::render::ModelOutput;
 use crate::toolbox::{Answer, Call, Clock, Effects, ErrorKind, Tool, ToolError};
 
 pub(super) struct RunCode;
@@ -10,9 +12,11 @@ pub(super) struct RunCode;
 impl Tool for RunCode {
     const NAME: &'static str = "run_code";
     const TITLE: &'static str = "Run code";
-    const DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox without a network. Returns \
-        stdout, stderr, the exit code, how it ended, and which layers of isolation held. With `session`, Python keeps \
-        its variables and imports from call to call, and the value of the last expression comes back.";
+    const DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox, by default without a network, and returns what \
+        it printed, its errors and its exit code. Use it to compute, to try code, and for shell lines (bash). With `session`, Python keeps \
+        its variables from call to call and returns the value of the last expression; figures are shown. Files: it starts in \
+        /workspace, which the file tools share; what it writes to /output is kept for file_read, and pictures there are shown. Long \
+        output is cut: write it to /output and read parts of it.";
     const EFFECTS: Effects = Effects::Writes;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = RemoteRequest;
@@ -37,9 +41,11 @@ impl Tool for RunCode {
         drop(supplied);
         let hints = hints(&result).into_iter().filter_map(|hint| hint.model);
         result.meta.hints.extend(hints);
+        let pictures = Pictures::of(call, &result).await;
+        let text = ModelOutput::of_run(&result, &pictures.left_out).text();
         for rich in &mut result.meta.results {
             rich.keep_text();
         }
-        Answer::value(&result)
+        Ok(Answer::value(&result)?.seen_as(text, pictures.shown))
     }
 }

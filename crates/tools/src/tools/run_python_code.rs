@@ -24,8 +24,9 @@ pub(super) struct Arguments {
 impl Tool for RunPythonCode {
     const NAME: &'static str = "run_python_code";
     const TITLE: &'static str = "Run Python";
-    const DESCRIPTION: &'static str = "Runs a Python program in an isolated sandbox and returns what it printed, or the \
-        error. There is no network. Each call starts afresh: print what you want to see.";
+    const DESCRIPTION: &'static str = "Runs a Python program in an isolated sandbox and returns what it printed, or the error. Use it \
+        for short computations; run_code has sessions, files and other languages. By default there is no network. Each call starts afresh: print \
+        what you want to see.";
     const EFFECTS: Effects = Effects::Writes;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;

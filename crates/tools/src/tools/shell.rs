@@ -4,6 +4,7 @@ use ringfence_policy::{Language, Timeout};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::render::ModelOutput;
 use crate::shell::{Program, ShellOutput};
 use crate::toolbox::{Answer, Call, Clock, Effects, Tool, ToolError};
 
@@ -28,8 +29,8 @@ pub(super) struct Arguments {
 impl Tool for Shell {
     const NAME: &'static str = "shell";
     const TITLE: &'static str = "Run a program";
-    const DESCRIPTION: &'static str = "Runs one program with its arguments, and returns stdout, stderr and the exit code. No shell \
-        interprets the words; for pipes and loops use run_code with bash.";
+    const DESCRIPTION: &'static str = "Runs one program with its arguments in the workspace, and returns stdout, stderr and the exit code. Use it for tools such \
+        as git or make. No shell interprets the words; for pipes and loops use run_code with bash.";
     const EFFECTS: Effects = Effects::Destroys;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
@@ -45,6 +46,8 @@ impl Tool for Shell {
         let request = call.terms().request(Language::Command);
         let program = Program { name: command, args };
         let ran = call.command(call.runner(), request, program, working_dir.as_deref());
-        Answer::value(&ran.await?)
+        let output = ran.await?;
+        let text = ModelOutput::from(&output).text();
+        Ok(Answer::value(&output)?.seen_as(text, Vec::new()))
     }
 }

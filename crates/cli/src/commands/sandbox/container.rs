@@ -10,15 +10,15 @@ use ringfence_policy::{EngineKind, Limits};
 use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
-use crate::args::{
-    EngineArg, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
-};
 use crate::context::Context;
 use crate::exit;
 use ringfence::Failure;
 use ringfence::config::schema::Template;
 use ringfence::config::values::{NetworkMode, SeccompProfile};
 use ringfence::container;
+use ringfence_args::{
+    EngineArg, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
+};
 
 /// Template of a container that names none.
 const TEMPLATE: &str = "code-executor";

@@ -11,8 +11,8 @@ use ringfence_client::sandbox::{Place, Sandbox, target};
 use serde_json::{Value, json};
 
 use super::{cell_only, failure, print_json};
-use crate::args::SandboxCopyArgs;
 use crate::context::Context;
+use ringfence_args::SandboxCopyArgs;
 
 pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let within = async |sandbox: &str| cell_only(sandbox, "`cp`", &args.options, context).await;

@@ -37,9 +37,10 @@ fn python_keeps_its_state() {
         .refused(2, "cannot read nosuch.py");
     lab.sandbox(&["run", "lab"]).refused(2, "nothing to run");
     assert_eq!(lab.sandbox(&["run", "lab", "-l", "cobol", "-c", "1"]).status, 2);
-    lab.sandbox(&["run", "lab", "-l", "javascript", "-c", "1"])
-        .refused(125, "contexts of sandboxes run python and bash");
-    assert_eq!(lab.json(&["get", "lab"])["contexts"], 1);
+    let javascript = |code| lab.sandbox(&["run", "lab", "-l", "javascript", "-c", code]);
+    assert_eq!(javascript("const n = 20").ok(), "");
+    assert_eq!(javascript("await Promise.resolve(n + 1)").ok(), "21\n");
+    assert_eq!(lab.json(&["get", "lab"])["contexts"], 2);
     lab.close();
 }
 

@@ -4,6 +4,7 @@ mod asking;
 mod connection;
 mod elicitation;
 mod frames;
+mod models;
 mod notices;
 pub(crate) mod official;
 mod stateless;

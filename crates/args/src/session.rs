@@ -5,7 +5,7 @@ use ringfence_policy::{Bytes, Cpus, Pids, SessionId};
 
 use super::scoped::ScopedOptions;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Sessions live in the server: start one with `ringfence serve &`.
 
 Examples:
@@ -18,7 +18,7 @@ Examples:
 
 /// `ringfence session`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SessionCommand {
+pub enum SessionCommand {
     /// List the sessions.
     Ls(ScopedOptions),
     /// Create a session before its first use, with its own limits.
@@ -31,42 +31,42 @@ pub(crate) enum SessionCommand {
 
 /// `ringfence session new`.
 #[derive(Debug, Args)]
-pub(crate) struct SessionNewArgs {
+pub struct SessionNewArgs {
     /// The session's name: letters, digits, `.`, `_` and `-`.
     #[arg(value_name = "ID")]
-    pub(crate) id: SessionId,
+    pub id: SessionId,
     /// Memory limit of all its processes together (default: 256MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
-    pub(crate) memory: Option<Bytes>,
+    pub memory: Option<Bytes>,
     /// CPU limit in cores, such as 1 or 0.5 (default: 1).
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) cpus: Option<Cpus>,
+    pub cpus: Option<Cpus>,
     /// Maximum number of processes and threads (default: 64).
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) pids: Option<Pids>,
+    pub pids: Option<Pids>,
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
 }
 
 /// `ringfence session fork`.
 #[derive(Debug, Args)]
-pub(crate) struct SessionForkArgs {
+pub struct SessionForkArgs {
     /// The session to copy.
     #[arg(value_name = "FROM")]
-    pub(crate) from: SessionId,
+    pub from: SessionId,
     /// The name of the copy.
     #[arg(value_name = "TO")]
-    pub(crate) to: SessionId,
+    pub to: SessionId,
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
 }
 
 /// `ringfence session rm`.
 #[derive(Debug, Args)]
-pub(crate) struct SessionRmArgs {
+pub struct SessionRmArgs {
     /// The session to end.
     #[arg(value_name = "ID")]
-    pub(crate) id: SessionId,
+    pub id: SessionId,
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
 }

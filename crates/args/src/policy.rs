@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Nothing runs, and nobody is asked. The status is 0 whatever is decided.
 
 Examples:
@@ -13,7 +13,7 @@ Examples:
 
 /// `ringfence policy`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
+pub enum PolicyCommand {
     /// Print the decision and its reason; `review` means that a model or a person would decide.
     Check(PolicyCheckArgs),
     /// Show how the command was parsed, and how each part was classified.
@@ -26,14 +26,14 @@ pub(crate) enum PolicyCommand {
 
 /// `ringfence policy check`.
 #[derive(Debug, Args)]
-pub(crate) struct PolicyCheckArgs {
+pub struct PolicyCheckArgs {
     /// Print a JSON object for each command.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Read the commands from standard input, one per line.
     #[arg(long, conflicts_with = "command")]
-    pub(crate) stdin: bool,
+    pub stdin: bool,
     /// The command: a shell command line, or a program and its arguments.
     #[arg(last = true, required_unless_present = "stdin", value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
 }

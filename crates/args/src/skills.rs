@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use ringfence_policy::Scope;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 A skill is a class in a Python file of the directory; its public methods are functions that programs can call.
 
 Examples:
@@ -19,7 +19,7 @@ Without --skills, the directory is that of `skills.path` in the configuration.";
 
 /// `ringfence skills`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SkillsCommand {
+pub enum SkillsCommand {
     /// List the callable functions, and report files that could not be loaded.
     Ls {
         /// Words to search for in names and descriptions (default: list all functions).
@@ -44,36 +44,36 @@ pub(crate) enum SkillsCommand {
 
 /// Options of every `ringfence skills` command.
 #[derive(Debug, Args)]
-pub(crate) struct SkillsOptions {
+pub struct SkillsOptions {
     /// The directory of skill files.
     #[arg(long, value_name = "DIR")]
-    pub(crate) skills: Option<PathBuf>,
+    pub skills: Option<PathBuf>,
     /// Call on behalf of this user.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
+    pub user: Option<Scope>,
     /// Print JSON.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// `ringfence skills accept`.
 #[derive(Debug, Args)]
-pub(crate) struct SkillsAcceptArgs {
+pub struct SkillsAcceptArgs {
     /// The directory of skill files.
     #[arg(long, value_name = "DIR")]
-    pub(crate) skills: Option<PathBuf>,
+    pub skills: Option<PathBuf>,
 }
 
 /// `ringfence skills call`.
 #[derive(Debug, Args)]
-pub(crate) struct SkillsCallArgs {
+pub struct SkillsCallArgs {
     /// The function, such as `Notes.add`.
     #[arg(value_name = "PATH")]
-    pub(crate) path: String,
+    pub path: String,
     /// The arguments: a JSON object by name, or an array by position; `-` reads them from standard input
     /// (default: none).
     #[arg(value_name = "JSON")]
-    pub(crate) arguments: Option<String>,
+    pub arguments: Option<String>,
     #[command(flatten)]
-    pub(crate) options: SkillsOptions,
+    pub options: SkillsOptions,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Where programs could write, the file of --config and a `.pth` file that leads elsewhere are
 believed only as you last accepted them. Those that you named before the first program came are
 accepted already. Look at a file first.
@@ -15,8 +15,8 @@ Examples:
 
 /// `ringfence accept`.
 #[derive(Debug, Args)]
-pub(crate) struct AcceptArgs {
+pub struct AcceptArgs {
     /// The files, as they are now.
     #[arg(value_name = "FILE", required = true)]
-    pub(crate) files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }

@@ -9,7 +9,7 @@ use super::scoped::ScopedOptions;
 use super::setup::EngineArg;
 use ringfence::config::values::OciRuntime;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Sandboxes live in the server: start one with `ringfence serve &`.
 
 Examples:
@@ -23,7 +23,7 @@ Examples:
 
 /// `ringfence sandbox`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SandboxCommand {
+pub enum SandboxCommand {
     /// Create a sandbox that stays until it expires or is removed.
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
@@ -54,53 +54,53 @@ pub(crate) enum SandboxCommand {
 
 /// `ringfence sandbox create`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxCreateArgs {
+pub struct SandboxCreateArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The name; of a container 1 to 40 of `a-z`, `0-9` and `-` (default: none; of a container an unused one).
     #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// The runtime: local, docker or podman (default: local; docker with --template, --image or --oci-runtime).
     #[arg(long, alias = "engine", value_name = "NAME")]
-    pub(crate) runtime: Option<SandboxRuntimeArg>,
+    pub runtime: Option<SandboxRuntimeArg>,
     /// The template of a container's limits (default: code-executor).
     #[arg(long, value_name = "NAME")]
-    pub(crate) template: Option<String>,
+    pub template: Option<String>,
     /// The image of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
     /// Size limit of all its files together (default: 256MiB). Not of a container.
     #[arg(long, value_name = "SIZE")]
-    pub(crate) disk: Option<Bytes>,
+    pub disk: Option<Bytes>,
     /// Allow connections to this host; may be repeated. Not of a container: its template has them.
     #[arg(long, value_name = "HOST")]
-    pub(crate) allow_host: Vec<String>,
+    pub allow_host: Vec<String>,
     /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not of a container.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Label it, as NAME=VALUE; may be repeated. Not of a container.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) metadata: Vec<(String, String)>,
+    pub metadata: Vec<(String, String)>,
     /// Memory limit (default: 512MiB; of a container the template's).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
-    pub(crate) memory: Option<Bytes>,
+    pub memory: Option<Bytes>,
     /// CPU limit in cores (default: 1; of a container the template's).
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) cpus: Option<Cpus>,
+    pub cpus: Option<Cpus>,
     /// Maximum number of processes and threads (default: 64; of a container the template's).
     #[arg(long, value_name = "NUMBER")]
-    pub(crate) pids: Option<Pids>,
+    pub pids: Option<Pids>,
     /// Time until it is ended (default: 1h; of a container the template's).
     #[arg(long, alias = "max-duration", value_name = "TIME")]
-    pub(crate) timeout: Option<Timeout>,
+    pub timeout: Option<Timeout>,
     /// The OCI runtime of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
-    pub(crate) oci_runtime: Option<OciRuntimeArg>,
+    pub oci_runtime: Option<OciRuntimeArg>,
 }
 
 impl SandboxCreateArgs {
     /// Returns the container engine, if it is to be a container.
-    pub(crate) fn engine(&self) -> Option<EngineArg> {
+    pub fn engine(&self) -> Option<EngineArg> {
         let has_options = self.template.is_some() || self.image.is_some() || self.oci_runtime.is_some();
         match self.runtime {
             Some(SandboxRuntimeArg::Docker) => Some(EngineArg::Docker),
@@ -113,7 +113,7 @@ impl SandboxCreateArgs {
 
 /// Choice of the runtime of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SandboxRuntimeArg {
+pub enum SandboxRuntimeArg {
     /// A cell of this machine.
     Local,
     /// A container of Docker.
@@ -129,7 +129,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Choice of the OCI runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OciRuntimeArg {
+pub enum OciRuntimeArg {
     /// The container engine's choice.
     Default,
     /// runc.
@@ -153,111 +153,111 @@ impl From<OciRuntimeArg> for OciRuntime {
 
 /// `ringfence sandbox get`, `shell`, `pause`, `resume` and `rm`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxNameArgs {
+pub struct SandboxNameArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// `ringfence sandbox exec`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxExecArgs {
+pub struct SandboxExecArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
     /// Pass on standard input.
     #[arg(short, long)]
-    pub(crate) interactive: bool,
+    pub interactive: bool,
     /// Run it in a terminal, this one: with `-i`, as `-it`.
     #[arg(short, long, requires = "interactive")]
-    pub(crate) tty: bool,
+    pub tty: bool,
     /// Working directory (default: /workspace).
     #[arg(short, long, value_name = "DIR")]
-    pub(crate) workdir: Option<String>,
+    pub workdir: Option<String>,
     /// Set an environment variable, as NAME=VALUE; may be repeated.
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = pair)]
-    pub(crate) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Wall-clock limit, at which it is killed (default: none).
     #[arg(long, value_name = "TIME")]
-    pub(crate) timeout: Option<Timeout>,
+    pub timeout: Option<Timeout>,
     /// The program and its arguments, after `--`.
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 /// `ringfence sandbox run`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxRunArgs {
+pub struct SandboxRunArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
     /// The code's file, or `-` for standard input.
     #[arg(conflicts_with_all = ["code", "command"])]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// The code itself.
     #[arg(short, long, value_name = "CODE", conflicts_with = "command")]
-    pub(crate) code: Option<String>,
+    pub code: Option<String>,
     /// Language of the code: python or bash (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
-    pub(crate) language: Option<Language>,
+    pub language: Option<Language>,
     /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without
     /// allowed hosts removed.
     #[arg(long, value_name = "TIME", default_value = "30s")]
-    pub(crate) timeout: Timeout,
+    pub timeout: Timeout,
     /// A program and its arguments, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
+    pub command: Vec<String>,
 }
 
 /// `ringfence sandbox cp`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxCopyArgs {
+pub struct SandboxCopyArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// A file, or NAME:/PATH of a sandbox; `-` for standard input.
-    pub(crate) from: String,
+    pub from: String,
     /// A file, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
-    pub(crate) to: String,
+    pub to: String,
 }
 
 /// `ringfence sandbox files`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxFilesArgs {
+pub struct SandboxFilesArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
     /// The directory.
     #[arg(default_value = "/workspace")]
-    pub(crate) path: String,
+    pub path: String,
     /// Levels of directories.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
-    pub(crate) depth: u32,
+    pub depth: u32,
 }
 
 /// `ringfence sandbox logs`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxLogsArgs {
+pub struct SandboxLogsArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
     /// Print further output as it arrives.
     #[arg(short, long)]
-    pub(crate) follow: bool,
+    pub follow: bool,
 }
 
 /// `ringfence sandbox stats`.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxStatsArgs {
+pub struct SandboxStatsArgs {
     #[command(flatten)]
-    pub(crate) options: ScopedOptions,
+    pub options: ScopedOptions,
     /// The sandbox.
-    pub(crate) name: String,
+    pub name: String,
     /// Print one line and exit.
     #[arg(long)]
-    pub(crate) once: bool,
+    pub once: bool,
 }

@@ -1,4 +1,7 @@
-//! The command line as parsed; `plan` resolves it into one call.
+//! The command line of Ringfence as data: the program resolves it into one plan and one call.
+//!
+//! Help, completions, man pages and the reference are made from these types.
+#![forbid(unsafe_code)]
 
 mod accept;
 mod approvals;
@@ -18,19 +21,19 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 use ringfence_server::site::Endpoint;
 
-pub(crate) use accept::AcceptArgs;
-pub(crate) use approvals::{ApprovalsCommand, GatewayCommand};
-pub(crate) use audit::AuditCommand;
-pub(crate) use keys::KeysCommand;
-pub(crate) use policy::{PolicyCheckArgs, PolicyCommand};
-pub(crate) use sandbox::{
+pub use accept::AcceptArgs;
+pub use approvals::{ApprovalsCommand, GatewayCommand};
+pub use audit::AuditCommand;
+pub use keys::KeysCommand;
+pub use policy::{PolicyCheckArgs, PolicyCommand};
+pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
     SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs,
 };
-pub(crate) use scoped::ScopedOptions;
-pub(crate) use session::{SessionCommand, SessionNewArgs};
-pub(crate) use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
-pub(crate) use skills::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
+pub use scoped::ScopedOptions;
+pub use session::{SessionCommand, SessionNewArgs};
+pub use setup::{DenoArgs, EngineArg, ImageArgs, ImageSource, SetupCommand};
+pub use skills::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,11 +93,11 @@ Install them, then open a new shell:
 /// Run untrusted code, typically written by a language model, in the strongest fence this machine supports.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence", version, after_help = EXAMPLES)]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(flatten)]
-    pub(crate) global: GlobalArgs,
+    pub global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 /// The command lines of the commands that run most often, which are parsed without the definitions of the others.
@@ -125,10 +128,10 @@ impl From<Frequent> for Cli {
 
 /// Options of every command.
 #[derive(Debug, Args)]
-pub(crate) struct GlobalArgs {
+pub struct GlobalArgs {
     /// Read this configuration file instead of the system's, the user's and the project's.
     #[arg(long, global = true, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// Colour messages: always, never, or when they go to a terminal and NO_COLOR is unset.
     #[arg(
         long,
@@ -137,12 +140,12 @@ pub(crate) struct GlobalArgs {
         default_value = "auto",
         hide_possible_values = true
     )]
-    pub(crate) color: ColorChoice,
+    pub color: ColorChoice,
 }
 
 /// Colour mode of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorChoice {
+pub enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
     Auto,
     /// Always.
@@ -153,7 +156,7 @@ pub(crate) enum ColorChoice {
 
 /// A subcommand of `ringfence`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Run code inside the fence.
     Run(Box<RunArgs>),
     /// Use one tool, as an agent would.
@@ -221,7 +224,7 @@ impl Cli {
     ///
     /// # Errors
     /// If it is wrong, or asks for help.
-    pub(crate) fn parsed(arguments: &[OsString]) -> Result<Self, clap::Error> {
+    pub fn parsed(arguments: &[OsString]) -> Result<Self, clap::Error> {
         let is_frequent = arguments
             .get(1)
             .is_some_and(|command| command == "run" || command == "tool");
@@ -233,7 +236,7 @@ impl Cli {
     }
 
     /// Returns the file that replaces the configuration's layers: of `--config`, or of `config check FILE`.
-    pub(crate) fn with_checked_file(mut self) -> Self {
+    pub fn with_checked_file(mut self) -> Self {
         if let Command::Config(ConfigCommand::Check { file: Some(file) }) = &self.command {
             self.global.config = Some(file.clone());
         }
@@ -244,60 +247,60 @@ impl Cli {
 /// `ringfence run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub(crate) struct RunArgs {
+pub struct RunArgs {
     /// The program's file, or `-` to read the program from standard input.
     #[arg(value_name = "FILE", conflicts_with = "code")]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// The program itself.
     #[arg(short = 'c', long = "code", value_name = "CODE")]
-    pub(crate) code: Option<String>,
+    pub code: Option<String>,
     /// The language: python, bash or javascript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME")]
-    pub(crate) language: Option<Language>,
+    pub language: Option<Language>,
     /// Runtime: local, docker, podman or pyodide (default: local).
     #[arg(short, long, value_name = "NAME")]
-    pub(crate) runtime: Option<RuntimeKind>,
+    pub runtime: Option<RuntimeKind>,
     /// Wall time until the program is killed, such as 500ms, 5s or 2m (default: 30s).
     #[arg(long, value_name = "TIME", help_heading = "Limits")]
-    pub(crate) timeout: Option<Timeout>,
+    pub timeout: Option<Timeout>,
     /// Bytes of stdout, and of stderr, that are kept in the result: `--json`, stored runs (default: 10KiB).
     /// Output that is printed as it arrives is not cut.
     #[arg(long, value_name = "SIZE", help_heading = "Limits")]
-    pub(crate) max_output: Option<Bytes>,
+    pub max_output: Option<Bytes>,
     /// Memory limit of all processes of the run together (default: 256MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse, help_heading = "Limits")]
-    pub(crate) memory: Option<Bytes>,
+    pub memory: Option<Bytes>,
     /// CPU limit in cores, such as 1 or 0.5 (default: 1).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) cpus: Option<Cpus>,
+    pub cpus: Option<Cpus>,
     /// Maximum number of processes and threads (default: 64).
     #[arg(long, value_name = "NUMBER", help_heading = "Limits")]
-    pub(crate) pids: Option<Pids>,
+    pub pids: Option<Pids>,
     /// Disk limit of all writable directories together (default: 64MiB).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::disk::parse, help_heading = "Limits")]
-    pub(crate) disk: Option<Bytes>,
+    pub disk: Option<Bytes>,
     /// Network access: none, or an allowlist of --allow-host and `egress` (default: none).
     #[arg(long, value_name = "KIND", help_heading = "Access")]
-    pub(crate) network: Option<NetworkChoice>,
+    pub network: Option<NetworkChoice>,
     /// Allow connections to this host, as `example.com`, `*.example.com` or `example.com:8443`; may be
     /// repeated. Implies --network allowlist.
     #[arg(long, value_name = "HOST", help_heading = "Access")]
-    pub(crate) allow_host: Vec<String>,
+    pub allow_host: Vec<String>,
     /// Mount a host path, as HOST:GUEST[:ro|rw], read-only by default; may be repeated.
     #[arg(long, value_name = "HOST:GUEST[:ro|rw]", help_heading = "Access")]
-    pub(crate) mount: Vec<Mount>,
+    pub mount: Vec<Mount>,
     /// Set an environment variable of the program, as NAME=VALUE; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, help_heading = "Access")]
-    pub(crate) env: Vec<(EnvName, String)>,
+    pub env: Vec<(EnvName, String)>,
     /// Standard input of the program: a file, or `-` for standard input of this command (default: empty).
     #[arg(long, value_name = "FILE|-", help_heading = "Access")]
-    pub(crate) stdin: Option<PathBuf>,
+    pub stdin: Option<PathBuf>,
     /// Use this directory as the workspace: the program sees it at /workspace and may write to it.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
-    pub(crate) workspace: Option<PathBuf>,
+    pub workspace: Option<PathBuf>,
     /// Copy the files that the program writes to /output into this directory.
     #[arg(short, long, value_name = "DIR", help_heading = "Access")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// Evaluate in this session, an interpreter of the server that keeps variables and imports; created at
     /// first use.
     #[arg(
@@ -306,10 +309,10 @@ pub(crate) struct RunArgs {
         conflicts_with_all = ["no_engine", "unfenced"],
         help_heading = "Access"
     )]
-    pub(crate) session: Option<SessionId>,
+    pub session: Option<SessionId>,
     /// Run on behalf of this user; runs of different users share no warm process.
     #[arg(long, value_name = "ID", help_heading = "Access")]
-    pub(crate) user: Option<Scope>,
+    pub user: Option<Scope>,
     /// Let the Python program call the functions of the skill files in this directory, as
     /// `device.Skill.function()`.
     #[arg(
@@ -318,10 +321,10 @@ pub(crate) struct RunArgs {
         conflicts_with = "unfenced",
         help_heading = "Access"
     )]
-    pub(crate) skills: Option<PathBuf>,
+    pub skills: Option<PathBuf>,
     /// Let the Python program call the tools of the configured MCP servers, as `device.Server.tool()`.
     #[arg(long, conflicts_with = "unfenced", help_heading = "Access")]
-    pub(crate) servers: bool,
+    pub servers: bool,
     /// Refuse the run if a layer of the fence is missing (required), or report it (best-effort).
     #[arg(
         long,
@@ -329,31 +332,31 @@ pub(crate) struct RunArgs {
         conflicts_with = "unfenced",
         help_heading = "Fence"
     )]
-    pub(crate) isolation: Option<IsolationArg>,
+    pub isolation: Option<IsolationArg>,
     /// Run without any fence. Dangerous: the program can do whatever you can.
     #[arg(long, help_heading = "Fence")]
-    pub(crate) unfenced: bool,
+    pub unfenced: bool,
     /// The Python interpreter, such as a virtual environment's bin/python (default: `sandbox.python`, else the
     /// first python3 on the PATH that is a program rather than a script; `ringfence doctor` prints it).
     #[arg(long, value_name = "PATH")]
-    pub(crate) python: Option<PathBuf>,
+    pub python: Option<PathBuf>,
     /// Run in this process even if a server is available.
     #[arg(long)]
-    pub(crate) no_engine: bool,
+    pub no_engine: bool,
     /// Print one JSON object with the result or the error, and nothing else.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Print JSON objects, one per line: output as it arrives, then the result or the error.
     #[arg(long, conflicts_with = "json")]
-    pub(crate) json_stream: bool,
+    pub json_stream: bool,
     /// Arguments of the program, after `--`.
     #[arg(last = true, value_name = "ARG")]
-    pub(crate) args: Vec<String>,
+    pub args: Vec<String>,
 }
 
 /// The values of `--network`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NetworkChoice {
+pub enum NetworkChoice {
     /// No network.
     None,
     /// The hosts of `--allow-host` and of the configuration.
@@ -362,7 +365,7 @@ pub(crate) enum NetworkChoice {
 
 /// The values of `--isolation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum IsolationArg {
+pub enum IsolationArg {
     /// Refuses the run if a layer is missing.
     Required,
     /// Reports a missing layer in the result.
@@ -372,74 +375,74 @@ pub(crate) enum IsolationArg {
 /// `ringfence tool`.
 #[derive(Debug, Args)]
 #[command(after_help = TOOL_EXAMPLES)]
-pub(crate) struct ToolArgs {
+pub struct ToolArgs {
     /// The tool's name.
     #[arg(value_name = "NAME", required_unless_present = "list")]
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Its arguments as a JSON object, or `-` to read them from standard input (default: none).
     #[arg(value_name = "JSON|-")]
-    pub(crate) arguments: Option<String>,
+    pub arguments: Option<String>,
     /// List the tools with their parameters instead.
     #[arg(long, conflicts_with_all = ["name", "arguments"])]
-    pub(crate) list: bool,
+    pub list: bool,
     /// The directory for file tools and code.
     #[arg(long, value_name = "DIR")]
-    pub(crate) workspace: Option<PathBuf>,
+    pub workspace: Option<PathBuf>,
     /// The conversation, if the configuration gives each session its own files.
     #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
+    pub session: Option<SessionId>,
     /// Call on behalf of this user, with this user's files and warm processes.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
+    pub user: Option<Scope>,
     /// Run in this process even if a server is available.
     #[arg(long)]
-    pub(crate) no_engine: bool,
+    pub no_engine: bool,
     /// Print JSON: the structured part of the answer, errors, or the tools with their schemas.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// `ringfence mcp`.
 #[derive(Debug, Args)]
 #[command(after_help = MCP_EXAMPLES)]
-pub(crate) struct McpArgs {
+pub struct McpArgs {
     /// The directory for file tools and code (default: the client's root, else a private one).
     #[arg(long, value_name = "DIR")]
-    pub(crate) workspace: Option<PathBuf>,
+    pub workspace: Option<PathBuf>,
     /// Keep the private directory, and print its path.
     #[arg(long, conflicts_with = "workspace")]
-    pub(crate) keep_workspace: bool,
+    pub keep_workspace: bool,
     /// The conversation, if the configuration gives each session its own files (default: this connection).
     #[arg(long, value_name = "ID")]
-    pub(crate) session: Option<SessionId>,
+    pub session: Option<SessionId>,
     /// Call on behalf of this user, with this user's files and warm processes.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<Scope>,
+    pub user: Option<Scope>,
 }
 
 /// `ringfence serve`.
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_HELP)]
-pub(crate) struct ServeArgs {
+pub struct ServeArgs {
     /// Serve the HTTP API at this address: ADDRESS:PORT, or unix:PATH. A loopback address replaces `engine.listen`.
     #[arg(long, value_name = "ENDPOINT")]
-    pub(crate) listen: Option<Endpoint>,
+    pub listen: Option<Endpoint>,
     /// Let other machines send keys and programs unencrypted.
     #[arg(long, requires = "listen")]
-    pub(crate) plain_http: bool,
+    pub plain_http: bool,
 }
 
 /// `ringfence console`.
 #[derive(Debug, Args)]
-pub(crate) struct ConsoleArgs {
+pub struct ConsoleArgs {
     /// Print JSON: the address, a link, and the token that a program sends with each request.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// `ringfence artifacts`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ArtifactsCommand {
+pub enum ArtifactsCommand {
     /// List stored runs, newest first.
     Ls {
         /// Print a JSON array.
@@ -458,7 +461,7 @@ pub(crate) enum ArtifactsCommand {
 
 /// `ringfence config`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
+pub enum ConfigCommand {
     /// Print every setting and its source.
     Show {
         /// Print a JSON object.
@@ -481,32 +484,32 @@ pub(crate) enum ConfigCommand {
 
 /// `ringfence doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
+pub struct DoctorArgs {
     /// Print a JSON object.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// `ringfence bench`.
 #[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     /// The benchmarks to run (default: all).
     #[arg(value_name = "NAME")]
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// List the benchmarks without running any.
     #[arg(long)]
-    pub(crate) list: bool,
+    pub list: bool,
     /// Use 10 GiB of output in the flood benchmark instead of 1.
     #[arg(long)]
-    pub(crate) full: bool,
+    pub full: bool,
     /// Print a JSON object.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 /// `ringfence seccomp`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SeccompCommand {
+pub enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
         /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence` or
@@ -520,7 +523,7 @@ pub(crate) enum SeccompCommand {
 
 /// A processor architecture with filters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Arch {
+pub enum Arch {
     /// AMD64.
     #[value(name = "x86_64")]
     X86_64,
@@ -532,9 +535,9 @@ pub(crate) enum Arch {
 /// `ringfence completions`.
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_HELP)]
-pub(crate) struct CompletionsArgs {
+pub struct CompletionsArgs {
     /// The shell.
-    pub(crate) shell: clap_complete::Shell,
+    pub shell: clap_complete::Shell,
 }
 
 fn parse_env(text: &str) -> Result<(EnvName, String), String> {

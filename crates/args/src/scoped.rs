@@ -5,23 +5,23 @@ use ringfence_policy::Scope;
 
 /// Options of every `ringfence sandbox` and `ringfence session` command.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct ScopedOptions {
+pub struct ScopedOptions {
     /// Act on behalf of this user; other users' sandboxes and sessions are invisible.
     #[arg(long, value_name = "ID")]
     user: Option<Scope>,
     /// Print JSON.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }
 
 impl ScopedOptions {
     /// Returns the user, if one was named.
-    pub(crate) const fn user(&self) -> Option<&Scope> {
+    pub const fn user(&self) -> Option<&Scope> {
         self.user.as_ref()
     }
 
     /// Returns the user, by default the local one.
-    pub(crate) fn scope(&self) -> Scope {
+    pub fn scope(&self) -> Scope {
         self.user.clone().unwrap_or_else(Scope::local)
     }
 }

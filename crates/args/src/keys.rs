@@ -3,14 +3,14 @@
 use clap::{Args, Subcommand};
 use ringfence_server::api::Rights;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence keys create ci
   ringfence keys create agent --rights run,tools --days 30
   ringfence keys revoke rf_1a2b3c4d";
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum KeysCommand {
+pub enum KeysCommand {
     /// Create a key, and print it: it is shown this once.
     Create(KeysCreateArgs),
     /// List the keys.
@@ -28,16 +28,16 @@ pub(crate) enum KeysCommand {
 
 /// `ringfence keys create`.
 #[derive(Debug, Args)]
-pub(crate) struct KeysCreateArgs {
+pub struct KeysCreateArgs {
     /// Purpose of the key, for `ringfence keys ls`.
-    pub(crate) name: String,
+    pub name: String,
     /// Rights of the key, separated by commas: run, sandboxes, tools, approvals, admin. `tools` excludes `approvals`.
     #[arg(long, default_value = "run,sandboxes")]
-    pub(crate) rights: Rights,
+    pub rights: Rights,
     /// Days until it expires; never by default.
     #[arg(long)]
-    pub(crate) days: Option<u32>,
+    pub days: Option<u32>,
     /// Print JSON.
     #[arg(long)]
-    pub(crate) json: bool,
+    pub json: bool,
 }

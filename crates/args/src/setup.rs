@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence setup image                    the image of the docker runtime, from a base if one can be pulled
   ringfence setup image --from host        from the packages of this machine, without any network
@@ -15,7 +15,7 @@ Examples:
 
 /// `ringfence setup`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum SetupCommand {
+pub enum SetupCommand {
     /// Build the image of containers, and record its digest.
     Image(ImageArgs),
     /// Install Deno and Pyodide in versions tested together, with verified digests.
@@ -24,34 +24,34 @@ pub(crate) enum SetupCommand {
 
 /// `ringfence setup deno`.
 #[derive(Debug, Args)]
-pub(crate) struct DenoArgs {
+pub struct DenoArgs {
     /// A directory with the packages that `npm pack` creates (default: fetch them with npm).
     #[arg(long, value_name = "DIR")]
-    pub(crate) from: Option<PathBuf>,
+    pub from: Option<PathBuf>,
 
     /// Fetch wheels of these packages as well, with what they need, from the package index that pip uses; into the
     /// directory of `skills.sandbox.packages`, whose content is replaced.
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
-    pub(crate) packages: Vec<String>,
+    pub packages: Vec<String>,
 }
 
 /// `ringfence setup image`.
 #[derive(Debug, Args)]
-pub(crate) struct ImageArgs {
+pub struct ImageArgs {
     /// The container engine to install it in.
     #[arg(long, value_name = "NAME", default_value = "docker")]
-    pub(crate) engine: EngineArg,
+    pub engine: EngineArg,
     /// The source of the image.
     #[arg(long, value_name = "WHAT", default_value = "auto")]
-    pub(crate) from: ImageSource,
+    pub from: ImageSource,
     /// The image's name (default: `sandbox.docker.image`).
     #[arg(long, value_name = "NAME")]
-    pub(crate) image: Option<String>,
+    pub image: Option<String>,
 }
 
 /// The values of `--engine`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EngineArg {
+pub enum EngineArg {
     /// Docker.
     Docker,
     /// Podman.
@@ -60,7 +60,7 @@ pub(crate) enum EngineArg {
 
 /// The source of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImageSource {
+pub enum ImageSource {
     /// A base image, or this machine's packages if none can be pulled.
     Auto,
     /// A base image that the engine pulls.

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use ringfence_records::audit::Link;
 
-pub(super) const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence audit tail -n 5               who used which tool, and what came of it
   ringfence audit tail --follow --json    each record as it is stored
@@ -13,7 +13,7 @@ Examples:
 
 /// `ringfence audit`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum AuditCommand {
+pub enum AuditCommand {
     /// Verify every record and the chain between them, and print the head to note.
     Verify {
         /// Verify only the log of commands on the host and of people's answers.

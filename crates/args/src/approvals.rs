@@ -14,7 +14,7 @@ Answers, each ended with Enter:
 
 /// `ringfence approvals`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum ApprovalsCommand {
+pub enum ApprovalsCommand {
     /// List the pending questions.
     Ls {
         /// Include answered and expired questions.
@@ -40,35 +40,35 @@ pub(crate) enum ApprovalsCommand {
 
 /// `ringfence approvals approve`.
 #[derive(Debug, Args)]
-pub(crate) struct ApproveArgs {
+pub struct ApproveArgs {
     /// The question's id, or an unambiguous prefix of it.
-    pub(crate) id: String,
+    pub id: String,
     /// Approve the same request for the rest of the session.
     #[arg(long, conflicts_with_all = ["always", "uses"])]
-    pub(crate) session: bool,
+    pub session: bool,
     /// Approve the same request this many more times in the session; for a function, calls with any
     /// arguments.
     #[arg(long, value_name = "NUMBER", conflicts_with = "always")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_USES)))]
-    pub(crate) uses: Option<u32>,
+    pub uses: Option<u32>,
     /// Approve exactly this text from now on, by adding it to `approved.toml` in the state directory.
     #[arg(long)]
-    pub(crate) always: bool,
+    pub always: bool,
 }
 
 /// `ringfence approvals deny`.
 #[derive(Debug, Args)]
-pub(crate) struct DenyArgs {
+pub struct DenyArgs {
     /// The question's id, or an unambiguous prefix of it.
-    pub(crate) id: String,
+    pub id: String,
     /// Deny the same request for the rest of the session, without asking again.
     #[arg(long)]
-    pub(crate) session: bool,
+    pub session: bool,
 }
 
 /// `ringfence gateway`.
 #[derive(Debug, Subcommand)]
-pub(crate) enum GatewayCommand {
+pub enum GatewayCommand {
     /// Ask the person at this terminal, or the program on standard input.
     #[command(after_help = TERMINAL_HELP)]
     Terminal {

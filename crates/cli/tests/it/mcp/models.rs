@@ -1,0 +1,109 @@
+//! Answers and lists as models read them: short texts, pictures, small schemas.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{Client, text};
+use crate::world::World;
+
+/// A picture of one pixel.
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+fn run(client: &mut Client, code: &str) -> Value {
+    client.call("run_code", &json!({"code": code}))
+}
+
+/// Returns the pictures of an answer.
+fn pictures(answer: &Value) -> Vec<&Value> {
+    let content = answer["content"].as_array().unwrap();
+    content.iter().filter(|block| block["type"] == "image").collect()
+}
+
+#[test]
+fn the_list_of_tools_is_short_and_says_when_to_use_each() {
+    let world = World::here();
+    let mut client = Client::greeted(&world, &[]);
+    let list = &client.ask("tools/list", &json!({}))["result"];
+    let tools = list["tools"].as_array().unwrap();
+    assert!(tools.len() >= 9, "{list}");
+    let length = list.to_string().len();
+    assert!(length <= 12_000, "{length}");
+    println!("tools/list: {length} bytes, {} tools", tools.len());
+    client.leave().well();
+    world.close();
+}
+
+#[test]
+fn the_text_of_a_run_is_for_reading_and_its_value_for_programs() {
+    let world = World::here();
+    let mut client = Client::greeted(&world, &[]);
+    let code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nopen('/output/a.txt', 'w').write('abc')\nsys.exit(3)";
+    let answer = run(&mut client, code);
+    assert_eq!(
+        text(&answer),
+        "out\n[stderr]\nerr\n[exit code 3]\n[file /output/a.txt: 3B]"
+    );
+    assert_eq!(answer["structuredContent"]["exit_code"], 3);
+    assert_eq!(
+        answer["structuredContent"]["meta"]["isolation"]["seccomp"],
+        "fence"
+    );
+
+    let arguments = json!({"code": "x = 20\nx * 2 + 2", "session": "s"});
+    assert_eq!(text(&client.call("run_code", &arguments)), "[value] 42");
+
+    let listed = client.call("file_list", &json!({"path": "/output"}));
+    assert_eq!(text(&listed), "a.txt  3 bytes\n");
+    client.leave().well();
+    world.close();
+}
+
+#[test]
+fn pictures_come_as_images_and_what_is_none_does_not() {
+    let world = World::here();
+    let mut client = Client::greeted(&world, &[]);
+    let write = |name: &str, bytes: &str| format!("open('/output/{name}', 'wb').write({bytes})\n");
+    let png = format!("__import__('base64').b64decode('{PNG}')");
+    let answer = run(
+        &mut client,
+        &(write("dot.png", &png) + &write("text.png", "b'no picture'") + &write("dot.txt", &png)),
+    );
+    let shown = pictures(&answer);
+    assert_eq!(shown.len(), 1, "{answer}");
+    assert_eq!(shown[0]["mimeType"], "image/png");
+    assert_eq!(shown[0]["data"], PNG);
+
+    // A link is no file of the output directory, wherever it leads.
+    let answer = run(
+        &mut client,
+        "import os\nos.symlink('/etc/hostname', '/output/link.png')",
+    );
+    assert_eq!(pictures(&answer), [&Value::Null; 0], "{answer}");
+
+    let large = format!("{png} + bytes(1 << 20)");
+    let answer = run(&mut client, &write("large.png", &large));
+    assert_eq!(pictures(&answer), [&Value::Null; 0]);
+    let length = (1 << 20) + STANDARD.decode(PNG).unwrap().len();
+    let told = text(&answer);
+    assert!(
+        told.contains(&format!(
+            "[/output/large.png has {length}B and is not shown: save it smaller than 1MiB]"
+        )),
+        "{told}"
+    );
+
+    let code = (0..6)
+        .map(|n| write(&format!("{n}.png"), &png))
+        .collect::<String>();
+    let answer = run(&mut client, &code);
+    assert_eq!(pictures(&answer).len(), 4, "{answer}");
+    assert!(text(&answer).contains("[/output/5.png is not shown: an answer shows 4 pictures]"));
+
+    let display = format!("class Dot:\n    def _repr_png_(self):\n        return {png}\nDot()");
+    let answer = client.call("run_code", &json!({"code": display, "session": "s"}));
+    assert_eq!(pictures(&answer).len(), 1, "{answer}");
+    assert_eq!(client.leave().status, 0);
+    world.close();
+}

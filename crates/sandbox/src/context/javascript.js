@@ -1,0 +1,113 @@
+// Evaluates the code that comes on descriptor 3, a JSON value a line, and answers with one. The inspector evaluates it as
+// the console of a browser does: `let` and `const` may be declared again, and `await` works at the top.
+'use strict';
+const inspector = require('node:inspector');
+const { createRequire } = require('node:module');
+const { Socket } = require('node:net');
+const path = require('node:path');
+const util = require('node:util');
+const vm = require('node:vm');
+
+const MAX_VALUE = 64 * 1024;
+// Frames of this script, and those below them, say nothing.
+const OWN_FRAMES = /\n +at (?:Session\.post|post|Object\.runInThisContext|Script\.runInThisContext) /;
+// With this script on the stack, SIGINT ends code that is in a loop.
+const run = new vm.Script(`globalThis[Symbol.for('ringfence.run')]()`);
+
+const session = new inspector.Session();
+session.connect();
+globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'));
+
+// Ends the evaluation under way, if there is one.
+let interrupt = () => {};
+process.on('SIGINT', () => interrupt());
+const tell = (error) => console.error(`Uncaught ${util.inspect(error).split(OWN_FRAMES)[0]}`);
+process.on('uncaughtException', tell);
+process.on('unhandledRejection', tell);
+
+// Makes a function reachable for code that the engine compiles anew.
+function lend(name, value) {
+    Object.defineProperty(globalThis, Symbol.for(`ringfence.${name}`), { value, configurable: true });
+}
+
+function evaluate(number, code) {
+    return new Promise((resolve) => {
+        interrupt = () => resolve({ status: 130 });
+        const parameters = {
+            expression: `${code}\n//# sourceURL=cell-${number}.js`,
+            replMode: true,
+            awaitPromise: true,
+        };
+        const post = () => session.post('Runtime.evaluate', parameters, (error, evaluated) => {
+            resolve(error ? failed(error.message) : answer(number, evaluated));
+        });
+        lend('run', post);
+        try {
+            run.runInThisContext({ breakOnSigint: true });
+        } catch {
+            resolve({ status: 130 });
+        }
+    }).finally(() => { interrupt = () => {}; });
+}
+
+function answer(number, { result, exceptionDetails: thrown }) {
+    if (thrown) {
+        const { exception, lineNumber } = thrown;
+        if (exception.subtype !== 'error') {
+            return failed(`Uncaught ${util.inspect(valueOf(exception))}`);
+        }
+        const [stack] = exception.description.split(OWN_FRAMES);
+        const place = stack.includes('\n    at ') ? '' : `\n    at cell-${number}.js:${lineNumber + 1}`;
+        return failed(`Uncaught ${stack}${place}`);
+    }
+    if (result.type === 'undefined') {
+        return { status: 0 };
+    }
+    const text = util.inspect(valueOf(result));
+    return { status: 0, value: text.slice(0, MAX_VALUE), cut: text.length > MAX_VALUE };
+}
+
+function failed(text) {
+    console.error(text);
+    return { status: 1 };
+}
+
+// Returns the value that the inspector describes.
+function valueOf(result) {
+    if (result.objectId === undefined) {
+        return 'unserializableValue' in result ? vm.runInThisContext(`(${result.unserializableValue})`) : result.value;
+    }
+    let found;
+    lend('take', (value) => { found = value; });
+    session.post('Runtime.callFunctionOn', {
+        objectId: result.objectId,
+        // As an argument, not as `this`, which would wrap a symbol in an object.
+        arguments: [{ objectId: result.objectId }],
+        functionDeclaration: `(value) => globalThis[Symbol.for('ringfence.take')](value)`,
+    });
+    session.post('Runtime.releaseObject', { objectId: result.objectId });
+    return found;
+}
+
+const bridge = new Socket({ fd: 3 });
+let input = '';
+let turn = Promise.resolve();
+bridge.setEncoding('utf8');
+bridge.on('data', (data) => {
+    input += data;
+    const lines = input.split('\n');
+    input = lines.pop();
+    for (const line of lines) {
+        const { number, code, after_interrupt } = JSON.parse(line);
+        turn = turn.then(async () => {
+            if (after_interrupt) {
+                // A signal that came too late for the evaluation before is heard in the next turn of the loop.
+                await new Promise(setImmediate);
+                await new Promise(setImmediate);
+            }
+            const ended = await evaluate(number, code);
+            bridge.write(`${JSON.stringify({ number, ...ended })}\n`);
+        });
+    }
+});
+bridge.on('end', () => process.exit());

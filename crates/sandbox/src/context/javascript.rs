@@ -1,0 +1,70 @@
+//! Contexts in JavaScript: a JSON value a line on the bridge, in both directions; Node.js evaluates.
+
+use ringfence_exec::local::session_messages::NoAnswer;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+use super::Answer;
+
+/// Longest answer, in bytes: a value of 64 Ki characters, each escaped.
+const MAX_ANSWER: u64 = 1 << 20;
+
+const SCRIPT: &str = include_str!("javascript.js");
+
+#[derive(Serialize)]
+struct Asked<'a> {
+    number: u32,
+    after_interrupt: bool,
+    code: &'a str,
+}
+
+#[derive(Deserialize)]
+struct Answered {
+    number: u32,
+    status: u8,
+    value: Option<String>,
+    #[serde(default)]
+    cut: bool,
+}
+
+/// Returns the program of an interpreter, with its arguments.
+pub(super) fn command() -> (String, Vec<String>) {
+    ("node".to_owned(), vec!["-e".to_owned(), SCRIPT.to_owned()])
+}
+
+/// Has code evaluated.
+pub(super) async fn evaluate(
+    bridge: &mut DuplexStream,
+    number: u32,
+    after_interrupt: bool,
+    code: &str,
+) -> Result<Answer, NoAnswer> {
+    let asked = Asked {
+        number,
+        after_interrupt,
+        code,
+    };
+    let mut message = serde_json::to_vec(&asked).map_err(|_| NoAnswer::Nonsense)?;
+    message.push(b'\n');
+    bridge.write_all(&message).await.map_err(NoAnswer::from)?;
+    let mut line = Vec::new();
+    loop {
+        match bridge.read_u8().await.map_err(NoAnswer::from)? {
+            b'\n' => break,
+            byte if (line.len() as u64) < MAX_ANSWER => line.push(byte),
+            _ => return Err(NoAnswer::Nonsense),
+        }
+    }
+    let answered: Answered = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
+    // An answer that code has written before it was asked for has another number.
+    if answered.number != number {
+        return Err(NoAnswer::Nonsense);
+    }
+    let cut = answered.cut.then(|| "the text of the value is cut".to_owned());
+    Ok(Answer {
+        status: answered.status,
+        value: answered.value,
+        warnings: cut.into_iter().collect(),
+        ..Answer::default()
+    })
+}
