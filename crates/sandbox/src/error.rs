@@ -4,6 +4,8 @@ use ringfence_container::init::NotRun;
 use ringfence_exec::local::{self, PauseError};
 use ringfence_jail::init::files::{FileError, FileErrorKind};
 
+use ringfence_policy::Bytes;
+
 use super::spec::Runtime;
 
 /// The reason why an operation on a sandbox failed. [`Error::hint`] has advice.
@@ -36,6 +38,28 @@ pub enum Error {
     /// There is no such process, or it has ended and its output is gone.
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
+    /// Its files are more than a copy may be.
+    #[error("the sandbox's files make an archive of more than {0}")]
+    CopyTooLarge(Bytes),
+    /// No snapshot has this id or name.
+    #[error("there is no snapshot `{0}`")]
+    NoSnapshot(String),
+    /// Another snapshot has the name.
+    #[error("a snapshot named `{0}` exists already")]
+    SnapshotTaken(String),
+    /// The limit of snapshots is reached.
+    #[error("the limit of {0} snapshots is reached")]
+    TooManySnapshots(usize),
+    /// The limit of their bytes is reached.
+    #[error("the limit of {0} for snapshots is reached")]
+    SnapshotsFull(Bytes),
+    /// A file of a snapshot could not be written, read or removed.
+    #[error("cannot {doing} the snapshot: {source}")]
+    Store {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
     /// There is no such context.
     #[error("the sandbox has no context `{0}`")]
     NoContext(String),
@@ -84,12 +108,25 @@ impl Error {
             Self::Unknown(_)
             | Self::Gone { .. }
             | Self::NoProcess(_)
+            | Self::NoSnapshot(_)
             | Self::NoContext(_)
             | Self::NoProgram(_) => ErrorKind::NotFound,
-            Self::Taken(_) | Self::Busy(_) | Self::Paused(_) | Self::CannotPause(PauseError::Unstoppable) => {
-                ErrorKind::Conflict
-            }
-            Self::TooMany(_) | Self::Full { .. } => ErrorKind::LimitExceeded,
+            Self::Taken(_)
+            | Self::SnapshotTaken(_)
+            | Self::Busy(_)
+            | Self::Paused(_)
+            | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
+            Self::TooMany(_)
+            | Self::Full { .. }
+            | Self::CopyTooLarge(_)
+            | Self::TooManySnapshots(_)
+            | Self::SnapshotsFull(_) => ErrorKind::LimitExceeded,
+            Self::Store { source, .. } => match source.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    ErrorKind::LimitExceeded
+                }
+                _ => ErrorKind::Internal,
+            },
             Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
             Self::Invalid(_) | Self::NoDirectory { .. } => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
@@ -121,6 +158,15 @@ impl Error {
             }
             Self::CannotPause(PauseError::Unstoppable) => "try again".to_owned(),
             Self::CannotPause(PauseError::Group(_)) => "see whether the sandbox still exists".to_owned(),
+            Self::CopyTooLarge(_) => "remove files; one with holes counts with its whole length".to_owned(),
+            Self::NoSnapshot(_) => "list the snapshots, or make one".to_owned(),
+            Self::SnapshotTaken(_) => "choose another name, or remove that snapshot".to_owned(),
+            Self::TooManySnapshots(_) | Self::SnapshotsFull(_) => {
+                "remove snapshots that are not needed".to_owned()
+            }
+            Self::Store { .. } => {
+                "make room where the server keeps its state, or remove snapshots".to_owned()
+            }
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),

@@ -8,9 +8,11 @@
 //! - [`process`]: its processes; [`output`]: their output, for readers that come and go.
 //! - [`context`]: its interpreters.
 //! - [`files`]: its files.
+//! - [`SnapshotStore`]: files of sandboxes that are kept.
 #![forbid(unsafe_code)]
 
 pub mod context;
+mod copies;
 mod error;
 pub mod files;
 mod id;
@@ -20,6 +22,7 @@ mod place;
 pub mod process;
 mod registry;
 mod sandbox;
+mod snapshots;
 mod spec;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,6 +31,7 @@ pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
+pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore};
 pub use spec::{NewSandbox, OnExpiry, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Locks a mutex whose data no panic can leave half changed.

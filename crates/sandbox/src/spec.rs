@@ -48,6 +48,8 @@ pub struct NewSandbox {
     /// Time until it expires. Can be set anew.
     pub timeout: Option<Timeout>,
     pub on_expiry: OnExpiry,
+    /// Id or name of the snapshot whose files it begins with.
+    pub snapshot: Option<String>,
 }
 
 /// Limits of all programs of a sandbox together.

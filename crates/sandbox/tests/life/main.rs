@@ -8,6 +8,7 @@
 )]
 
 mod contexts;
+mod copies;
 mod files;
 mod life;
 mod pauses;
@@ -25,6 +26,7 @@ fn main() {
             files::TESTS,
             life::TESTS,
             pauses::TESTS,
+            copies::TESTS,
         ];
         groups.into_iter().flatten()
     };

@@ -1,6 +1,7 @@
 //! `/v1/sandboxes`: sandboxes that live.
 
 mod contexts;
+mod copies;
 mod files;
 mod life;
 mod processes;
@@ -35,6 +36,7 @@ pub(super) fn routes() -> Vec<Route> {
         processes::routes(),
         contexts::routes(),
         files::routes(),
+        copies::routes(),
     ];
     groups.into_iter().flatten().collect()
 }
