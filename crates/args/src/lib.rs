@@ -27,8 +27,9 @@ pub use audit::AuditCommand;
 pub use keys::KeysCommand;
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
-    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs,
-    SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs,
+    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxForkArgs,
+    SandboxLogsArgs, SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs,
+    SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};

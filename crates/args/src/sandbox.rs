@@ -40,6 +40,11 @@ pub enum SandboxCommand {
     Cp(SandboxCopyArgs),
     /// List the files of a directory of a sandbox.
     Files(SandboxFilesArgs),
+    /// Copy the files of a sandbox into new ones. Processes and interpreters are not copied.
+    Fork(SandboxForkArgs),
+    /// Keep the files of a sandbox as a snapshot, of which `create --snapshot` makes others.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Pause the processes of a sandbox.
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
@@ -93,6 +98,13 @@ pub struct SandboxCreateArgs {
     /// Time until it is ended (default: 1h; of a container the template's).
     #[arg(long, alias = "max-duration", value_name = "TIME")]
     pub timeout: Option<Timeout>,
+    /// Pause it when its time is up, and end it a day later (default: end it). Not of a container.
+    #[arg(long)]
+    pub pause_on_expiry: bool,
+    /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not of a
+    /// container.
+    #[arg(long, value_name = "ID")]
+    pub snapshot: Option<String>,
     /// The OCI runtime of a container (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub oci_runtime: Option<OciRuntimeArg>,
@@ -158,6 +170,50 @@ pub struct SandboxNameArgs {
     pub options: ScopedOptions,
     /// The sandbox.
     pub name: String,
+}
+
+/// `ringfence sandbox fork`.
+#[derive(Debug, Args)]
+pub struct SandboxForkArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox.
+    pub name: String,
+    /// Number of new sandboxes, at most 16.
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub count: u32,
+}
+
+/// `ringfence sandbox snapshot`.
+#[derive(Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Keep the files of a sandbox.
+    Create(SnapshotCreateArgs),
+    /// List the snapshots.
+    Ls(ScopedOptions),
+    /// Remove a snapshot. Sandboxes that were made of it stay.
+    Rm(SnapshotNameArgs),
+}
+
+/// `ringfence sandbox snapshot create`.
+#[derive(Debug, Args)]
+pub struct SnapshotCreateArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox.
+    pub sandbox: String,
+    /// The name of the snapshot (default: none).
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+/// `ringfence sandbox snapshot rm`.
+#[derive(Debug, Args)]
+pub struct SnapshotNameArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The id or name of the snapshot.
+    pub snapshot: String,
 }
 
 /// `ringfence sandbox exec`.

@@ -3,12 +3,15 @@
 //! - [`Client`]: requests and answers.
 //! - [`events`]: answers that are streams of events.
 //! - [`sandbox`]: the operations on a sandbox, with the caller's standard streams.
+//! - [`Snapshots`]: files of sandboxes that the server keeps.
 //! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
 
 mod client;
 pub mod events;
 pub mod sandbox;
+mod snapshot;
 pub mod terminal;
 
 pub use client::{Body, Client, Error, Response, query};
+pub use snapshot::Snapshots;

@@ -91,6 +91,42 @@ impl Sandbox {
             .await
     }
 
+    /// Stops its processes until [`Sandbox::resume`]. Returns its description.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, or the server's machine has no freezer.
+    pub async fn pause(&self) -> Result<Value, Error> {
+        let path = self.path("/pause", &[]);
+        self.client.json(Method::POST, &path, Body::Empty).await
+    }
+
+    /// Continues its processes. Returns its description.
+    ///
+    /// # Errors
+    /// If there is no such sandbox.
+    pub async fn resume(&self) -> Result<Value, Error> {
+        let path = self.path("/resume", &[]);
+        self.client.json(Method::POST, &path, Body::Empty).await
+    }
+
+    /// Copies its files into new sandboxes. Returns them, and the names of what they do not have.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, or its files are more than a copy may be.
+    pub async fn fork(&self, count: u32) -> Result<Value, Error> {
+        let path = self.path("/fork", &[]);
+        self.client.post(&path, &json!({ "count": count })).await
+    }
+
+    /// Keeps its files as a snapshot, which is returned.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, or there is no room.
+    pub async fn snapshot(&self, name: Option<&str>) -> Result<Value, Error> {
+        let path = self.path("/snapshots", &[]);
+        self.client.post(&path, &json!({ "name": name })).await
+    }
+
     /// Returns its processes.
     ///
     /// # Errors

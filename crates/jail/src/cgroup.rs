@@ -13,9 +13,11 @@
 
 mod counters;
 mod detect;
+mod freezer;
 mod group;
 
 pub use detect::Detection;
+pub use freezer::Freezer;
 pub use group::{Group, MemoryGauge, TaskGauge, Usage};
 
 use std::io;
@@ -94,7 +96,10 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     version: Version,
+    /// Without a freezer, which costs every group a directory more in version 1 and which few need.
     own: GroupPaths,
+    /// Directory of the freezer's tree.
+    freezer: Option<PathBuf>,
 }
 
 /// A group's directory in the tree of each controller. In version 2, and where version 1 mounts controllers
@@ -106,6 +111,7 @@ struct GroupPaths {
     cpu: Option<PathBuf>,
     /// Directory of the processor time counter: `cpuacct` in version 1.
     accounting: Option<PathBuf>,
+    freezer: Option<PathBuf>,
 }
 
 impl GroupPaths {
@@ -115,6 +121,7 @@ impl GroupPaths {
             pids: self.pids.join(name),
             cpu: self.cpu.as_ref().map(|path| path.join(name)),
             accounting: self.accounting.as_ref().map(|path| path.join(name)),
+            freezer: self.freezer.as_ref().map(|path| path.join(name)),
         }
     }
 
@@ -123,6 +130,7 @@ impl GroupPaths {
             .into_iter()
             .chain(&self.cpu)
             .chain(&self.accounting)
+            .chain(&self.freezer)
             .collect();
         all.sort_unstable();
         all.dedup();
@@ -185,13 +193,33 @@ impl Hierarchy {
         Ok(group)
     }
 
+    /// Like [`Self::group`], with a [`Freezer`] if the kernel has one. Such a group is for one guest, and not to be
+    /// used again: the next guest must never begin frozen.
+    ///
+    /// # Errors
+    /// As [`Self::group`].
+    pub fn freezable_group(&self, name: &str, limits: GroupLimits) -> Result<Group, Error> {
+        let with_freezer = Self {
+            own: self.own_with_freezer(),
+            ..self.clone()
+        };
+        with_freezer.group(name, limits)
+    }
+
+    fn own_with_freezer(&self) -> GroupPaths {
+        GroupPaths {
+            freezer: self.freezer.clone(),
+            ..self.own.clone()
+        }
+    }
+
     /// Removes the groups of killed servers: the trees of all owners for which `is_dead` returns `true`.
     /// Returns the owners whose groups were removed completely.
     pub fn sweep(&self, is_dead: &dyn Fn(&str) -> bool) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         let mut removed = Vec::new();
         let mut kept = Vec::new();
-        for folder in self.own.distinct() {
+        for folder in self.own_with_freezer().distinct() {
             for name in subfolders(&folder)
                 .into_iter()
                 .filter(|name| name.starts_with(PREFIX) && name != ENGINE)
@@ -241,6 +269,10 @@ fn subfolders(folder: &Path) -> Vec<String> {
 }
 
 fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
+    // The processes of a killed server's paused sandbox have lost their parents, and wait for this.
+    if folder.join("freezer.state").exists() {
+        let _ = Freezer::new(Version::V1, folder).kill_and_thaw();
+    }
     // Version 2 kills its processes; version 1 has no such file.
     let _ = std::fs::OpenOptions::new()
         .write(true)
@@ -321,10 +353,12 @@ mod tests {
             pids: all(),
             cpu: Some(all()),
             accounting: Some(all()),
+            freezer: None,
         };
         Hierarchy {
             version: Version::V2,
             own,
+            freezer: None,
         }
     }
 
@@ -362,10 +396,12 @@ mod tests {
             pids,
             cpu: None,
             accounting: None,
+            freezer: None,
         };
         let hierarchy = Hierarchy {
             version: Version::V1,
             own,
+            freezer: None,
         };
         assert_eq!(hierarchy.sweep(&|_| true), ["gone"]);
         assert_eq!(

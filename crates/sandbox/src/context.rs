@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use super::error::Error;
 use super::lock;
+use super::pause::{Alarm, Clock};
 use super::process::FOR_EVER;
 
 /// Contexts of a sandbox.
@@ -285,7 +286,12 @@ impl Context {
 
     /// Runs code, after the executions that wait. Output goes to `output` as it comes; if that is closed, the code is
     /// interrupted.
-    pub(crate) async fn execute(&self, code: Code, output: mpsc::Sender<Chunk>) -> Result<Execution, Error> {
+    pub(crate) async fn execute(
+        &self,
+        code: Code,
+        output: mpsc::Sender<Chunk>,
+        clock: &Clock,
+    ) -> Result<Execution, Error> {
         let _queued = Queued::enter(&self.queued).ok_or_else(|| Error::Busy(self.id.clone()))?;
         let mut interpreter = self.interpreter.lock().await;
         if interpreter.ended {
@@ -300,6 +306,7 @@ impl Context {
             language: self.language,
             number,
             after_interrupt,
+            limit: clock.alarm(code.timeout.as_duration()),
             code: &code,
             output,
         };
@@ -319,6 +326,8 @@ struct Evaluating<'a> {
     number: u32,
     /// Set if SIGINT may be pending that was meant for the evaluation before.
     after_interrupt: bool,
+    /// Time after which it is interrupted.
+    limit: Alarm,
     code: &'a Code,
     output: mpsc::Sender<Chunk>,
 }
@@ -331,6 +340,7 @@ impl Interpreter {
             language,
             number,
             after_interrupt,
+            limit: mut due,
             code,
             output,
         } = evaluating;
@@ -339,7 +349,6 @@ impl Interpreter {
         tokio::pin!(asking);
         let mut answered: Option<Result<Answer, NoAnswer>> = None;
         let mut stop: Option<Outcome> = None;
-        let mut due = tokio::time::Instant::now() + code.timeout.as_duration();
         // Output that the reader has not taken yet: the code waits, and its time goes on.
         let (mut unread, mut discarding): (Option<Chunk>, bool) = (None, false);
         let lost = loop {
@@ -362,14 +371,14 @@ impl Interpreter {
                     answered = Some(answer);
                     process.control.drain();
                 }
-                () = tokio::time::sleep_until(due) => {
+                () = due.reached() => {
                     if stop.is_some() || answered.is_some() {
                         process.control.kill();
                     } else {
                         process.control.signal(SIGINT, recipient);
                         stop = Some(Outcome::TimedOut);
                     }
-                    due = tokio::time::Instant::now() + GRACE;
+                    due.set(GRACE);
                     // A reader that does not read must not hide the end.
                     unread = None;
                     discarding = true;
@@ -377,7 +386,7 @@ impl Interpreter {
                 () = output.closed(), if stop.is_none() && answered.is_none() => {
                     process.control.signal(SIGINT, recipient);
                     stop = Some(Outcome::Cancelled);
-                    due = tokio::time::Instant::now() + GRACE;
+                    due.set(GRACE);
                 }
             }
         };

@@ -1,8 +1,10 @@
 //! Errors of sandboxes.
 
 use ringfence_container::init::NotRun;
-use ringfence_exec::local;
+use ringfence_exec::local::{self, PauseError};
 use ringfence_jail::init::files::{FileError, FileErrorKind};
+
+use ringfence_policy::Bytes;
 
 use super::spec::Runtime;
 
@@ -27,9 +29,37 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
+    /// Its processes are stopped.
+    #[error("the sandbox `{0}` is paused")]
+    Paused(String),
+    /// It cannot be paused or resumed.
+    #[error("cannot pause or resume the sandbox: {0}")]
+    CannotPause(PauseError),
     /// There is no such process, or it has ended and its output is gone.
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
+    /// Its files are more than a copy may be.
+    #[error("the sandbox's files make an archive of more than {0}")]
+    CopyTooLarge(Bytes),
+    /// No snapshot has this id or name.
+    #[error("there is no snapshot `{0}`")]
+    NoSnapshot(String),
+    /// Another snapshot has the name.
+    #[error("a snapshot named `{0}` exists already")]
+    SnapshotTaken(String),
+    /// The limit of snapshots is reached.
+    #[error("the limit of {0} snapshots is reached")]
+    TooManySnapshots(usize),
+    /// The limit of their bytes is reached.
+    #[error("the limit of {0} for snapshots is reached")]
+    SnapshotsFull(Bytes),
+    /// A file of a snapshot could not be written, read or removed.
+    #[error("cannot {doing} the snapshot: {source}")]
+    Store {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
     /// There is no such context.
     #[error("the sandbox has no context `{0}`")]
     NoContext(String),
@@ -78,15 +108,32 @@ impl Error {
             Self::Unknown(_)
             | Self::Gone { .. }
             | Self::NoProcess(_)
+            | Self::NoSnapshot(_)
             | Self::NoContext(_)
             | Self::NoProgram(_) => ErrorKind::NotFound,
-            Self::Taken(_) | Self::Busy(_) => ErrorKind::Conflict,
-            Self::TooMany(_) | Self::Full { .. } => ErrorKind::LimitExceeded,
-            Self::NotSupported { .. } => ErrorKind::NotSupported,
+            Self::Taken(_)
+            | Self::SnapshotTaken(_)
+            | Self::Busy(_)
+            | Self::Paused(_)
+            | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
+            Self::TooMany(_)
+            | Self::Full { .. }
+            | Self::CopyTooLarge(_)
+            | Self::TooManySnapshots(_)
+            | Self::SnapshotsFull(_) => ErrorKind::LimitExceeded,
+            Self::Store { source, .. } => match source.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    ErrorKind::LimitExceeded
+                }
+                _ => ErrorKind::Internal,
+            },
+            Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
             Self::Invalid(_) | Self::NoDirectory { .. } => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::Busy) => ErrorKind::LimitExceeded,
-            Self::NotStarted(NotRun::InitLost(_)) | Self::Broken(_) => ErrorKind::Internal,
+            Self::NotStarted(NotRun::InitLost(_))
+            | Self::Broken(_)
+            | Self::CannotPause(PauseError::Group(_)) => ErrorKind::Internal,
             Self::File(error) => match error.kind {
                 FileErrorKind::NotFound => ErrorKind::NotFound,
                 FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => ErrorKind::Conflict,
@@ -105,6 +152,21 @@ impl Error {
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
+            Self::Paused(_) => "resume it first".to_owned(),
+            Self::CannotPause(PauseError::NoFreezer) => {
+                "let the server make control groups in a freezer hierarchy, or let the sandbox run".to_owned()
+            }
+            Self::CannotPause(PauseError::Unstoppable) => "try again".to_owned(),
+            Self::CannotPause(PauseError::Group(_)) => "see whether the sandbox still exists".to_owned(),
+            Self::CopyTooLarge(_) => "remove files; one with holes counts with its whole length".to_owned(),
+            Self::NoSnapshot(_) => "list the snapshots, or make one".to_owned(),
+            Self::SnapshotTaken(_) => "choose another name, or remove that snapshot".to_owned(),
+            Self::TooManySnapshots(_) | Self::SnapshotsFull(_) => {
+                "remove snapshots that are not needed".to_owned()
+            }
+            Self::Store { .. } => {
+                "make room where the server keeps its state, or remove snapshots".to_owned()
+            }
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),

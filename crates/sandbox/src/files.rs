@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::error::Error;
+use super::pause::Clock;
 use super::process::FOR_EVER;
 use super::sandbox::Sandbox;
 
@@ -38,6 +39,7 @@ pub struct Operating {
     process: Process,
     error: Vec<u8>,
     done: bool,
+    clock: Clock,
 }
 
 /// The entries of a directory.
@@ -61,8 +63,9 @@ impl Sandbox {
     /// Starts an operation.
     ///
     /// # Errors
-    /// If the sandbox has ended, or is too busy.
+    /// If the sandbox has ended, is paused, or too busy.
     pub async fn operate(&self, operation: &Operation) -> Result<Operating, Error> {
+        let _starting = self.starting().await?;
         let start = Start {
             arguments: operation.arguments(),
             input: true,
@@ -72,6 +75,7 @@ impl Sandbox {
             process: self.init().start(start, None).await?,
             error: Vec::new(),
             done: false,
+            clock: self.pauses().clock(),
         })
     }
 
@@ -203,9 +207,12 @@ impl Operating {
     }
 
     /// Returns the next piece of output, which must come soon: a program may have stopped the operation.
-    async fn next_in_time(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let next = tokio::time::timeout(PATIENCE, self.next()).await;
-        next.unwrap_or_else(|_| Err(Error::Broken("a file operation makes no progress".to_owned())))
+    pub(crate) async fn next_in_time(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let mut limit = self.clock.alarm(PATIENCE);
+        tokio::select! {
+            next = self.next() => next,
+            () = limit.reached() => Err(Error::Broken("a file operation makes no progress".to_owned())),
+        }
     }
 
     /// Ends the input, and returns all output.

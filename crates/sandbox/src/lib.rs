@@ -8,17 +8,21 @@
 //! - [`process`]: its processes; [`output`]: their output, for readers that come and go.
 //! - [`context`]: its interpreters.
 //! - [`files`]: its files.
+//! - [`SnapshotStore`]: files of sandboxes that are kept.
 #![forbid(unsafe_code)]
 
 pub mod context;
+mod copies;
 mod error;
 pub mod files;
 mod id;
 pub mod output;
+mod pause;
 mod place;
 pub mod process;
 mod registry;
 mod sandbox;
+mod snapshots;
 mod spec;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +33,8 @@ pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
-pub use spec::{NewSandbox, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
+pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore};
+pub use spec::{NewSandbox, OnExpiry, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Locks a mutex whose data no panic can leave half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,7 +1,7 @@
 //! The place of a sandbox: a cell of this machine.
 
 use ringfence_container::init::{self, Greeting, InitClient, InitLost};
-use ringfence_exec::local::{Fence, Local, SandboxCell, SandboxRequest};
+use ringfence_exec::local::{Fence, Local, PauseControl, SandboxCell, SandboxRequest};
 use ringfence_policy::{Isolation, Scope};
 
 use super::error::Error;
@@ -36,6 +36,10 @@ impl Place {
                 Err(Error::Broken(format!("{lost} {words}").trim_end().to_owned()))
             }
         }
+    }
+
+    pub(crate) fn pause_control(&self) -> PauseControl {
+        self.cell.pause_control()
     }
 
     pub(crate) fn isolation(&self) -> Isolation {

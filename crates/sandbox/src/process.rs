@@ -1,6 +1,7 @@
 //! Processes of a sandbox.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 
 use super::lock;
 use super::output::Output;
+use super::pause::Alarm;
 
 /// A program to start in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -102,7 +104,8 @@ impl ProcessEnd {
     }
 
     /// Converts the end that an init reports. `memory_kills`: the kernel killed a process for lack of memory meanwhile.
-    fn of(end: &End, memory_kills: bool) -> Self {
+    /// `late`: the process was killed at its time limit, unless it had ended before.
+    fn of(end: &End, memory_kills: bool, late: bool) -> Self {
         let status = match &end.fate {
             Fate::Ended(status) => *status,
             Fate::NotStarted { step, errno } => {
@@ -118,6 +121,7 @@ impl ProcessEnd {
         let killed = status == -SIGKILL;
         let (outcome, exit_code) = match end.cut {
             Cut::Deadline => (Outcome::TimedOut, -1),
+            Cut::Ordered if late => (Outcome::TimedOut, -1),
             Cut::Ordered => (Outcome::Cancelled, status),
             Cut::No if killed && (memory_kills || end.out_of_memory) => (Outcome::MemoryExceeded, status),
             Cut::No if status < 0 => (Outcome::Signalled, status),
@@ -160,11 +164,12 @@ pub(crate) struct Described {
 }
 
 impl Process {
-    /// Wraps a process that was started. The second part, which must be driven, passes its events on.
+    /// Wraps a process that was started, and is killed at its limit. The second part, which must be driven, passes its events on.
     pub(crate) fn new(
         running: Running,
         described: Described,
         memory_kills: impl Fn() -> u64 + Send,
+        limit: Option<Alarm>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
         let before = memory_kills();
         let Running {
@@ -182,10 +187,12 @@ impl Process {
             terminal: described.terminal,
             started: SystemTime::now(),
             output: Arc::clone(&output),
-            control,
+            control: control.clone(),
             stdin: Mutex::new((described.stdin == Stdin::Open).then_some(stdin)),
         });
-        let pump = async move {
+        let late = Arc::new(AtomicBool::new(false));
+        let (is_late, kept) = (Arc::clone(&late), Arc::clone(&output));
+        let passing = async move {
             // Aborted with the pump.
             let _task = task;
             while let Some(event) = events.recv().await {
@@ -193,12 +200,30 @@ impl Process {
                     ProcessEvent::Output(chunk) => output.push(chunk).await,
                     ProcessEvent::Drained => {}
                     ProcessEvent::Ended(end) => {
-                        output.end(ProcessEnd::of(&end, memory_kills() > before));
+                        let late = is_late.load(Ordering::Acquire);
+                        output.end(ProcessEnd::of(&end, memory_kills() > before, late));
                     }
                     ProcessEvent::Lost(lost) => output.end(ProcessEnd::unknown(&lost.to_string())),
                 }
             }
             output.end(ProcessEnd::unknown("the sandbox has ended"));
+        };
+        let limiting = async move {
+            match limit {
+                Some(mut limit) => limit.reached().await,
+                None => std::future::pending().await,
+            }
+            late.store(true, Ordering::Release);
+            control.kill();
+            // Its end must not wait for a reader.
+            kept.release();
+            std::future::pending().await
+        };
+        let pump = async move {
+            tokio::select! {
+                () = passing => {}
+                () = limiting => {}
+            }
         };
         (process, pump)
     }

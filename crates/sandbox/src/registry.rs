@@ -1,6 +1,7 @@
 //! The sandboxes of a server.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -15,12 +16,15 @@ use super::id::SandboxId;
 use super::lock;
 use super::place::Place;
 use super::sandbox::Sandbox;
-use super::spec::{NewSandbox, Runtime, SandboxInfo, SandboxLimits};
+use super::snapshots::{SnapshotInfo, SnapshotStore};
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
 /// Sandboxes of one owner at a time.
 const MAX_OF_SCOPE: usize = 512;
+/// Forks that are made at a time.
+const MAX_FORKS: usize = 16;
 /// Least number of processes: the init's supervisor, a program, and one that it starts.
 const LEAST_PIDS: u32 = 4;
 /// Ended sandboxes whose end is remembered.
@@ -38,6 +42,7 @@ pub struct Sandboxes {
     fence: Fence,
     state: Arc<Mutex<Registry>>,
     keepers: Mutex<JoinSet<()>>,
+    snapshots: Option<SnapshotStore>,
 }
 
 #[derive(Debug, Default)]
@@ -66,19 +71,81 @@ impl Sandboxes {
             fence,
             state: Arc::default(),
             keepers: Mutex::default(),
+            snapshots: None,
         }
+    }
+
+    /// Adds a place for snapshots; without one they are refused.
+    #[must_use]
+    pub fn with_snapshots(self, snapshots: SnapshotStore) -> Self {
+        Self {
+            snapshots: Some(snapshots),
+            ..self
+        }
+    }
+
+    pub(crate) fn store(&self) -> Result<&SnapshotStore, Error> {
+        self.snapshots.as_ref().ok_or(Error::NotSupported {
+            runtime: Runtime::Local,
+            what: "be kept as snapshots by this server",
+        })
     }
 
     /// Creates a sandbox.
     ///
     /// # Errors
-    /// If the name is taken, there are too many, or the runtime cannot make it.
+    /// If the name is taken, there are too many, the runtime cannot make it, or it has no room for its snapshot.
     pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<Arc<Sandbox>, Error> {
+        let Some(snapshot) = &new.snapshot else {
+            return Ok(self.make(scope, new).await?.publish());
+        };
+        let mut reader = self.store()?.read(scope, snapshot)?;
+        let needed = Bytes(reader.info.disk_limit);
+        if new.limits.disk < needed {
+            return Err(Error::Invalid(format!(
+                "the snapshot needs a `disk` of at least {needed}, and not {}",
+                new.limits.disk
+            )));
+        }
+        let unpublished = self.make(scope, new).await?;
+        unpublished.sandbox.fill(&mut reader).await?;
+        Ok(unpublished.publish())
+    }
+
+    /// Copies a sandbox's files into new ones with its limits, environment, metadata and network, but without its name.
+    /// Processes and interpreters are not copied. All are made, or none.
+    ///
+    /// # Errors
+    /// If there is no such sandbox, it is paused, there are too many, or its files are more than a copy may be.
+    pub async fn fork(&self, scope: &Scope, name: &str, count: usize) -> Result<Vec<Arc<Sandbox>>, Error> {
+        if !(1..=MAX_FORKS).contains(&count) {
+            return Err(Error::Invalid(format!(
+                "`count` must be from 1 to {MAX_FORKS}, got {count}"
+            )));
+        }
+        let source = self.get(scope, name)?;
+        source.check_running()?;
+        let new = NewSandbox {
+            name: None,
+            snapshot: None,
+            ..source.request().clone()
+        };
+        let mut made = Vec::new();
+        for _ in 0..count {
+            made.push(self.make(scope, new.clone()).await?);
+        }
+        let others: Vec<&Sandbox> = made.iter().map(|unpublished| &*unpublished.sandbox).collect();
+        source.copy_into(&others).await?;
+        Ok(made.into_iter().map(Unpublished::publish).collect())
+    }
+
+    /// Makes a sandbox that nobody can find before it is published.
+    async fn make(&self, scope: &Scope, new: NewSandbox) -> Result<Unpublished<'_>, Error> {
         let lifetime = new.timeout.unwrap_or(LIFETIME);
         let expires = expiry(lifetime)?;
         check(&new.limits)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
-        let reserved = Reserved::new(&self.state, scope, id, &new)?;
+        let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
         let (place, driver) = match new.runtime {
             Runtime::Local => Place::local(&self.local, self.fence, scope, &new).await?,
             runtime @ (Runtime::Docker | Runtime::Podman) => {
@@ -89,12 +156,37 @@ impl Sandboxes {
             }
         };
         let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
-        let stopped = reserved.fill(&sandbox);
+        let stopped = reserved.keep();
         let keeper = keep(Arc::clone(&sandbox), driver, stopped, Arc::clone(&self.state));
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
         keepers.spawn(keeper);
-        Ok(sandbox)
+        drop(keepers);
+        Ok(Unpublished { reserved, sandbox })
+    }
+
+    /// Returns the snapshots of a scope, the oldest first.
+    ///
+    /// # Errors
+    /// If this server keeps none.
+    pub fn snapshots(&self, scope: &Scope) -> Result<Vec<SnapshotInfo>, Error> {
+        Ok(self.store()?.list(scope))
+    }
+
+    /// Returns a snapshot by its id or name.
+    ///
+    /// # Errors
+    /// If the scope has none such.
+    pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
+        self.store()?.get(scope, name)
+    }
+
+    /// Removes a snapshot. Sandboxes that were made of it stay.
+    ///
+    /// # Errors
+    /// If the scope has none such, or its files cannot be removed.
+    pub fn remove_snapshot(&self, scope: &Scope, name: &str) -> Result<(), Error> {
+        self.store()?.remove(scope, name)
     }
 
     /// Returns the sandboxes of a scope that have this metadata, the oldest first.
@@ -135,7 +227,31 @@ impl Sandboxes {
     pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<SandboxInfo, Error> {
         let expires = expiry(timeout)?;
         let sandbox = self.get(scope, name)?;
+        sandbox.has_expired.store(false, Ordering::Release);
         sandbox.expire_at(expires);
+        Ok(sandbox.info())
+    }
+
+    /// Pauses a sandbox; see [`Sandbox::pause`].
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be paused.
+    pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
+        let sandbox = self.get(scope, name)?;
+        sandbox.pause().await?;
+        Ok(sandbox.info())
+    }
+
+    /// Resumes a sandbox; see [`Sandbox::resume`]. One that its expiry had paused gets its lifetime anew.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
+        let sandbox = self.get(scope, name)?;
+        if sandbox.has_expired.swap(false, Ordering::AcqRel) {
+            sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
+        }
+        sandbox.resume().await?;
         Ok(sandbox.info())
     }
 
@@ -182,7 +298,7 @@ async fn keep(
             _ => "its driver has failed".to_owned(),
         },
         why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
-        () = expired(&sandbox) => "it has expired".to_owned(),
+        () = kept_until_expiry(&sandbox) => "it has expired".to_owned(),
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
@@ -191,6 +307,22 @@ async fn keep(
     }
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
+}
+
+/// Resolves when a sandbox has expired for good: one that is to be paused then is given more time first.
+async fn kept_until_expiry(sandbox: &Sandbox) {
+    loop {
+        expired(sandbox).await;
+        let pauses = match sandbox.request().on_expiry {
+            OnExpiry::Kill => false,
+            OnExpiry::Pause => sandbox.state() == SandboxState::Running,
+        };
+        if !pauses || sandbox.pause().await.is_err() {
+            return;
+        }
+        sandbox.has_expired.store(true, Ordering::Release);
+        sandbox.expire_at(SystemTime::now() + MAX_LIFETIME.as_duration());
+    }
 }
 
 /// Resolves at the expiry of a sandbox, which may be set anew meanwhile.
@@ -237,11 +369,27 @@ fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {
     Ok(SystemTime::now() + timeout.as_duration())
 }
 
+/// A sandbox that lives, and that nobody can find. Dropping this ends it.
+struct Unpublished<'a> {
+    reserved: Reserved<'a>,
+    sandbox: Arc<Sandbox>,
+}
+
+impl Unpublished<'_> {
+    fn publish(mut self) -> Arc<Sandbox> {
+        self.reserved.fill(&self.sandbox);
+        self.sandbox
+    }
+}
+
 /// A place in the registry for a sandbox that is being created.
 struct Reserved<'a> {
     state: &'a Mutex<Registry>,
     id: SandboxId,
+    stop: watch::Sender<Option<&'static str>>,
+    /// `None` once somebody keeps the sandbox.
     stopped: Option<watch::Receiver<Option<&'static str>>>,
+    is_filled: bool,
 }
 
 impl<'a> Reserved<'a> {
@@ -274,33 +422,42 @@ impl<'a> Reserved<'a> {
             scope: scope.clone(),
             name,
             sandbox: None,
-            stop,
+            stop: stop.clone(),
         };
         registry.all.insert(id.clone(), entry);
         drop(registry);
         Ok(Self {
             state,
             id,
+            stop,
             stopped: Some(stopped),
+            is_filled: false,
         })
     }
 
-    /// Registers the sandbox. Returns the receiver of its stop.
-    fn fill(mut self, sandbox: &Arc<Sandbox>) -> watch::Receiver<Option<&'static str>> {
+    /// Returns the receiver of its stop, for who keeps the sandbox from now on.
+    fn keep(&mut self) -> watch::Receiver<Option<&'static str>> {
+        let stopped = self.stopped.take();
+        stopped.unwrap_or_else(|| self.stop.subscribe())
+    }
+
+    /// Registers the sandbox, unless it has ended.
+    fn fill(&mut self, sandbox: &Arc<Sandbox>) {
+        self.is_filled = true;
         if let Some(entry) = lock(self.state).all.get_mut(&self.id) {
             entry.sandbox = Some(Arc::clone(sandbox));
         }
-        // A registry that has lost the entry has stopped it.
-        self.stopped
-            .take()
-            .unwrap_or_else(|| watch::channel(Some("it was removed")).1)
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        if self.stopped.is_some() {
-            lock(self.state).all.remove(&self.id);
+        if self.is_filled {
+            return;
+        }
+        match self.stopped {
+            Some(_) => drop(lock(self.state).all.remove(&self.id)),
+            None => drop(self.stop.send_replace(Some("its files could not be copied"))),
         }
     }
 }

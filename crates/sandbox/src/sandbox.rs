@@ -1,6 +1,7 @@
 //! A sandbox and its operations.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -17,9 +18,10 @@ use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
 use super::output::{self, Collected};
+use super::pause::Pauses;
 use super::place::Place;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
-use super::spec::{NewSandbox, SandboxInfo, SandboxState};
+use super::spec::{NewSandbox, SandboxInfo};
 
 /// Working directory of processes that name none.
 const DIRECTORY: &str = "/workspace";
@@ -43,6 +45,9 @@ pub struct Sandbox {
     pub(crate) contexts: Contexts,
     /// Held while a default context is created.
     creating: tokio::sync::Mutex<()>,
+    pauses: Pauses,
+    /// Set if its expiry has paused it.
+    pub(crate) has_expired: AtomicBool,
     /// Time of its expiry.
     expiry: watch::Sender<SystemTime>,
 }
@@ -67,6 +72,7 @@ impl Sandbox {
     pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
         Self {
             init: place.init.clone(),
+            pauses: Pauses::new(place.pause_control()),
             place: Arc::new(Mutex::new(Some(place))),
             id,
             new,
@@ -74,6 +80,7 @@ impl Sandbox {
             processes: Arc::default(),
             contexts: Contexts::default(),
             creating: tokio::sync::Mutex::default(),
+            has_expired: AtomicBool::new(false),
             expiry: watch::Sender::new(expires),
         }
     }
@@ -120,10 +127,11 @@ impl Sandbox {
             id: self.id.clone(),
             name: self.new.name.clone(),
             runtime: self.new.runtime,
-            state: SandboxState::Running,
+            state: self.state(),
             image: "host".to_owned(),
             created_at: rfc3339(self.created),
             expires_at: rfc3339(*self.expiry.borrow()),
+            on_expiry: self.new.on_expiry,
             metadata: self.new.metadata.clone(),
             resources,
             allowed_hosts: egress
@@ -135,6 +143,10 @@ impl Sandbox {
             contexts: self.contexts.count(),
             warnings: self.of_place(Place::warnings).unwrap_or_default(),
         }
+    }
+
+    pub(crate) const fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     pub(crate) const fn init(&self) -> &InitClient {
@@ -155,6 +167,7 @@ impl Sandbox {
     /// # Errors
     /// If it cannot be started, or too many run.
     pub async fn start(&self, new: NewProcess) -> Result<Arc<Process>, Error> {
+        let _starting = self.starting().await?;
         if self.processes.running() >= RUNNING {
             return Err(Error::Full {
                 what: "processes at a time",
@@ -171,6 +184,9 @@ impl Sandbox {
             terminal: new.terminal.is_some(),
             stdin: new.stdin,
         };
+        let limit = new
+            .timeout
+            .map(|timeout| self.pauses.clock().alarm(timeout.as_duration()));
         let start = self.program(new, &described.cwd)?;
         let program = match &start.program {
             Program::Command(program) => program.clone(),
@@ -180,7 +196,7 @@ impl Sandbox {
         let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
         let place = Arc::clone(&self.place);
         let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
-        let (process, pump) = Process::new(running, described, memory_kills);
+        let (process, pump) = Process::new(running, described, memory_kills, limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
     }
@@ -217,7 +233,8 @@ impl Sandbox {
             ..Start::new(
                 Program::Command(program),
                 directory.to_owned(),
-                new.timeout.map_or(FOR_EVER, |timeout| timeout.as_duration()),
+                // The server keeps its time limit, which stands still in a pause.
+                FOR_EVER,
             )
         })
     }
@@ -231,6 +248,7 @@ impl Sandbox {
         language: Language,
         cwd: Option<String>,
     ) -> Result<ContextInfo, Error> {
+        let _starting = self.starting().await?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let cwd = cwd.unwrap_or_else(|| DIRECTORY.to_owned());
         let made = self
@@ -262,16 +280,18 @@ impl Sandbox {
     /// Ends an interpreter.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or the sandbox is paused.
     pub fn remove_context(&self, id: &str) -> Result<(), Error> {
+        self.check_running()?;
         self.contexts.remove(id)
     }
 
     /// Sends SIGINT to the code that a context runs.
     ///
     /// # Errors
-    /// If there is no such context.
+    /// If there is no such context, or the sandbox is paused.
     pub fn interrupt(&self, context: &str) -> Result<(), Error> {
+        self.check_running()?;
         self.contexts.find(context).map(|context| context.interrupt())
     }
 
@@ -304,6 +324,7 @@ impl Sandbox {
         code: Code,
         output: mpsc::Sender<Chunk>,
     ) -> Result<Execution, Error> {
+        let starting = self.starting().await?;
         let context = match context {
             ContextChoice::Id(id) => self.contexts.find(&id)?,
             ContextChoice::Default(language) => {
@@ -323,9 +344,10 @@ impl Sandbox {
                 }
             }
         };
+        drop(starting);
         let kills = || self.of_place(Place::memory_kills).unwrap_or_default();
         let before = kills();
-        let mut executed = context.execute(code, output).await;
+        let mut executed = context.execute(code, output, &self.pauses.clock()).await;
         if let Ok(execution) = &mut executed
             && execution.context_ended
         {

@@ -45,8 +45,11 @@ pub struct NewSandbox {
     pub env: Vec<(EnvName, String)>,
     /// Labels of its owner: without meaning here.
     pub metadata: BTreeMap<String, String>,
-    /// Time until it expires and is ended. Can be set anew.
+    /// Time until it expires. Can be set anew.
     pub timeout: Option<Timeout>,
+    pub on_expiry: OnExpiry,
+    /// Id or name of the snapshot whose files it begins with.
+    pub snapshot: Option<String>,
 }
 
 /// Limits of all programs of a sandbox together.
@@ -100,6 +103,19 @@ impl NewSandbox {
 #[serde(rename_all = "lowercase")]
 pub enum SandboxState {
     Running,
+    /// Its processes are stopped until it is resumed.
+    Paused,
+}
+
+/// The event at a sandbox's expiry.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExpiry {
+    /// It is ended.
+    #[default]
+    Kill,
+    /// It is paused, and ended a day later unless it is resumed before.
+    Pause,
 }
 
 /// A description of a sandbox.
@@ -113,8 +129,10 @@ pub struct SandboxInfo {
     pub image: String,
     /// Time of its creation (RFC 3339).
     pub created_at: String,
-    /// Time at which it is ended (RFC 3339).
+    /// Time at which it expires (RFC 3339).
     pub expires_at: String,
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
     pub metadata: BTreeMap<String, String>,
     pub resources: Resources,
     /// Hosts that its programs may reach; empty: no network.

@@ -2,6 +2,7 @@
 
 mod container;
 mod copy;
+mod snapshot;
 
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
@@ -47,14 +48,10 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Run(args) => execute(args, context).await,
         SandboxCommand::Cp(args) => copy::copy(args, context).await,
         SandboxCommand::Files(args) => files(args, context).await,
-        SandboxCommand::Pause(args) => {
-            let name = args.name.clone();
-            pausing(args, SandboxAction::Pause { name }, context).await
-        }
-        SandboxCommand::Resume(args) => {
-            let name = args.name.clone();
-            pausing(args, SandboxAction::Resume { name }, context).await
-        }
+        SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
+        SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
+        SandboxCommand::Pause(args) => pause(args, context).await,
+        SandboxCommand::Resume(args) => resume(args, context).await,
         SandboxCommand::Logs(args) => logs(args, context).await,
         SandboxCommand::Stats(args) => stats(args, context).await,
         SandboxCommand::Rm(args) => remove(args, context).await,
@@ -65,6 +62,13 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
 fn client(context: &Context) -> Result<Client, Failure> {
     let socket = context.paths.socket_if_ours().ok_or_else(container::no_engine)?;
     Ok(Client::new(&socket))
+}
+
+/// Returns a path with the user on whose behalf the caller acts.
+fn scoped(path: &str, options: &ScopedOptions) -> String {
+    let user = options.user().map(|user| user.as_str());
+    let parameters: Vec<_> = user.into_iter().map(|user| ("user", user)).collect();
+    query(path, &parameters)
 }
 
 fn named(name: &str, options: &ScopedOptions, context: &Context) -> Result<Sandbox, Failure> {
@@ -157,13 +161,13 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "env": object(&args.env),
         "metadata": object(&args.metadata),
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
+        "on_expiry": args.pause_on_expiry.then_some("pause"),
+        "snapshot": args.snapshot,
     });
     if let Some(members) = body.as_object_mut() {
         members.retain(|_, value| !value.is_null());
     }
-    let user = args.options.user().map(|user| user.as_str().to_owned());
-    let parameters: Vec<_> = user.iter().map(|user| ("user", user.as_str())).collect();
-    let path = query("/v1/sandboxes", &parameters);
+    let path = scoped("/v1/sandboxes", &args.options);
     let made: Value = client(context)?.post(&path, &body).await.map_err(failure)?;
     match args.options.json {
         true => print_json(&made, context),
@@ -184,9 +188,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
 }
 
 async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
-    let user = options.user().map(|user| user.as_str().to_owned());
-    let parameters: Vec<_> = user.iter().map(|user| ("user", user.as_str())).collect();
-    let path = query("/v1/sandboxes", &parameters);
+    let path = scoped("/v1/sandboxes", options);
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
     let cells = told["sandboxes"].as_array().cloned().unwrap_or_default();
@@ -382,19 +384,30 @@ async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-async fn pausing(
-    args: &SandboxNameArgs,
-    action: SandboxAction,
-    context: &Context,
-) -> anyhow::Result<ExitCode> {
-    if cell(&args.name, &args.options, context).await?.is_some() {
-        return Err(Failure::refused(
-            "not_supported: sandboxes of the runtime `local` cannot be paused yet",
-            "use a sandbox of docker or podman",
-        )
-        .into());
+async fn pause(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    match cell(&args.name, &args.options, context).await? {
+        Some((sandbox, _)) => {
+            sandbox.pause().await.map_err(failure)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => {
+            let name = args.name.clone();
+            container::quietly(SandboxAction::Pause { name }, &args.options, context).await
+        }
     }
-    container::quietly(action, &args.options, context).await
+}
+
+async fn resume(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    match cell(&args.name, &args.options, context).await? {
+        Some((sandbox, _)) => {
+            sandbox.resume().await.map_err(failure)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => {
+            let name = args.name.clone();
+            container::quietly(SandboxAction::Resume { name }, &args.options, context).await
+        }
+    }
 }
 
 async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ringfence_container::Sandboxes;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
+use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
@@ -44,7 +45,15 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
         let fence = settings::default_fence(context.config()?);
-        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence);
+        let snapshots = context.paths.state.join("snapshots");
+        let snapshots = SnapshotStore::open(&snapshots).map_err(|error| {
+            Failure::refused(
+                format!("cannot read the snapshots in {}: {error}", snapshots.display()),
+                "make the directory readable, or move it away",
+            )
+        })?;
+        let sandboxes =
+            ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence).with_snapshots(snapshots);
         let log = toolbox::operations_log(context)?;
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;

@@ -169,11 +169,21 @@ impl Groups {
 
     /// Creates the group of a guest.
     pub(super) fn create(&self, limits: &Limits) -> Result<Group, Error> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}/{number}", self.owner);
         self.hierarchy
-            .group(&name, group_limits(limits))
+            .group(&self.next_name(), group_limits(limits))
             .map_err(Error::ControlGroup)
+    }
+
+    /// Creates the group of a sandbox, which can be paused.
+    fn create_freezable(&self, limits: &Limits) -> Result<Group, Error> {
+        self.hierarchy
+            .freezable_group(&self.next_name(), group_limits(limits))
+            .map_err(Error::ControlGroup)
+    }
+
+    fn next_name(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("{}/{number}", self.owner)
     }
 }
 
@@ -232,7 +242,12 @@ pub(super) async fn begin(
     plan: Plan,
 ) -> Result<PendingGuest, Error> {
     let group = match (plan.group, groups) {
-        (None, Some(groups)) => Some(groups.create(&plan.limits)?),
+        (None, Some(groups)) => Some(match plan.origin {
+            Origin::Sandbox { .. } => groups.create_freezable(&plan.limits)?,
+            Origin::Exec(_) | Origin::Fork | Origin::Session | Origin::ForkOf { .. } => {
+                groups.create(&plan.limits)?
+            }
+        }),
         (group, _) => group,
     };
     let (stdin_read, stdin_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;

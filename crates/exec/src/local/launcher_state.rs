@@ -286,6 +286,13 @@ impl LauncherState {
         if let Some(below) = terms.below {
             confinement.working_directory.push(below);
         }
+        let group = match &origin {
+            // It needs one with a freezer.
+            Origin::Sandbox { .. } => None,
+            Origin::Exec(_) | Origin::Fork | Origin::Session | Origin::ForkOf { .. } => {
+                self.first_group(terms.limits)
+            }
+        };
         let (code, job) = match text {
             Text::File { name, text } => (Some((name, text)), Vec::new()),
             Text::Job(job) => (None, job),
@@ -296,7 +303,7 @@ impl LauncherState {
             code,
             confinement,
             limits: *terms.limits,
-            group: self.first_group(terms.limits),
+            group,
             listen: terms.has_network.then_some(layout::PROXY_PORT),
             directory,
             job,

@@ -62,7 +62,7 @@ pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session_kept, started_cold};
 pub use result::{ProgramEnd, told};
 pub use ringfence_jail::{Launcher, init};
-pub use sandbox::{SandboxCell, SandboxRequest, SandboxUsage};
+pub use sandbox::{PauseControl, PauseError, SandboxCell, SandboxRequest, SandboxUsage};
 pub use session_error::Error as SessionError;
 pub use sessions::{RichResults, SessionInfo, messages as session_messages};
 pub use settings::{Fence, FencedRequest, Found, SessionSettings, Settings, Warmth};

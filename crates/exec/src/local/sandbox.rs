@@ -2,7 +2,9 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use ringfence_jail::cgroup::{self, Freezer};
 use ringfence_policy::{
     EgressFacts, EnvName, Isolation, Language, Limits, Network, Request, ResourceLimits, Scope,
 };
@@ -20,6 +22,11 @@ use super::settings::Fence;
 
 /// Maximum length of an init's last words, in bytes.
 const MAX_REPORT: u64 = 1024;
+
+/// Time for all processes of a sandbox to stop. One that waits for a disk stops only then.
+const FREEZING: Duration = Duration::from_secs(5);
+/// Interval between looks at processes that are being frozen.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// A sandbox to open.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +141,81 @@ impl Local {
     }
 }
 
+/// The reason why a sandbox could not be paused or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// No freezer.
+    #[error(
+        "this machine gives the server no control group with a freezer (cgroup v1 `freezer`, or v2 `cgroup.freeze`)"
+    )]
+    NoFreezer,
+    /// Some processes did not stop in time, and all go on.
+    #[error("not all processes of the sandbox stopped within {} s", FREEZING.as_secs())]
+    Unstoppable,
+    /// The kernel refused.
+    #[error("the control group of the sandbox: {0}")]
+    Group(#[from] cgroup::Error),
+}
+
+/// The processes of a sandbox, all of which a freezer stops and continues.
+#[derive(Debug, Clone)]
+pub struct PauseControl(Option<Freezer>);
+
+impl PauseControl {
+    /// Stops all processes: they use no processor until [`PauseControl::resume`], and keep their memory. If this fails
+    /// or is dropped on its way, they go on.
+    ///
+    /// # Errors
+    /// If there is no freezer, or they do not stop in time.
+    pub async fn pause(&self) -> Result<(), PauseError> {
+        let freezer = self.0.as_ref().ok_or(PauseError::NoFreezer)?;
+        let freezing = Freezing(Some(freezer));
+        freezer.freeze()?;
+        let deadline = Instant::now() + FREEZING;
+        while !freezer.is_frozen()? {
+            if Instant::now() >= deadline {
+                return Err(PauseError::Unstoppable);
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        freezing.done();
+        Ok(())
+    }
+
+    /// Continues all processes.
+    ///
+    /// # Errors
+    /// If there is no freezer, or the kernel refuses.
+    pub fn resume(&self) -> Result<(), PauseError> {
+        let freezer = self.0.as_ref().ok_or(PauseError::NoFreezer)?;
+        Ok(freezer.thaw()?)
+    }
+}
+
+/// Thaws a group again unless all of it froze.
+struct Freezing<'a>(Option<&'a Freezer>);
+
+impl Freezing<'_> {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Freezing<'_> {
+    fn drop(&mut self) {
+        if let Some(freezer) = self.0 {
+            // Fails if the group is gone, with its processes.
+            let _ = freezer.thaw();
+        }
+    }
+}
+
 impl SandboxCell {
+    /// Returns the control that pauses and resumes its processes.
+    pub fn pause_control(&self) -> PauseControl {
+        PauseControl(self.guest.group.as_ref().and_then(|group| group.freezer()))
+    }
+
     /// Returns the usage of all its processes together; empty without a control group.
     pub fn usage(&self) -> SandboxUsage {
         let Some(group) = &self.guest.group else {
@@ -171,6 +252,11 @@ impl SandboxCell {
             exit,
             ..
         } = self;
+        // A frozen process does not die in version 1. These get SIGKILL before they can go on.
+        if let Some(freezer) = guest.group.as_ref().and_then(|group| group.freezer()) {
+            // Fails only where the group is gone, with its processes.
+            let _ = freezer.kill_and_thaw();
+        }
         guest.end().await;
         let mut words = String::new();
         // Nothing of the cell is left that could write more.

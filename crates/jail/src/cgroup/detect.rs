@@ -135,6 +135,7 @@ fn version1(
     };
     let cpu = optional("cpu", "processor time is not limited");
     let accounting = optional("cpuacct", "processor time is not counted");
+    let freezer = optional("freezer", "sandboxes cannot be paused");
     Ok(Hierarchy {
         version: Version::V1,
         own: GroupPaths {
@@ -142,7 +143,9 @@ fn version1(
             pids,
             cpu,
             accounting,
+            freezer: None,
         },
+        freezer,
     })
 }
 
@@ -195,7 +198,9 @@ fn version2(
             pids: all(),
             cpu,
             accounting: Some(all()),
+            freezer: None,
         },
+        freezer: Some(all()),
     })
 }
 
@@ -437,8 +442,8 @@ mod tests {
         assert!(!without.hierarchy.unwrap().limits_cpu());
         assert_eq!(
             without.reasons.len(),
-            3,
-            "no v2, no cpu, no cpuacct: {:?}",
+            4,
+            "no v2, no cpu, no cpuacct, no freezer: {:?}",
             without.reasons
         );
     }

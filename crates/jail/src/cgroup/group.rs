@@ -1,7 +1,7 @@
 //! A single cgroup: limits, usage, removal.
 
 use super::counters::{Counters, read_text};
-use super::{Error, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
+use super::{Error, Freezer, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub struct Group {
     version: Version,
-    places: GroupPaths,
+    pub(super) places: GroupPaths,
     /// Empty once the group has been removed.
     folders: Vec<PathBuf>,
     /// Directories of the owner, removed with the last slot.
@@ -265,6 +265,13 @@ impl Group {
         self.counters.tasks().map(|file| TaskGauge(Arc::clone(file)))
     }
 
+    /// Returns its freezer, if the group was made with one and the kernel has it.
+    pub fn freezer(&self) -> Option<Freezer> {
+        let folder = self.places.freezer.as_ref()?;
+        let kernel_has_it = self.version == Version::V1 || folder.join("cgroup.freeze").exists();
+        kernel_has_it.then(|| Freezer::new(self.version, folder))
+    }
+
     /// Returns `true` if processor time is counted for all processes of the group together.
     pub fn counts_processor_time(&self) -> bool {
         self.places.accounting.is_some()
@@ -279,6 +286,7 @@ impl Group {
         let is_empty = |tasks: TaskGauge| matches!(tasks.read(), Ok(0));
         (usage.oom_kills, usage.pids_max_hits) == (0, 0)
             && self.limits == Some(limits)
+            && self.places.freezer.is_none()
             && self.task_gauge().is_some_and(is_empty)
             && self.counters.memory().is_some_and(|bytes| bytes < LEFT_OVER)
             && self.counters.reset_peak().is_ok()
@@ -350,6 +358,7 @@ mod tests {
             pids: all(),
             cpu: Some(all()),
             accounting: Some(all()),
+            freezer: None,
         };
         let (folders, owners, procs) = (Vec::new(), Vec::new(), Vec::new());
         Group {
@@ -454,6 +463,7 @@ mod tests {
             pids: own.clone(),
             cpu: None,
             accounting: Some(own.clone()),
+            freezer: None,
         };
         let group = Group::create(Version::V2, &places, "slot").unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();

@@ -8,8 +8,10 @@
 )]
 
 mod contexts;
+mod copies;
 mod files;
 mod life;
+mod pauses;
 mod processes;
 mod support;
 
@@ -18,7 +20,14 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |wanted: &str| arguments.iter().any(|argument| argument == wanted);
     let tests = || {
-        let groups = [processes::TESTS, contexts::TESTS, files::TESTS, life::TESTS];
+        let groups = [
+            processes::TESTS,
+            contexts::TESTS,
+            files::TESTS,
+            life::TESTS,
+            pauses::TESTS,
+            copies::TESTS,
+        ];
         groups.into_iter().flatten()
     };
     if has("--list") {

@@ -10,7 +10,7 @@ use ringfence_network::fetch::Trust;
 use ringfence_policy::{Bytes, Limits, Scope, Timeout};
 use ringfence_sandbox::output::Collected;
 use ringfence_sandbox::process::{CommandLine, NewProcess};
-use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes};
+use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes, SnapshotStore};
 
 /// A test with its name.
 pub(crate) type Test = (&'static str, fn());
@@ -20,6 +20,8 @@ pub(crate) struct Server {
     pub(crate) local: Arc<Local>,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) scope: Scope,
+    /// Directory of its snapshots.
+    pub(crate) snapshots: tempfile::TempDir,
 }
 
 /// Runs a test that needs a server.
@@ -30,10 +32,13 @@ pub(crate) fn with_server<T: Future<Output = ()>>(test: impl FnOnce(Arc<Server>)
         .unwrap();
     runtime.block_on(async {
         let local = Arc::new(Local::new(settings()));
+        let snapshots = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::open(snapshots.path()).unwrap();
         let server = Arc::new(Server {
-            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default),
+            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default).with_snapshots(store),
             local,
             scope: Scope::local(),
+            snapshots,
         });
         tokio::time::timeout(Duration::from_secs(120), test(Arc::clone(&server)))
             .await

@@ -1,6 +1,7 @@
 //! `/v1/sandboxes`: sandboxes that live.
 
 mod contexts;
+mod copies;
 mod files;
 mod life;
 mod processes;
@@ -35,6 +36,7 @@ pub(super) fn routes() -> Vec<Route> {
         processes::routes(),
         contexts::routes(),
         files::routes(),
+        copies::routes(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -173,6 +175,20 @@ impl FromRequestParts<Arc<Api>> for InProcess {
             .parse()
             .map_err(|_| Error::Invalid("a process id is a number".to_owned()))?;
         Ok(Self(sandbox.process(number)?))
+    }
+}
+
+/// The path's process, in a sandbox that is not paused.
+struct InActiveProcess(Arc<Process>);
+
+impl FromRequestParts<Arc<Api>> for InActiveProcess {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let InSandbox(sandbox) = InSandbox::from_request_parts(parts, api).await?;
+        sandbox.check_running()?;
+        let InProcess(process) = InProcess::from_request_parts(parts, api).await?;
+        Ok(Self(process))
     }
 }
 

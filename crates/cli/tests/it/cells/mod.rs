@@ -3,6 +3,7 @@
 mod code;
 mod copies;
 mod ends;
+mod forks;
 mod guide;
 mod names;
 mod processes;

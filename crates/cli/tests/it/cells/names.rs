@@ -153,9 +153,6 @@ fn names_are_unique_and_users_have_their_own() {
 #[test]
 fn what_does_not_work_yet_is_refused_by_name() {
     let lab = Lab::with_sandbox();
-    for verb in ["pause", "resume"] {
-        lab.sandbox(&[verb, "lab"]).refused(125, "cannot be paused yet");
-    }
     let outside = lab.bash("ls /");
     assert!(
         outside.status != 0 && outside.stderr.contains("Permission denied"),
@@ -240,6 +237,15 @@ fn an_ordinary_user_has_sandboxes() {
     assert_eq!(lab.sandbox(&["run", "lab", "-c", "6 * 7"]).ok(), "42\n");
     lab.sandbox_with(&["cp", "-", "lab:/workspace/y"], b"y").ok();
     assert_eq!(lab.sandbox(&["cp", "lab:/workspace/y", "-"]).ok(), "y");
+    let fork = lab.sandbox(&["fork", "lab"]).ok().trim().to_owned();
+    assert_eq!(lab.sandbox(&["exec", &fork, "--", "cat", "x"]).ok(), "x\n");
+    // Without control groups of its own it is refused, and the sandbox runs on.
+    let pause = lab.sandbox(&["pause", "lab"]);
+    match pause.status {
+        0 => assert_eq!(lab.sandbox(&["resume", "lab"]).ok(), ""),
+        _ => pause.refused(125, "no control group with a freezer"),
+    }
+    assert_eq!(lab.bash("cat x").ok(), "x\n");
     lab.sandbox(&["rm", "lab"]).ok();
     lab.close();
 }

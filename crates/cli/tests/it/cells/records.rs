@@ -12,6 +12,9 @@ fn what_changes_a_sandbox_or_runs_in_it_is_in_the_audit_log() {
     lab.sandbox(&["run", "lab", "-c", "x = 'told'"]).ok();
     lab.sandbox_with(&["cp", "-", "lab:/tmp/new"], b"content").ok();
     lab.sandbox(&["cp", "lab:/tmp/none", "-"]).refused(125, "");
+    lab.sandbox(&["fork", "lab"]).ok();
+    lab.sandbox(&["snapshot", "create", "lab", "--name", "kept"]).ok();
+    lab.sandbox(&["snapshot", "rm", "kept"]).ok();
     lab.sandbox(&["rm", "lab"]).ok();
     let told = finish(
         &mut lab.world.command(&[], ["audit", "tail", "--json", "-n", "50"]),
@@ -32,6 +35,9 @@ fn what_changes_a_sandbox_or_runs_in_it_is_in_the_audit_log() {
         ("sandbox.run", "x = 'told'"),
         ("sandbox.write", "path=%2Ftmp%2Fnew"),
         ("sandbox.read", "path=%2Ftmp%2Fnone"),
+        ("sandbox.fork", "\"count\":1"),
+        ("sandbox.snapshot", "\"kept\""),
+        ("snapshot.remove", "/v1/snapshots/kept"),
         ("sandbox.remove", "/v1/sandboxes/lab"),
     ] {
         let record = named(name);

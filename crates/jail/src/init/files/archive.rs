@@ -19,13 +19,7 @@ use ringfence_tar::{Kind, Member, Writer};
 ///
 /// Entries that cannot be archived are left out, and reported.
 pub(super) fn archive(path: &Path, out: &mut dyn Write) -> Result<TreeReport, FileError> {
-    let mut archiver = Archiver {
-        writer: Writer::new(out),
-        links: HashMap::new(),
-        path: PathBuf::new(),
-        left: MAX_TREE_ENTRIES,
-        report: TreeReport::default(),
-    };
+    let mut archiver = Archiver::new(out);
     match Directory::open_readable(path) {
         Err(error) if error.raw_os_error() == Some(libc::ENOTDIR) => {
             let found = Location::of(path)?;
@@ -36,6 +30,23 @@ pub(super) fn archive(path: &Path, out: &mut dyn Write) -> Result<TreeReport, Fi
         opened => archiver.entries(&opened.at(path)?, 1)?,
     }
     archiver.writer.finish().at(path)?;
+    Ok(archiver.report)
+}
+
+/// Writes the entries of several directories with paths relative to `/`, without those directories themselves. Those
+/// that do not exist are left out.
+pub(super) fn pack(paths: &[String], out: &mut dyn Write) -> Result<TreeReport, FileError> {
+    let mut archiver = Archiver::new(out);
+    for path in paths.iter().map(Path::new) {
+        let opened = match Directory::open_readable(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            opened => opened.at(path)?,
+        };
+        archiver.path = path.strip_prefix("/").unwrap_or(path).to_owned();
+        let depth = archiver.path.components().count() + 1;
+        archiver.entries(&opened, depth)?;
+    }
+    archiver.writer.finish().at(Path::new("/"))?;
     Ok(archiver.report)
 }
 
@@ -50,7 +61,17 @@ struct Archiver<'a> {
     report: TreeReport,
 }
 
-impl Archiver<'_> {
+impl<'a> Archiver<'a> {
+    fn new(out: &'a mut dyn Write) -> Self {
+        Self {
+            writer: Writer::new(out),
+            links: HashMap::new(),
+            path: PathBuf::new(),
+            left: MAX_TREE_ENTRIES,
+            report: TreeReport::default(),
+        }
+    }
+
     /// Writes the entries of a directory, which are `depth` below the first one.
     fn entries(&mut self, directory: &Directory, depth: usize) -> Result<(), FileError> {
         let (names, complete) = directory.names(self.left).at(&self.path)?;
@@ -243,6 +264,26 @@ mod tests {
         }
         let (_, report) = archived(dir.path());
         assert_eq!((report.skipped, report.named.len()), (203, 100));
+    }
+
+    #[test]
+    fn several_trees_go_into_one_archive() {
+        let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        fs::create_dir_all(path("one/deep")).unwrap();
+        fs::create_dir(path("two")).unwrap();
+        fs::write(path("one/deep/file"), "1").unwrap();
+        fs::hard_link(path("one/deep/file"), path("two/same")).unwrap();
+        let mut out = Vec::new();
+        let report = pack(&[path("one"), path("missing"), path("two")], &mut out).unwrap();
+        assert_eq!((report.entries, report.skipped), (3, 0));
+        extract(to.path(), &mut &out[..]).unwrap();
+        let below = to.path().join(dir.path().strip_prefix("/").unwrap());
+        assert_eq!(fs::read(below.join("one/deep/file")).unwrap(), b"1");
+        assert_eq!(
+            fs::metadata(below.join("two/same")).unwrap().ino(),
+            fs::metadata(below.join("one/deep/file")).unwrap().ino()
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::archive::archive;
+use super::archive::{archive, pack};
 use super::copy::copy;
 use super::error::{At, FileError};
 use super::extract::extract;
@@ -51,6 +51,10 @@ fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Resu
         Operation::Watch { path, depth } => watch(Path::new(path), *depth, input, out),
         Operation::Archive { path } => {
             let report = archive(Path::new(path), out)?;
+            line(&mut io::stderr(), &report)
+        }
+        Operation::Pack { paths } => {
+            let report = pack(paths, out)?;
             line(&mut io::stderr(), &report)
         }
         Operation::Extract { path } => line(out, &extract(Path::new(path), input)?),

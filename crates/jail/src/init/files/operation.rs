@@ -58,6 +58,11 @@ pub enum Operation {
     Archive {
         path: String,
     },
+    /// Like `Archive`, of several directories and with paths relative to `/`: extracting it there makes them anew. A
+    /// directory that does not exist is left out.
+    Pack {
+        paths: Vec<String>,
+    },
     /// Unpacks a tar archive from standard input, prints a [`TreeReport`](super::TreeReport).
     Extract {
         path: String,
@@ -86,6 +91,7 @@ impl Operation {
             Self::Remove { path: at } => ("remove", vec![path(at)]),
             Self::Watch { path: at, depth } => ("watch", vec![path(at), depth.word().into()]),
             Self::Archive { path: at } => ("archive", vec![path(at)]),
+            Self::Pack { paths } => ("pack", paths.clone()),
             Self::Extract { path: at } => ("extract", vec![path(at)]),
         };
         std::iter::once(verb.to_owned()).chain(rest).collect()
@@ -131,6 +137,9 @@ impl Operation {
                 depth: WatchDepth::of_word(depth).ok_or_else(|| not("flat or recursive", depth))?,
             },
             ["archive", at] => Self::Archive { path: path(at)? },
+            ["pack", ref all @ ..] if !all.is_empty() => Self::Pack {
+                paths: all.iter().map(|at| path(at)).collect::<Result<_, _>>()?,
+            },
             ["extract", at] => Self::Extract { path: path(at)? },
             _ => return Err(FileError::invalid("expected a file operation with its arguments")),
         })
@@ -220,6 +229,9 @@ mod tests {
                 depth: WatchDepth::Recursive,
             },
             Operation::Archive { path: at() },
+            Operation::Pack {
+                paths: vec![at(), "/tmp".into()],
+            },
             Operation::Extract { path: at() },
         ];
         for operation in all {
@@ -244,6 +256,8 @@ mod tests {
             &["write", "/a", "1777", "-"],
             &["write", "/a", "8", "-"],
             &["watch", "/a", "deep"],
+            &["pack"],
+            &["pack", "/a", "b"],
             &["chmod", "/a"],
         ];
         for arguments in bad {

@@ -9,7 +9,9 @@ use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
-use ringfence_sandbox::{NewSandbox, Runtime, SandboxInfo, SandboxLimits, SandboxName};
+use ringfence_sandbox::{
+    NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName, SnapshotInfo,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -66,6 +68,22 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .with_body(Content::json::<SetTimeout>().at_most(MAX))
         .recorded_as("sandbox.timeout"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/pause",
+            "Stop all processes of a sandbox: they use no processor and keep their memory.",
+            vec![INFO],
+            |method| on(method, pause),
+        )
+        .recorded_as("sandbox.pause"),
+        route(
+            Method::POST,
+            "/v1/sandboxes/{id}/resume",
+            "Continue the processes of a paused sandbox.",
+            vec![INFO],
+            |method| on(method, resume),
+        )
+        .recorded_as("sandbox.resume"),
     ]
 }
 
@@ -100,6 +118,12 @@ struct CreateSandbox {
     metadata: BTreeMap<String, String>,
     /// Time until it expires; an hour by default.
     timeout: Option<Timeout>,
+    /// The event at its expiry.
+    #[serde(default)]
+    on_expiry: OnExpiry,
+    /// Id or name of a snapshot whose files it begins with, and whose limits of memory and disk it has unless others are asked
+    /// for.
+    snapshot: Option<String>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -129,8 +153,16 @@ const KEY_CPUS: f64 = 4.0;
 const KEY_PIDS: u32 = 1024;
 
 impl CreateSandbox {
-    fn limits(&self) -> SandboxLimits {
-        let default = SandboxLimits::default();
+    fn limits(&self, snapshot: Option<&SnapshotInfo>) -> SandboxLimits {
+        let usual = SandboxLimits::default();
+        let default = match snapshot {
+            Some(snapshot) => SandboxLimits {
+                memory: Bytes(snapshot.memory_limit),
+                disk: Bytes(snapshot.disk_limit),
+                ..usual
+            },
+            None => usual,
+        };
         SandboxLimits {
             memory: self.memory.unwrap_or(default.memory),
             cpus: self.cpus.unwrap_or(default.cpus),
@@ -139,7 +171,7 @@ impl CreateSandbox {
         }
     }
 
-    fn checked(self, is_owner: bool) -> Result<NewSandbox, ApiError> {
+    fn checked(self, is_owner: bool, snapshot: Option<&SnapshotInfo>) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| {
             ApiError::new(
                 Reason::InvalidArguments,
@@ -154,7 +186,7 @@ impl CreateSandbox {
                 "leave `allowed_hosts` out",
             ));
         }
-        let limits = self.limits();
+        let limits = self.limits(snapshot);
         if !is_owner
             && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
         {
@@ -186,14 +218,25 @@ impl CreateSandbox {
             env,
             metadata: self.metadata,
             timeout: self.timeout,
+            on_expiry: self.on_expiry,
+            snapshot: self.snapshot,
         })
     }
 }
 
 async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
     let new: CreateSandbox = body::json(request).await?;
-    let described = json!({"name": new.name, "runtime": new.runtime, "allowed_hosts": new.allowed_hosts});
-    let new = new.checked(client.is_owner)?;
+    let described = json!({
+        "name": new.name,
+        "runtime": new.runtime,
+        "allowed_hosts": new.allowed_hosts,
+        "snapshot": new.snapshot,
+    });
+    let snapshot = match &new.snapshot {
+        Some(snapshot) => Some(api.sandboxes.find_snapshot(&client.scope, snapshot)?),
+        None => None,
+    };
+    let new = new.checked(client.is_owner, snapshot.as_ref())?;
     let made = api.sandboxes.create(&client.scope, new).await?.info();
     let described = described_as(&described, "id", made.id.as_str());
     Ok((described, Json(made)).into_response())
@@ -234,4 +277,20 @@ async fn set_timeout(
     let SetTimeout { timeout } = body::json(request).await?;
     let info = api.sandboxes.set_timeout(&client.scope, &id, timeout)?;
     Ok(Json(info).into_response())
+}
+
+async fn pause(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    IdOrName(id): IdOrName,
+) -> Result<Response, ApiError> {
+    Ok(Json(api.sandboxes.pause(&client.scope, &id).await?).into_response())
+}
+
+async fn resume(
+    State(api): State<Arc<Api>>,
+    client: Client,
+    IdOrName(id): IdOrName,
+) -> Result<Response, ApiError> {
+    Ok(Json(api.sandboxes.resume(&client.scope, &id).await?).into_response())
 }

@@ -24,7 +24,9 @@ use super::super::recording::Described;
 use super::super::table::{Content, Parameter, Route};
 use super::super::{body, events, stream};
 use super::life::Amount;
-use super::{BYTES, InProcess, InSandbox, MAX_BYTES, NOTHING, Params, done, output_event, route};
+use super::{
+    BYTES, InActiveProcess, InProcess, InSandbox, MAX_BYTES, NOTHING, Params, done, output_event, route,
+};
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;
@@ -314,7 +316,7 @@ async fn get(InProcess(process): InProcess) -> Result<Response, ApiError> {
     Ok(Json(process.info()).into_response())
 }
 
-async fn kill(InProcess(process): InProcess) -> Result<Response, ApiError> {
+async fn kill(InActiveProcess(process): InActiveProcess) -> Result<Response, ApiError> {
     process.kill();
     process.output.wait().await;
     Ok(Json(process.info()).into_response())
@@ -333,7 +335,7 @@ async fn output(
 
 async fn stdin(
     Params(StdinQuery { end }): Params<StdinQuery>,
-    InProcess(process): InProcess,
+    InActiveProcess(process): InActiveProcess,
     request: Request,
 ) -> Result<Response, ApiError> {
     let mut body = request.into_body();
@@ -352,13 +354,13 @@ async fn stdin(
     Ok(done())
 }
 
-async fn signal(InProcess(process): InProcess, request: Request) -> Result<Response, ApiError> {
+async fn signal(InActiveProcess(process): InActiveProcess, request: Request) -> Result<Response, ApiError> {
     let SendSignal { signal } = body::json(request).await?;
     process.signal(number(&signal)?);
     Ok(done())
 }
 
-async fn resize(InProcess(process): InProcess, request: Request) -> Result<Response, ApiError> {
+async fn resize(InActiveProcess(process): InActiveProcess, request: Request) -> Result<Response, ApiError> {
     let size: Terminal = body::json(request).await?;
     process.resize(size.into());
     Ok(done())

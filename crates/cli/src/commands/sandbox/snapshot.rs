@@ -1,0 +1,77 @@
+//! Copies of sandboxes: `ringfence sandbox fork` and `snapshot`.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::{cell_only, client, failure, print_json, text};
+use crate::context::Context;
+use ringfence_args::{SandboxForkArgs, ScopedOptions, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs};
+use ringfence_client::Snapshots;
+
+pub(super) async fn fork(args: &SandboxForkArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = cell_only(&args.name, "`fork`", &args.options, context).await?;
+    let forked = sandbox.fork(args.count).await.map_err(failure)?;
+    if args.options.json {
+        return print_json(&forked, context);
+    }
+    for made in forked["sandboxes"].as_array().into_iter().flatten() {
+        context.ui.out(format!("{}\n", text(made, "id")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) async fn run(command: &SnapshotCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    match command {
+        SnapshotCommand::Create(args) => create(args, context).await,
+        SnapshotCommand::Ls(options) => list(options, context).await,
+        SnapshotCommand::Rm(args) => remove(args, context).await,
+    }
+}
+
+async fn create(args: &SnapshotCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let sandbox = cell_only(&args.sandbox, "`snapshot`", &args.options, context).await?;
+    let made = sandbox.snapshot(args.name.as_deref()).await.map_err(failure)?;
+    if args.options.json {
+        return print_json(&made, context);
+    }
+    let name = made["name"].as_str().unwrap_or_else(|| text(&made, "id"));
+    context.ui.out(format!("{name}\n"))?;
+    match made["skipped"].as_u64() {
+        None | Some(0) => {}
+        Some(count) => context
+            .ui
+            .warn(&format!("{count} files were left out, such as sockets and FIFOs")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn snapshots(options: &ScopedOptions, context: &Context) -> anyhow::Result<Snapshots> {
+    let user = options.user().map(|user| user.as_str().to_owned());
+    Ok(Snapshots::new(client(context)?, user))
+}
+
+async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
+    let all = snapshots(options, context)?.list().await.map_err(failure)?;
+    if options.json {
+        return print_json(&Value::Array(all), context);
+    }
+    for known in &all {
+        let line = format!(
+            "{}  {:<24}  {} bytes, of {}, {}\n",
+            text(known, "id"),
+            text(known, "name"),
+            known["size"],
+            text(known, "sandbox"),
+            text(known, "created_at"),
+        );
+        context.ui.out(line)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn remove(args: &SnapshotNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let all = snapshots(&args.options, context)?;
+    all.remove(&args.snapshot).await.map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,179 @@
+//! Pauses, forks and snapshots, through the command line and over HTTP.
+
+use serde_json::Value;
+
+use super::Lab;
+use crate::support::{eventually, eventually_none, finish};
+use crate::world::{World, skip};
+
+const KEY: &str = "a fixed key of any form, 0123456789";
+
+/// Runs `ringfence sandbox ARGS… --json`.
+fn json(lab: &Lab, args: &[&str]) -> Value {
+    let output = lab.sandbox(&[args, &["--json"]].concat());
+    serde_json::from_str(output.ok()).unwrap()
+}
+
+/// Pauses `lab`. `false`, and a word about it, if this machine has no freezer.
+fn paused(lab: &Lab) -> bool {
+    let output = lab.sandbox(&["pause", "lab"]);
+    if output.status == 0 {
+        return true;
+    }
+    output.refused(125, "freezer");
+    skip::<()>(&output.stderr).is_some()
+}
+
+#[test]
+fn a_paused_sandbox_says_so_until_it_is_resumed() {
+    let lab = Lab::with_sandbox();
+    lab.bash("echo kept > file").ok();
+    if !paused(&lab) {
+        return lab.close();
+    }
+    assert_eq!(lab.json(&["get", "lab"])["state"], "paused");
+    assert!(lab.sandbox(&["ls"]).ok().contains("paused"));
+    for args in [
+        &["exec", "lab", "--", "true"][..],
+        &["run", "lab", "-c", "1"],
+        &["files", "lab"],
+        &["cp", "lab:/workspace/file", "-"],
+        &["fork", "lab"],
+        &["snapshot", "create", "lab"],
+    ] {
+        let output = lab.sandbox(args);
+        assert!(output.stderr.contains("hint: resume it first"), "{output:?}");
+        output.refused(125, "is paused");
+    }
+    lab.sandbox(&["resume", "lab"]).ok();
+    assert_eq!(lab.bash("cat file").ok(), "kept\n");
+    lab.sandbox(&["pause", "lab"]).ok();
+    lab.sandbox(&["rm", "lab"]).ok();
+    lab.sandbox(&["pause", "lab"]).refused(125, "");
+    lab.close();
+}
+
+/// Returns the process ids of this machine whose command line begins with `sleep` and this text.
+fn sleeping(mark: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line == format!("sleep\0{mark}\0").as_bytes()
+    })
+    .map(|entry| entry.file_name().to_string_lossy().into_owned())
+    .collect()
+}
+
+#[test]
+fn no_server_leaves_a_paused_process_to_the_next() {
+    for signal in ["TERM", "KILL"] {
+        let lab = Lab::with_sandbox();
+        let mark = format!("{}.77{}", 31_536_000 + std::process::id(), signal.len());
+        lab.bash(&format!("(setsid sleep {mark} &) >/dev/null 2>&1")).ok();
+        eventually("it runs", || sleeping(&mark).len() == 1);
+        if paused(&lab) {
+            lab.world.stop_engine(signal);
+            // In version 1 a frozen process outlives a server that is killed, without running, until the next one starts.
+            lab.world.start_engine();
+            eventually_none("processes", || sleeping(&mark));
+        }
+        lab.close();
+    }
+}
+
+#[test]
+fn forks_and_snapshots_have_the_files() {
+    let lab = Lab::with_sandbox();
+    lab.bash("mkdir d && echo one > d/file").ok();
+    let forks = lab.sandbox(&["fork", "--count", "2", "lab"]);
+    let forks: Vec<&str> = forks.ok().lines().collect();
+    assert_eq!(forks.len(), 2);
+    for id in forks {
+        assert_eq!(lab.sandbox(&["exec", id, "--", "cat", "d/file"]).ok(), "one\n");
+    }
+    let forked = lab.json(&["fork", "lab"]);
+    assert_eq!(
+        forked["not_copied"],
+        serde_json::json!(["processes", "contexts", "name"])
+    );
+    assert_eq!(
+        lab.sandbox(&["snapshot", "create", "lab", "--name", "base"]).ok(),
+        "base\n"
+    );
+    lab.sandbox(&["snapshot", "create", "lab", "--name", "base"])
+        .refused(125, "exists already");
+    // It is there when the server comes back, and belongs to its user.
+    lab.world.stop_engine("TERM");
+    lab.world.start_engine();
+    let all = json(&lab, &["snapshot", "ls"]);
+    assert_eq!(all[0]["name"], "base", "{all}");
+    assert!(lab.sandbox(&["snapshot", "ls"]).ok().contains("bytes"));
+    assert_eq!(
+        json(&lab, &["snapshot", "ls", "--user", "ann"]),
+        Value::Array(Vec::new())
+    );
+    lab.sandbox(&["snapshot", "rm", "--user", "ann", "base"])
+        .refused(125, "there is no snapshot `base`");
+    lab.sandbox(&["create", "--user", "ann", "--snapshot", "base"])
+        .refused(125, "there is no snapshot `base`");
+    lab.sandbox(&["create", "--name", "lab", "--snapshot", "base"])
+        .ok();
+    assert_eq!(lab.bash("cat d/file").ok(), "one\n");
+    lab.sandbox(&["snapshot", "rm", "base"]).ok();
+    assert_eq!(json(&lab, &["snapshot", "ls"]), Value::Array(Vec::new()));
+    lab.sandbox(&["create", "--snapshot", "base"])
+        .refused(125, "there is no snapshot `base`");
+    lab.close();
+}
+
+#[test]
+fn a_key_has_its_own_copies() {
+    let world = World::before_engine();
+    let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    let lab = Lab { world };
+    lab.sandbox(&["create", "--name", "lab"]).ok();
+    let made = json(&lab, &["snapshot", "create", "lab"]);
+    let id = made["id"].as_str().unwrap();
+    let access = lab.world.console();
+    let address = access["address"].as_str().unwrap();
+    let ask = |method: &str, path: &str, body: &str| -> Value {
+        let mut curl = lab.world.dir.program("curl");
+        let (url, key) = (format!("http://{address}{path}"), format!("X-API-Key: {KEY}"));
+        let json = "Content-Type: application/json";
+        curl.args(["-s", "-X", method, &url, "-H", &key, "-H", json]);
+        if !body.is_empty() {
+            curl.args(["-d", body]);
+        }
+        serde_json::from_str(finish(&mut curl, b"").ok()).unwrap()
+    };
+    assert_eq!(
+        ask("GET", "/v1/snapshots", "")["snapshots"],
+        Value::Array(Vec::new())
+    );
+    for (method, path, body) in [
+        ("GET", format!("/v1/snapshots/{id}"), String::new()),
+        ("DELETE", format!("/v1/snapshots/{id}"), String::new()),
+        (
+            "POST",
+            "/v1/sandboxes".to_owned(),
+            format!(r#"{{"snapshot": "{id}"}}"#),
+        ),
+        ("POST", "/v1/sandboxes/lab/fork".to_owned(), "{}".to_owned()),
+        ("POST", "/v1/sandboxes/lab/snapshots".to_owned(), "{}".to_owned()),
+        ("POST", "/v1/sandboxes/lab/pause".to_owned(), String::new()),
+    ] {
+        let answer = ask(method, &path, &body);
+        assert_eq!(answer["error"]["type"], "not_found", "{path}: {answer}");
+    }
+    // The same key makes its own, from a sandbox of its own.
+    let own = ask("POST", "/v1/sandboxes", r#"{"name": "own"}"#);
+    assert!(own["id"].is_string(), "{own}");
+    let kept = ask("POST", "/v1/sandboxes/own/snapshots", r#"{"name": "kept"}"#);
+    assert_eq!(kept["name"], "kept", "{kept}");
+    assert_eq!(json(&lab, &["snapshot", "ls"]).as_array().unwrap().len(), 1);
+    lab.sandbox(&["snapshot", "rm", id]).ok();
+    ask("DELETE", "/v1/snapshots/kept", "");
+    lab.close();
+}

@@ -1,0 +1,214 @@
+//! Pauses: processes that a freezer stops, and clocks that stand still meanwhile.
+
+use std::time::Duration;
+
+use ringfence_exec::local::PauseControl;
+use tokio::sync::{Mutex, RwLock, RwLockReadGuard, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::error::Error;
+use super::sandbox::Sandbox;
+use super::spec::SandboxState;
+
+/// Time that a pause waits for programs that are being started. A program inside can hold that up, but not prevent it.
+const STARTING: Duration = Duration::from_secs(2);
+
+/// The pauses of one sandbox.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    control: PauseControl,
+    state: watch::Sender<SandboxState>,
+    /// Held while the sandbox is being paused or resumed.
+    turn: Mutex<()>,
+    /// Read while something is being started, which a freeze must not cut in two.
+    starting: RwLock<()>,
+}
+
+impl Pauses {
+    pub(crate) fn new(control: PauseControl) -> Self {
+        Self {
+            control,
+            state: watch::Sender::new(SandboxState::Running),
+            turn: Mutex::default(),
+            starting: RwLock::default(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> SandboxState {
+        *self.state.borrow()
+    }
+
+    /// Returns a clock that stands still while the sandbox is paused.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock(self.state.subscribe())
+    }
+}
+
+impl Sandbox {
+    /// Stops all its processes: they use no processor until it is resumed, and keep their memory. What was under way
+    /// waits, and its time limits with it; the sandbox's own expiry goes on. Without effect on a paused one.
+    ///
+    /// # Errors
+    /// If this machine has no freezer, processes do not stop in time (they go on then), or the sandbox has ended.
+    pub async fn pause(&self) -> Result<(), Error> {
+        let pauses = self.pauses();
+        let _turn = pauses.turn.lock().await;
+        if pauses.state() == SandboxState::Paused {
+            return Ok(());
+        }
+        let starting = timeout(STARTING, pauses.starting.write()).await;
+        let pausing = Unfinished(Some(&pauses.state));
+        pauses.state.send_replace(SandboxState::Paused);
+        drop(starting);
+        pauses.control.pause().await.map_err(Error::CannotPause)?;
+        pausing.done();
+        Ok(())
+    }
+
+    /// Continues its processes. Without effect on one that runs.
+    ///
+    /// # Errors
+    /// If the sandbox has ended.
+    pub async fn resume(&self) -> Result<(), Error> {
+        let pauses = self.pauses();
+        let _turn = pauses.turn.lock().await;
+        if pauses.state() == SandboxState::Paused {
+            pauses.control.resume().map_err(Error::CannotPause)?;
+            pauses.state.send_replace(SandboxState::Running);
+        }
+        Ok(())
+    }
+
+    pub fn state(&self) -> SandboxState {
+        self.pauses().state()
+    }
+
+    /// Returns its state, which changes with it.
+    pub fn watch_state(&self) -> watch::Receiver<SandboxState> {
+        self.pauses().state.subscribe()
+    }
+
+    /// Checks that its processes can act.
+    ///
+    /// # Errors
+    /// If it is paused.
+    pub fn check_running(&self) -> Result<(), Error> {
+        match self.state() {
+            SandboxState::Running => Ok(()),
+            SandboxState::Paused => Err(Error::Paused(self.id().to_string())),
+        }
+    }
+
+    /// Like [`Self::check_running`]; it is not paused before the answer is dropped, or a time has passed.
+    pub(crate) async fn starting(&self) -> Result<RwLockReadGuard<'_, ()>, Error> {
+        let starting = self.pauses().starting.read().await;
+        self.check_running()?;
+        Ok(starting)
+    }
+}
+
+/// A pause that ends unless it is finished.
+struct Unfinished<'a>(Option<&'a watch::Sender<SandboxState>>);
+
+impl Unfinished<'_> {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.0 {
+            state.send_replace(SandboxState::Running);
+        }
+    }
+}
+
+/// A clock that stands still while a sandbox is paused.
+#[derive(Debug, Clone)]
+pub(crate) struct Clock(watch::Receiver<SandboxState>);
+
+impl Clock {
+    /// Returns an alarm after a time of this clock.
+    pub(crate) fn alarm(&self, after: Duration) -> Alarm {
+        Alarm {
+            state: self.0.clone(),
+            due: Instant::now() + after,
+            paused: None,
+        }
+    }
+}
+
+/// A time limit that does not run while a sandbox is paused.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    state: watch::Receiver<SandboxState>,
+    due: Instant,
+    /// Beginning of the present pause.
+    paused: Option<Instant>,
+}
+
+impl Alarm {
+    /// Sets it anew.
+    pub(crate) fn set(&mut self, after: Duration) {
+        self.due = Instant::now() + after;
+        self.paused = None;
+    }
+
+    /// Resolves when it is reached. Cancel safe.
+    pub(crate) async fn reached(&mut self) {
+        loop {
+            let is_paused = *self.state.borrow_and_update() == SandboxState::Paused;
+            match (is_paused, self.paused) {
+                (true, None) => self.paused = Some(Instant::now()),
+                (false, Some(since)) => {
+                    self.due += since.elapsed();
+                    self.paused = None;
+                }
+                (true, Some(_)) | (false, None) => {}
+            }
+            let changed = match is_paused {
+                true => self.state.changed().await,
+                false => tokio::select! {
+                    () = sleep_until(self.due) => return,
+                    changed = self.state.changed() => changed,
+                },
+            };
+            // The sandbox is gone.
+            if changed.is_err() {
+                return sleep_until(self.due).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_stands_still_in_a_pause() {
+        let state = watch::Sender::new(SandboxState::Running);
+        let seconds = Duration::from_secs;
+        let mut alarm = Clock(state.subscribe()).alarm(seconds(10));
+        let began = Instant::now();
+        let pausing = async {
+            tokio::time::advance(seconds(4)).await;
+            state.send_replace(SandboxState::Paused);
+            // The alarm notices.
+            tokio::task::yield_now().await;
+            tokio::time::advance(seconds(1000)).await;
+            state.send_replace(SandboxState::Running);
+        };
+        tokio::join!(alarm.reached(), pausing);
+        assert_eq!(began.elapsed().as_secs(), 1010);
+        // Also if nobody waits when it goes on.
+        alarm.set(seconds(10));
+        state.send_replace(SandboxState::Paused);
+        assert!(timeout(seconds(60), alarm.reached()).await.is_err());
+        state.send_replace(SandboxState::Running);
+        let began = Instant::now();
+        alarm.reached().await;
+        assert_eq!(began.elapsed().as_secs(), 10);
+    }
+}

@@ -1,0 +1,637 @@
+//! Snapshots: files of sandboxes that are kept on disk, of which others are made.
+//!
+//! A snapshot is two files of the server in one directory: an archive, which the server never unpacks, and a record of its
+//! owner and size. The record is written last; what has none is removed when the server starts.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::SystemTime;
+
+use ringfence_exec::clock::rfc3339;
+use ringfence_policy::{Bytes, Scope};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::error::Error;
+use super::id::{SandboxId, SandboxName};
+use super::lock;
+use super::sandbox::Sandbox;
+
+/// Version of the records.
+const VERSION: u32 = 1;
+/// Maximum length of a record.
+const MAX_RECORD: u64 = 64 * 1024;
+/// Snapshots of a server, and of one owner.
+const MAX: usize = 1024;
+const MAX_OF_SCOPE: usize = 64;
+/// Bytes of all archives of a server, and of one owner.
+const MAX_BYTES: Bytes = Bytes::mib(32 * 1024);
+const MAX_BYTES_OF_SCOPE: Bytes = Bytes::mib(8 * 1024);
+/// Pieces on their way to or from a file, of at most 64 KiB.
+const UNWRITTEN: usize = 8;
+const PIECE: usize = 64 * 1024;
+
+/// A snapshot to make.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// Unique name among the owner's snapshots.
+    pub name: Option<SandboxName>,
+}
+
+/// A description of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SnapshotInfo {
+    pub id: SandboxId,
+    pub name: Option<SandboxName>,
+    /// Id of the sandbox that it was made of.
+    pub sandbox: SandboxId,
+    /// Time of its creation (RFC 3339).
+    pub created_at: String,
+    /// Length of the archive, in bytes.
+    pub size: u64,
+    /// Limits of that sandbox, in bytes: a sandbox made of the snapshot has them unless it asks for others.
+    pub memory_limit: u64,
+    pub disk_limit: u64,
+    /// Number of files that could not be archived, such as sockets, as the sandbox tells.
+    pub skipped: u64,
+}
+
+/// The record of a snapshot.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    owner: String,
+    snapshot: SnapshotInfo,
+}
+
+/// The snapshots of a server.
+#[derive(Debug, Clone)]
+pub struct SnapshotStore {
+    directory: Arc<Path>,
+    index: Arc<Mutex<Index>>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    kept: BTreeMap<SandboxId, (Scope, SnapshotInfo)>,
+    /// Those being written: owner, name, bytes so far.
+    writing: BTreeMap<SandboxId, (Scope, Option<SandboxName>, u64)>,
+}
+
+impl SnapshotStore {
+    /// Opens a directory, which exists while there are snapshots, and removes what an interrupted server left unfinished
+    /// there. One server at a time may have it open.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let mut index = Index::default();
+        let mut found = match fs::read_dir(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            entries => entries?
+                .map(|entry| entry.map(|entry| entry.path()))
+                .collect::<io::Result<Vec<PathBuf>>>()?,
+        };
+        // Records first: an archive whose record is wrong goes with it.
+        found.sort_by_key(|path| path.extension().is_none_or(|extension| extension != "json"));
+        for path in found {
+            match read(&path) {
+                Found::Snapshot(owner, info) => drop(index.kept.insert(info.id.clone(), (owner, *info))),
+                Found::Other => {}
+                Found::Unfinished => drop(fs::remove_file(&path)),
+            }
+        }
+        Ok(Self {
+            directory: directory.into(),
+            index: Arc::new(Mutex::new(index)),
+        })
+    }
+
+    /// Returns the snapshots of an owner, the oldest first.
+    pub(crate) fn list(&self, scope: &Scope) -> Vec<SnapshotInfo> {
+        let index = lock(&self.index);
+        let own = index.kept.values().filter(|(owner, _)| owner == scope);
+        let mut all: Vec<SnapshotInfo> = own.map(|(_, info)| info.clone()).collect();
+        all.sort_by(|one, other| (&one.created_at, &one.id).cmp(&(&other.created_at, &other.id)));
+        all
+    }
+
+    /// Returns a snapshot by its id or name.
+    pub(crate) fn get(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
+        let index = lock(&self.index);
+        let mut own = index.kept.values().filter(|(owner, _)| owner == scope);
+        let found = own.find(|(_, info)| {
+            info.id.as_str() == name || info.name.as_ref().is_some_and(|known| known.as_str() == name)
+        });
+        let (_, info) = found.ok_or_else(|| Error::NoSnapshot(name.chars().take(80).collect()))?;
+        Ok(info.clone())
+    }
+
+    /// Removes a snapshot. Who reads it goes on.
+    pub(crate) fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
+        let info = self.get(scope, name)?;
+        lock(&self.index).kept.remove(&info.id);
+        let removing = |source| Error::Store {
+            doing: "remove",
+            source,
+        };
+        // The record first: an archive without one is removed at the next start.
+        fs::remove_file(record_path(&self.directory, &info.id)).map_err(removing)?;
+        fs::remove_file(archive_path(&self.directory, &info.id)).map_err(removing)?;
+        self.remove_directory(&lock(&self.index));
+        Ok(())
+    }
+
+    /// Removes the directory if nothing is in it. The index is locked, so that nobody is about to create a file there.
+    fn remove_directory(&self, _: &MutexGuard<'_, Index>) {
+        let _ = fs::remove_dir(&self.directory);
+    }
+
+    /// Creates the file of an archive.
+    fn create_archive(&self, id: &SandboxId) -> io::Result<File> {
+        let _index = lock(&self.index);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)?;
+        create_file(&unfinished(&archive_path(&self.directory, id)))
+    }
+
+    /// Begins to write a snapshot.
+    pub(crate) fn begin(
+        &self,
+        scope: &Scope,
+        new: NewSnapshot,
+        sandbox: &Sandbox,
+    ) -> Result<SnapshotWriter, Error> {
+        let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
+        let limits = sandbox.request().limits;
+        let info = SnapshotInfo {
+            id,
+            name: new.name,
+            sandbox: sandbox.id().clone(),
+            created_at: rfc3339(SystemTime::now()),
+            size: 0,
+            memory_limit: limits.memory.0,
+            disk_limit: limits.disk.0,
+            skipped: 0,
+        };
+        let file = Unfinished::begin(self, scope, info)?;
+        let (pieces, received) = mpsc::channel(UNWRITTEN);
+        Ok(SnapshotWriter {
+            pieces,
+            task: tokio::task::spawn_blocking(move || file.write(received)),
+        })
+    }
+
+    /// Opens a snapshot to read it.
+    pub(crate) fn read(&self, scope: &Scope, name: &str) -> Result<SnapshotReader, Error> {
+        let info = self.get(scope, name)?;
+        let opened = open_file(&archive_path(&self.directory, &info.id));
+        let file = opened.map_err(|source| Error::Store {
+            doing: "read",
+            source,
+        })?;
+        let (sender, pieces) = mpsc::channel(UNWRITTEN);
+        let left = info.size;
+        // Ends when the reader is dropped.
+        drop(tokio::task::spawn_blocking(move || send_pieces(file, &sender)));
+        Ok(SnapshotReader { info, pieces, left })
+    }
+}
+
+/// A snapshot that is being written. Dropping it leaves nothing.
+pub(crate) struct SnapshotWriter {
+    pieces: mpsc::Sender<Piece>,
+    task: JoinHandle<Result<SnapshotInfo, Error>>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// The archive is complete, without this number of files.
+    End {
+        skipped: u64,
+    },
+}
+
+impl SnapshotWriter {
+    /// Writes a piece. `false` if it has failed, as [`Self::finish`] says.
+    pub(crate) async fn write(&self, bytes: Vec<u8>) -> bool {
+        self.pieces.send(Piece::Bytes(bytes)).await.is_ok()
+    }
+
+    /// Keeps the snapshot.
+    pub(crate) async fn finish(self, skipped: u64) -> Result<SnapshotInfo, Error> {
+        // Fails only where the task has failed.
+        let _ = self.pieces.send(Piece::End { skipped }).await;
+        match self.task.await {
+            Ok(finished) => finished,
+            Err(_) => Err(Error::Broken("the writer of the snapshot has failed".to_owned())),
+        }
+    }
+}
+
+/// A snapshot that is being read.
+#[derive(Debug)]
+pub(crate) struct SnapshotReader {
+    pub(crate) info: SnapshotInfo,
+    pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
+    left: u64,
+}
+
+impl SnapshotReader {
+    /// Returns the next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let failed = |source| Error::Store {
+            doing: "read",
+            source,
+        };
+        match self.pieces.recv().await {
+            Some(Ok(piece)) => {
+                let left = self.left.checked_sub(piece.len() as u64);
+                self.left = left.ok_or_else(|| failed(ErrorKind::InvalidData.into()))?;
+                Ok(Some(piece))
+            }
+            Some(Err(error)) => Err(failed(error)),
+            None if self.left > 0 => Err(failed(ErrorKind::UnexpectedEof.into())),
+            None => Ok(None),
+        }
+    }
+}
+
+fn send_pieces(mut file: File, sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let read = match file.read(&mut buffer) {
+            Ok(0) => return,
+            Ok(count) => Ok(buffer[..count].to_vec()),
+            Err(error) => Err(error),
+        };
+        let failed = read.is_err();
+        if sender.blocking_send(read).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// The files of a snapshot that is not finished: removed when this is dropped.
+struct Unfinished {
+    store: SnapshotStore,
+    owner: Scope,
+    info: SnapshotInfo,
+    is_kept: bool,
+}
+
+impl Unfinished {
+    /// Counts it among the owner's.
+    fn begin(store: &SnapshotStore, owner: &Scope, info: SnapshotInfo) -> Result<Self, Error> {
+        let mut index = lock(&store.index);
+        if let Some(name) = &info.name {
+            let kept = index.kept.values();
+            let kept = kept.map(|(owner, info)| (owner, &info.name));
+            let writing = index.writing.values();
+            let mut all = kept.chain(writing.map(|(owner, name, _)| (owner, name)));
+            if all.any(|(scope, known)| scope == owner && known.as_ref() == Some(name)) {
+                return Err(Error::SnapshotTaken(name.to_string()));
+            }
+        }
+        if index.count(None) >= MAX {
+            return Err(Error::TooManySnapshots(MAX));
+        }
+        if index.count(Some(owner)) >= MAX_OF_SCOPE {
+            return Err(Error::TooManySnapshots(MAX_OF_SCOPE));
+        }
+        let entry = (owner.clone(), info.name.clone(), 0);
+        index.writing.insert(info.id.clone(), entry);
+        Ok(Self {
+            store: store.clone(),
+            owner: owner.clone(),
+            info,
+            is_kept: false,
+        })
+    }
+
+    /// Writes what is received, to the end, and keeps it.
+    fn write(self, received: mpsc::Receiver<Piece>) -> Result<SnapshotInfo, Error> {
+        let failed = |source| Error::Store {
+            doing: "write",
+            source,
+        };
+        let file = self.store.create_archive(&self.info.id);
+        self.write_to(file.map_err(failed)?, received)
+    }
+
+    fn write_to(
+        mut self,
+        mut file: File,
+        mut received: mpsc::Receiver<Piece>,
+    ) -> Result<SnapshotInfo, Error> {
+        let failed = |source| Error::Store {
+            doing: "write",
+            source,
+        };
+        loop {
+            match received.blocking_recv() {
+                Some(Piece::Bytes(bytes)) => {
+                    self.info.size += bytes.len() as u64;
+                    self.store.count_bytes(&self.owner, &self.info)?;
+                    file.write_all(&bytes).map_err(failed)?;
+                }
+                Some(Piece::End { skipped }) => {
+                    self.info.skipped = skipped;
+                    file.sync_all().map_err(failed)?;
+                    self.keep().map_err(failed)?;
+                    return Ok(self.info.clone());
+                }
+                None => return Err(Error::Broken("the snapshot was broken off".to_owned())),
+            }
+        }
+    }
+
+    /// Puts the files in their places, the record last, and lists the snapshot.
+    fn keep(&mut self) -> io::Result<()> {
+        let directory = &self.store.directory;
+        let record = Record {
+            version: VERSION,
+            owner: self.owner.as_str().to_owned(),
+            snapshot: self.info.clone(),
+        };
+        let (archive_path, record_path) = (
+            archive_path(directory, &self.info.id),
+            record_path(directory, &self.info.id),
+        );
+        let mut file = create_file(&unfinished(&record_path))?;
+        file.write_all(&serde_json::to_vec(&record)?)?;
+        file.sync_all()?;
+        fs::rename(unfinished(&archive_path), archive_path)?;
+        fs::rename(unfinished(&record_path), record_path)?;
+        File::open(directory)?.sync_all()?;
+        self.is_kept = true;
+        let entry = (self.owner.clone(), self.info.clone());
+        lock(&self.store.index).kept.insert(self.info.id.clone(), entry);
+        Ok(())
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            for path in [
+                record_path(&self.store.directory, &self.info.id),
+                archive_path(&self.store.directory, &self.info.id),
+            ] {
+                // At most one of each pair is there.
+                let _ = fs::remove_file(&path);
+                let _ = fs::remove_file(unfinished(&path));
+            }
+        }
+        let mut index = lock(&self.store.index);
+        index.writing.remove(&self.info.id);
+        self.store.remove_directory(&index);
+    }
+}
+
+impl SnapshotStore {
+    /// Counts the bytes of a snapshot that is being written.
+    fn count_bytes(&self, owner: &Scope, info: &SnapshotInfo) -> Result<(), Error> {
+        let mut index = lock(&self.index);
+        if let Some((_, _, bytes)) = index.writing.get_mut(&info.id) {
+            *bytes = info.size;
+        }
+        for (scope, most) in [(None, MAX_BYTES), (Some(owner), MAX_BYTES_OF_SCOPE)] {
+            if index.bytes(scope) > most.0 {
+                return Err(Error::SnapshotsFull(most));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Index {
+    /// Returns the number of snapshots, of one owner or all.
+    fn count(&self, scope: Option<&Scope>) -> usize {
+        let owners = self.kept.values().map(|(owner, _)| owner);
+        let owners = owners.chain(self.writing.values().map(|(owner, _, _)| owner));
+        owners
+            .filter(|owner| scope.is_none_or(|scope| scope == *owner))
+            .count()
+    }
+
+    /// Returns the bytes of snapshots, of one owner or all.
+    fn bytes(&self, scope: Option<&Scope>) -> u64 {
+        let sizes = self.kept.values().map(|(owner, info)| (owner, info.size));
+        let sizes = sizes.chain(self.writing.values().map(|(owner, _, bytes)| (owner, *bytes)));
+        let own = sizes.filter(|(owner, _)| scope.is_none_or(|scope| scope == *owner));
+        own.map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// A file of the directory, as the server finds it when it starts.
+enum Found {
+    Snapshot(Scope, Box<SnapshotInfo>),
+    /// An archive with its record, or what is none of ours.
+    Other,
+    /// A leftover of an interrupted server.
+    Unfinished,
+}
+
+fn read(path: &Path) -> Found {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("part") => Found::Unfinished,
+        Some("tar") if !path.with_extension("json").exists() => Found::Unfinished,
+        Some("json") => match record(path) {
+            Ok(Record { owner, snapshot, .. }) if fits(path, &snapshot) => match owner.parse() {
+                Ok(owner) => Found::Snapshot(owner, Box::new(snapshot)),
+                Err(_) => Found::Other,
+            },
+            Ok(_) => Found::Unfinished,
+            Err(_) => Found::Other,
+        },
+        _ => Found::Other,
+    }
+}
+
+/// Reads a record, which must be of this version: others are those of another Ringfence.
+fn record(path: &Path) -> io::Result<Record> {
+    let mut text = Vec::new();
+    open_file(path)?.take(MAX_RECORD).read_to_end(&mut text)?;
+    let record: Record = serde_json::from_slice(&text)?;
+    match record.version {
+        VERSION => Ok(record),
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Returns `true` if a record is about the archive beside it.
+fn fits(path: &Path, snapshot: &SnapshotInfo) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let archive = fs::symlink_metadata(path.with_extension("tar"));
+    stem == Some(snapshot.id.as_str())
+        && archive.is_ok_and(|archive| archive.is_file() && archive.len() == snapshot.size)
+}
+
+fn archive_path(directory: &Path, id: &SandboxId) -> PathBuf {
+    directory.join(format!("{id}.tar"))
+}
+
+fn record_path(directory: &Path, id: &SandboxId) -> PathBuf {
+    directory.join(format!("{id}.json"))
+}
+
+/// Returns the path of a file that is not complete.
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+fn create_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Opens a file, which is no link.
+fn open_file(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(name: Option<&str>) -> SnapshotInfo {
+        SnapshotInfo {
+            id: SandboxId::random().unwrap(),
+            name: name.map(|name| name.parse().unwrap()),
+            sandbox: SandboxId::random().unwrap(),
+            created_at: rfc3339(SystemTime::now()),
+            size: 0,
+            memory_limit: 1,
+            disk_limit: 1,
+            skipped: 0,
+        }
+    }
+
+    /// Writes a snapshot of these pieces; without its end if it is cut.
+    fn write(
+        store: &SnapshotStore,
+        owner: &Scope,
+        info: SnapshotInfo,
+        end: bool,
+    ) -> Result<SnapshotInfo, Error> {
+        let (sender, received) = mpsc::channel(4);
+        let unfinished = Unfinished::begin(store, owner, info)?;
+        sender.try_send(Piece::Bytes(vec![7; 1000])).ok();
+        if end {
+            sender.try_send(Piece::End { skipped: 2 }).ok();
+        }
+        drop(sender);
+        unfinished.write(received)
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_snapshot_is_there_again_after_a_restart() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("snapshots");
+        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let store = SnapshotStore::open(&path).unwrap();
+        let made = write(&store, &ann, info(Some("base")), true).unwrap();
+        assert_eq!((made.size, made.skipped), (1000, 2));
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
+        for name in names(&path) {
+            let mode = fs::metadata(path.join(&name)).unwrap().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{name}");
+        }
+        let again = SnapshotStore::open(&path).unwrap();
+        assert_eq!(again.list(&ann), std::slice::from_ref(&made));
+        assert_eq!(again.get(&ann, "base").unwrap(), made);
+        for foreign in ["base", made.id.as_str()] {
+            assert!(matches!(again.get(&bob, foreign), Err(Error::NoSnapshot(_))));
+            assert!(again.remove(&bob, foreign).is_err());
+        }
+        let taken = write(&again, &ann, info(Some("base")), true).unwrap_err();
+        assert!(matches!(taken, Error::SnapshotTaken(_)), "{taken}");
+        write(&again, &bob, info(Some("base")), true).unwrap();
+        again.remove(&ann, "base").unwrap();
+        assert_eq!(again.list(&ann), []);
+        assert_eq!(names(&path).len(), 2, "those of the other owner");
+    }
+
+    #[test]
+    fn what_is_broken_off_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::open(dir.path()).unwrap();
+        let ann: Scope = "ann".parse().unwrap();
+        write(&store, &ann, info(None), false).unwrap_err();
+        assert_eq!(names(dir.path()), [""; 0]);
+        // A full disk: every write to this device is refused.
+        let (sender, received) = mpsc::channel(4);
+        sender.try_send(Piece::Bytes(vec![0; 10])).ok();
+        let unfinished = Unfinished::begin(&store, &ann, info(None)).unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let error = unfinished.write_to(full, received).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
+        assert_eq!(lock(&store.index).count(None), 0);
+        // What a server that was killed leaves.
+        let made = write(&store, &ann, info(None), true).unwrap();
+        for left in ["a.tar", "b.tar.part", "c.json.part"] {
+            fs::write(dir.path().join(left), "x").unwrap();
+        }
+        // One whose archive is not what its record says.
+        let cut = write(&store, &ann, info(None), true).unwrap();
+        fs::write(archive_path(dir.path(), &cut.id), "short").unwrap();
+        // A later version's is left alone.
+        let record = |version: u32| format!(r#"{{"version":{version},"owner":"ann"}}"#);
+        fs::write(dir.path().join("later.json"), record(VERSION + 1)).unwrap();
+        fs::write(dir.path().join("later.tar"), "x").unwrap();
+        let again = SnapshotStore::open(dir.path()).unwrap();
+        assert_eq!(again.list(&ann), std::slice::from_ref(&made));
+        let mut left = [format!("{}.json", made.id), format!("{}.tar", made.id)].to_vec();
+        left.extend(["later.json", "later.tar"].map(str::to_owned));
+        left.sort();
+        assert_eq!(names(dir.path()), left);
+    }
+
+    #[test]
+    fn owners_have_a_number_of_snapshots_and_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::open(dir.path()).unwrap();
+        let ann: Scope = "ann".parse().unwrap();
+        let all: Vec<Unfinished> = (0..MAX_OF_SCOPE)
+            .map(|_| Unfinished::begin(&store, &ann, info(None)).unwrap())
+            .collect();
+        let error = Unfinished::begin(&store, &ann, info(None)).err().unwrap();
+        assert!(matches!(error, Error::TooManySnapshots(MAX_OF_SCOPE)), "{error}");
+        Unfinished::begin(&store, &"bob".parse().unwrap(), info(None)).unwrap();
+        let large = SnapshotInfo {
+            size: MAX_BYTES_OF_SCOPE.0 + 1,
+            ..all[0].info.clone()
+        };
+        let error = store.count_bytes(&ann, &large).unwrap_err();
+        assert!(matches!(error, Error::SnapshotsFull(_)), "{error}");
+        drop(all);
+        Unfinished::begin(&store, &ann, info(None)).unwrap();
+    }
+}
