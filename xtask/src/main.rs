@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod dist;
 mod docs;
 mod fourth;
 mod fuzz;
@@ -30,6 +31,7 @@ usage: cargo xtask COMMAND
   bare      list what set-up made; with --yes, remove it and run the gate
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
+  dist      pack the program for pip, Debian, npm and by hand, into dist/; --binary PATH takes a built one
   fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
@@ -53,6 +55,9 @@ fn dispatch() -> Result<()> {
     let root = workspace_root()?;
     let mut arguments = std::env::args().skip(1);
     let command = arguments.next().unwrap_or_default();
+    if command == "dist" {
+        return dist::pack(&root, &arguments.collect::<Vec<_>>());
+    }
     let argument = arguments.next();
     match (command.as_str(), argument.as_deref()) {
         ("check", None) => gate::check(&root),

@@ -431,6 +431,9 @@ pub struct ServeArgs {
     /// Let other machines send keys and programs unencrypted.
     #[arg(long, requires = "listen")]
     pub plain_http: bool,
+    /// Stop once no process holds a lock (flock) of this file, as programs do that start a server for themselves.
+    #[arg(long, value_name = "FILE")]
+    pub while_used: Option<PathBuf>,
 }
 
 /// `ringfence console`.

@@ -15,6 +15,8 @@ from itertools import starmap
 
 # What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
 FUTURES = 0x1FE0000
+# Set in code that awaits at its top.
+COROUTINE = 0x80
 
 SIGNALS = _signal.valid_signals()
 set_mask = _signal.pthread_sigmask
@@ -189,8 +191,11 @@ class Session:
         self.lines = linecache.cache
         self.process = posix.getpid()
         self.mask = set_mask(_signal.SIG_BLOCK, SIGNALS)
-        self.flags = 0
+        self.flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self.names = []
+        # Event loops of asyncio, of which the last is in use; None where a fork begins. None is let go, which would close it:
+        # a fork has other files under the numbers of its descriptors.
+        self.loops = []
         self.device = Lasting(None)
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
@@ -282,10 +287,31 @@ class Session:
         self.flags |= compiled.co_flags & FUTURES
         if last is not None:
             last = compile(_ast.Expression(last.value), file, "eval", self.flags, True)
-        space = self.main.__dict__
         if tree.body:
-            exec(compiled, space)
-        return last and eval(last, space)
+            self.execute(compiled)
+        return last and self.execute(last)
+
+    def execute(self, compiled):
+        value = eval(compiled, self.main.__dict__)
+        return self.wait_for(value) if compiled.co_flags & COROUTINE else value
+
+    def wait_for(self, coroutine):
+        """Runs code that awaits at its top. Tasks that it leaves go on when the next such code runs."""
+        import asyncio
+
+        if not self.loops or self.loops[-1] is None:
+            self.loops.append(asyncio.new_event_loop())
+        loop = self.loops[-1]
+        asyncio.set_event_loop(loop)
+        task = loop.create_task(coroutine)
+        try:
+            return loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():
+                # An interrupt has left the loop, and not the code.
+                task.cancel()
+                loop.run_until_complete(asyncio.wait([task]))
+            raise
 
     def attempt(self, code, file):
         """Runs a piece of code; its status, and the text of its value or None."""
@@ -300,7 +326,8 @@ class Session:
             return exit_status(request.code), None
         except BaseException as error:
             trace = error.__traceback__.tb_next
-            if trace is not None and trace.tb_frame.f_code is Session.run.__code__:
+            # Above the frames of the code are our own, and those of the event loop. A syntax error has no others.
+            while trace is not None and trace.tb_frame.f_code.co_filename != file:
                 trace = trace.tb_next
             show_exception(type(error), error, trace, file, code)
             self.display.show_figures()
@@ -395,6 +422,7 @@ class Session:
             keep(self.forked, self.library.ringfence_fork)
         if self.forked[0] == 3:
             self.process = self.display.process = posix.getpid()
+            self.loops.append(None)
             self.begin()
         else:
             self.answer(-self.forked[0] & 0xFF, None, 0)

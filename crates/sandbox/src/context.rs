@@ -17,7 +17,7 @@ use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_jail::init::frames::{Program, Recipient, Start};
-use ringfence_policy::{Outcome, RichResult, Timeout};
+use ringfence_policy::{EnvName, Outcome, RichResult, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::DuplexStream;
@@ -104,6 +104,8 @@ pub struct Code {
     pub code: String,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
+    /// Variables to set in the interpreter's environment, where they stay. Not used by bash.
+    pub variables: Vec<(EnvName, String)>,
 }
 
 /// The answer of an interpreter to code.
@@ -305,7 +307,7 @@ impl Context {
             number,
             after_interrupt,
             limit: clock.alarm(code.timeout.as_duration()),
-            code: &code.code,
+            code: &code,
             output,
         };
         let ended = interpreter.evaluate(evaluating).await;
@@ -326,7 +328,7 @@ struct Evaluating<'a> {
     after_interrupt: bool,
     /// Time after which it is interrupted.
     limit: Alarm,
-    code: &'a str,
+    code: &'a Code,
     output: mpsc::Sender<Chunk>,
 }
 
@@ -343,13 +345,7 @@ impl Interpreter {
             output,
         } = evaluating;
         let recipient = language.recipient();
-        let asking = async {
-            match language {
-                Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
-                Language::Bash => bash::evaluate(bridge, number, code).await,
-                Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, code).await,
-            }
-        };
+        let asking = ask(bridge, language, number, after_interrupt, code);
         tokio::pin!(asking);
         let mut answered: Option<Result<Answer, NoAnswer>> = None;
         let mut stop: Option<Outcome> = None;
@@ -404,6 +400,21 @@ impl Interpreter {
         };
         self.interrupted = stop.is_some();
         Execution::of(answer, stop)
+    }
+}
+
+/// Has an interpreter evaluate code.
+async fn ask(
+    bridge: &mut DuplexStream,
+    language: Language,
+    number: u32,
+    after_interrupt: bool,
+    code: &Code,
+) -> Result<Answer, NoAnswer> {
+    match language {
+        Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
+        Language::Bash => bash::evaluate(bridge, number, &code.code).await,
+        Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, &code.code).await,
     }
 }
 

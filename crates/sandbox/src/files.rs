@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfence_container::init::{Process, ProcessEvent};
 use ringfence_exec::local::Stream;
-use ringfence_jail::init::files::{Entry, FileError, FileErrorKind, ListEnd, ListLine, TreeReport};
+use ringfence_jail::init::files::{ListEnd, ListLine, TreeReport};
 use ringfence_jail::init::frames::{Fate, Program, Start};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,7 +16,10 @@ use super::pause::Clock;
 use super::process::FOR_EVER;
 use super::sandbox::Sandbox;
 
-pub use ringfence_jail::init::files::{Event, FileRange, Operation, WatchDepth};
+pub use ringfence_jail::init::files::{
+    Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileRange, MadeDirectory, Operation,
+    WatchDepth,
+};
 
 /// Maximum length of an answer that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;

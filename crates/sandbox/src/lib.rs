@@ -27,6 +27,8 @@ mod spec;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use ringfence_exec::clock::rfc3339;
+
 pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;

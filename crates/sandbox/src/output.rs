@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ringfence_exec::output::{Captured, Captures, Chunk};
+use ringfence_exec::output::{Captured, Captures};
+pub use ringfence_exec::output::{Chunk, Stream};
 use ringfence_policy::Bytes;
 use tokio::sync::watch;
 
@@ -228,7 +229,6 @@ pub struct Collected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_exec::output::Stream;
 
     fn chunk(bytes: usize) -> Chunk {
         Chunk {

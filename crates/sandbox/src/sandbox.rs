@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitClient;
 use ringfence_exec::clock::rfc3339;
@@ -99,6 +99,11 @@ impl Sandbox {
 
     pub(crate) fn expire_at(&self, time: SystemTime) {
         self.expiry.send_replace(time);
+    }
+
+    /// Returns the time since its creation.
+    pub fn age(&self) -> Duration {
+        self.created.elapsed().unwrap_or_default()
     }
 
     pub(crate) const fn created(&self) -> SystemTime {
@@ -249,6 +254,20 @@ impl Sandbox {
         let made = self
             .contexts
             .create(&self.init, id.to_string(), language, cwd)
+            .await?;
+        Ok(made.info())
+    }
+
+    /// Ends an interpreter, and starts another one in its place.
+    ///
+    /// # Errors
+    /// If there is none, or the other one cannot be started.
+    pub async fn restart_context(&self, id: &str) -> Result<ContextInfo, Error> {
+        let old = self.contexts.find(id)?.info();
+        self.contexts.remove(id)?;
+        let made = self
+            .contexts
+            .create(&self.init, old.id, old.language, old.cwd)
             .await?;
         Ok(made.info())
     }

@@ -8,11 +8,13 @@
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
 //! - `recording`: records of operations that no tool stands behind.
+//! - `e2b`: E2B's protocol beside the API, behind the same door.
 //!
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
 mod batch;
 mod body;
+mod e2b;
 mod error;
 mod events;
 mod guard;
@@ -54,7 +56,8 @@ pub struct Api {
     /// Rights of the server's own user.
     owner: Arc<Grant>,
     invocations: Invocations,
-    sandboxes: Sandboxes,
+    sandboxes: Arc<Sandboxes>,
+    e2b: ringfence_e2b::Service,
     /// Records of what no tool stands behind.
     log: RedactedLog,
 }
@@ -70,11 +73,13 @@ impl Api {
     /// Creates the API of a toolbox and of sandboxes, for holders of `keys`.
     pub fn new(toolbox: Toolbox, sandboxes: RecordedSandboxes, keys: ApiKeys) -> Arc<Self> {
         let RecordedSandboxes { sandboxes, log } = sandboxes;
+        let sandboxes = Arc::new(sandboxes);
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
             keys,
             owner: Arc::new(Grant::of_owner()),
             invocations: Invocations::default(),
+            e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
             log,
         })
@@ -91,7 +96,8 @@ impl Api {
             None => self.alone(Door::of_loopback(address)),
             Some(rest) => {
                 let door = Arc::new(Door::of_loopback(address));
-                guarded(table::router(self, &door), door).fallback_service(rest)
+                let routes = guarded(table::router(self, &door), Arc::clone(&door));
+                self.beside_e2b(routes.fallback_service(rest), door)
             }
         }
     }
@@ -104,7 +110,13 @@ impl Api {
     fn alone(self: &Arc<Self>, door: Door) -> Router {
         let door = Arc::new(door);
         let routes = table::router(self, &door).fallback(async || ApiError::unknown_path());
-        guarded(routes, door)
+        self.beside_e2b(guarded(routes, Arc::clone(&door)), door)
+    }
+
+    /// Puts E2B's protocol before routes: its requests are known by their headers, hosts and paths.
+    fn beside_e2b(self: &Arc<Self>, routes: Router, door: Arc<Door>) -> Router {
+        let api = Arc::clone(self);
+        routes.layer(from_fn_with_state(e2b::Entrance { api, door }, e2b::dispatch))
     }
 
     /// Waits until every call has ended, and ends all sandboxes. The listeners have ended before.

@@ -9,6 +9,7 @@
 //! - [`api`]: the HTTP API.
 //! - [`console`]: the web console for approvals.
 //! - [`site`]: the listeners of both.
+//! - [`stop`]: requests to stop.
 //! - [`audit_line`]: records of the audit log, for people.
 //! - [`gateway`]: approval requests over chat services.
 //!
@@ -26,6 +27,7 @@ pub mod listener;
 pub mod mcp;
 pub mod server_or_local;
 pub mod site;
+pub mod stop;
 pub mod wire;
 
 mod lines;

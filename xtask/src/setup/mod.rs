@@ -64,6 +64,8 @@ const PYTHON: &str = "/usr/bin/python3";
 
 const VENV: &str = "target/test-venv";
 
+const SDK_VENV: &str = "target/sdk-venv";
+
 /// Installs all prerequisites of the tests.
 pub(crate) fn setup(root: &Path) -> Result<()> {
     fs::create_dir_all(root.join("target"))?;
@@ -97,6 +99,12 @@ fn services(root: &Path) -> Result<()> {
     packages(root, PACKAGES)?;
     tools(root).context("install cargo's tools")?;
     venv(root).context("make the virtual environment of the tests")?;
+    environment(
+        root,
+        "E2B's clients",
+        "target/e2b-venv",
+        "xtask/e2b-requirements.txt",
+    )?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
     docker::setup(root).context("start Docker")?;
@@ -187,9 +195,16 @@ fn tools(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Installs numpy, pandas and matplotlib at exact versions.
+/// Installs numpy, pandas and matplotlib for guests, and what tests of the SDK need, at exact versions.
 fn venv(root: &Path) -> Result<()> {
-    environment(root, "virtual environment", VENV, "xtask/test-requirements.txt")
+    environment(root, "virtual environment", VENV, "xtask/test-requirements.txt")?;
+    // Not in the same one: guests see that.
+    environment(
+        root,
+        "tests of the Python SDK",
+        SDK_VENV,
+        "xtask/sdk-requirements.txt",
+    )
 }
 
 /// Creates a virtual environment at `place` with the packages of `list`, and stores a copy of the list beside

@@ -12,7 +12,7 @@ use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
-use tokio::signal::unix::{SignalKind, signal};
+use ringfence_server::stop::Stop;
 use tokio::sync::watch;
 
 use crate::commands::console;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let gateways = gateway::Listener::bind(&for_gateways, gateway::ReadTimeout::default())
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = toolbox::approvals(context)?;
-        let mut terminate = signal(SignalKind::terminate())?;
+        let mut requested = Stop::watch(args.while_used.as_deref())?;
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
         let store = KeyStore::below(&context.paths.state);
@@ -74,10 +74,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         console::announce(&site, args, context)?;
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
+            requested.wait().await;
             stopping.send_replace(true);
         };
         tokio::join!(

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::mcp::{Client, text};
+use crate::mcp::Client;
 use crate::support::{Dir, Output, finish};
 use crate::world::{Mode, Place, World, play, repository};
 
@@ -550,12 +550,12 @@ fn a_server_keeps_one_ready_and_shares_none() {
         "run_code",
         &json!({"code": "print(open('in.txt').read())", "runtime": "pyodide", "files": {"in.txt": "came along"}}),
     );
-    let files: Value = serde_json::from_str(text(&files)).unwrap();
+    let files = &files["structuredContent"];
     assert_eq!(files["stdout"], "came along\n", "{files}");
     assert_eq!(files["meta"]["resource_limits"]["memory_bytes"], 128 << 20);
     let mut run = |code: &str| {
         let answer = client.call("run_code", &json!({"code": code, "runtime": "pyodide"}));
-        serde_json::from_str::<Value>(text(&answer)).unwrap()
+        answer["structuredContent"].clone()
     };
     let left = "import json\njson.mark = 1\nopen('/tmp/mark', 'w').write('x')\nprint('left')";
     assert_eq!(run(left)["stdout"], "left\n");

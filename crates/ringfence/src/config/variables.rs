@@ -8,7 +8,12 @@ use super::suggest;
 use crate::env::Environment;
 
 /// Variables of the process that are no configuration keys.
-const NOT_KEYS: &[&str] = &["RINGFENCE_LOG", "RINGFENCE_API_KEY"];
+const NOT_KEYS: &[&str] = &[
+    "RINGFENCE_LOG",
+    "RINGFENCE_API_KEY",
+    "RINGFENCE_API_URL",
+    "RINGFENCE_BIN",
+];
 
 /// A variable that sets a key.
 #[derive(Debug)]

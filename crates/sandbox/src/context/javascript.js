@@ -18,9 +18,20 @@ const session = new inspector.Session();
 session.connect();
 globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'));
 
+// Time for a signal to be heard, which code may have taken for itself.
+const LATE = 1000;
 // Ends the evaluation under way, if there is one.
 let interrupt = () => {};
-process.on('SIGINT', () => interrupt());
+let heard = false;
+let wake = () => {};
+function hear() {
+    heard = true;
+    wake();
+}
+process.on('SIGINT', () => {
+    hear();
+    interrupt();
+});
 const tell = (error) => console.error(`Uncaught ${util.inspect(error).split(OWN_FRAMES)[0]}`);
 process.on('uncaughtException', tell);
 process.on('unhandledRejection', tell);
@@ -45,6 +56,7 @@ function evaluate(number, code) {
         try {
             run.runInThisContext({ breakOnSigint: true });
         } catch {
+            hear();
             resolve({ status: 130 });
         }
     }).finally(() => { interrupt = () => {}; });
@@ -100,11 +112,14 @@ bridge.on('data', (data) => {
     for (const line of lines) {
         const { number, code, after_interrupt } = JSON.parse(line);
         turn = turn.then(async () => {
-            if (after_interrupt) {
-                // A signal that came too late for the evaluation before is heard in the next turn of the loop.
-                await new Promise(setImmediate);
-                await new Promise(setImmediate);
+            if (after_interrupt && !heard) {
+                // The signal comes too late for the evaluation before: what that had started has heard it first.
+                await new Promise((resolve) => {
+                    wake = resolve;
+                    setTimeout(resolve, LATE);
+                });
             }
+            heard = false;
             const ended = await evaluate(number, code);
             bridge.write(`${JSON.stringify({ number, ...ended })}\n`);
         });

@@ -4,7 +4,7 @@ use ringfence_exec::local::session_messages::{Evaluation, NoAnswer};
 use ringfence_exec::local::{interpreter_command, interpreter_greeting};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::Answer;
+use super::{Answer, Code};
 
 /// Bytes of a value's text that are wanted.
 const WANTED: u32 = 64 * 1024;
@@ -25,7 +25,7 @@ pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
     number: u32,
     after_interrupt: bool,
-    code: &str,
+    code: &Code,
 ) -> Result<Answer, NoAnswer> {
     let name = format!("<cell {number}>");
     let evaluation = Evaluation {
@@ -35,9 +35,9 @@ pub(super) async fn evaluate(
         bridge: false,
         after_interrupt,
         name: &name,
-        code,
+        code: &code.code,
         arguments: &[],
-        variables: &[],
+        variables: &code.variables,
     };
     bridge
         .write_all(&evaluation.message())

@@ -9,6 +9,7 @@ use crate::support::{Test, with_server};
 
 pub(crate) const TESTS: &[Test] = &[
     ("python_keeps_its_state", python_keeps_its_state),
+    ("python_awaits_at_the_top", python_awaits_at_the_top),
     ("bash_keeps_its_state", bash_keeps_its_state),
     ("javascript_keeps_its_state", javascript_keeps_its_state),
     (
@@ -31,6 +32,7 @@ async fn execute_for(
     let code = Code {
         code: code.to_owned(),
         timeout,
+        variables: Vec::new(),
     };
     let executing = sandbox.execute(ContextChoice::Default(language), code, sender);
     let listening = async {
@@ -76,6 +78,44 @@ fn python_keeps_its_state() {
                 .await;
         assert_eq!(printed, "b'1000\\n'\n");
         assert_eq!(sandbox.info().contexts, 1);
+    });
+}
+
+fn python_awaits_at_the_top() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let python = async |code| execute(&sandbox, Language::Python, code).await;
+        let value = async |code| {
+            let (executed, printed) = python(code).await;
+            assert_eq!(executed.exit_code, 0, "{printed}");
+            executed.value
+        };
+        let first = "import asyncio\nawait asyncio.sleep(0)\nx = 41\nawait asyncio.sleep(0, x + 1)";
+        assert_eq!(value(first).await.as_deref(), Some("42"));
+        let tasks = "async def one():\n    yield 1\nasync for i in one():\n    task = asyncio.create_task(asyncio.sleep(0, i))";
+        assert_eq!(value(tasks).await, None);
+        assert_eq!(value("await task").await.as_deref(), Some("1"));
+        // Code without an `await` runs in no loop, and may start one.
+        assert_eq!(
+            value("asyncio.run(asyncio.sleep(0, 2))").await.as_deref(),
+            Some("2")
+        );
+        assert_eq!(value("await asyncio.sleep(0, 3)").await.as_deref(), Some("3"));
+        let (failed, printed) = python("async def fail():\n    1/0\nawait fail()").await;
+        assert_eq!(failed.exit_code, 1);
+        assert!(
+            printed.contains("in fail") && !printed.contains("asyncio"),
+            "{printed}"
+        );
+        let short = Timeout::try_from(0.3).unwrap();
+        let slow = "try:\n    await asyncio.sleep(100)\nfinally:\n    ended = True";
+        let (slow, printed) = execute_for(&sandbox, Language::Python, slow, short).await;
+        assert_eq!(
+            (slow.outcome, slow.interrupted),
+            (Outcome::TimedOut, true),
+            "{printed}"
+        );
+        assert_eq!(value("x, ended").await.as_deref(), Some("(41, True)"));
     });
 }
 
@@ -218,6 +258,7 @@ fn an_interpreter_that_ends_is_told_and_replaced() {
         let code = Code {
             code: "import os; os.getcwd()".to_owned(),
             timeout: Timeout::seconds(30),
+            variables: Vec::new(),
         };
         let (sender, _output) = mpsc::channel(16);
         let executed = sandbox

@@ -219,6 +219,10 @@ impl ApiError {
         )
     }
 
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Renders the body.
     pub(super) fn to_json(&self) -> Value {
         let (_, kind, _) = self.reason.row();

@@ -10,6 +10,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use ringfence_e2b::Target;
+
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
 use super::table::Needs;
@@ -79,7 +81,9 @@ impl Door {
         let headers = request.headers();
         let host = single(headers, "host");
         if let Hosts::Only(hosts) = &self.hosts {
-            let is_ours = host.is_some_and(|host| http::is_among(hosts, host));
+            // A sandbox has names of its own below ours.
+            let name = host.map(|host| Target::host_of_sandbox(host).unwrap_or(host));
+            let is_ours = name.is_some_and(|name| http::is_among(hosts, name));
             let target = request.uri().authority();
             if !is_ours || target.is_some_and(|target| Some(target.as_str()) != host) {
                 return Err(ApiError::new(
@@ -114,20 +118,29 @@ impl Door {
         HeaderValue::try_from(id).unwrap_or(HeaderValue::from_static("-"))
     }
 
-    fn grant(&self, api: &Api, headers: &HeaderMap) -> Result<Arc<Grant>, ApiError> {
-        if self.credential == Credential::Peer {
-            return Ok(Arc::clone(&api.owner));
+    /// Counts a request without the right credential. Returns `true` if there were too many.
+    pub(super) fn fails_too_often(&self) -> bool {
+        self.failures.is_one_too_many()
+    }
+
+    /// Returns the rights of a request's credential; `None` if it is missing or wrong.
+    pub(super) fn grant(&self, api: &Api, headers: &HeaderMap) -> Option<Arc<Grant>> {
+        match self.credential {
+            Credential::Peer => Some(Arc::clone(&api.owner)),
+            Credential::Key => key(headers).and_then(|key| api.keys.find(key)),
         }
-        key(headers).and_then(|key| api.keys.find(key)).ok_or_else(|| {
-            if self.failures.is_one_too_many() {
-                return ApiError::too_many_failures();
-            }
-            ApiError::new(
-                Reason::Unauthenticated,
-                "there is no key with the request, or it is wrong",
-                "send a key as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
-            )
-        })
+    }
+
+    /// Counts a request without the right credential, and returns its error.
+    fn unauthenticated(&self) -> ApiError {
+        if self.fails_too_often() {
+            return ApiError::too_many_failures();
+        }
+        ApiError::new(
+            Reason::Unauthenticated,
+            "there is no key with the request, or it is wrong",
+            "send a key as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+        )
     }
 }
 
@@ -146,15 +159,29 @@ fn key(headers: &HeaderMap) -> Option<&str> {
 
 /// Checks a request's host and origin, and gives its answer an id and the security headers.
 pub(super) async fn admit(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
-    let id = door.request_id(request.headers());
-    let mut response = match door.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
-    };
-    let headers = response.headers_mut();
-    http::harden(headers);
-    headers.insert(REQUEST_ID, id);
-    response
+    door.admit(request, |request| next.run(request), ApiError::into_response)
+        .await
+}
+
+impl Door {
+    /// Answers a request whose host and origin are right by `answer`, others by `refuse`; with an id and the security
+    /// headers.
+    pub(super) async fn admit<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        answer: impl FnOnce(Request) -> F,
+        refuse: fn(ApiError) -> Response,
+    ) -> Response {
+        let id = self.request_id(request.headers());
+        let mut response = match self.check(&request) {
+            Ok(()) => answer(request).await,
+            Err(error) => refuse(error),
+        };
+        let headers = response.headers_mut();
+        http::harden(headers);
+        headers.insert(REQUEST_ID, id);
+        response
+    }
 }
 
 /// The check of one route.
@@ -172,9 +199,8 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     let Needs::Key(right) = check.needs else {
         return next.run(request).await;
     };
-    let grant = match check.door.grant(&check.api, request.headers()) {
-        Ok(grant) => grant,
-        Err(error) => return error.into_response(),
+    let Some(grant) = check.door.grant(&check.api, request.headers()) else {
+        return check.door.unauthenticated().into_response();
     };
     http::know(&request);
     if !grant.has(right) {

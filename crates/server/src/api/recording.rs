@@ -48,13 +48,37 @@ pub(super) async fn record(State(recorder): State<Recorder>, request: Request, n
         operation.arguments["request"] = described.clone();
     }
     let error = response.extensions().get::<Reason>().map(|reason| reason.row().1);
-    let outcome = match error {
-        Some(_) => Outcome::Failed,
-        None => Outcome::Answered,
-    };
-    match operation.append(outcome, error) {
+    match operation.end(error) {
         Ok(()) => response,
         Err(error) => error.into_response(),
+    }
+}
+
+/// Like [`record`], for a request of one of E2B's clients.
+pub(super) async fn record_e2b(
+    recorder: Recorder,
+    client: &ringfence_e2b::Client,
+    path: &str,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    let mut operation = UnderWay {
+        scope: client.scope.as_str().to_owned(),
+        client: client.name.clone(),
+        // The query may have a signature, which opens a file.
+        arguments: json!({ "path": path }),
+        started: SystemTime::now(),
+        began: Instant::now(),
+        is_recorded: false,
+        recorder,
+    };
+    let response = answer.await;
+    if let Some(ringfence_e2b::Described(described)) = response.extensions().get() {
+        operation.arguments["request"] = described.clone();
+    }
+    let failure = response.extensions().get::<ringfence_e2b::Failure>();
+    match operation.end(failure.map(|failure| failure.0)) {
+        Ok(()) => response,
+        Err(error) => ringfence_e2b::Error::internal(error.message().to_owned()).into_response(),
     }
 }
 
@@ -74,6 +98,15 @@ impl UnderWay {
             is_recorded: false,
             recorder,
         })
+    }
+
+    /// Records the end: a failure, if there is an error.
+    fn end(&mut self, error: Option<&str>) -> Result<(), ApiError> {
+        let outcome = match error {
+            Some(_) => Outcome::Failed,
+            None => Outcome::Answered,
+        };
+        self.append(outcome, error)
     }
 
     fn append(&mut self, outcome: Outcome, error: Option<&str>) -> Result<(), ApiError> {

@@ -18,10 +18,10 @@ use crate::world::World;
 
 const CONFIG: &str = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
 
-const KEY: &str = "a fixed key of any form, 0123456789";
+pub(crate) const KEY: &str = "a fixed key of any form, 0123456789";
 
 /// Starts a server that accepts [`KEY`].
-fn world() -> World {
+pub(crate) fn world() -> World {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", CONFIG);
     world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
@@ -29,29 +29,29 @@ fn world() -> World {
 }
 
 /// A surface of the API.
-enum Surface {
+pub(crate) enum Surface {
     Socket(PathBuf),
     Tcp(SocketAddr),
 }
 
 /// Returns the loopback address that a server listens on.
-fn loopback_address(world: &World) -> SocketAddr {
+pub(crate) fn loopback_address(world: &World) -> SocketAddr {
     world.console()["address"].as_str().unwrap().parse().unwrap()
 }
 
-trait Connection: Read + Write {}
+pub(crate) trait Connection: Read + Write {}
 impl<T: Read + Write> Connection for T {}
 
 #[derive(Debug)]
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Reply {
     #[track_caller]
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let json = serde_json::from_str(&self.body);
         assert!(json.is_ok(), "{self:?}");
         json.unwrap()
@@ -79,7 +79,7 @@ impl Surface {
         Self::Socket(world.socket())
     }
 
-    fn loopback(world: &World) -> Self {
+    pub(crate) fn loopback(world: &World) -> Self {
         Self::Tcp(loopback_address(world))
     }
 
@@ -99,7 +99,7 @@ impl Surface {
 
     /// Sends a request, and returns the connection. `HOST` and `KEY` in headers are replaced; a JSON body is announced
     /// unless a header names another type.
-    fn send(&self, line: &str, headers: &[&str], body: &str) -> Box<dyn Connection> {
+    pub(crate) fn send(&self, line: &str, headers: &[&str], body: &str) -> Box<dyn Connection> {
         let mut text = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
         let mut add = |name: &str, value: &str| {
             if !headers.iter().any(|header| header.starts_with(name)) {
@@ -118,13 +118,13 @@ impl Surface {
         stream
     }
 
-    fn ask(&self, line: &str, headers: &[&str], body: &str) -> Reply {
+    pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &str) -> Reply {
         reply(&mut *self.send(line, headers, body))
     }
 }
 
 /// Reads a response to its end.
-fn reply(stream: &mut dyn Connection) -> Reply {
+pub(crate) fn reply(stream: &mut dyn Connection) -> Reply {
     let mut bytes = Vec::new();
     // A refused body is not read: its sender may be told so by a reset.
     let _ = stream.read_to_end(&mut bytes);

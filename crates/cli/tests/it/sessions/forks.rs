@@ -47,6 +47,21 @@ fn a_fork_begins_as_its_original_is_and_goes_its_own_way() {
     });
 }
 
+/// A session that has awaited has an event loop, whose descriptors a fork shares.
+#[test]
+fn a_fork_awaits_beside_its_original() {
+    engine(|world| {
+        evaluate(world, "a", "import asyncio\nawait asyncio.sleep(0)\nx = 1");
+        fork(world, "a", "b");
+        for (id, expected) in [("b", "2"), ("a", "1"), ("b", "2")] {
+            if id == "b" {
+                evaluate(world, "b", "x = 2");
+            }
+            assert_eq!(value(world, id, "await asyncio.sleep(0.001, x)"), expected);
+        }
+    });
+}
+
 #[test]
 fn a_fork_has_a_fence_and_limits_of_its_own() {
     engine(|world| {

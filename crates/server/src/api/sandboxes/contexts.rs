@@ -147,6 +147,7 @@ async fn run(
     let code = Code {
         code,
         timeout: timeout.unwrap_or(TIMEOUT),
+        variables: Vec::new(),
     };
     let (sender, chunks) = mpsc::channel(UNREAD);
     let executing = sandbox.spawn_execution(context, code, sender);

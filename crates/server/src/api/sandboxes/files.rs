@@ -96,7 +96,7 @@ const REPORT: Content = Content::new(
 const CHANGES: Content = Content::new(&[events::MEDIA], |_| {
     schemars::json_schema!({
         "type": "string",
-        "description": "Events `change` with `{\"type\", \"path\"}`, the first of them of the type `watching`.",
+        "description": "Events `change` with `{\"type\", \"path\"}`, the first of them of the type `ready`.",
     })
 });
 

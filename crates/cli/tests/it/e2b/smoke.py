@@ -1,0 +1,19 @@
+"""The calls of an agent that moves here from E2B, by E2B's own client. Addresses and key come from the environment."""
+
+from e2b_code_interpreter import Sandbox
+
+sandbox = Sandbox.create()
+assert sandbox.is_running()
+done = sandbox.commands.run("echo hi; echo oops >&2")
+assert (done.stdout, done.stderr, done.exit_code) == ("hi\n", "oops\n", 0), done
+sandbox.files.write("dir/file.txt", "content")
+assert sandbox.files.read("dir/file.txt") == "content"
+assert [entry.name for entry in sandbox.files.list("dir")] == ["file.txt"]
+assert sandbox.commands.run("cat dir/file.txt").stdout == "content"
+assert sandbox.run_code("x = 1; x + 1").text == "2"
+printed = sandbox.run_code("print(x); 'text'")
+assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
+error = sandbox.run_code("1 / 0").error
+assert (error.name, error.value) == ("ZeroDivisionError", "division by zero"), error
+assert sandbox.kill() and not sandbox.kill() and not sandbox.is_running()
+print("done")

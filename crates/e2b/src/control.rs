@@ -1,0 +1,100 @@
+//! The control plane: creates, finds and ends sandboxes.
+
+mod create;
+mod life;
+mod list;
+
+use axum::Json;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ringfence_sandbox::Sandbox;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+use crate::service::{Client, Known, Service};
+
+/// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
+pub(crate) const BASE: &str = "base";
+const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
+
+/// Version of E2B's daemon whose behaviour is served: clients choose what they send by it.
+const ENVD_VERSION: &str = "0.6.13";
+
+/// Returns the parts of a path, without the versions of E2B's API that mean the same.
+pub(crate) fn parts(path: &str) -> Vec<&str> {
+    let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    if parts.first() == Some(&"v2") && parts.get(1) == Some(&"sandboxes") && parts.len() != 2 {
+        parts.remove(0);
+    }
+    parts
+}
+
+pub(crate) async fn answer(service: &Service, client: &Client, request: Request) -> Result<Response, Error> {
+    let path = request.uri().path().to_owned();
+    let method = request.method().clone();
+    match (method.as_str(), &parts(&path)[..]) {
+        ("POST", ["sandboxes"]) => create::create(service, client, create::Version::One, request).await,
+        ("POST", ["v2", "sandboxes"]) => create::create(service, client, create::Version::Two, request).await,
+        ("GET", ["sandboxes"] | ["v2", "sandboxes"]) => list::list(service, client, &request),
+        ("GET", ["sandboxes", id]) => life::info(service, client, id),
+        ("DELETE", ["sandboxes", id]) => kill(service, client, id).await,
+        ("POST", ["sandboxes", id, "connect"]) => life::connect(service, client, id, request).await,
+        ("POST", ["sandboxes", id, "timeout"]) => life::set_timeout(service, client, id, request).await,
+        ("GET", ["sandboxes", id, "metrics"]) => life::metrics(service, client, id, &request),
+        ("PUT", ["sandboxes", _, "network"]) => Err(Error::not_supported(
+            "rules of the network",
+            "sandboxes of keys have no network",
+        )),
+        (_, ["sandboxes", _, name @ ("pause" | "resume" | "snapshots" | "fork")]) => {
+            Err(Error::not_supported(
+                &format!("`{name}` of a sandbox"),
+                "sandboxes run until they are killed or expire",
+            ))
+        }
+        (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),
+        (_, ["v3" | "v2" | "templates", ..]) => Err(unserved(&path)),
+        _ => Err(Error::not_found("there is nothing at this path with this method")),
+    }
+}
+
+fn unserved(path: &str) -> Error {
+    Error::not_supported(
+        &format!("`{}`", path.chars().take(80).collect::<String>()),
+        "templates, snapshots, volumes and secrets are not served",
+    )
+}
+
+/// Ends a sandbox, and waits for that.
+async fn kill(service: &Service, client: &Client, id: &str) -> Result<Response, Error> {
+    let sandbox = find(service, client, id)?;
+    service
+        .sandboxes
+        .remove(&client.scope, sandbox.id().as_str())
+        .await?;
+    service.forget(id);
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Returns a sandbox of a client by its id.
+fn find(service: &Service, client: &Client, id: &str) -> Result<std::sync::Arc<Sandbox>, Error> {
+    let found = service.sandboxes.get(&client.scope, id);
+    let found = found.ok().filter(|sandbox| sandbox.id().as_str() == id);
+    found.ok_or_else(|| {
+        let id: String = id.chars().take(80).collect();
+        Error::not_found(format!("sandbox `{id}` was not found"))
+    })
+}
+
+/// Returns the answer that gives a client its sandbox.
+fn handed_over(sandbox: &Sandbox, known: &Known) -> Json<Value> {
+    Json(json!({
+        "sandboxID": sandbox.id().as_str(),
+        "templateID": known.template,
+        "clientID": "ringfence",
+        "envdVersion": ENVD_VERSION,
+        "envdAccessToken": known.token.as_str(),
+        "trafficAccessToken": known.traffic_token.as_str(),
+        "domain": null,
+    }))
+}

@@ -1,0 +1,144 @@
+//! Creates sandboxes.
+
+use std::collections::BTreeMap;
+
+use axum::Extension;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ringfence_policy::{EnvName, Timeout};
+use ringfence_sandbox::NewSandbox;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{BASE, TEMPLATES, handed_over};
+use crate::body;
+use crate::error::Error;
+use crate::service::{Client, Described, Service};
+
+/// A version of the route, which differ in the lifetime of sandboxes that ask for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    const fn lifetime(self) -> u64 {
+        match self {
+            Self::One => 15,
+            Self::Two => 300,
+        }
+    }
+}
+
+/// A sandbox to create. Unknown members are ignored, as E2B does; known ones that would weaken or change what a sandbox
+/// is are refused by name.
+#[derive(Debug, Deserialize)]
+struct CreateSandbox {
+    #[serde(rename = "templateID")]
+    template: String,
+    timeout: Option<u64>,
+    metadata: Option<BTreeMap<String, String>>,
+    #[serde(rename = "envVars")]
+    env: Option<BTreeMap<String, String>>,
+    allow_internet_access: Option<bool>,
+    #[serde(rename = "autoPause")]
+    auto_pause: Option<bool>,
+    network: Option<Value>,
+    iam: Option<Value>,
+    mcp: Option<Value>,
+    #[serde(rename = "volumeMounts")]
+    volumes: Option<Vec<Value>>,
+}
+
+pub(super) async fn create(
+    service: &Service,
+    client: &Client,
+    version: Version,
+    request: Request,
+) -> Result<Response, Error> {
+    let asked: CreateSandbox = body::json(request).await?;
+    let template = asked.template.clone();
+    let new = asked.checked(version)?;
+    let sandbox = service.sandboxes.create(&client.scope, new).await?;
+    let known = service.know(client, &sandbox, &template)?;
+    let described = Described(json!({"template": template, "id": sandbox.id().as_str()}));
+    Ok((
+        StatusCode::CREATED,
+        Extension(described),
+        handed_over(&sandbox, &known),
+    )
+        .into_response())
+}
+
+impl CreateSandbox {
+    fn checked(self, version: Version) -> Result<NewSandbox, Error> {
+        if !TEMPLATES.contains(&self.template.as_str()) {
+            let name: String = self.template.chars().take(80).collect();
+            let message =
+                format!("template `{name}` was not found: there are `{BASE}` and `code-interpreter-v1`");
+            return Err(Error::not_found(message));
+        }
+        self.check_support()?;
+        let mut env = Vec::new();
+        for (name, value) in self.env.unwrap_or_default() {
+            let name: EnvName = name
+                .parse()
+                .map_err(|error| Error::invalid(format!("`envVars`: {error}")))?;
+            env.push((name, value));
+        }
+        Ok(NewSandbox {
+            env,
+            metadata: self.metadata.unwrap_or_default(),
+            timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
+            ..NewSandbox::default()
+        })
+    }
+
+    fn check_support(&self) -> Result<(), Error> {
+        let refuse = |what: &str, hint: &str| Err(Error::not_supported(what, hint));
+        if self.allow_internet_access == Some(true) {
+            return refuse(
+                "`allow_internet_access`",
+                "sandboxes of keys have no network; leave it out or set it to false",
+            );
+        }
+        if self.network.as_ref().is_some_and(opens_network) {
+            return refuse(
+                "`network` with rules that open hosts",
+                "sandboxes of keys have no network",
+            );
+        }
+        if self.auto_pause == Some(true) {
+            return refuse("`autoPause`", "sandboxes end at their timeout");
+        }
+        if self.iam.as_ref().is_some_and(|value| !value.is_null()) {
+            return refuse("`iam`", "leave it out");
+        }
+        if self.mcp.as_ref().is_some_and(|value| !value.is_null()) {
+            return refuse("`mcp`", "leave it out");
+        }
+        if self.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
+            return refuse("`volumeMounts`", "write the files into the sandbox");
+        }
+        Ok(())
+    }
+}
+
+/// Returns `true` if a network configuration asks for more than no network at all.
+fn opens_network(network: &Value) -> bool {
+    let harmless = ["denyOut", "allowPublicTraffic", "maskRequestHost", "httpsPorts"];
+    network.as_object().is_none_or(|members| {
+        members.iter().any(|(name, value)| {
+            let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+            !is_empty && !harmless.contains(&name.as_str())
+        })
+    }) && !network.is_null()
+}
+
+/// Returns a lifetime. E2B's 0 is the shortest one.
+pub(super) fn timeout(seconds: u64) -> Result<Timeout, Error> {
+    let seconds = if seconds == 0 { 0.001 } else { seconds as f64 };
+    Timeout::try_from(seconds).map_err(|error| Error::invalid(format!("`timeout`: {error}")))
+}

@@ -1,0 +1,141 @@
+//! Descriptions and lifetimes of sandboxes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::{Query, Request};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use ringfence_policy::Timeout;
+use ringfence_sandbox::{SandboxInfo, rfc3339};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{ENVD_VERSION, create, find, handed_over};
+use crate::body;
+use crate::error::Error;
+use crate::service::{Client, Service};
+
+/// Lifetime that a connection asks for if it names none, in seconds.
+const LIFETIME: u64 = 300;
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Debug, Deserialize)]
+struct TimeoutRequest {
+    timeout: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Period {
+    start: Option<i64>,
+    end: Option<i64>,
+}
+
+/// Describes a sandbox as lists do.
+pub(super) fn listed(service: &Service, info: &SandboxInfo) -> Value {
+    let resources = &info.resources;
+    json!({
+        "sandboxID": info.id.as_str(),
+        "templateID": service.template_of(info.id.as_str()),
+        "clientID": "ringfence",
+        "cpuCount": resources.cpu_limit.map_or(1, |cpus| cpus.ceil() as u64),
+        "memoryMB": resources.memory_limit.unwrap_or_default() / MIB,
+        "diskSizeMB": resources.disk_limit / MIB,
+        "startedAt": info.created_at,
+        "endAt": info.expires_at,
+        "state": "running",
+        "envdVersion": ENVD_VERSION,
+        "metadata": info.metadata,
+    })
+}
+
+/// Describes a sandbox.
+pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Response, Error> {
+    let sandbox = find(service, client, id)?;
+    let known = service.know(client, &sandbox, super::BASE)?;
+    let mut detail = listed(service, &sandbox.info());
+    detail["envdAccessToken"] = known.token.as_str().into();
+    detail["domain"] = Value::Null;
+    detail["allowInternetAccess"] = false.into();
+    Ok(Json(detail).into_response())
+}
+
+/// Hands a sandbox over to one more client, and lets it live at least as long as that asks.
+pub(super) async fn connect(
+    service: &Service,
+    client: &Client,
+    id: &str,
+    request: Request,
+) -> Result<Response, Error> {
+    let sandbox = find(service, client, id)?;
+    let TimeoutRequest { timeout } = body::json(request).await?;
+    let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
+    // Times of one form are in the order of their texts.
+    if rfc3339(SystemTime::now() + timeout.as_duration()) > sandbox.info().expires_at {
+        set(service, client, id, timeout)?;
+    }
+    let known = service.know(client, &sandbox, super::BASE)?;
+    Ok(handed_over(&sandbox, &known).into_response())
+}
+
+pub(super) async fn set_timeout(
+    service: &Service,
+    client: &Client,
+    id: &str,
+    request: Request,
+) -> Result<Response, Error> {
+    find(service, client, id)?;
+    let TimeoutRequest { timeout } = body::json(request).await?;
+    let timeout = timeout.ok_or_else(|| Error::invalid("`timeout` is missing"))?;
+    set(service, client, id, create::timeout(timeout)?)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn set(service: &Service, client: &Client, id: &str, timeout: Timeout) -> Result<(), Error> {
+    service.sandboxes.set_timeout(&client.scope, id, timeout)?;
+    Ok(())
+}
+
+/// Returns the usage of a sandbox: now, and not over time.
+pub(super) fn metrics(
+    service: &Service,
+    client: &Client,
+    id: &str,
+    request: &Request,
+) -> Result<Response, Error> {
+    let sandbox = find(service, client, id)?;
+    let query: Query<Period> =
+        Query::try_from_uri(request.uri()).map_err(|rejection| Error::invalid(rejection.body_text()))?;
+    let now = SystemTime::now();
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    // A client asks for the time up to its own now, which may be a little before ours.
+    let is_asked_for = |at: i64| {
+        query.start.is_none_or(|start| start <= at)
+            && query.end.is_none_or(|end| at <= end.saturating_add(10))
+    };
+    if !is_asked_for(since.cast_signed()) {
+        return Ok(Json(json!([])).into_response());
+    }
+    let resources = sandbox.info().resources;
+    let (Some(memory), Some(limit)) = (resources.memory_bytes, resources.memory_limit) else {
+        return Err(Error::not_supported(
+            "metrics",
+            "this machine lacks control groups",
+        ));
+    };
+    let cpus = resources.cpu_limit.unwrap_or(1.0);
+    let age = sandbox.age().max(Duration::from_millis(1)).as_secs_f64();
+    let percent = resources.cpu_seconds.unwrap_or_default() / age / cpus * 100.0;
+    let metric = json!({
+        "cpuCount": cpus.ceil() as u64,
+        "cpuUsedPct": percent,
+        "memUsed": memory,
+        "memTotal": limit,
+        "memCache": 0,
+        "diskUsed": 0,
+        "diskTotal": resources.disk_limit,
+        "timestamp": rfc3339(now),
+        "timestampUnix": since,
+    });
+    Ok(Json(json!([metric])).into_response())
+}

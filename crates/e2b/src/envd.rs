@@ -1,0 +1,70 @@
+//! Files and processes of a sandbox, as E2B's daemon serves them.
+
+mod filesystem;
+mod multipart;
+mod paths;
+mod process;
+mod signature;
+mod transfer;
+mod watch;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+pub(crate) use paths::HOME;
+pub(crate) use process::Tags;
+pub(crate) use signature::Signature;
+pub(crate) use watch::Watchers;
+
+use crate::error::Error;
+use crate::rpc::{self, Framing};
+use crate::service::Opened;
+
+/// Returns `true` for a request that needs no credential.
+pub(crate) fn is_open(request: &Request) -> bool {
+    request.uri().path() == "/health"
+}
+
+/// Returns `true` for a request that may carry a signature instead of the token.
+pub(crate) fn is_signable(request: &Request) -> bool {
+    request.uri().path() == "/files"
+}
+
+pub(crate) async fn answer(opened: Opened, request: Request) -> Result<Response, Error> {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    match (method.as_str(), path.as_str()) {
+        ("GET", "/health") => Ok(StatusCode::NO_CONTENT.into_response()),
+        ("GET", "/files") => transfer::download(&opened, request).await,
+        ("POST", "/files") => transfer::upload(&opened, request).await,
+        ("POST", path) => match path.trim_start_matches('/').split_once('/') {
+            Some((service @ ("process.Process" | "filesystem.Filesystem"), method)) => {
+                call(opened, service, method, request).await
+            }
+            _ => Err(unknown()),
+        },
+        _ => Err(unknown()),
+    }
+}
+
+fn unknown() -> Error {
+    Error::not_found("there is nothing at this path with this method")
+}
+
+/// Answers a remote procedure call.
+async fn call(opened: Opened, service: &str, method: &str, request: Request) -> Result<Response, Error> {
+    let framing = match method {
+        "Start" | "Connect" | "StreamInput" | "WatchDir" => Framing::Stream,
+        _ => Framing::Unary,
+    };
+    rpc::check(request.headers(), framing)?;
+    let answer = match paths::check_user_of_call(request.headers()) {
+        Err(error) => Err(error),
+        Ok(()) if service == "process.Process" => process::call(opened, method, request).await,
+        Ok(()) => filesystem::call(opened, method, request).await,
+    };
+    Ok(answer.unwrap_or_else(|error| match framing {
+        Framing::Unary => error.into_response(),
+        Framing::Stream => error.into_stream(),
+    }))
+}

@@ -1,0 +1,168 @@
+//! `/files`: bytes of files in and out.
+
+use std::collections::BTreeSet;
+
+use axum::Extension;
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::{Query, Request};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ringfence_sandbox::Error as SandboxError;
+use ringfence_sandbox::files::{Entry, FileErrorKind, FileRange, FileReader, Operating, Operation, parse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::multipart::Multipart;
+use super::paths::{absolute, check_user};
+use crate::body::{self, BrokenOff};
+use crate::error::Error;
+use crate::service::{Described, Opened};
+use crate::token;
+
+#[derive(Debug, Deserialize)]
+struct FileQuery {
+    path: Option<String>,
+    #[serde(default)]
+    username: String,
+}
+
+impl FileQuery {
+    fn of(request: &Request) -> Result<Self, Error> {
+        let query: Query<Self> =
+            Query::try_from_uri(request.uri()).map_err(|rejection| Error::invalid(rejection.body_text()))?;
+        check_user(&query.username)?;
+        Ok(query.0)
+    }
+}
+
+/// Converts the error of an operation on a file.
+fn failed(error: SandboxError) -> Error {
+    match &error {
+        SandboxError::File(file) if matches!(file.kind, FileErrorKind::Denied | FileErrorKind::ReadOnly) => {
+            Error::forbidden(&crate::error::advised(&error))
+        }
+        _ => error.into(),
+    }
+}
+
+/// Sends a file, to its end: the size that the kernel tells is not trusted.
+pub(super) async fn download(opened: &Opened, request: Request) -> Result<Response, Error> {
+    let path = absolute(&FileQuery::of(&request)?.path.unwrap_or_default());
+    let described = Extension(Described(json!({ "path": path })));
+    let range = FileRange {
+        offset: 0,
+        length: None,
+    };
+    let reader = opened.sandbox.read_file(path, range).await.map_err(failed)?;
+    let body = body::streamed(reader, |mut reader: FileReader| async move {
+        let piece = reader.next().await.map_err(|_| BrokenOff)?;
+        Ok(piece.map(|bytes| (Bytes::from(bytes), reader)))
+    });
+    // A guest wrote it: a browser saves it and renders nothing.
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CONTENT_DISPOSITION, "attachment"),
+        (header::VARY, "Accept-Encoding"),
+    ];
+    Ok((described, headers, body).into_response())
+}
+
+/// Stores files.
+pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response, Error> {
+    let path = FileQuery::of(&request)?.path.filter(|path| !path.is_empty());
+    refuse_metadata(&request)?;
+    let encoding = token::header(request.headers(), header::CONTENT_ENCODING.as_str()).unwrap_or("identity");
+    if encoding != "identity" {
+        let message = format!("not supported: Content-Encoding `{encoding}` (send the file uncompressed)");
+        return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
+        .unwrap_or_default()
+        .to_owned();
+    let stored = match media.split(';').next().unwrap_or_default().trim() {
+        "application/octet-stream" => {
+            let path = path.ok_or_else(|| Error::invalid("`path` is missing"))?;
+            vec![store(opened, absolute(&path), request.into_body()).await?]
+        }
+        "multipart/form-data" => {
+            let multipart = Multipart::new(&media, request.into_body());
+            let multipart = multipart.ok_or_else(|| Error::invalid("the media type has no boundary"))?;
+            store_parts(opened, path, multipart).await?
+        }
+        _ => {
+            let message = "send files as `multipart/form-data` or `application/octet-stream`";
+            return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+        }
+    };
+    let paths: Vec<&str> = stored.iter().map(|entry| entry.path.as_str()).collect();
+    let described = Extension(Described(json!({ "paths": paths })));
+    let answer: Vec<Value> = stored
+        .iter()
+        .map(|entry| json!({"name": entry.name, "path": entry.path, "type": "file"}))
+        .collect();
+    Ok((described, Json(answer)).into_response())
+}
+
+/// Refuses metadata of files, which would be extended attributes.
+fn refuse_metadata(request: &Request) -> Result<(), Error> {
+    let mut names = request.headers().keys();
+    match names.any(|name| name.as_str().starts_with("x-metadata-")) {
+        true => Err(Error::not_supported("metadata of files", "leave it out")),
+        false => Ok(()),
+    }
+}
+
+/// A file that is being stored. Dropped before its end, the file is left as it was.
+async fn begin(opened: &Opened, path: String) -> Result<Operating, Error> {
+    let operation = Operation::Write {
+        path,
+        mode: None,
+        size: None,
+    };
+    opened.sandbox.operate(&operation).await.map_err(failed)
+}
+
+async fn finish(operating: Operating) -> Result<Entry, Error> {
+    let answer = operating.whole().await.map_err(failed)?;
+    parse(&answer).map_err(failed)
+}
+
+async fn store(opened: &Opened, path: String, mut body: Body) -> Result<Entry, Error> {
+    let operating = begin(opened, path).await?;
+    while let Some(bytes) = body::next(&mut body).await? {
+        if !operating.write(bytes.into()).await {
+            break;
+        }
+    }
+    finish(operating).await
+}
+
+async fn store_parts(
+    opened: &Opened,
+    path: Option<String>,
+    mut multipart: Multipart,
+) -> Result<Vec<Entry>, Error> {
+    let (mut stored, mut targets) = (Vec::new(), BTreeSet::new());
+    while let Some(part) = multipart.next_part().await? {
+        if part.name != "file" {
+            continue;
+        }
+        let target = path.clone().or(part.filename);
+        let target = absolute(&target.ok_or_else(|| Error::invalid("a part has no file name"))?);
+        if !targets.insert(target.clone()) {
+            return Err(Error::invalid(format!("two parts are for `{target}`")));
+        }
+        let operating = begin(opened, target).await?;
+        while let Some(bytes) = multipart.content().await? {
+            if !operating.write(bytes).await {
+                break;
+            }
+        }
+        stored.push(finish(operating).await?);
+    }
+    match stored.is_empty() {
+        true => Err(Error::invalid("there is no part named `file`")),
+        false => Ok(stored),
+    }
+}

@@ -1,0 +1,268 @@
+//! Watches directories: as a stream, or as a watcher whose events a client fetches.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::response::Response;
+use ringfence_sandbox::files::{Event, EventType, Operating, Operation, WatchDepth, parse};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::filesystem;
+use super::paths::absolute;
+use crate::body::{self, BrokenOff};
+use crate::rpc::{self, Code, RpcError};
+use crate::service::Opened;
+use crate::token::Token;
+
+/// Watchers of a sandbox at a time: each is a process of its init.
+const MAX: usize = 16;
+/// Time to wait for a further event, when a client fetches.
+const SILENCE: Duration = Duration::from_millis(50);
+/// Events that a client gets at once.
+const MAX_FETCHED: usize = 10_000;
+/// Time without an event after which a stream says that it lives.
+const KEEPALIVE: Duration = Duration::from_secs(50);
+
+/// Beginning of the names that files have until all of them has arrived.
+const STAGED: &str = ".ringfence-";
+
+/// The watchers of a sandbox, by id. Whoever fetches nothing makes the kernel drop events, which the next fetch says.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>>);
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WatchRequest {
+    #[serde(default)]
+    path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default)]
+    include_entry: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WatcherId {
+    watcher_id: String,
+}
+
+/// A directory that is being watched.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    operating: Operating,
+    path: String,
+    include_entry: bool,
+    /// Bytes of lines that have arrived.
+    lines: Vec<u8>,
+    /// Set if the next new name is that of a file that was stored.
+    has_stored: bool,
+}
+
+impl Watcher {
+    /// Begins to watch: returns once changes are noticed.
+    async fn begin(opened: &Opened, asked: WatchRequest) -> Result<Self, RpcError> {
+        let path = absolute(&asked.path);
+        let depth = match asked.recursive {
+            true => WatchDepth::Recursive,
+            false => WatchDepth::Flat,
+        };
+        let operation = Operation::Watch {
+            path: path.clone(),
+            depth,
+        };
+        let mut watcher = Self {
+            operating: opened.sandbox.operate(&operation).await?,
+            path,
+            include_entry: asked.include_entry,
+            lines: Vec::new(),
+            has_stored: false,
+        };
+        match watcher.next().await? {
+            Some(Event {
+                kind: EventType::Ready,
+                ..
+            }) => Ok(watcher),
+            _ => Err(RpcError::new(Code::Internal, "the directory is not watched")),
+        }
+    }
+
+    /// Returns the next event; `None` at the end. Cancel safe.
+    async fn next(&mut self) -> Result<Option<Event>, RpcError> {
+        loop {
+            if let Some(end) = self.lines.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.lines.drain(..=end).collect();
+                return Ok(Some(parse(&line)?));
+            }
+            match self.operating.next().await? {
+                Some(bytes) if self.lines.len() <= body::MAX => self.lines.extend(bytes),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Renders an event as those of E2B; as none if E2B has no word for it, or the file is one that is being stored.
+    ///
+    /// A file that was stored was written and got its mode before it got its name: E2B's daemon does the same the other way
+    /// round, and clients wait for its three events.
+    async fn rendered(&mut self, opened: &Opened, event: &Event) -> Result<Vec<Value>, RpcError> {
+        let name = event.path.rsplit('/').next().unwrap_or_default();
+        if name.starts_with(STAGED) {
+            self.has_stored = event.kind == EventType::Rename;
+            return Ok(Vec::new());
+        }
+        let is_stored = std::mem::take(&mut self.has_stored);
+        let kinds: &[&str] = match event.kind {
+            EventType::Create if is_stored => &["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"],
+            EventType::Create => &["EVENT_TYPE_CREATE"],
+            EventType::Write => &["EVENT_TYPE_WRITE"],
+            EventType::Remove => &["EVENT_TYPE_REMOVE"],
+            EventType::Rename => &["EVENT_TYPE_RENAME"],
+            EventType::Chmod => &["EVENT_TYPE_CHMOD"],
+            EventType::Ready | EventType::Gone => &[],
+            EventType::Overflow | EventType::Limit => {
+                let message = "changes were lost, or there are too many directories: list them anew";
+                return Err(RpcError::new(Code::ResourceExhausted, message));
+            }
+        };
+        let has_entry = matches!(
+            event.kind,
+            EventType::Create | EventType::Write | EventType::Chmod
+        );
+        let mut entry = None;
+        if self.include_entry && has_entry {
+            // It may have gone since.
+            let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
+            entry = filesystem::stat(opened, path).await.ok();
+        }
+        let rendered = kinds.iter().map(|kind| {
+            let mut rendered = json!({"name": event.path, "type": kind});
+            if let Some(entry) = &entry {
+                rendered["entry"] = entry.clone();
+            }
+            rendered
+        });
+        Ok(rendered.collect())
+    }
+}
+
+/// Follows the changes of a directory as a stream.
+pub(super) async fn follow(opened: Opened, request: Request) -> Result<Response, RpcError> {
+    let watcher = Watcher::begin(&opened, rpc::framed(request).await?).await?;
+    let first = rpc::data(&json!({"start": {}}));
+    let state = (Some(first), Some(watcher), opened);
+    Ok(rpc::streaming(body::streamed(
+        state,
+        |(first, watcher, opened)| async move {
+            if let Some(first) = first {
+                return Ok(Some((first, (None, watcher, opened))));
+            }
+            let Some(mut watcher) = watcher else {
+                return Ok(None);
+            };
+            let (part, is_last) = part(&mut watcher, &opened).await?;
+            let watcher = (!is_last).then_some(watcher);
+            Ok(Some((part, (None, watcher, opened))))
+        },
+    )))
+}
+
+/// Returns the next frames of a stream of changes, and whether they are the last.
+async fn part(watcher: &mut Watcher, opened: &Opened) -> Result<(Bytes, bool), BrokenOff> {
+    loop {
+        let event = match tokio::time::timeout(KEEPALIVE, watcher.next()).await {
+            Err(_) => return Ok((rpc::data(&json!({"keepalive": {}})), false)),
+            Ok(_) if !opened.is_running() => return Err(BrokenOff),
+            Ok(Ok(None)) => return Ok((rpc::end(), true)),
+            Ok(Ok(Some(event))) => event,
+            Ok(Err(error)) => return Ok((error.frame(), true)),
+        };
+        match watcher.rendered(opened, &event).await {
+            Ok(events) if events.is_empty() => {}
+            Ok(events) => {
+                let frames = events
+                    .iter()
+                    .map(|event| rpc::data(&json!({"filesystem": event})));
+                return Ok((frames.collect::<Vec<_>>().concat().into(), false));
+            }
+            Err(error) => return Ok((error.frame(), true)),
+        }
+    }
+}
+
+/// Creates a watcher.
+pub(super) async fn create(opened: &Opened, request: Request) -> Result<Value, RpcError> {
+    let full = || {
+        RpcError::new(
+            Code::ResourceExhausted,
+            format!("a sandbox has at most {MAX} watchers"),
+        )
+    };
+    let watchers = &opened.known.watchers;
+    if watchers.count() >= MAX {
+        return Err(full());
+    }
+    let watcher = Watcher::begin(opened, rpc::message(request).await?).await?;
+    let id = Token::random().ok_or_else(|| RpcError::new(Code::Internal, "no random bytes"))?;
+    let id = id.as_str().chars().take(20).collect::<String>();
+    match watchers.add(id.clone(), watcher) {
+        true => Ok(json!({ "watcherId": id })),
+        false => Err(full()),
+    }
+}
+
+/// Returns the events of a watcher since the last time.
+pub(super) async fn events(opened: &Opened, request: Request) -> Result<Value, RpcError> {
+    let WatcherId { watcher_id } = rpc::message(request).await?;
+    let missing = || RpcError::new(Code::NotFound, "there is no such watcher");
+    let watcher = opened.known.watchers.get(&watcher_id).ok_or_else(missing)?;
+    let mut watcher = watcher.lock().await;
+    let mut events = Vec::new();
+    while events.len() < MAX_FETCHED
+        && let Ok(next) = tokio::time::timeout(SILENCE, watcher.next()).await
+    {
+        let Some(event) = next? else { break };
+        events.extend(watcher.rendered(opened, &event).await?);
+    }
+    Ok(json!({ "events": events }))
+}
+
+pub(super) async fn remove(opened: &Opened, request: Request) -> Result<Value, RpcError> {
+    let WatcherId { watcher_id } = rpc::message(request).await?;
+    match opened.known.watchers.remove(&watcher_id) {
+        true => Ok(json!({})),
+        false => Err(RpcError::new(Code::NotFound, "there is no such watcher")),
+    }
+}
+
+impl Watchers {
+    fn count(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Adds a watcher. `false` if there are too many.
+    fn add(&self, id: String, watcher: Watcher) -> bool {
+        let mut all = self.all();
+        let has_room = all.len() < MAX;
+        if has_room {
+            all.insert(id, Arc::new(tokio::sync::Mutex::new(watcher)));
+        }
+        has_room
+    }
+
+    fn get(&self, id: &str) -> Option<Arc<tokio::sync::Mutex<Watcher>>> {
+        self.all().get(id).cloned()
+    }
+
+    fn remove(&self, id: &str) -> bool {
+        self.all().remove(id).is_some()
+    }
+
+    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

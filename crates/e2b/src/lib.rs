@@ -1,0 +1,24 @@
+//! E2B's protocol: unmodified E2B SDKs use the sandboxes of this server.
+//!
+//! - [`Service`]: the sandboxes as E2B's clients know them, with their tokens.
+//! - [`Target`]: the plane and the call that a request is for.
+//! - `control`: the control plane, which creates, finds and ends sandboxes.
+//! - `envd`: files and processes of a sandbox, with Connect's framing in `rpc`.
+//! - `interpreter`: the code interpreter of a sandbox.
+//!
+//! The crate checks the tokens of sandboxes; keys, hosts, origins and records are its caller's.
+#![forbid(unsafe_code)]
+
+mod body;
+mod control;
+mod envd;
+mod error;
+mod interpreter;
+mod rpc;
+mod service;
+mod target;
+mod token;
+
+pub use error::{Error, Failure};
+pub use service::{Admitted, Client, Described, Service};
+pub use target::Target;

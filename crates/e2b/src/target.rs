@@ -1,0 +1,200 @@
+//! Destinations of requests: a plane, and a sandbox.
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, Method};
+
+use crate::error::Error;
+use crate::token::header;
+
+/// Port of a sandbox's files and processes.
+const ENVD: u16 = 49_983;
+/// Port of its code interpreter.
+const INTERPRETER: u16 = 49_999;
+
+/// First parts of the control plane's paths.
+const CONTROL: &[&str] = &[
+    "sandboxes",
+    "v2",
+    "v3",
+    "templates",
+    "snapshots",
+    "volumes",
+    "secrets",
+];
+
+/// The destination of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// The control plane, which needs a key.
+    Control,
+    /// Files and processes of this sandbox.
+    Envd(String),
+    /// The code interpreter of this sandbox.
+    Interpreter(String),
+    /// A file of the sandbox whose token made the signature of the request.
+    Signed,
+    /// None that is served.
+    Refused(Error),
+}
+
+impl Target {
+    /// Returns the destination of a request; `None` if it is none of E2B's.
+    pub fn of(request: &Request) -> Option<Self> {
+        let headers = request.headers();
+        if headers.contains_key("e2b-sandbox-id") || headers.contains_key("e2b-sandbox-port") {
+            return Some(Self::of_headers(headers));
+        }
+        if let Some((port, id, _)) = header(headers, "host").and_then(split_host) {
+            return Some(Self::of_port(id.to_owned(), port));
+        }
+        let path = request.uri().path();
+        if path == "/files" && request.uri().query().is_some() {
+            return Some(Self::Signed);
+        }
+        let first = path.trim_start_matches('/').split('/').next();
+        first
+            .filter(|first| CONTROL.contains(first))
+            .map(|_| Self::Control)
+    }
+
+    fn of_headers(headers: &HeaderMap) -> Self {
+        let id = header(headers, "e2b-sandbox-id");
+        let port = header(headers, "e2b-sandbox-port");
+        match (id, port.map(str::parse)) {
+            (Some(id), Some(Ok(port))) => Self::of_port(id.to_owned(), port),
+            (Some(_), Some(Err(_))) => Self::Refused(Error::invalid("`E2b-Sandbox-Port` is no port")),
+            (None, _) => Self::Refused(Error::invalid("missing header `E2b-Sandbox-Id`")),
+            (_, None) => Self::Refused(Error::invalid("missing header `E2b-Sandbox-Port`")),
+        }
+    }
+
+    fn of_port(id: String, port: u16) -> Self {
+        match port {
+            ENVD => Self::Envd(id),
+            INTERPRETER => Self::Interpreter(id),
+            port => Self::Refused(Error::not_supported(
+                &format!("port {port} of a sandbox"),
+                "its files, processes and interpreters are what is served",
+            )),
+        }
+    }
+
+    /// Returns the rest of a host name behind `PORT-ID.`, which names a sandbox.
+    pub fn host_of_sandbox(host: &str) -> Option<&str> {
+        split_host(host).map(|(_, _, rest)| rest)
+    }
+
+    /// Returns the name of the record that the request leaves. `None`: it changes nothing and shows no content.
+    pub fn operation(&self, method: &Method, path: &str) -> Option<&'static str> {
+        match self {
+            Self::Control => control_operation(method, path),
+            Self::Envd(_) | Self::Signed => envd_operation(method, path),
+            Self::Interpreter(_) => interpreter_operation(method, path),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
+fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
+    let parts: Vec<&str> = crate::control::parts(path);
+    match (method.as_str(), &parts[..]) {
+        ("POST", ["sandboxes"] | ["v2", "sandboxes"]) => Some("sandbox.create"),
+        ("POST", ["sandboxes", _, "connect" | "timeout"]) => Some("sandbox.timeout"),
+        ("DELETE", ["sandboxes", _]) => Some("sandbox.remove"),
+        _ => None,
+    }
+}
+
+fn envd_operation(method: &Method, path: &str) -> Option<&'static str> {
+    match (method.as_str(), path) {
+        ("GET", "/files") => Some("sandbox.read"),
+        ("POST", "/files") => Some("sandbox.write"),
+        (_, "/process.Process/Start") => Some("sandbox.start"),
+        (_, "/process.Process/SendInput" | "/process.Process/StreamInput") => Some("sandbox.stdin"),
+        (_, "/process.Process/SendSignal") => Some("sandbox.signal"),
+        (_, "/filesystem.Filesystem/MakeDir") => Some("sandbox.mkdir"),
+        (_, "/filesystem.Filesystem/Move") => Some("sandbox.move"),
+        (_, "/filesystem.Filesystem/Remove") => Some("sandbox.delete"),
+        _ => None,
+    }
+}
+
+fn interpreter_operation(method: &Method, path: &str) -> Option<&'static str> {
+    match (method.as_str(), path) {
+        ("POST", "/execute") => Some("sandbox.run"),
+        ("POST", "/contexts") => Some("sandbox.create_context"),
+        ("POST", _) => Some("sandbox.restart_context"),
+        ("DELETE", _) => Some("sandbox.remove_context"),
+        _ => None,
+    }
+}
+
+/// Splits `PORT-ID.REST`.
+fn split_host(host: &str) -> Option<(u16, &str, &str)> {
+    let (label, rest) = host.split_once('.')?;
+    let (port, id) = label.split_once('-')?;
+    let is_id = !id.is_empty()
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if !is_id || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some((port.parse().ok()?, id, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn target(line: &str, headers: &[(&str, &str)]) -> Option<Target> {
+        let mut request = Request::builder().uri(line);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Target::of(&request.body(Body::empty()).unwrap())
+    }
+
+    #[test]
+    fn headers_come_before_hosts_and_hosts_before_paths() {
+        let here = ("host", "127.0.0.1:80");
+        let of = |port| [("e2b-sandbox-id", "abc1"), ("e2b-sandbox-port", port), here];
+        let envd = Some(Target::Envd("abc1".to_owned()));
+        assert_eq!(target("/sandboxes", &of("49983")), envd);
+        assert_eq!(
+            target("/v1/run", &of("49999")),
+            Some(Target::Interpreter("abc1".to_owned()))
+        );
+        assert_eq!(target("/files", &[("host", "49983-abc1.localhost:80")]), envd);
+        assert_eq!(target("/v2/sandboxes", &[here]), Some(Target::Control));
+        assert_eq!(target("/files?path=/a", &[here]), Some(Target::Signed));
+        for ours in ["/", "/v1/sandboxes", "/healthz", "/api/runs", "/files"] {
+            assert_eq!(target(ours, &[here]), None, "{ours}");
+        }
+        for half in [("e2b-sandbox-id", "abc1"), ("e2b-sandbox-port", "49983")] {
+            let refused = matches!(target("/health", &[half, here]), Some(Target::Refused(_)));
+            assert!(refused, "{half:?}");
+        }
+        assert!(matches!(target("/", &of("8000")), Some(Target::Refused(_))));
+    }
+
+    #[test]
+    fn a_sandbox_host_is_a_port_an_id_and_a_rest() {
+        assert_eq!(
+            Target::host_of_sandbox("49983-abc1.localhost:80"),
+            Some("localhost:80")
+        );
+        for other in [
+            "localhost:80",
+            "a-b.c",
+            "1-B.c",
+            "1-.c",
+            "-a.c",
+            "99999999-a.c",
+            "1-a",
+        ] {
+            assert_eq!(Target::host_of_sandbox(other), None, "{other}");
+        }
+    }
+}

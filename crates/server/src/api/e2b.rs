@@ -1,0 +1,89 @@
+//! E2B's protocol on the listeners of the API, behind the same door and keys.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ringfence_e2b::{Client, Error, Target};
+
+use super::Api;
+use super::error::ApiError;
+use super::guard::Door;
+use super::keys::Right;
+use super::recording::{self, Recorder};
+use super::sandboxes::Owner;
+use crate::http;
+
+/// A door by which E2B's clients come in, too.
+#[derive(Debug, Clone)]
+pub(super) struct Entrance {
+    pub(super) api: Arc<Api>,
+    pub(super) door: Arc<Door>,
+}
+
+/// Answers the requests of E2B's clients, and passes others on.
+pub(super) async fn dispatch(State(entrance): State<Entrance>, request: Request, next: Next) -> Response {
+    let Some(target) = Target::of(&request) else {
+        return next.run(request).await;
+    };
+    let Entrance { api, door } = entrance;
+    let refuse = |refusal: ApiError| Error::forbidden(refusal.message()).into_response();
+    door.admit(request, |request| answer(&api, &door, target, request), refuse)
+        .await
+}
+
+async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    let name = target.operation(request.method(), &path);
+    if target == Target::Control {
+        let client = match client(api, door, request.headers()) {
+            Ok(client) => client,
+            Err(error) => return refused(door, error),
+        };
+        http::know(&request);
+        return recorded(api, name, &client, &path, api.e2b.control(&client, request)).await;
+    }
+    let admitted = match api.e2b.admit(&target, &request) {
+        Ok(admitted) => admitted,
+        Err(error) => return refused(door, error),
+    };
+    http::know(&request);
+    let client = admitted.client().clone();
+    recorded(api, name, &client, &path, api.e2b.answer(admitted, request)).await
+}
+
+async fn recorded(
+    api: &Arc<Api>,
+    name: Option<&'static str>,
+    client: &Client,
+    path: &str,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    let Some(name) = name else { return answer.await };
+    let api = Arc::clone(api);
+    recording::record_e2b(Recorder { api, name }, client, path, answer).await
+}
+
+/// Returns the client whose key a request to the control plane has.
+fn client(api: &Api, door: &Door, headers: &HeaderMap) -> Result<Client, Error> {
+    let unauthenticated = || Error::unauthenticated("the key is missing or wrong: send it as `X-API-KEY`");
+    let grant = door.grant(api, headers).ok_or_else(unauthenticated)?;
+    if !grant.has(Right::Sandboxes) {
+        return Err(Error::forbidden("the key lacks the right `sandboxes`"));
+    }
+    let scope = api.scope(&grant, &Owner::default());
+    Ok(Client {
+        scope: scope.map_err(|error| Error::internal(error.message().to_owned()))?,
+        name: grant.client.clone(),
+    })
+}
+
+/// Answers a request that is not let in, and counts wrong credentials.
+fn refused(door: &Door, error: Error) -> Response {
+    match error.is_unauthenticated() && door.fails_too_often() {
+        true => Error::too_many_failures().into_response(),
+        false => error.into_response(),
+    }
+}

@@ -1,0 +1,116 @@
+//! Requests to stop a server: signals, and the end of those who use it.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// The requests to stop that a server obeys.
+#[derive(Debug)]
+pub struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+    /// Resolves once nobody uses the server.
+    unused: Option<oneshot::Receiver<()>>,
+}
+
+impl Stop {
+    /// Watches for SIGINT, SIGTERM and, with `while_used`, for the moment when no process holds a lock of that file.
+    ///
+    /// The kernel drops the locks of a process however it ends, which no message to us could replace.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or signals cannot be watched.
+    pub fn watch(while_used: Option<&Path>) -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            unused: while_used.map(watch_lock).transpose()?,
+        })
+    }
+
+    /// Waits for the first request.
+    pub async fn wait(&mut self) {
+        let unused = async {
+            let gone = match &mut self.unused {
+                Some(unused) => unused.await.is_ok(),
+                None => false,
+            };
+            if !gone {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            () = unused => {}
+        }
+    }
+}
+
+/// Waits for the exclusive lock on a thread of its own, and keeps it until this process has ended: whoever wants to use the
+/// server next waits for that, and finds no socket that is about to close.
+fn watch_lock(path: &Path) -> io::Result<oneshot::Receiver<()>> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::open(path, flags, Mode::empty());
+    let opened = opened.map_err(|error| {
+        let kind = io::Error::from(error).kind();
+        io::Error::new(
+            kind,
+            format!("cannot open the lock file {}: {error}", path.display()),
+        )
+    });
+    let file = File::from(opened?);
+    let (sender, unused) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("while-used".to_owned())
+        .spawn(move || {
+            if file.lock().is_ok() {
+                let _ = sender.send(());
+            }
+            loop {
+                std::thread::park();
+            }
+        })?;
+    Ok(unused)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_stops_when_the_last_of_its_users_has_gone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let users: Vec<File> = (0..2).map(|_| File::open(file.path()).unwrap()).collect();
+        for user in &users {
+            user.lock_shared().unwrap();
+        }
+        let mut stop = Stop::watch(Some(file.path())).unwrap();
+        let mut users = users.into_iter();
+        drop(users.next());
+        let mut waiting = std::pin::pin!(stop.wait());
+        let pending =
+            std::future::poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context).is_pending()));
+        assert!(pending.await, "one user is left");
+        drop(users.next());
+        waiting.await;
+        // A new user waits until the process of the server has ended.
+        let next = File::open(file.path()).unwrap();
+        assert!(next.try_lock_shared().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_lock_file_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let error = Stop::watch(Some(&link)).unwrap_err().to_string();
+        assert!(error.contains("cannot open the lock file"), "{error}");
+    }
+}

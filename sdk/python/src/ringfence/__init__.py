@@ -1,0 +1,94 @@
+"""Runs untrusted code in a Ringfence server's fence.
+
+`Sandbox` is a sandbox that lives, `run` runs a program once, and `AsyncSandbox` and `AsyncClient` do the same for asyncio.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import errors
+from ._async.client import AsyncClient
+from ._async.commands import AsyncCommandHandle
+from ._async.sandbox import AsyncSandbox
+from ._sync.client import Client
+from ._sync.commands import CommandHandle
+from ._sync.sandbox import Sandbox
+from ._version import VERSION as __version__
+from .errors import (
+    ApiError,
+    CommandFailed,
+    Conflict,
+    IncompatibleServer,
+    InvalidArguments,
+    LimitExceeded,
+    NotFound,
+    PermissionDenied,
+    RingfenceError,
+    RuntimeUnavailable,
+    ServerGone,
+    ServerUnavailable,
+)
+from .models import (
+    BatchItem,
+    CommandResult,
+    Context,
+    EntryInfo,
+    Execution,
+    ExecutionError,
+    FileChange,
+    Logs,
+    Output,
+    ProcessInfo,
+    Result,
+    RunResult,
+    SandboxInfo,
+    Tool,
+    ToolAnswer,
+)
+
+
+def run(code: str, language: str = "python", **options: Any) -> RunResult:
+    """Runs a program once. The options are those of `Client.run`."""
+    with Client() as client:
+        return client.run(code, language, **options)
+
+
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "AsyncCommandHandle",
+    "AsyncSandbox",
+    "BatchItem",
+    "Client",
+    "CommandFailed",
+    "CommandHandle",
+    "CommandResult",
+    "Conflict",
+    "Context",
+    "EntryInfo",
+    "Execution",
+    "ExecutionError",
+    "FileChange",
+    "IncompatibleServer",
+    "InvalidArguments",
+    "LimitExceeded",
+    "Logs",
+    "NotFound",
+    "Output",
+    "PermissionDenied",
+    "ProcessInfo",
+    "Result",
+    "RingfenceError",
+    "RunResult",
+    "RuntimeUnavailable",
+    "Sandbox",
+    "SandboxInfo",
+    "ServerGone",
+    "ServerUnavailable",
+    "Tool",
+    "ToolAnswer",
+    "__version__",
+    "errors",
+    "run",
+]

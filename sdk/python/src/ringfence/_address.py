@@ -1,0 +1,120 @@
+"""Where the server is: an address with a key, or a private socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from dataclasses import dataclass
+from typing import Optional
+from urllib.parse import urlsplit
+
+from .errors import RingfenceError, ServerUnavailable
+
+
+@dataclass(frozen=True)
+class Address:
+    url: str
+    api_key: Optional[str] = None
+    socket: Optional[str] = None
+    autostart: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return self.socket is not None or _is_loopback(urlsplit(self.url).hostname)
+
+    def __repr__(self) -> str:
+        # The key appears in no message.
+        return f"Address({self.socket or self.url!r})"
+
+
+def resolve(
+    url: Optional[str], api_key: Optional[str], socket: Optional[str], autostart: bool, plain_http: bool
+) -> Address:
+    """Returns the address that the caller names, else the environment, else this user's private socket."""
+    if url and socket:
+        raise RingfenceError("`url` and `socket` exclude each other", "pass one of them")
+    if not url and not socket:
+        url = os.environ.get("RINGFENCE_API_URL") or None
+    if url:
+        api_key = api_key or os.environ.get("RINGFENCE_API_KEY") or None
+        _check_url(url, plain_http)
+        return Address(url.rstrip("/"), api_key)
+    if api_key:
+        raise RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too")
+    return Address("http://localhost", None, socket or default_socket(), autostart and not socket)
+
+
+def _check_url(url: str, plain_http: bool) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise RingfenceError(f"expected an address such as https://host:8080, got {url!r}")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise RingfenceError("a key in an address is not used", "pass `api_key`, or set RINGFENCE_API_KEY")
+    if parts.scheme == "http" and not plain_http and not _is_loopback(parts.hostname):
+        raise RingfenceError(
+            f"{parts.hostname} would get the key and programs unencrypted",
+            "use https, or pass `plain_http=True` for a network that you trust",
+        )
+
+
+def _is_loopback(host: Optional[str]) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def runtime_directory() -> str:
+    """Returns the directory of the server's sockets, as `ringfence serve` finds it."""
+    named = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(named):
+        return os.path.join(named, "ringfence")
+    uid = os.getuid()
+    customary = f"/run/user/{uid}"
+    try:
+        found = os.stat(customary)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == uid:
+            return os.path.join(customary, "ringfence")
+    except OSError:
+        pass
+    return f"/tmp/ringfence-{uid}"
+
+
+def default_socket() -> str:
+    return os.path.join(runtime_directory(), "engine.sock")
+
+
+def check_private(directory: str) -> None:
+    """Checks that a directory is no link, ours, and closed to others: anybody may make one in /tmp."""
+    found = os.lstat(directory)
+    why = None
+    if not stat.S_ISDIR(found.st_mode):
+        why = "it is not a directory"
+    elif found.st_uid != os.getuid():
+        why = f"it belongs to user {found.st_uid}"
+    elif found.st_mode & 0o077:
+        why = f"others may enter it (mode {found.st_mode & 0o777:o})"
+    if why:
+        raise ServerUnavailable(
+            f"cannot use the directory {directory}: {why}", "remove it, or set XDG_RUNTIME_DIR to one of your own"
+        )
+
+
+def check_socket(path: str, *, private: bool) -> bool:
+    """Returns `True` if there is a socket. Raises if somebody else could have put it there."""
+    try:
+        if private:
+            check_private(os.path.dirname(path))
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(found.st_mode):
+        raise ServerUnavailable(f"{path} is no socket")
+    if found.st_uid != os.getuid():
+        raise ServerUnavailable(
+            f"the socket {path} belongs to user {found.st_uid}", "a server of your own user has one that is yours"
+        )
+    return True

@@ -1,0 +1,128 @@
+"""Programs that run once, tools, and the connection that sandboxes share."""
+
+from __future__ import annotations
+
+from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
+
+from .._address import resolve
+from .._events import LineDecoder
+from ..errors import IncompatibleServer, ServerGone, of_body
+from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from .transport import AsyncTransport
+
+OnText = Callable[[str], Any]
+
+
+class AsyncClient:
+    """A connection to a server.
+
+    Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
+    one of this user. If that does not run, it is started, and ends with the processes that use it.
+    """
+
+    def __init__(
+        self,
+        url: Optional[str] = None,
+        *,
+        api_key: Optional[str] = None,
+        socket: Optional[str] = None,
+        autostart: bool = True,
+        plain_http: bool = False,
+    ) -> None:
+        self._transport = AsyncTransport(resolve(url, api_key, socket, autostart, plain_http))
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections. What runs over them is cancelled."""
+        await self._transport.aclose()
+
+    async def run(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        timeout: Optional[Seconds] = None,
+        stdin: Optional[str] = None,
+        files: Optional[Mapping[str, str]] = None,
+        runtime: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+    ) -> RunResult:
+        """Runs a program in a fence of its own. Cancelling the call kills it."""
+        body = _program(code, language, timeout, stdin, files, runtime)
+        if on_stdout is None and on_stderr is None:
+            return build(RunResult, await self._transport.json("POST", "/run", json=body))
+        async with self._transport.events("POST", "/run", json=body) as events:
+            async for event in events:
+                callback = {"stdout": on_stdout, "stderr": on_stderr}.get(event.name)
+                if callback is not None:
+                    callback(event.output().decode("utf-8", "replace"))
+                elif event.name == "result":
+                    return build(RunResult, event.data)
+        raise ServerGone("the stream of events ended before the result")
+
+    async def batch(self, programs: Iterable[Union[str, Mapping[str, Any]]]) -> AsyncIterator[BatchItem]:
+        """Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest.
+
+        A program is its code, or a mapping with the arguments of `run`.
+        """
+        runs = [{"code": each} if isinstance(each, str) else dict(each) for each in programs]
+        left = set(range(len(runs)))
+        decoder = LineDecoder()
+        async with self._transport.bytes("POST", "/batch", json={"runs": runs}) as pieces:
+            async for piece in pieces:
+                for line in decoder.feed(piece):
+                    item = _item(line)
+                    left.discard(item.index)
+                    yield item
+        if left:
+            raise ServerGone(f"the answer ended before {len(left)} of {len(runs)} programs did")
+
+    async def tools(self) -> List[Tool]:
+        """Lists the tools that may be used."""
+        answer = await self._transport.json("GET", "/tools")
+        return [build(Tool, each) for each in answer.get("tools", [])]
+
+    async def call_tool(self, name: str, **arguments: Any) -> ToolAnswer:
+        """Uses a tool."""
+        answer = await self._transport.json("POST", f"/tools/{segment(name)}", json=arguments)
+        return build(ToolAnswer, answer)
+
+
+def segment(text: str) -> str:
+    """Returns a text as one segment of a path."""
+    from urllib.parse import quote
+
+    # Dots alone are taken out of paths, so that another route would be asked.
+    return quote(text, safe="") if text.strip(".") else quote(text, safe="").replace(".", "%2E")
+
+
+def _program(
+    code: str,
+    language: str,
+    timeout: Optional[Seconds],
+    stdin: Optional[str],
+    files: Optional[Mapping[str, str]],
+    runtime: Optional[str],
+) -> Dict[str, Any]:
+    return {
+        "code": code,
+        "language": language,
+        "timeout": timeout,
+        "stdin": stdin,
+        "files": dict(files) if files else None,
+        "runtime": runtime,
+    }
+
+
+def _item(line: Any) -> BatchItem:
+    if not isinstance(line, dict) or not isinstance(line.get("index"), int):
+        raise IncompatibleServer("a line of the batch has no index")
+    if "result" in line:
+        return BatchItem(line["index"], result=build(RunResult, line["result"]))
+    return BatchItem(line["index"], error=of_body(line, 200))

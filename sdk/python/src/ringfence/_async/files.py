@@ -1,0 +1,168 @@
+"""Files of a sandbox."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union, overload
+
+from .._body import AsyncData, async_pieces, sized
+from .._events import Event
+from ..errors import LimitExceeded, NotFound, ServerGone
+from ..models import EntryInfo, FileChange, build
+from .transport import AsyncTransport
+
+
+class AsyncFiles:
+    """Reads and writes files with the rights of the sandbox's programs. Paths are absolute, or below /workspace."""
+
+    def __init__(self, transport: AsyncTransport, base: str) -> None:
+        self._transport = transport
+        self._base = base + "/files"
+
+    async def write(self, path: str, data: AsyncData, *, mode: Optional[int] = None) -> EntryInfo:
+        """Stores text, bytes, a file or pieces of bytes. Readers see the old content or the new one."""
+        content, size = sized(data)
+        params = {"path": absolute(path), "size": size, "mode": None if mode is None else f"{mode:o}"}
+        answer = await self._transport.json("PUT", self._base, params=params, content=async_pieces(content))
+        return build(EntryInfo, answer)
+
+    @overload
+    async def read(self, path: str, format: Literal["text"] = "text") -> str: ...
+
+    @overload
+    async def read(self, path: str, format: Literal["bytes"]) -> bytes: ...
+
+    async def read(self, path: str, format: str = "text") -> Union[str, bytes]:
+        """Returns the content as text or, with `format="bytes"`, as bytes. `stream` is for large files."""
+        pieces = []
+        async with self.stream(path) as stream:
+            async for piece in stream:
+                pieces.append(piece)
+        content = b"".join(pieces)
+        return content.decode() if format == "text" else content
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, *, offset: int = 0, length: Optional[int] = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Gives the content in pieces: `with sb.files.stream(path) as pieces: ...`."""
+        params = {"path": absolute(path), "offset": offset, "length": length}
+        async with self._transport.bytes("GET", self._base, params=params) as pieces:
+            yield pieces
+
+    async def download(self, path: str, to: Union[str, IO[bytes]]) -> int:
+        """Copies the content to a local file, which must not exist, or one that is open. Returns the number of bytes."""
+        count = 0
+        async with self.stream(path) as pieces:
+            if isinstance(to, str):
+                with open(to, "xb") as file:
+                    async for piece in pieces:
+                        count += file.write(piece)
+            else:
+                async for piece in pieces:
+                    to.write(piece)
+                    count += len(piece)
+        return count
+
+    async def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
+        """Lists a directory and, with `depth`, those below it."""
+        answer = await self._get("/list", path=absolute(path), depth=depth)
+        if not answer.get("complete", True):
+            raise LimitExceeded(f"the listing of {path} is too long for one answer", "ask for fewer levels")
+        return [build(EntryInfo, each) for each in answer.get("entries", [])]
+
+    async def stat(self, path: str) -> EntryInfo:
+        """Describes a file. A link is not followed."""
+        return build(EntryInfo, await self._get("/stat", path=absolute(path)))
+
+    async def exists(self, path: str) -> bool:
+        try:
+            await self.stat(path)
+        except NotFound as error:
+            return _unless_sandbox(error)
+        return True
+
+    async def make_dir(self, path: str) -> None:
+        """Makes a directory, with those above it."""
+        await self._post("/mkdir", path=absolute(path))
+
+    async def move(self, old_path: str, new_path: str) -> EntryInfo:
+        """Moves a file or a directory."""
+        return build(EntryInfo, await self._post("/move", **_from_to(old_path, new_path)))
+
+    async def copy(self, old_path: str, new_path: str) -> None:
+        """Copies a file or a directory."""
+        await self._post("/copy", **_from_to(old_path, new_path))
+
+    async def remove(self, path: str) -> None:
+        """Removes a file, or a directory with everything in it."""
+        await self._transport.json("DELETE", self._base, params={"path": absolute(path)})
+
+    @asynccontextmanager
+    async def watch(
+        self, path: str = "/workspace", *, recursive: bool = False
+    ) -> AsyncIterator[AsyncIterator[FileChange]]:
+        """Follows changes: `with sb.files.watch(path) as changes: ...`. What happens after the `with` is seen."""
+        params = {"path": absolute(path), "recursive": recursive}
+        async with self._transport.events("GET", self._base + "/watch", params=params) as events:
+            changes = _changes(events)
+            # The first one says that it watches.
+            async for _ in changes:
+                break
+            yield changes
+
+    @asynccontextmanager
+    async def archive(self, path: str = "/workspace") -> AsyncIterator[AsyncIterator[bytes]]:
+        """Gives a tree as a tar archive, in pieces."""
+        async with self._transport.bytes("GET", self._base + "/archive", params={"path": absolute(path)}) as pieces:
+            yield pieces
+
+    async def extract(self, path: str, archive: AsyncData) -> Dict[str, Any]:
+        """Unpacks a tar archive into a directory. Returns what was done and left out."""
+        content, _ = sized(archive)
+        answer = await self._transport.json(
+            "PUT", self._base + "/archive", params={"path": absolute(path)}, content=async_pieces(content)
+        )
+        return dict(answer)
+
+    async def _get(self, operation: str, **params: Any) -> Any:
+        return await self._transport.json("GET", self._base + operation, params=params)
+
+    async def _post(self, operation: str, **body: Any) -> Any:
+        return await self._transport.json("POST", self._base + operation, json=body)
+
+
+class _Changes:
+    """Changes of a watched directory; iterating again goes on."""
+
+    def __init__(self, events: AsyncIterator[Event]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> _Changes:
+        return self
+
+    async def __anext__(self) -> FileChange:
+        async for event in self._events:
+            if event.name == "change":
+                return build(FileChange, event.data)
+        raise ServerGone("the directory is watched no more: its sandbox or the server has ended")
+
+
+def _changes(events: AsyncIterator[Event]) -> _Changes:
+    return _Changes(events)
+
+
+def absolute(path: str) -> str:
+    """Returns a path as the server takes it: a relative one is below the directory where commands start."""
+    return path if path.startswith("/") else f"/workspace/{path}"
+
+
+def _from_to(old_path: str, new_path: str) -> Dict[str, str]:
+    return {"from": absolute(old_path), "to": absolute(new_path)}
+
+
+def _unless_sandbox(error: NotFound) -> bool:
+    # A sandbox that is gone says nothing about its files.
+    if error.message.startswith("no such file or directory"):
+        return False
+    raise error

@@ -1,0 +1,261 @@
+"""Sandboxes: create, find, use, end."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from .._events import Kept, Texts
+from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
+from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
+from .client import AsyncClient, segment
+from .commands import AsyncCommands, AsyncPty
+from .files import AsyncFiles
+
+OnText = Callable[[str], Any]
+
+MAX_OUTPUT = 8 << 20
+"""Characters kept of each stream of code."""
+
+
+class AsyncContexts:
+    """Interpreters of a sandbox beside the default ones."""
+
+    def __init__(self, client: AsyncClient, base: str) -> None:
+        self._transport = client._transport
+        self._base = base + "/contexts"
+
+    async def create(self, language: str = "python", *, cwd: Optional[str] = None) -> Context:
+        """Starts an interpreter."""
+        body = {"language": language, "cwd": cwd}
+        return build(Context, await self._transport.json("POST", self._base, json=body))
+
+    async def list(self) -> List[Context]:
+        answer = await self._transport.json("GET", self._base)
+        return [build(Context, each) for each in answer.get("contexts", [])]
+
+    async def remove(self, context: Union[str, Context]) -> None:
+        """Ends an interpreter."""
+        await self._transport.json("DELETE", f"{self._base}/{_id(context)}")
+
+    async def interrupt(self, context: Union[str, Context]) -> None:
+        """Interrupts the code that an interpreter runs; it keeps its state."""
+        await self._transport.json("POST", f"{self._base}/{_id(context)}/interrupt")
+
+
+class AsyncSandbox:
+    """A sandbox, which stays until it is killed, its time is up, or the server ends.
+
+    `with` creates it and kills it in the end. The options are those of `ringfence sandbox create`: sizes are bytes or
+    texts such as `"512MiB"`, times are seconds or texts such as `"10m"`.
+    """
+
+    def __init__(
+        self,
+        name: Optional[str] = None,
+        *,
+        timeout: Optional[Seconds] = None,
+        memory: Union[int, str, None] = None,
+        disk: Union[int, str, None] = None,
+        cpus: Optional[float] = None,
+        pids: Optional[int] = None,
+        env: Optional[Mapping[str, str]] = None,
+        metadata: Optional[Mapping[str, str]] = None,
+        allowed_hosts: Optional[Sequence[str]] = None,
+        runtime: Optional[str] = None,
+        client: Optional[AsyncClient] = None,
+        **connection: Any,
+    ) -> None:
+        self._options: Dict[str, Any] = {
+            "name": name,
+            "timeout": timeout,
+            "memory": memory,
+            "disk": disk,
+            "cpus": cpus,
+            "pids": pids,
+            "env": dict(env) if env else None,
+            "metadata": dict(metadata) if metadata else None,
+            "allowed_hosts": list(allowed_hosts) if allowed_hosts else None,
+            "runtime": runtime,
+        }
+        self._adopt_client(client, connection)
+        self._id: Optional[str] = None
+        self._kill_at_exit = True
+        # sync: self._open()
+
+    def _adopt_client(self, client: Optional[AsyncClient], connection: Dict[str, Any]) -> None:
+        self._owns_client = client is None
+        self._client = client or AsyncClient(**connection)
+
+    async def _open(self) -> None:
+        if self._id is not None:
+            return
+        try:
+            answer = await self._client._transport.json("POST", "/sandboxes", json=self._options)
+            self._adopt(build(SandboxInfo, answer))
+        except BaseException:
+            await self._close_client()
+            raise
+
+    def _adopt(self, info: SandboxInfo) -> None:
+        transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"
+        self._id, self._base = info.id, base
+        self.files = AsyncFiles(transport, base)
+        self.commands = AsyncCommands(transport, base)
+        self.pty = AsyncPty(self.commands)
+        self.contexts = AsyncContexts(self._client, base)
+
+    @classmethod
+    async def create(cls, name: Optional[str] = None, **options: Any) -> AsyncSandbox:
+        """Creates a sandbox; the arguments are those of the class."""
+        sandbox = cls(name, **options)
+        await sandbox._open()
+        return sandbox
+
+    @classmethod
+    async def connect(
+        cls, sandbox_id: str, *, client: Optional[AsyncClient] = None, **connection: Any
+    ) -> AsyncSandbox:
+        """Returns the sandbox with this id or name. Leaving its `with` does not kill it."""
+        sandbox = cls.__new__(cls)
+        sandbox._options = {}
+        sandbox._adopt_client(client, connection)
+        sandbox._kill_at_exit = False
+        try:
+            answer = await sandbox._client._transport.json("GET", f"/sandboxes/{segment(sandbox_id)}")
+            sandbox._adopt(build(SandboxInfo, answer))
+        except BaseException:
+            await sandbox._close_client()
+            raise
+        return sandbox
+
+    @classmethod
+    async def list(
+        cls,
+        *,
+        metadata: Optional[Mapping[str, str]] = None,
+        client: Optional[AsyncClient] = None,
+        **connection: Any,
+    ) -> List[SandboxInfo]:
+        """Lists the sandboxes, the oldest first; `metadata` selects those with these labels."""
+        own = client or AsyncClient(**connection)
+        params = {f"metadata.{name}": value for name, value in (metadata or {}).items()}
+        try:
+            answer = await own._transport.json("GET", "/sandboxes", params=params)
+        finally:
+            if client is None:
+                await own.aclose()
+        return [build(SandboxInfo, each) for each in answer.get("sandboxes", [])]
+
+    @property
+    def sandbox_id(self) -> str:
+        if self._id is None:
+            raise RingfenceError("the sandbox is not created yet", "use `async with`, or `await AsyncSandbox.create()`")
+        return self._id
+
+    async def __aenter__(self) -> AsyncSandbox:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        if not self._kill_at_exit:
+            await self.aclose()
+            return
+        try:
+            await self.kill()
+        except (ServerGone, ServerUnavailable):
+            # Its sandboxes end with it.
+            pass
+        finally:
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections. The sandbox stays."""
+        await self._close_client()
+
+    async def _close_client(self) -> None:
+        if self._owns_client:
+            await self._client.aclose()
+
+    async def kill(self) -> bool:
+        """Ends the sandbox with everything in it. Returns `False` if it is gone."""
+        try:
+            await self._client._transport.json("DELETE", f"/sandboxes/{segment(self.sandbox_id)}")
+        except NotFound:
+            return False
+        return True
+
+    async def get_info(self) -> SandboxInfo:
+        path = f"/sandboxes/{segment(self.sandbox_id)}"
+        return build(SandboxInfo, await self._client._transport.json("GET", path))
+
+    async def is_running(self) -> bool:
+        try:
+            await self.get_info()
+        except NotFound:
+            return False
+        return True
+
+    async def set_timeout(self, timeout: Seconds) -> SandboxInfo:
+        """Sets the time until the sandbox ends, from now on."""
+        path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
+        return build(SandboxInfo, await self._client._transport.json("POST", path, json={"timeout": timeout}))
+
+    async def run_code(
+        self,
+        code: str,
+        language: Optional[str] = None,
+        *,
+        context: Union[str, Context, None] = None,
+        timeout: Optional[Seconds] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        on_result: Optional[Callable[[Result], Any]] = None,
+    ) -> Execution:
+        """Runs code in an interpreter, which keeps what it defines: the default one of a language, or `context`.
+
+        An exception of the code is `error` of what this returns. Cancelling the call interrupts the code.
+        """
+        body = {
+            "code": code,
+            "language": language,
+            "context": context.id if isinstance(context, Context) else context,
+            "timeout": timeout,
+        }
+        path = f"/sandboxes/{segment(self.sandbox_id)}/run"
+        if on_stdout is None and on_stderr is None:
+            answer = await self._client._transport.json("POST", path, json=body)
+            printed = [[answer[name]] if answer.get(name) else [] for name in ("stdout", "stderr")]
+            ended = execution(answer, printed[0], printed[1], bool(answer.get("truncated", False)))
+            return _shown(ended, on_result)
+        texts = Texts()
+        callbacks = {"stdout": on_stdout, "stderr": on_stderr}
+        kept = {name: Kept(MAX_OUTPUT) for name in callbacks}
+
+        def push(stream: str, text: str) -> None:
+            callback = callbacks[stream]
+            if text and callback is not None:
+                callback(text)
+            kept[stream].push(text)
+
+        async with self._client._transport.events("POST", path, json=body) as events:
+            async for event in events:
+                if event.name in kept:
+                    push(event.name, texts.push(event.name, event.output()))
+                elif event.name == "end":
+                    for stream in kept:
+                        push(stream, texts.end(stream))
+                    truncated = any(each.truncated for each in kept.values())
+                    ended = execution(event.data, kept["stdout"].pieces, kept["stderr"].pieces, truncated)
+                    return _shown(ended, on_result)
+        raise ServerGone("the stream of output ended before the code")
+
+
+def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:
+    if on_result is not None:
+        for result in ended.results:
+            on_result(result)
+    return ended
+
+
+def _id(context: Union[str, Context]) -> str:
+    return segment(context.id if isinstance(context, Context) else context)

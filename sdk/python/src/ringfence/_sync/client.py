@@ -1,0 +1,129 @@
+# Written by generate.py from _async: do not change it here.
+"""Programs that run once, tools, and the connection that sandboxes share."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
+
+from .._address import resolve
+from .._events import LineDecoder
+from ..errors import IncompatibleServer, ServerGone, of_body
+from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from .transport import Transport
+
+OnText = Callable[[str], Any]
+
+
+class Client:
+    """A connection to a server.
+
+    Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
+    one of this user. If that does not run, it is started, and ends with the processes that use it.
+    """
+
+    def __init__(
+        self,
+        url: Optional[str] = None,
+        *,
+        api_key: Optional[str] = None,
+        socket: Optional[str] = None,
+        autostart: bool = True,
+        plain_http: bool = False,
+    ) -> None:
+        self._transport = Transport(resolve(url, api_key, socket, autostart, plain_http))
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections. What runs over them is cancelled."""
+        self._transport.close()
+
+    def run(
+        self,
+        code: str,
+        language: str = "python",
+        *,
+        timeout: Optional[Seconds] = None,
+        stdin: Optional[str] = None,
+        files: Optional[Mapping[str, str]] = None,
+        runtime: Optional[str] = None,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+    ) -> RunResult:
+        """Runs a program in a fence of its own. Cancelling the call kills it."""
+        body = _program(code, language, timeout, stdin, files, runtime)
+        if on_stdout is None and on_stderr is None:
+            return build(RunResult, self._transport.json("POST", "/run", json=body))
+        with self._transport.events("POST", "/run", json=body) as events:
+            for event in events:
+                callback = {"stdout": on_stdout, "stderr": on_stderr}.get(event.name)
+                if callback is not None:
+                    callback(event.output().decode("utf-8", "replace"))
+                elif event.name == "result":
+                    return build(RunResult, event.data)
+        raise ServerGone("the stream of events ended before the result")
+
+    def batch(self, programs: Iterable[Union[str, Mapping[str, Any]]]) -> Iterator[BatchItem]:
+        """Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest.
+
+        A program is its code, or a mapping with the arguments of `run`.
+        """
+        runs = [{"code": each} if isinstance(each, str) else dict(each) for each in programs]
+        left = set(range(len(runs)))
+        decoder = LineDecoder()
+        with self._transport.bytes("POST", "/batch", json={"runs": runs}) as pieces:
+            for piece in pieces:
+                for line in decoder.feed(piece):
+                    item = _item(line)
+                    left.discard(item.index)
+                    yield item
+        if left:
+            raise ServerGone(f"the answer ended before {len(left)} of {len(runs)} programs did")
+
+    def tools(self) -> List[Tool]:
+        """Lists the tools that may be used."""
+        answer = self._transport.json("GET", "/tools")
+        return [build(Tool, each) for each in answer.get("tools", [])]
+
+    def call_tool(self, name: str, **arguments: Any) -> ToolAnswer:
+        """Uses a tool."""
+        answer = self._transport.json("POST", f"/tools/{segment(name)}", json=arguments)
+        return build(ToolAnswer, answer)
+
+
+def segment(text: str) -> str:
+    """Returns a text as one segment of a path."""
+    from urllib.parse import quote
+
+    # Dots alone are taken out of paths, so that another route would be asked.
+    return quote(text, safe="") if text.strip(".") else quote(text, safe="").replace(".", "%2E")
+
+
+def _program(
+    code: str,
+    language: str,
+    timeout: Optional[Seconds],
+    stdin: Optional[str],
+    files: Optional[Mapping[str, str]],
+    runtime: Optional[str],
+) -> Dict[str, Any]:
+    return {
+        "code": code,
+        "language": language,
+        "timeout": timeout,
+        "stdin": stdin,
+        "files": dict(files) if files else None,
+        "runtime": runtime,
+    }
+
+
+def _item(line: Any) -> BatchItem:
+    if not isinstance(line, dict) or not isinstance(line.get("index"), int):
+        raise IncompatibleServer("a line of the batch has no index")
+    if "result" in line:
+        return BatchItem(line["index"], result=build(RunResult, line["result"]))
+    return BatchItem(line["index"], error=of_body(line, 200))

@@ -1,0 +1,244 @@
+# Written by generate.py from _async: do not change it here.
+"""Commands of a sandbox, and its terminals."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Sequence, Union
+
+from .._body import Data, pieces, sized
+from .._events import Event, Kept, Texts
+from ..errors import CommandFailed, NotFound, ServerGone
+from ..models import CommandResult, Output, ProcessInfo, Seconds, build
+from .transport import Transport
+
+OnText = Callable[[str], Any]
+Command = Union[str, Sequence[str]]
+"""A line for the shell, or a program and its arguments."""
+
+MAX_OUTPUT = 1 << 20
+"""Characters kept of each stream, unless asked for others."""
+
+
+class CommandHandle:
+    """A process of a sandbox. It runs on without this handle."""
+
+    def __init__(self, transport: Transport, base: str, pid: int) -> None:
+        self._transport = transport
+        self._base = f"{base}/{pid}"
+        self.pid = pid
+        self._result: Optional[CommandResult] = None
+
+    def info(self) -> ProcessInfo:
+        return build(ProcessInfo, self._transport.json("GET", self._base))
+
+    def stream(self) -> Iterator[Output]:
+        """Yields the output from its beginning, of which the server keeps the last MiB, until the end.
+
+        A reader that is slow slows the process.
+        """
+        with self._transport.events("GET", self._base + "/output") as events:
+            for event in events:
+                if event.name in ("stdout", "stderr"):
+                    yield Output(event.name, event.output())
+                elif event.name == "end":
+                    self._result = build(CommandResult, event.data)
+                    return
+        raise ServerGone("the stream of output ended before the process")
+
+    def wait(
+        self,
+        *,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+        max_output: int = MAX_OUTPUT,
+        check: bool = False,
+    ) -> CommandResult:
+        """Waits for the end, and returns it with the output."""
+        collected = _Collected(on_stdout, on_stderr, max_output)
+        for output in self.stream():
+            collected.push(output.stream, output.data)
+        return _checked(collected.result(self._result), check)
+
+    def kill(self) -> bool:
+        """Kills the process with its descendants, and waits for its end. Returns `False` if it had ended."""
+        info = self.info()
+        if info.end is not None:
+            return False
+        self._transport.json("DELETE", self._base)
+        return True
+
+    def send_signal(self, signal: Union[int, str]) -> None:
+        """Sends a signal, by its number or a name such as `SIGINT`."""
+        self._transport.json("POST", self._base + "/signal", json={"signal": signal})
+
+    def send_stdin(self, data: Data, *, end: bool = False) -> None:
+        """Sends input, as fast as the process reads. `end` closes the input after it."""
+        content, _ = sized(data)
+        self._transport.json(
+            "POST", self._base + "/stdin", params={"end": end}, content=pieces(content)
+        )
+
+    def close_stdin(self) -> None:
+        self.send_stdin(b"", end=True)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Changes the size of its terminal."""
+        self._transport.json("POST", self._base + "/resize", json={"columns": columns, "rows": rows})
+
+
+class Commands:
+    """Runs commands in a sandbox."""
+
+    def __init__(self, transport: Transport, base: str) -> None:
+        self._transport = transport
+        self._base = base
+
+    def run(
+        self,
+        command: Command,
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Seconds] = None,
+        max_output: int = MAX_OUTPUT,
+        check: bool = False,
+        on_stdout: Optional[OnText] = None,
+        on_stderr: Optional[OnText] = None,
+    ) -> CommandResult:
+        """Runs a command to its end. Cancelling the call kills it.
+
+        A status other than 0 is a result; with `check`, it raises `CommandFailed`.
+        """
+        body = _process(command, cwd, env, timeout)
+        if on_stdout is None and on_stderr is None and max_output <= MAX_OUTPUT:
+            body["max_output"] = max_output
+            answer = self._transport.json("POST", self._base + "/exec", json=body)
+            return _checked(build(CommandResult, answer), check)
+        collected = _Collected(on_stdout, on_stderr, max_output)
+        with self._transport.events("POST", self._base + "/exec", json=body) as events:
+            for event in events:
+                ended = collected.event(event)
+                if ended is not None:
+                    return _checked(ended, check)
+        raise ServerGone("the stream of output ended before the process")
+
+    def start(
+        self,
+        command: Command,
+        *,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Seconds] = None,
+        stdin: bool = False,
+    ) -> CommandHandle:
+        """Starts a command, which runs on until it ends, is killed, or its sandbox ends."""
+        body = _process(command, cwd, env, timeout)
+        body["stdin"] = stdin
+        return self._start(body)
+
+    def _start(self, body: Dict[str, Any]) -> CommandHandle:
+        info = build(ProcessInfo, self._transport.json("POST", self._base + "/processes", json=body))
+        return self._handle(info.pid)
+
+    def _handle(self, pid: int) -> CommandHandle:
+        return CommandHandle(self._transport, self._base + "/processes", int(pid))
+
+    def connect(self, pid: int) -> CommandHandle:
+        """Returns the handle of a process."""
+        handle = self._handle(pid)
+        handle.info()
+        return handle
+
+    def list(self) -> List[ProcessInfo]:
+        """Lists the processes that run, and the last ones that have ended."""
+        answer = self._transport.json("GET", self._base + "/processes")
+        return [build(ProcessInfo, each) for each in answer.get("processes", [])]
+
+    def kill(self, pid: int) -> bool:
+        """Kills a process. Returns `False` if there is none."""
+        try:
+            return self._handle(pid).kill()
+        except NotFound:
+            return False
+
+
+class Pty:
+    """Terminals of a sandbox."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    def create(
+        self,
+        command: Command = ("bash", "-i"),
+        *,
+        columns: int = 80,
+        rows: int = 24,
+        cwd: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        timeout: Optional[Seconds] = None,
+    ) -> CommandHandle:
+        """Starts a command in a terminal. All its output is `stdout`; keys go to `send_stdin`."""
+        body = _process(command, cwd, env, timeout)
+        body.update(stdin=True, terminal={"columns": columns, "rows": rows})
+        return self._commands._start(body)
+
+
+class _Collected:
+    """The output of a process so far."""
+
+    def __init__(self, on_stdout: Optional[OnText], on_stderr: Optional[OnText], limit: int) -> None:
+        self._texts = Texts()
+        self._callbacks = {"stdout": on_stdout, "stderr": on_stderr}
+        self._kept = {"stdout": Kept(limit), "stderr": Kept(limit)}
+        self._lost = False
+
+    def event(self, event: Event) -> Optional[CommandResult]:
+        """Takes an event. Returns the result at the end."""
+        if event.name in self._kept:
+            self.push(event.name, event.output())
+        elif event.name == "lost":
+            self._lost = True
+        elif event.name == "end":
+            return self.result(build(CommandResult, event.data))
+        return None
+
+    def push(self, stream: str, data: bytes) -> None:
+        self._text(stream, self._texts.push(stream, data))
+
+    def _text(self, stream: str, text: str) -> None:
+        callback = self._callbacks[stream]
+        if text and callback is not None:
+            callback(text)
+        self._kept[stream].push(text)
+
+    def result(self, end: Optional[CommandResult]) -> CommandResult:
+        if end is None:
+            raise ServerGone("the stream of output ended before the process")
+        for stream in self._kept:
+            self._text(stream, self._texts.end(stream))
+        stdout, stderr = self._kept["stdout"], self._kept["stderr"]
+        members = {
+            **end.__dict__,
+            "stdout": stdout.text(),
+            "stderr": stderr.text(),
+            "truncated": self._lost or stdout.truncated or stderr.truncated,
+        }
+        return CommandResult(**members)
+
+
+def _process(
+    command: Command, cwd: Optional[str], env: Optional[Mapping[str, str]], timeout: Optional[Seconds]
+) -> Dict[str, Any]:
+    return {
+        "command": command if isinstance(command, str) else list(command),
+        "cwd": cwd,
+        "env": dict(env) if env else None,
+        "timeout": timeout,
+    }
+
+
+def _checked(result: CommandResult, check: bool) -> CommandResult:
+    if check and not result.ok:
+        raise CommandFailed(result)
+    return result

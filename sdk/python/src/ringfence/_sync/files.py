@@ -1,0 +1,169 @@
+# Written by generate.py from _async: do not change it here.
+"""Files of a sandbox."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, overload
+
+from .._body import Data, pieces, sized
+from .._events import Event
+from ..errors import LimitExceeded, NotFound, ServerGone
+from ..models import EntryInfo, FileChange, build
+from .transport import Transport
+
+
+class Files:
+    """Reads and writes files with the rights of the sandbox's programs. Paths are absolute, or below /workspace."""
+
+    def __init__(self, transport: Transport, base: str) -> None:
+        self._transport = transport
+        self._base = base + "/files"
+
+    def write(self, path: str, data: Data, *, mode: Optional[int] = None) -> EntryInfo:
+        """Stores text, bytes, a file or pieces of bytes. Readers see the old content or the new one."""
+        content, size = sized(data)
+        params = {"path": absolute(path), "size": size, "mode": None if mode is None else f"{mode:o}"}
+        answer = self._transport.json("PUT", self._base, params=params, content=pieces(content))
+        return build(EntryInfo, answer)
+
+    @overload
+    def read(self, path: str, format: Literal["text"] = "text") -> str: ...
+
+    @overload
+    def read(self, path: str, format: Literal["bytes"]) -> bytes: ...
+
+    def read(self, path: str, format: str = "text") -> Union[str, bytes]:
+        """Returns the content as text or, with `format="bytes"`, as bytes. `stream` is for large files."""
+        pieces = []
+        with self.stream(path) as stream:
+            for piece in stream:
+                pieces.append(piece)
+        content = b"".join(pieces)
+        return content.decode() if format == "text" else content
+
+    @contextmanager
+    def stream(
+        self, path: str, *, offset: int = 0, length: Optional[int] = None
+    ) -> Iterator[Iterator[bytes]]:
+        """Gives the content in pieces: `with sb.files.stream(path) as pieces: ...`."""
+        params = {"path": absolute(path), "offset": offset, "length": length}
+        with self._transport.bytes("GET", self._base, params=params) as pieces:
+            yield pieces
+
+    def download(self, path: str, to: Union[str, IO[bytes]]) -> int:
+        """Copies the content to a local file, which must not exist, or one that is open. Returns the number of bytes."""
+        count = 0
+        with self.stream(path) as pieces:
+            if isinstance(to, str):
+                with open(to, "xb") as file:
+                    for piece in pieces:
+                        count += file.write(piece)
+            else:
+                for piece in pieces:
+                    to.write(piece)
+                    count += len(piece)
+        return count
+
+    def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
+        """Lists a directory and, with `depth`, those below it."""
+        answer = self._get("/list", path=absolute(path), depth=depth)
+        if not answer.get("complete", True):
+            raise LimitExceeded(f"the listing of {path} is too long for one answer", "ask for fewer levels")
+        return [build(EntryInfo, each) for each in answer.get("entries", [])]
+
+    def stat(self, path: str) -> EntryInfo:
+        """Describes a file. A link is not followed."""
+        return build(EntryInfo, self._get("/stat", path=absolute(path)))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.stat(path)
+        except NotFound as error:
+            return _unless_sandbox(error)
+        return True
+
+    def make_dir(self, path: str) -> None:
+        """Makes a directory, with those above it."""
+        self._post("/mkdir", path=absolute(path))
+
+    def move(self, old_path: str, new_path: str) -> EntryInfo:
+        """Moves a file or a directory."""
+        return build(EntryInfo, self._post("/move", **_from_to(old_path, new_path)))
+
+    def copy(self, old_path: str, new_path: str) -> None:
+        """Copies a file or a directory."""
+        self._post("/copy", **_from_to(old_path, new_path))
+
+    def remove(self, path: str) -> None:
+        """Removes a file, or a directory with everything in it."""
+        self._transport.json("DELETE", self._base, params={"path": absolute(path)})
+
+    @contextmanager
+    def watch(
+        self, path: str = "/workspace", *, recursive: bool = False
+    ) -> Iterator[Iterator[FileChange]]:
+        """Follows changes: `with sb.files.watch(path) as changes: ...`. What happens after the `with` is seen."""
+        params = {"path": absolute(path), "recursive": recursive}
+        with self._transport.events("GET", self._base + "/watch", params=params) as events:
+            changes = _changes(events)
+            # The first one says that it watches.
+            for _ in changes:
+                break
+            yield changes
+
+    @contextmanager
+    def archive(self, path: str = "/workspace") -> Iterator[Iterator[bytes]]:
+        """Gives a tree as a tar archive, in pieces."""
+        with self._transport.bytes("GET", self._base + "/archive", params={"path": absolute(path)}) as pieces:
+            yield pieces
+
+    def extract(self, path: str, archive: Data) -> Dict[str, Any]:
+        """Unpacks a tar archive into a directory. Returns what was done and left out."""
+        content, _ = sized(archive)
+        answer = self._transport.json(
+            "PUT", self._base + "/archive", params={"path": absolute(path)}, content=pieces(content)
+        )
+        return dict(answer)
+
+    def _get(self, operation: str, **params: Any) -> Any:
+        return self._transport.json("GET", self._base + operation, params=params)
+
+    def _post(self, operation: str, **body: Any) -> Any:
+        return self._transport.json("POST", self._base + operation, json=body)
+
+
+class _Changes:
+    """Changes of a watched directory; iterating again goes on."""
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        self._events = events
+
+    def __iter__(self) -> _Changes:
+        return self
+
+    def __next__(self) -> FileChange:
+        for event in self._events:
+            if event.name == "change":
+                return build(FileChange, event.data)
+        raise ServerGone("the directory is watched no more: its sandbox or the server has ended")
+
+
+def _changes(events: Iterator[Event]) -> _Changes:
+    return _Changes(events)
+
+
+def absolute(path: str) -> str:
+    """Returns a path as the server takes it: a relative one is below the directory where commands start."""
+    return path if path.startswith("/") else f"/workspace/{path}"
+
+
+def _from_to(old_path: str, new_path: str) -> Dict[str, str]:
+    return {"from": absolute(old_path), "to": absolute(new_path)}
+
+
+def _unless_sandbox(error: NotFound) -> bool:
+    # A sandbox that is gone says nothing about its files.
+    if error.message.startswith("no such file or directory"):
+        return False
+    raise error

@@ -1,0 +1,203 @@
+# Written by generate.py from _async: do not change it here.
+"""Requests to the server, and their errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from contextlib import contextmanager
+from typing import Any, Iterator, Dict, Mapping, Optional
+
+import httpx
+
+from .. import _server
+from .._address import Address, check_socket, default_socket
+from .._events import Event, EventDecoder
+from .._version import VERSION
+from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
+
+AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
+
+CONNECT_TIMEOUT = 10.0
+SILENCE = 60.0
+"""Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
+
+MAX_ANSWER = 64 << 20
+"""Maximum size of an answer that is read whole, in bytes."""
+
+EVENTS = "text/event-stream"
+
+
+class Transport:
+    """A pool of connections to one server, for many threads or tasks."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._http: Optional[httpx.Client] = None
+        self._process = os.getpid()
+        self._closed = False
+
+    def _client(self) -> httpx.Client:
+        if self._closed:
+            raise RingfenceError("the client is closed", "create another one")
+        # After a fork, two processes would read from the same connections.
+        if self._http is None or self._process != os.getpid():
+            self._find_server()
+            headers = {"user-agent": AGENT}
+            if self.address.api_key:
+                headers["authorization"] = f"Bearer {self.address.api_key}"
+            transport = None
+            if self.address.socket:
+                transport = httpx.HTTPTransport(uds=self.address.socket, limits=_limits())
+            http = httpx.Client(
+                base_url=self.address.url,
+                headers=headers,
+                transport=transport,
+                limits=_limits(),
+                timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
+                # A proxy of the environment is for other machines: it would get programs, and reach another loopback.
+                trust_env=not self.address.is_local,
+            )
+            if self._http is None or self._process != os.getpid():
+                self._http, self._process = http, os.getpid()
+            else:
+                http.close()
+        return self._http
+
+    def _find_server(self) -> None:
+        if not self.address.socket:
+            return
+        if self.address.autostart:
+            _server.ensure()
+            return
+        private = self.address.socket == default_socket()
+        if not check_socket(self.address.socket, private=private):
+            raise ServerUnavailable(f"there is no socket {self.address.socket}", "start `ringfence serve`")
+
+    def close(self) -> None:
+        self._closed = True
+        http, self._http = self._http, None
+        if http is not None and self._process == os.getpid():
+            http.close()
+
+    def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Sends a request, and returns the response before its body is read. The caller closes it."""
+        http = self._client()
+        timeout = request.pop("timeout", None)
+        built = http.build_request(method, "/v1" + path, **_prepared(request))
+        if timeout is not None:
+            built.extensions["timeout"] = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT).as_dict()
+        try:
+            response = http.send(built, stream=True)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise ServerUnavailable(f"no server answers at {self.address!r}: {error}") from error
+        except httpx.HTTPError as error:
+            raise gone(error) from error
+        if response.is_success:
+            return response
+        raise refusal(response, _whole(response), method, path)
+
+    def json(self, method: str, path: str, **request: Any) -> Any:
+        """Sends a request, and returns its answer."""
+        body = _whole(self.send(method, path, **request))
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
+
+    @contextmanager
+    def bytes(self, method: str, path: str, **request: Any) -> Iterator[Iterator[bytes]]:
+        """Sends a request; gives its answer in pieces, and closes the connection in the end."""
+        response = self.send(method, path, **request)
+        try:
+            yield _pieces(response)
+        finally:
+            response.close()
+
+    @contextmanager
+    def events(self, method: str, path: str, **request: Any) -> Iterator[Iterator[Event]]:
+        """Sends a request, and gives the events of its answer. Leaving it cancels what the request began."""
+        request.setdefault("headers", {"accept": EVENTS})
+        with self.bytes(method, path, timeout=SILENCE, **request) as pieces:
+            yield _decoded(pieces)
+
+
+def _limits() -> httpx.Limits:
+    # Each stream has a connection; the server bounds them.
+    return httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30)
+
+
+def _prepared(request: Dict[str, Any]) -> Dict[str, Any]:
+    if "json" in request:
+        request["json"] = {name: value for name, value in request["json"].items() if value is not None}
+    if "content" in request:
+        request["headers"] = {"content-type": "application/octet-stream", **request.get("headers", {})}
+    if "params" in request:
+        request["params"] = _params(request["params"])
+    return request
+
+
+def _params(params: Mapping[str, Any]) -> Dict[str, str]:
+    words = {True: "true", False: "false"}
+    return {
+        name: words[value] if isinstance(value, bool) else str(value)
+        for name, value in params.items()
+        if value is not None
+    }
+
+
+def _whole(response: httpx.Response) -> bytes:
+    """Reads an answer to its end, and closes it."""
+    body = bytearray()
+    try:
+        for piece in _pieces(response):
+            body += piece
+            if len(body) > MAX_ANSWER:
+                raise IncompatibleServer(f"the answer is larger than {MAX_ANSWER} bytes")
+    finally:
+        response.close()
+    return bytes(body)
+
+
+def _pieces(response: httpx.Response) -> Iterator[bytes]:
+    try:
+        for piece in response.iter_bytes():
+            yield piece
+    except (httpx.HTTPError, httpx.StreamError) as error:
+        raise gone(error) from error
+
+
+def _decoded(pieces: Iterator[bytes]) -> Iterator[Event]:
+    decoder = EventDecoder()
+    for piece in pieces:
+        for event in decoder.feed(piece):
+            if event.name == "error":
+                raise of_body(event.data, 200)
+            yield event
+
+
+def gone(error: Exception) -> ServerGone:
+    """Returns the exception for a connection that broke."""
+    return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
+
+
+def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    seconds = response.headers.get("retry-after", "")
+    error = of_body(
+        value,
+        response.status_code,
+        request_id=response.headers.get("x-request-id"),
+        retry_after=float(seconds) if seconds.isdecimal() else None,
+    )
+    unknown_path = response.status_code == 404 and error.hint == "GET /openapi.json lists the paths"
+    if unknown_path or response.status_code == 405:
+        return IncompatibleServer(
+            f"the server has no route {method} /v1{path}",
+            f"it has another version than this package, {VERSION}: update the older one",
+        )
+    return error

@@ -1,0 +1,179 @@
+"""Exceptions. A program that fails is none of them: its result says how it ended."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Type
+
+
+class RingfenceError(Exception):
+    """Base of all exceptions of this package."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} (hint: {hint})" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class ServerUnavailable(RingfenceError):
+    """No server answers at the address, or none could be started."""
+
+
+class ServerGone(RingfenceError):
+    """The connection broke before the answer was whole. What was under way may have happened or not."""
+
+
+class IncompatibleServer(RingfenceError):
+    """The server lacks a route that this package uses, or answers in an unknown form: their versions differ."""
+
+
+class ApiError(RingfenceError):
+    """The server refused a request, or failed. `type` is the one that the API documents."""
+
+    type = "unknown"
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        type: Optional[str] = None,
+        status: int = 0,
+        request_id: Optional[str] = None,
+        retry_after: Optional[float] = None,
+    ) -> None:
+        super().__init__(message, hint)
+        self.type = type or self.type
+        self.status = status
+        self.request_id = request_id
+        self.retry_after = retry_after
+
+
+class InvalidArguments(ApiError):
+    """The request is not what the API describes."""
+
+    type = "invalid_arguments"
+
+
+class Unauthenticated(ApiError):
+    """There is no key, or it is wrong, expired or revoked."""
+
+    type = "unauthenticated"
+
+
+class PermissionDenied(ApiError):
+    """The key has not the right, or the operator allows it to nobody."""
+
+    type = "permission_denied"
+
+
+class Blocked(ApiError):
+    """A check rejected the program before it started."""
+
+    type = "blocked"
+
+
+class Rejected(ApiError):
+    """A person was asked and said no."""
+
+    type = "rejected"
+
+
+class NotFound(ApiError):
+    """There is no such sandbox, file, process, context or tool."""
+
+    type = "not_found"
+
+
+class MethodNotAllowed(ApiError):
+    type = "method_not_allowed"
+
+
+class Conflict(ApiError):
+    """The state does not allow it: a name is taken, an input closed, a directory not empty."""
+
+    type = "conflict"
+
+
+class LimitExceeded(ApiError):
+    """A limit of size, number or rate is exceeded."""
+
+    type = "limit_exceeded"
+
+
+class Busy(ApiError):
+    """Others use the capacity; ask again after `retry_after` seconds."""
+
+    type = "busy"
+
+
+class NotSupported(ApiError):
+    """The runtime of the sandbox lacks it."""
+
+    type = "not_supported"
+
+
+class Cancelled(ApiError):
+    """The client, or the end of the server, cancelled it."""
+
+    type = "cancelled"
+
+
+class InternalError(ApiError):
+    """The server failed. The program did not."""
+
+    type = "internal"
+
+
+class RuntimeUnavailable(ApiError):
+    """The runtime cannot run programs now."""
+
+    type = "runtime_unavailable"
+
+
+class DeadlineExceeded(ApiError):
+    """A deadline of the server passed. A program's own time limit is a result."""
+
+    type = "timeout"
+
+
+class ApprovalTimeout(ApiError):
+    """A person was asked and did not answer."""
+
+    type = "approval_timeout"
+
+
+def _subclasses() -> Dict[str, Type[ApiError]]:
+    return {kind.type: kind for kind in ApiError.__subclasses__()}
+
+
+BY_TYPE = _subclasses()
+
+
+class CommandFailed(RingfenceError):
+    """A command of `run(..., check=True)` ended with another status than 0; `result` has its output."""
+
+    def __init__(self, result: Any) -> None:
+        ended = "" if result.outcome == "exited" else f" ({result.outcome})"
+        super().__init__(f"the command ended with the status {result.exit_code}{ended}")
+        self.result = result
+
+
+def of_body(
+    body: Any, status: int, request_id: Optional[str] = None, retry_after: Optional[float] = None
+) -> RingfenceError:
+    """Returns the exception for an error of the API, `{"error": {"type", "message", "hint"}}`."""
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict) or not isinstance(error.get("type"), str):
+        return IncompatibleServer(
+            f"the answer, of the status {status}, is not one of Ringfence",
+            "check that the address is a Ringfence server's, and what proxies stand before it",
+        )
+    kind = error["type"]
+    return BY_TYPE.get(kind, ApiError)(
+        str(error.get("message", "")),
+        str(error.get("hint", "")),
+        type=kind,
+        status=status,
+        request_id=request_id,
+        retry_after=retry_after,
+    )

@@ -1,0 +1,374 @@
+"""Values of answers. Members that a newer server adds are ignored; `raw` has the whole answer where it is large."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar, Union
+
+from .errors import IncompatibleServer, RingfenceError
+
+T = TypeVar("T")
+
+
+def build(cls: Type[T], data: Any, **more: Any) -> T:
+    """Creates a value from the members of an answer that it knows."""
+    if not isinstance(data, dict):
+        raise IncompatibleServer(f"expected an object for {cls.__name__}, found {type(data).__name__}")
+    names = {each.name for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known = {name: value for name, value in data.items() if name in names}
+    known.update(more)
+    try:
+        return cls(**known)
+    except TypeError as error:
+        raise IncompatibleServer(f"the server's answer lacks a member of {cls.__name__}: {error}") from error
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The result of a program that ran once."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    duration: float
+    meta: Dict[str, Any]
+    """Limits, isolation and usage; `docs/guide/running.md` describes them."""
+
+    @property
+    def outcome(self) -> str:
+        """`exited`, `timed_out`, `memory_exceeded`, `signalled`, `blocked`, `cancelled` or `unknown`."""
+        return str(self.meta.get("outcome", "unknown"))
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "exited" and self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class BatchItem:
+    """The end of one program of a batch: a result, or the reason why it has none."""
+
+    index: int
+    result: Optional[RunResult] = None
+    error: Optional[RingfenceError] = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    title: str
+    description: str
+    input_schema: Dict[str, Any]
+    output_schema: Optional[Dict[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class ToolAnswer:
+    text: str
+    structured: Any = None
+
+
+@dataclass(frozen=True)
+class SandboxInfo:
+    id: str
+    runtime: str
+    state: str
+    created_at: str
+    expires_at: str
+    name: Optional[str] = None
+    image: str = ""
+    metadata: Dict[str, str] = field(default_factory=dict)
+    resources: Dict[str, Any] = field(default_factory=dict)
+    allowed_hosts: List[str] = field(default_factory=list)
+    isolation: Optional[Dict[str, Any]] = None
+    processes: int = 0
+    contexts: int = 0
+    warnings: List[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """A file of a sandbox. `modified` is nanoseconds since 1970; `target` is that of a symbolic link."""
+
+    name: str
+    path: str
+    type: str
+    size: int = 0
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    modified: int = 0
+    target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A change below a watched directory. `path` is relative to it."""
+
+    type: str
+    path: str
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """The end of a command, with its output."""
+
+    exit_code: int
+    outcome: str
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    duration: float = 0.0
+    cpu_seconds: Optional[float] = None
+    peak_memory_bytes: Optional[int] = None
+    error: Optional[str] = None
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "exited" and self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process. `end` is set once it has ended."""
+
+    pid: int
+    command: List[str]
+    cwd: str
+    terminal: bool
+    started_at: str
+    end: Optional[Dict[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """A piece of output of a process. `stream` is `stdout` or `stderr`."""
+
+    stream: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Context:
+    """An interpreter of a sandbox, which keeps what code defines."""
+
+    id: str
+    language: str
+    cwd: str = ""
+    created_at: str = ""
+    executions: int = 0
+
+
+_TEXTS = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "text/latex": "latex",
+    "application/javascript": "javascript",
+}
+_BINARIES = {"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf"}
+_VALUES = {"application/json": "json", "e2b/data": "data", "e2b/chart": "chart"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """Something that code showed, or its last value, in each format that it offers. A guest wrote it: do not trust it."""
+
+    is_main_result: bool
+    raw: Dict[str, Any]
+    """Data by media type, as the server sent them: binary data are base64."""
+    omitted: Dict[str, int] = field(default_factory=dict)
+    """Sizes of formats that are too large, by media type."""
+
+    def _find(self, table: Mapping[str, str], name: str) -> Any:
+        for media, known in table.items():
+            if known == name and media in self.raw:
+                return self.raw[media]
+        return None
+
+    def _text(self, name: str) -> Optional[str]:
+        value = self._find(_TEXTS, name)
+        return None if value is None else str(value)
+
+    def _bytes(self, name: str) -> Optional[bytes]:
+        value = self._find(_BINARIES, name)
+        if not isinstance(value, str):
+            return None
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise IncompatibleServer(f"the data of a {name} are not base64: {error}") from error
+
+    @property
+    def text(self) -> Optional[str]:
+        return self._text("text")
+
+    @property
+    def html(self) -> Optional[str]:
+        return self._text("html")
+
+    @property
+    def markdown(self) -> Optional[str]:
+        return self._text("markdown")
+
+    @property
+    def svg(self) -> Optional[str]:
+        return self._text("svg")
+
+    @property
+    def latex(self) -> Optional[str]:
+        return self._text("latex")
+
+    @property
+    def javascript(self) -> Optional[str]:
+        return self._text("javascript")
+
+    @property
+    def png(self) -> Optional[bytes]:
+        return self._bytes("png")
+
+    @property
+    def jpeg(self) -> Optional[bytes]:
+        return self._bytes("jpeg")
+
+    @property
+    def pdf(self) -> Optional[bytes]:
+        return self._bytes("pdf")
+
+    @property
+    def json(self) -> Any:
+        return self._find(_VALUES, "json")
+
+    @property
+    def data(self) -> Any:
+        """A data frame as records."""
+        return self._find(_VALUES, "data")
+
+    @property
+    def chart(self) -> Any:
+        """A chart's elements, if the interpreter describes them."""
+        return self._find(_VALUES, "chart")
+
+    def formats(self) -> List[str]:
+        """Returns the media types that it has."""
+        return sorted(self.raw)
+
+    def __str__(self) -> str:
+        return self.text or f"<Result: {', '.join(self.formats())}>"
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What code printed, in pieces."""
+
+    stdout: List[str] = field(default_factory=list)
+    stderr: List[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "".join(self.stdout) + "".join(self.stderr)
+
+
+@dataclass(frozen=True)
+class ExecutionError:
+    """Why code did not reach its end: an exception, or an outcome such as `timed_out`.
+
+    Name and value of an exception are read from what the interpreter printed.
+    """
+
+    name: str
+    value: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}" if self.value else self.name
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Code that has ended."""
+
+    results: List[Result]
+    logs: Logs
+    error: Optional[ExecutionError]
+    execution_count: int
+    outcome: str
+    exit_code: int
+    duration: float
+    truncated: bool
+    """Set if output was left out of `logs`."""
+    interrupted: bool
+    """Set if it was interrupted, and its context has kept its state."""
+    context_ended: bool
+    """Set if its context has ended, and its state is lost."""
+    warnings: List[str]
+
+    @property
+    def text(self) -> Optional[str]:
+        """The text of the last expression's value."""
+        for result in self.results:
+            if result.is_main_result:
+                return result.text
+        return None
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+
+def execution(data: Any, stdout: List[str], stderr: List[str], truncated: bool) -> Execution:
+    """Creates an execution from the server's last event, and the output that came before it."""
+    if not isinstance(data, dict):
+        raise IncompatibleServer("expected an object for an execution")
+    found = data.get("results") or []
+    results = [
+        Result(bool(each.get("main")), dict(each.get("data") or {}), dict(each.get("omitted") or {}))
+        for each in found
+        if isinstance(each, dict)
+    ]
+    value = data.get("value")
+    if value is not None and not any(result.is_main_result for result in results):
+        results.append(Result(True, {"text/plain": value}))
+    try:
+        outcome, exit_code = str(data["outcome"]), int(data["exit_code"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise IncompatibleServer(f"the server's answer lacks the end of an execution: {error}") from error
+    warnings = [str(each) for each in data.get("warnings") or []]
+    return Execution(
+        results=results,
+        logs=Logs(stdout, stderr),
+        error=_error(outcome, exit_code, "".join(stderr), warnings),
+        execution_count=int(data.get("execution_count", 0)),
+        outcome=outcome,
+        exit_code=exit_code,
+        duration=float(data.get("duration", 0.0)),
+        truncated=truncated,
+        interrupted=bool(data.get("interrupted", False)),
+        context_ended=bool(data.get("context_ended", False)),
+        warnings=warnings,
+    )
+
+
+def _error(outcome: str, exit_code: int, stderr: str, warnings: List[str]) -> Optional[ExecutionError]:
+    if outcome != "exited":
+        return ExecutionError(outcome, "; ".join(warnings), stderr)
+    if exit_code == 0:
+        return None
+    start = stderr.rfind("Traceback (most recent call last):")
+    if start < 0:
+        return ExecutionError("exit status", str(exit_code), stderr)
+    lines = stderr[start:].rstrip("\n").split("\n")
+    # The message may have many lines; the frames before it are indented.
+    first = next((n for n, line in enumerate(lines) if n and line[:1] not in ("", " ")), len(lines) - 1)
+    name, _, value = "\n".join(lines[first:]).partition(": ")
+    return ExecutionError(name, value, stderr[start:])
+
+
+Seconds = Union[int, float, str]
+"""Seconds, or a text such as `"5m"`."""

@@ -1,0 +1,32 @@
+"""The programs of the guide and of `examples/sdk`, as a user without a server runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import World
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_guide_prints_what_it_says(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guide/python.md").read_text()
+    blocks = [block.split("```")[0] for block in guide.split("```python\n")[1:]]
+    assert len(blocks) >= 8
+    program = "\n".join(blocks)
+    expected = [line.strip()[3:] for line in program.splitlines() if line.strip().startswith("#> ")]
+    user = World(tmp_path).python(program)
+    out, _ = user.communicate()
+    assert user.returncode == 0
+    assert [line for line in out.splitlines() if line] == expected
+
+
+def test_the_example_reports(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "data.csv").write_text("a\n1\n2\n")
+    for arguments, expected in [([], "x sum 4.0\ny sum 6.0\nrows 2\n"), (["data.csv"], "a sum 3.0\nrows 2\n")]:
+        command = [sys.executable, str(ROOT / "examples/sdk/report.py"), *arguments]
+        done = subprocess.run(command, env=world.env, cwd=tmp_path, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, expected), done.stderr

@@ -1,0 +1,78 @@
+"""The package itself: both halves from one description, decoders, versions."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence import AsyncClient, AsyncSandbox, Client, Sandbox, errors
+from ringfence._async.client import segment
+from ringfence._events import EventDecoder, Texts
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_synchronous_half_is_written_from_the_other() -> None:
+    checked = subprocess.run([sys.executable, "generate.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("pair", [(AsyncClient, Client), (AsyncSandbox, Sandbox)])
+def test_both_halves_have_the_same_surface(pair: "tuple[type, type]") -> None:
+    asynchronous, synchronous = (
+        {name: inspect.signature(each) for name, each in vars(half).items() if not name.startswith("_") and callable(each)}
+        for half in pair
+    )
+    asynchronous["close"] = asynchronous.pop("aclose")
+    assert list(map(str, sorted(asynchronous))) == list(map(str, sorted(synchronous)))
+    for name, signature in asynchronous.items():
+        assert list(signature.parameters) == list(synchronous[name].parameters), name
+
+
+def test_the_types_are_right() -> None:
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--cache-dir=/dev/null"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_versions_agree() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{ringfence.__version__}"' in project
+    workspace = ROOT.parent.parent / "Cargo.toml"
+    assert f'version = "{ringfence.__version__}"' in workspace.read_text()
+
+
+def test_each_type_of_the_api_has_an_exception() -> None:
+    reference = (ROOT.parent.parent / "docs/reference/api.md").read_text()
+    rows = [line.split("|") for line in reference.splitlines() if line.startswith("| ") and "`" in line]
+    types = {row[2].strip().strip("`") for row in rows if row[1].strip().isdecimal()}
+    assert len(types) > 10 and types == set(errors.BY_TYPE)
+
+
+def test_events_survive_any_cut() -> None:
+    text = "".join(f"event: e{n}\ndata: {json.dumps({'text': 'é' * n})}\n\n:\n\n" for n in range(5)).encode()
+    for size in range(1, 40):
+        decoder = EventDecoder()
+        found = [event for at in range(0, len(text), size) for event in decoder.feed(text[at : at + size])]
+        assert [(event.name, event.data["text"]) for event in found] == [(f"e{n}", "é" * n) for n in range(5)], size
+
+
+def test_characters_survive_any_cut() -> None:
+    texts = Texts()
+    data = "aé€𝄞".encode()
+    assert "".join(texts.push("stdout", data[n : n + 1]) for n in range(len(data))) == "aé€𝄞"
+    texts.push("stderr", b"\xe2")
+    assert (texts.end("stdout"), texts.end("stderr")) == ("", "\ufffd")
+
+
+def test_ids_stay_in_their_segment() -> None:
+    assert [segment(text) for text in ("a", "a/b", "..", ".", "a.b", "?", "")] == [
+        "a", "a%2Fb", "%2E%2E", "%2E", "a.b", "%3F", "",
+    ]

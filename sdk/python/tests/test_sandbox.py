@@ -1,0 +1,333 @@
+"""The surface of `Sandbox` and `Client`, on a real server."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from pathlib import Path
+from typing import Any, Dict, List
+
+import pytest
+
+from conftest import KEY, Server
+from ringfence import (
+    Client,
+    CommandFailed,
+    Conflict,
+    IncompatibleServer,
+    InvalidArguments,
+    LimitExceeded,
+    NotFound,
+    PermissionDenied,
+    RingfenceError,
+    Sandbox,
+    errors,
+)
+
+
+def test_ten_lines(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("x,y\n1,2\n2,4\n")
+    printed: List[str] = []
+    with Sandbox(socket=server.socket) as sb:
+        with open(tmp_path / "data.csv", "rb") as file:
+            sb.files.write("data.csv", file)
+        ex = sb.run_code("x = sum(1 for _ in open('data.csv'))\nprint('read', x)\nx", on_stdout=printed.append)
+        assert "".join(printed) == "read 3\n" == "".join(ex.logs.stdout)
+        assert (ex.text, ex.error, ex.execution_count) == ("3", None, 1)
+        assert "data.csv" in sb.commands.run("ls -l").stdout
+        found = sb.sandbox_id
+    with pytest.raises(NotFound):
+        Sandbox.connect(found, socket=server.socket)
+
+
+@pytest.mark.skipif(not os.environ.get("RINGFENCE_TEST_VENV"), reason="no target/test-venv with matplotlib")
+def test_a_chart_is_a_picture(client: Client) -> None:
+    # `sandbox.python` of the server shows the environment inside; `python3` is the first one of PATH.
+    path = os.path.dirname(os.environ["RINGFENCE_TEST_VENV"]) + ":/usr/bin:/bin"
+    with Sandbox(client=client, memory="1GiB", env={"PATH": path}) as sandbox:
+        sandbox.files.write("data.csv", "x,y\n1,2\n2,4\n")
+        code = "import matplotlib.pyplot as plt\nimport pandas as pd\npd.read_csv('data.csv').plot()\nplt.show()"
+        ex = sandbox.run_code(code, timeout=120)
+        assert ex.error is None, ex
+        pictures = [result.png for result in ex.results if result.png]
+        assert pictures and pictures[0].startswith(b"\x89PNG\r\n")
+
+
+def test_results_have_their_formats(sandbox: Sandbox) -> None:
+    code = (
+        "class Rich:\n"
+        "    def _repr_html_(self): return '<b>x</b>'\n"
+        "    def _repr_json_(self): return {'a': 1}\n"
+        "    def __repr__(self): return 'rich'\n"
+        "Rich()"
+    )
+    shown: List[Any] = []
+    ex = sandbox.run_code(code, on_result=shown.append)
+    (result,) = ex.results
+    assert shown == [result]
+    assert (result.html, result.json, result.text, str(result)) == ("<b>x</b>", {"a": 1}, "rich", "rich")
+    assert (result.png, result.data, result.chart, result.is_main_result) == (None, None, None, True)
+
+
+def test_an_exception_of_code_is_its_error(sandbox: Sandbox) -> None:
+    stderr: List[str] = []
+    ex = sandbox.run_code("print('é')\nraise ValueError('no: two\\nlines')", on_stderr=stderr.append)
+    assert ex.error is not None and not ex.ok and ex.exit_code == 1
+    assert (ex.error.name, ex.error.value) == ("ValueError", "no: two\nlines")
+    assert ex.error.traceback.startswith("Traceback") and ex.error.traceback in "".join(stderr)
+    # The other way of asking tells the same.
+    again = sandbox.run_code("raise ValueError('no: two\\nlines')")
+    assert again.error is not None and (again.error.name, again.error.value) == ("ValueError", "no: two\nlines")
+
+
+def test_ends_that_are_no_exception(sandbox: Sandbox) -> None:
+    sandbox.run_code("kept = 5")
+    late = sandbox.run_code("while True: pass", timeout=0.2)
+    assert late.error is not None and late.error.name == late.outcome == "timed_out" and late.interrupted
+    assert sandbox.run_code("kept").text == "5"
+    gone = sandbox.run_code("import os; os._exit(0)")
+    assert gone.error is not None and gone.outcome == "unknown" and gone.context_ended
+
+
+def test_contexts_are_apart(sandbox: Sandbox) -> None:
+    one = sandbox.contexts.create(cwd="/tmp")
+    sandbox.run_code("x = 1")
+    assert sandbox.run_code("import os; os.getcwd()", context=one).text == "'/tmp'"
+    assert sandbox.run_code("x", context=one).error is not None
+    assert {one.id} < {each.id for each in sandbox.contexts.list()}
+    sandbox.contexts.remove(one)
+    with pytest.raises(NotFound):
+        sandbox.run_code("1", context=one)
+    assert sandbox.run_code("N=7; echo $N", "bash").logs.stdout == ["7\n"]
+
+
+def test_commands(sandbox: Sandbox) -> None:
+    result = sandbox.commands.run(["sh", "-c", "echo $N; pwd; echo é >&2; exit 3"], cwd="/tmp", env={"N": "1"})
+    assert (result.stdout, result.stderr, result.exit_code) == ("1\n/tmp\n", "é\n", 3)
+    assert not result.ok
+    with pytest.raises(CommandFailed, match="status 3") as failed:
+        sandbox.commands.run("echo out; exit 3", check=True)
+    assert failed.value.result.stdout == "out\n"
+    pieces: List[str] = []
+    streamed = sandbox.commands.run("echo a; echo b >&2", on_stdout=pieces.append, on_stderr=pieces.append)
+    assert sorted(pieces) == ["a\n", "b\n"] and (streamed.stdout, streamed.stderr) == ("a\n", "b\n")
+    assert sandbox.commands.run("sleep 60", timeout=0.1).outcome == "timed_out"
+    cut = sandbox.commands.run("seq 100", max_output=10, on_stdout=pieces.append)
+    assert cut.truncated and len(cut.stdout) == 10
+    with pytest.raises(NotFound):
+        sandbox.commands.run(["no-such-program"])
+
+
+def test_handles(sandbox: Sandbox) -> None:
+    cat = sandbox.commands.start("cat", stdin=True)
+    cat.send_stdin("one\n")
+    outputs = cat.stream()
+    first = next(outputs)
+    assert (first.stream, first.text) == ("stdout", "one\n")
+    again = sandbox.commands.connect(cat.pid)
+    again.send_stdin(io.BytesIO(b"two\n"), end=True)
+    assert cat.wait().stdout == "one\ntwo\n"
+    outputs.close()
+    with pytest.raises(Conflict):
+        cat.send_stdin("late")
+    sleeper = sandbox.commands.start(["sleep", "600"])
+    assert sleeper.pid in [each.pid for each in sandbox.commands.list()]
+    assert sandbox.commands.kill(sleeper.pid) and not sandbox.commands.kill(sleeper.pid)
+    assert sleeper.wait().outcome == "cancelled"
+    trap = sandbox.commands.start("trap 'echo got; exit 4' USR1; echo ready; while :; do sleep 0.01; done")
+    output = trap.stream()
+    assert next(output).text == "ready\n"
+    trap.send_signal("SIGUSR1")
+    assert next(output).text == "got\n"
+    assert trap.wait().exit_code == 4
+    assert not sandbox.commands.kill(99999)
+
+
+def test_a_terminal(sandbox: Sandbox) -> None:
+    pty = sandbox.pty.create(["sh"], columns=91, rows=17)
+    pty.send_stdin("stty size; read x; stty size; exit 5\n")
+    output = pty.stream()
+    seen = ""
+    while "17 91" not in seen:
+        seen += next(output).text
+    pty.resize(40, 11)
+    pty.send_stdin("\n")
+    result = pty.wait()
+    assert "11 40" in result.stdout and result.exit_code == 5
+
+
+def test_files(sandbox: Sandbox) -> None:
+    files = sandbox.files
+    entry = files.write("a/b.txt", "é", mode=0o600)
+    assert (entry.path, entry.size, entry.mode & 0o777, entry.type) == ("/workspace/a/b.txt", 2, 0o600, "file")
+    assert files.read("a/b.txt") == "é" and files.read("/workspace/a/b.txt", "bytes") == "é".encode()
+    files.write("pieces", iter([b"1", b"", b"23"]))
+    assert files.read("pieces") == "123"
+    files.write("text", io.StringIO("text"))
+    with files.stream("text", offset=1, length=2) as pieces:
+        assert b"".join(pieces) == b"ex"
+    files.make_dir("d/e")
+    assert files.move("pieces", "d/moved").path == "/workspace/d/moved"
+    files.copy("d", "copy")
+    names = [each.path for each in files.list(depth=3)]
+    assert "/workspace/copy/moved" in names and "/workspace/copy/e" in names
+    assert files.stat("d").type == "directory"
+    files.remove("d")
+    assert not files.exists("d") and files.exists("copy")
+    with files.archive("copy") as archive:
+        packed = b"".join(archive)
+    files.extract("out", packed)
+    assert files.exists("out")
+    with pytest.raises(NotFound):
+        files.read("nothing")
+    with pytest.raises(InvalidArguments):
+        files.write("/workspace/\0", "x")
+
+
+def test_a_local_file_is_not_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.files.write("a", "new")
+    (tmp_path / "there").write_text("old")
+    with pytest.raises(FileExistsError):
+        sandbox.files.download("a", str(tmp_path / "there"))
+    assert (tmp_path / "there").read_text() == "old"
+    assert sandbox.files.download("a", str(tmp_path / "new")) == 3
+
+
+def test_watching(sandbox: Sandbox) -> None:
+    with sandbox.files.watch() as changes:
+        sandbox.files.write("seen", "x")
+        found = next(changes)
+        while not (found.type == "create" and found.path == "seen"):
+            found = next(changes)
+
+
+def test_big_files_pass_through(client: Client, tmp_path: Path) -> None:
+    """300 MB in and out, in pieces. The limit of the address space would end whoever keeps them."""
+    total = 300 * 1000 * 1000
+    piece = bytes(range(256)) * 4096
+    with open(tmp_path / "big", "wb") as file:
+        while file.tell() < total:
+            file.write(piece[: total - file.tell()])
+    before = _resident()
+    with Sandbox(client=client, memory="768MiB", disk="400MiB") as sandbox:
+        with open(tmp_path / "big", "rb") as file:
+            assert sandbox.files.write("big", file).size == total
+        count = 0
+        with sandbox.files.stream("big") as pieces:
+            for each in pieces:
+                start = count % 256
+                assert each[:64] == (piece[start:] + piece)[: len(each[:64])]
+                count += len(each)
+        assert count == total
+        assert _resident() - before < 64 << 20
+        with open(tmp_path / "big", "rb") as file, pytest.raises(LimitExceeded):
+            sandbox.files.write("again", file)
+        assert not sandbox.files.exists("again")
+
+
+def _resident() -> int:
+    with open("/proc/self/status") as status:
+        line = next(line for line in status if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
+
+
+def test_lives(client: Client, server: Server) -> None:
+    with Sandbox("lab", client=client, metadata={"team": "red"}, env={"A": "1"}, timeout="10m") as sandbox:
+        assert [each.name for each in Sandbox.list(client=client, metadata={"team": "red"})] == ["lab"]
+        assert Sandbox.list(client=client, metadata={"team": "blue"}) == []
+        assert sandbox.commands.run("echo $A").stdout == "1\n"
+        before = sandbox.get_info().expires_at
+        assert sandbox.set_timeout(3600).expires_at > before
+        with pytest.raises(Conflict):
+            Sandbox("lab", client=client)
+        with Sandbox.connect("lab", socket=server.socket) as other:
+            assert other.sandbox_id == sandbox.sandbox_id
+        assert sandbox.is_running()
+        assert sandbox.kill() and not sandbox.kill() and not sandbox.is_running()
+        with pytest.raises(NotFound):
+            sandbox.files.exists("a")
+
+
+def test_errors_are_typed(client: Client, sandbox: Sandbox) -> None:
+    with pytest.raises(InvalidArguments) as invalid:
+        sandbox.set_timeout("never")
+    assert invalid.value.status == 422 and invalid.value.type == "invalid_arguments" and invalid.value.hint
+    with pytest.raises(NotFound) as missing:
+        client.call_tool("no_such_tool")
+    assert missing.value.request_id
+    with pytest.raises(PermissionDenied):
+        client.call_tool("host_exec", command="true")
+    with pytest.raises(RingfenceError):
+        sandbox.run_code("1", language="cobol")
+
+
+def test_programs_tools_and_batches(client: Client) -> None:
+    result = client.run("import sys; print(sys.stdin.read(), open('a').read())", stdin="in", files={"a": "file"})
+    assert result.ok and result.stdout == "in file\n"
+    pieces: List[str] = []
+    streamed = client.run("echo one; exit 3", "bash", on_stdout=pieces.append)
+    assert pieces == ["one\n"] and streamed.exit_code == 3 and streamed.outcome == "exited"
+    assert client.run("while True: pass", timeout=0.2).outcome == "timed_out"
+    items = {item.index: item for item in client.batch(["print(1)", {"code": "exit 2", "language": "bash"}, {"code": 1}])}
+    assert items[0].result is not None and items[0].result.stdout == "1\n"
+    assert items[1].result is not None and items[1].result.exit_code == 2
+    assert isinstance(items[2].error, InvalidArguments) and items[2].result is None
+    assert "run_code" in [tool.name for tool in client.tools()]
+    assert client.call_tool("run_code", code="print(2)").structured["stdout"] == "2\n"
+
+
+def test_threads_share_a_sandbox(sandbox: Sandbox) -> None:
+    wrong: Dict[int, Any] = {}
+
+    def work(number: int) -> None:
+        for round_ in range(5):
+            text = f"{number}-{round_}"
+            sandbox.files.write(f"t{number}", text)
+            got = sandbox.commands.run(["cat", f"t{number}"]).stdout, sandbox.files.read(f"t{number}")
+            if got != (text, text):
+                wrong[number] = got
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == {}
+
+
+def test_a_fork_has_connections_of_its_own(sandbox: Sandbox) -> None:
+    assert sandbox.run_code("1").text == "1"
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, sandbox.commands.run("echo child").stdout.encode())
+        os._exit(0)
+    os.close(write)
+    assert sandbox.commands.run("echo parent").stdout == "parent\n"
+    assert os.read(read, 100) == b"child\n"
+    os.waitpid(pid, 0)
+    os.close(read)
+
+
+def test_over_tcp_with_a_key(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGFENCE_API_URL", server.url)
+    with pytest.raises(errors.Unauthenticated):
+        Sandbox.list()
+    monkeypatch.setenv("RINGFENCE_API_KEY", KEY)
+    # A proxy of the environment does not get what is for this machine.
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with Sandbox() as sandbox:
+        assert sandbox.run_code("6 * 7").text == "42"
+        with pytest.raises(PermissionDenied):
+            Sandbox(allowed_hosts=["example.com"])
+    with pytest.raises(PermissionDenied):
+        Client().tools()
+    assert KEY not in repr(Client()._transport.address)
+
+
+def test_a_server_without_a_route_is_named(client: Client) -> None:
+    with pytest.raises(IncompatibleServer, match="no route POST /v1/from/the/future"):
+        client._transport.json("POST", "/from/the/future", json={})
+    with pytest.raises(IncompatibleServer, match="no route DELETE /v1/run"):
+        client._transport.json("DELETE", "/run")

@@ -1,0 +1,78 @@
+// Errors. A program that fails is none of them: its result says how it ended.
+
+export class RingfenceError extends Error {
+  constructor(message, hint = "", options = {}) {
+    super(hint ? `${message} (hint: ${hint})` : message, options);
+    this.name = new.target.name;
+    this.hint = hint;
+  }
+}
+
+export class ServerUnavailable extends RingfenceError {}
+export class ServerGone extends RingfenceError {}
+export class IncompatibleServer extends RingfenceError {}
+
+export class ApiError extends RingfenceError {
+  constructor(type, message, hint, { status = 0, requestId, retryAfter } = {}) {
+    super(message, hint);
+    Object.assign(this, { type, status, requestId, retryAfter });
+  }
+}
+
+export class InvalidArguments extends ApiError {}
+export class Unauthenticated extends ApiError {}
+export class PermissionDenied extends ApiError {}
+export class Blocked extends ApiError {}
+export class Rejected extends ApiError {}
+export class NotFound extends ApiError {}
+export class MethodNotAllowed extends ApiError {}
+export class Conflict extends ApiError {}
+export class LimitExceeded extends ApiError {}
+export class Busy extends ApiError {}
+export class NotSupported extends ApiError {}
+export class Cancelled extends ApiError {}
+export class InternalError extends ApiError {}
+export class RuntimeUnavailable extends ApiError {}
+export class DeadlineExceeded extends ApiError {}
+export class ApprovalTimeout extends ApiError {}
+
+export class CommandFailed extends RingfenceError {
+  constructor(result) {
+    const ended = result.outcome === "exited" ? "" : ` (${result.outcome})`;
+    super(`the command ended with the status ${result.exitCode}${ended}`);
+    this.result = result;
+  }
+}
+
+/** The class of each type of the API. */
+export const BY_TYPE = {
+  invalid_arguments: InvalidArguments,
+  unauthenticated: Unauthenticated,
+  permission_denied: PermissionDenied,
+  blocked: Blocked,
+  rejected: Rejected,
+  not_found: NotFound,
+  method_not_allowed: MethodNotAllowed,
+  conflict: Conflict,
+  limit_exceeded: LimitExceeded,
+  busy: Busy,
+  not_supported: NotSupported,
+  cancelled: Cancelled,
+  internal: InternalError,
+  runtime_unavailable: RuntimeUnavailable,
+  timeout: DeadlineExceeded,
+  approval_timeout: ApprovalTimeout,
+};
+
+/** Returns the error for `{"error": {"type", "message", "hint"}}`. */
+export function ofBody(body, facts = {}) {
+  const error = body?.error;
+  if (typeof error?.type !== "string") {
+    return new IncompatibleServer(
+      `the answer, of the status ${facts.status}, is not one of Ringfence`,
+      "check that the address is a Ringfence server's, and what proxies stand before it",
+    );
+  }
+  const kind = Object.hasOwn(BY_TYPE, error.type) ? BY_TYPE[error.type] : ApiError;
+  return new kind(error.type, String(error.message ?? ""), String(error.hint ?? ""), facts);
+}

@@ -1,0 +1,324 @@
+/** Seconds, or a text such as `"5m"`. */
+export type Time = number | string;
+/** Bytes, or a text such as `"512MiB"`. */
+export type Size = number | string;
+/** A line for the shell, or a program and its arguments. */
+export type Command = string | readonly string[];
+export type Data = string | Uint8Array | ArrayBuffer | AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+export type Outcome = "exited" | "timed_out" | "memory_exceeded" | "signalled" | "blocked" | "cancelled" | "unknown";
+
+export declare const VERSION: string;
+
+export interface Connection {
+  /** Address of a server; RINGFENCE_API_URL by default, else this user's private socket. */
+  url?: string;
+  /** RINGFENCE_API_KEY by default. */
+  apiKey?: string;
+  /** Path of a server's Unix socket. */
+  socket?: string;
+  /** Send the key unencrypted to another machine. */
+  plainHttp?: boolean;
+}
+
+/** Aborting cancels what was asked for: a command is killed, code is interrupted. */
+export interface Cancellable {
+  signal?: AbortSignal;
+}
+
+export interface Printed {
+  onStdout?: (text: string) => void;
+  onStderr?: (text: string) => void;
+}
+
+export interface RunOptions extends Printed, Cancellable {
+  language?: "python" | "bash" | "javascript";
+  timeout?: Time;
+  stdin?: string;
+  files?: Record<string, string>;
+  runtime?: string;
+}
+
+export interface RunResult {
+  stdout: string;
+  stderr: string;
+  exitCode: number;
+  duration: number;
+  meta: { outcome: Outcome } & Record<string, unknown>;
+}
+
+export interface BatchItem {
+  index: number;
+  result?: RunResult;
+  error?: RingfenceError;
+}
+
+export interface Tool {
+  name: string;
+  title: string;
+  description: string;
+  inputSchema: Record<string, unknown>;
+  outputSchema?: Record<string, unknown>;
+}
+
+export declare class Client {
+  constructor(options?: Connection);
+  /** Runs a program in a fence of its own. */
+  run(code: string, options?: RunOptions): Promise<RunResult>;
+  /** Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest. */
+  batch(
+    programs: Iterable<string | ({ code: string } & Omit<RunOptions, keyof Printed | "signal">)>,
+    options?: Cancellable,
+  ): AsyncGenerator<BatchItem, void, undefined>;
+  tools(): Promise<Tool[]>;
+  callTool(
+    name: string,
+    args?: Record<string, unknown>,
+    options?: Cancellable,
+  ): Promise<{ text: string; structured: unknown }>;
+}
+
+/** Runs a program once. */
+export declare function run(code: string, options?: RunOptions): Promise<RunResult>;
+
+export interface SandboxOptions extends Connection, Cancellable {
+  client?: Client;
+  name?: string;
+  timeout?: Time;
+  memory?: Size;
+  disk?: Size;
+  cpus?: number;
+  pids?: number;
+  env?: Record<string, string>;
+  metadata?: Record<string, string>;
+  allowedHosts?: string[];
+  runtime?: "local" | "docker" | "podman";
+}
+
+export interface SandboxInfo {
+  id: string;
+  name?: string | null;
+  runtime: string;
+  state: string;
+  createdAt: string;
+  expiresAt: string;
+  metadata: Record<string, string>;
+  resources: Record<string, number | null>;
+  allowedHosts: string[];
+  isolation: Record<string, unknown> | null;
+  processes: number;
+  contexts: number;
+}
+
+export interface EntryInfo {
+  name: string;
+  path: string;
+  type: "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
+  size: number;
+  mode: number;
+  uid: number;
+  gid: number;
+  /** Nanoseconds since 1970, as exact as a number is. */
+  modified: number;
+  target?: string | null;
+}
+
+export interface FileChange {
+  type: string;
+  /** Relative to the watched directory. */
+  path: string;
+}
+
+export interface Files {
+  /** Stores text, bytes, or pieces of bytes. Readers see the old content or the new one. */
+  write(path: string, data: Data, options?: { mode?: number } & Cancellable): Promise<EntryInfo>;
+  read(path: string, options?: { format?: "text" } & Cancellable): Promise<string>;
+  read(path: string, options: { format: "bytes" } & Cancellable): Promise<Uint8Array>;
+  /** Yields the content in pieces, for large files. */
+  stream(path: string, options?: { offset?: number; length?: number } & Cancellable): AsyncGenerator<Uint8Array>;
+  list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
+  stat(path: string): Promise<EntryInfo>;
+  exists(path: string): Promise<boolean>;
+  makeDir(path: string): Promise<void>;
+  move(from: string, to: string): Promise<EntryInfo>;
+  copy(from: string, to: string): Promise<void>;
+  remove(path: string): Promise<void>;
+  /** Resolves once the directory is watched, to its changes from then on. */
+  watch(path?: string, options?: { recursive?: boolean } & Cancellable): Promise<AsyncGenerator<FileChange>>;
+}
+
+export interface ProcessOptions {
+  cwd?: string;
+  env?: Record<string, string>;
+  timeout?: Time;
+}
+
+export interface CommandResult {
+  stdout: string;
+  stderr: string;
+  exitCode: number;
+  outcome: Outcome;
+  truncated: boolean;
+  cpuSeconds?: number | null;
+  peakMemoryBytes?: number | null;
+}
+
+export interface WaitOptions extends Printed, Cancellable {
+  /** Characters kept of each stream; 1 MiB by default. */
+  maxOutput?: number;
+  /** Throw `CommandFailed` for a status other than 0. */
+  check?: boolean;
+}
+
+export interface ProcessInfo {
+  pid: number;
+  command: string[];
+  cwd: string;
+  terminal: boolean;
+  startedAt: string;
+  end?: { exitCode: number; outcome: Outcome } | null;
+}
+
+export interface CommandHandle {
+  readonly pid: number;
+  info(): Promise<ProcessInfo>;
+  stream(options?: Cancellable): AsyncGenerator<{ stream: "stdout" | "stderr"; data: Uint8Array }>;
+  wait(options?: WaitOptions): Promise<CommandResult>;
+  kill(): Promise<boolean>;
+  sendSignal(signal: number | string): Promise<void>;
+  sendStdin(data: Data, options?: { end?: boolean }): Promise<void>;
+  closeStdin(): Promise<void>;
+  resize(columns: number, rows: number): Promise<void>;
+}
+
+export interface Commands {
+  /** Runs a command to its end. A status other than 0 is a result. */
+  run(command: Command, options?: ProcessOptions & WaitOptions): Promise<CommandResult>;
+  /** Starts a command, which runs on until it ends, is killed, or its sandbox ends. */
+  start(command: Command, options?: ProcessOptions & { stdin?: boolean }): Promise<CommandHandle>;
+  connect(pid: number): Promise<CommandHandle>;
+  list(): Promise<ProcessInfo[]>;
+  kill(pid: number): Promise<boolean>;
+}
+
+export interface Pty {
+  create(
+    options?: ProcessOptions & { command?: Command; columns?: number; rows?: number },
+  ): Promise<CommandHandle>;
+}
+
+export interface Context {
+  id: string;
+  language: string;
+  cwd: string;
+  createdAt: string;
+  executions: number;
+}
+
+export interface Contexts {
+  create(options?: { language?: "python" | "bash" | "javascript"; cwd?: string }): Promise<Context>;
+  list(): Promise<Context[]>;
+  remove(context: string | Context): Promise<void>;
+  interrupt(context: string | Context): Promise<void>;
+}
+
+/** Something that code showed, or its last value. A guest wrote it: do not trust it. */
+export interface Result {
+  isMainResult: boolean;
+  text?: string;
+  html?: string;
+  markdown?: string;
+  svg?: string;
+  latex?: string;
+  javascript?: string;
+  json?: unknown;
+  data?: unknown;
+  chart?: unknown;
+  png?: Uint8Array;
+  jpeg?: Uint8Array;
+  pdf?: Uint8Array;
+  /** Data by media type, as the server sent them. */
+  raw: Record<string, unknown>;
+  omitted: Record<string, number>;
+}
+
+export interface Execution {
+  results: Result[];
+  /** The text of the last expression's value. */
+  text?: string;
+  logs: { stdout: string[]; stderr: string[] };
+  /** Why the code did not reach its end: an exception, or an outcome such as `timed_out`. */
+  error?: { name: string; value: string; traceback: string };
+  executionCount: number;
+  outcome: Outcome;
+  exitCode: number;
+  duration: number;
+  truncated: boolean;
+  interrupted: boolean;
+  contextEnded: boolean;
+  warnings: string[];
+}
+
+export interface CodeOptions extends Printed, Cancellable {
+  language?: "python" | "bash" | "javascript";
+  context?: string | Context;
+  timeout?: Time;
+  onResult?: (result: Result) => void;
+}
+
+export declare class Sandbox {
+  private constructor();
+  readonly sandboxId: string;
+  readonly files: Files;
+  readonly commands: Commands;
+  readonly pty: Pty;
+  readonly contexts: Contexts;
+  static create(options?: SandboxOptions): Promise<Sandbox>;
+  /** Returns the sandbox with this id or name. */
+  static connect(sandboxId: string, options?: Connection & { client?: Client }): Promise<Sandbox>;
+  static list(
+    options?: Connection & { client?: Client; metadata?: Record<string, string> },
+  ): Promise<SandboxInfo[]>;
+  kill(): Promise<boolean>;
+  getInfo(): Promise<SandboxInfo>;
+  isRunning(): Promise<boolean>;
+  setTimeout(timeout: Time): Promise<SandboxInfo>;
+  /** Runs code in an interpreter, which keeps what it defines. */
+  runCode(code: string, options?: CodeOptions): Promise<Execution>;
+}
+
+export declare class RingfenceError extends Error {
+  readonly hint: string;
+}
+/** No server answers at the address. */
+export declare class ServerUnavailable extends RingfenceError {}
+/** The connection broke before the answer was whole. */
+export declare class ServerGone extends RingfenceError {}
+/** The server lacks a route, or answers in an unknown form. */
+export declare class IncompatibleServer extends RingfenceError {}
+/** The server refused a request, or failed. */
+export declare class ApiError extends RingfenceError {
+  readonly type: string;
+  readonly status: number;
+  readonly requestId?: string;
+  readonly retryAfter?: number;
+}
+export declare class InvalidArguments extends ApiError {}
+export declare class Unauthenticated extends ApiError {}
+export declare class PermissionDenied extends ApiError {}
+export declare class Blocked extends ApiError {}
+export declare class Rejected extends ApiError {}
+export declare class NotFound extends ApiError {}
+export declare class MethodNotAllowed extends ApiError {}
+export declare class Conflict extends ApiError {}
+export declare class LimitExceeded extends ApiError {}
+export declare class Busy extends ApiError {}
+export declare class NotSupported extends ApiError {}
+export declare class Cancelled extends ApiError {}
+export declare class InternalError extends ApiError {}
+export declare class RuntimeUnavailable extends ApiError {}
+export declare class DeadlineExceeded extends ApiError {}
+export declare class ApprovalTimeout extends ApiError {}
+export declare class CommandFailed extends RingfenceError {
+  readonly result: CommandResult;
+}
+export declare const BY_TYPE: Record<string, typeof ApiError>;

@@ -1,0 +1,458 @@
+// The package's door: sandboxes, programs that run once, tools.
+
+import { CommandFailed, IncompatibleServer, LimitExceeded, NotFound, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
+import { Kept, commandEnd, contextInfo, entryInfo, execution, processInfo, runResult, sandboxInfo } from "./results.js";
+import { Transport, VERSION, lines, output, whole } from "./transport.js";
+
+export {
+  ApiError,
+  ApprovalTimeout,
+  BY_TYPE,
+  Blocked,
+  Busy,
+  Cancelled,
+  CommandFailed,
+  Conflict,
+  DeadlineExceeded,
+  IncompatibleServer,
+  InternalError,
+  InvalidArguments,
+  LimitExceeded,
+  MethodNotAllowed,
+  NotFound,
+  NotSupported,
+  PermissionDenied,
+  Rejected,
+  RingfenceError,
+  RuntimeUnavailable,
+  ServerGone,
+  ServerUnavailable,
+  Unauthenticated,
+} from "./errors.js";
+export { VERSION };
+
+const MAX_OUTPUT = 2 ** 20;
+const MAX_CODE_OUTPUT = 8 * 2 ** 20;
+
+const absolute = (path) => (path.startsWith("/") ? path : `/workspace/${path}`);
+
+// Dots alone are taken out of paths, so that another route would be asked.
+const segment = (text) => {
+  const encoded = encodeURIComponent(text);
+  return /^\.+$/.test(text) ? encoded.replaceAll(".", "%2E") : encoded;
+};
+
+/** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else of this user's private socket. */
+export class Client {
+  constructor(options = {}) {
+    this.transport = new Transport(options);
+  }
+
+  async run(code, { language = "python", timeout, stdin, files, runtime, onStdout, onStderr, signal } = {}) {
+    const json = { code, language, timeout, stdin, files, runtime };
+    if (!onStdout && !onStderr) return runResult(await this.transport.json("POST", "/run", { json, signal }));
+    for await (const event of this.transport.events("POST", "/run", { json, signal })) {
+      if (event.name === "stdout") onStdout?.(event.data.text);
+      else if (event.name === "stderr") onStderr?.(event.data.text);
+      else if (event.name === "result") return runResult(event.data);
+    }
+    throw new ServerGone("the stream of events ended before the result");
+  }
+
+  async *batch(programs, { signal } = {}) {
+    const runs = Array.from(programs, (each) => (typeof each === "string" ? { code: each } : each));
+    const left = new Set(runs.keys());
+    const response = await this.transport.send("POST", "/batch", { json: { runs }, signal });
+    for await (const line of lines(response.body)) {
+      if (typeof line?.index !== "number") throw new IncompatibleServer("a line of the batch has no index");
+      left.delete(line.index);
+      yield line.result
+        ? { index: line.index, result: runResult(line.result) }
+        : { index: line.index, error: ofBody(line, { status: 200 }) };
+    }
+    if (left.size) throw new ServerGone(`the answer ended before ${left.size} of ${runs.length} programs did`);
+  }
+
+  async tools() {
+    const { tools = [] } = await this.transport.json("GET", "/tools");
+    return tools.map(({ input_schema: inputSchema, output_schema: outputSchema, ...rest }) => ({
+      ...rest,
+      inputSchema,
+      outputSchema: outputSchema ?? undefined,
+    }));
+  }
+
+  async callTool(name, args = {}, { signal } = {}) {
+    return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal });
+  }
+}
+
+/** Runs a program once. */
+export async function run(code, options = {}) {
+  return await new Client().run(code, options);
+}
+
+class Files {
+  #transport;
+  #base;
+
+  constructor(transport, base) {
+    this.#transport = transport;
+    this.#base = `${base}/files`;
+  }
+
+  async write(path, data, { mode, signal } = {}) {
+    const { content, size } = body(data);
+    const params = { path: absolute(path), size, mode: mode?.toString(8) };
+    return entryInfo(await this.#transport.json("PUT", this.#base, { params, content, signal }));
+  }
+
+  async read(path, { format = "text", signal } = {}) {
+    const content = await whole(await this.#open(path, { signal }), Infinity);
+    return format === "bytes" ? content : new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
+  }
+
+  async *stream(path, options = {}) {
+    yield* await this.#open(path, options);
+  }
+
+  async #open(path, { offset, length, signal }) {
+    const params = { path: absolute(path), offset, length };
+    return (await this.#transport.send("GET", this.#base, { params, signal })).body;
+  }
+
+  async list(path = "/workspace", { depth = 1 } = {}) {
+    const params = { path: absolute(path), depth };
+    const { entries = [], complete = true } = await this.#transport.json("GET", `${this.#base}/list`, { params });
+    if (!complete) {
+      throw new LimitExceeded("limit_exceeded", `the listing of ${path} is too long`, "ask for fewer levels");
+    }
+    return entries.map(entryInfo);
+  }
+
+  async stat(path) {
+    return entryInfo(await this.#transport.json("GET", `${this.#base}/stat`, { params: { path: absolute(path) } }));
+  }
+
+  async exists(path) {
+    try {
+      await this.stat(path);
+      return true;
+    } catch (error) {
+      // A sandbox that is gone says nothing about its files.
+      if (error instanceof NotFound && error.message.startsWith("no such file or directory")) return false;
+      throw error;
+    }
+  }
+
+  async makeDir(path) {
+    await this.#transport.json("POST", `${this.#base}/mkdir`, { json: { path: absolute(path) } });
+  }
+
+  async move(from, to) {
+    const json = { from: absolute(from), to: absolute(to) };
+    return entryInfo(await this.#transport.json("POST", `${this.#base}/move`, { json }));
+  }
+
+  async copy(from, to) {
+    const json = { from: absolute(from), to: absolute(to) };
+    await this.#transport.json("POST", `${this.#base}/copy`, { json });
+  }
+
+  async remove(path) {
+    await this.#transport.json("DELETE", this.#base, { params: { path: absolute(path) } });
+  }
+
+  /** Resolves once the directory is watched, to its changes from then on. */
+  async watch(path = "/workspace", { recursive = false, signal } = {}) {
+    const params = { path: absolute(path), recursive };
+    const events = this.#transport.events("GET", `${this.#base}/watch`, { params, signal });
+    const first = await events.next();
+    if (first.done) throw new ServerGone("the directory is watched no more");
+    return changes(events);
+  }
+}
+
+async function* changes(events) {
+  try {
+    for await (const event of events) if (event.name === "change") yield event.data;
+  } finally {
+    await events.return();
+  }
+  throw new ServerGone("the directory is watched no more: its sandbox or the server has ended");
+}
+
+function body(data) {
+  const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+  if (bytes instanceof Uint8Array) return { content: bytes, size: bytes.length };
+  if (bytes instanceof ArrayBuffer) return { content: new Uint8Array(bytes), size: bytes.byteLength };
+  return { content: bytes };
+}
+
+class CommandHandle {
+  #transport;
+  #base;
+
+  constructor(transport, base, pid) {
+    this.#transport = transport;
+    this.#base = `${base}/processes/${pid}`;
+    this.pid = pid;
+  }
+
+  async info() {
+    return processInfo(await this.#transport.json("GET", this.#base));
+  }
+
+  /** Yields the output from its beginning, of which the server keeps the last MiB, until the end. */
+  async *stream({ signal } = {}) {
+    for await (const event of this.#events(signal)) {
+      if (event.name === "stdout" || event.name === "stderr") yield { stream: event.name, data: output(event) };
+      if (event.name === "end") return;
+    }
+    throw new ServerGone("the stream of output ended before the process");
+  }
+
+  #events(signal) {
+    return this.#transport.events("GET", `${this.#base}/output`, { signal });
+  }
+
+  async wait({ onStdout, onStderr, maxOutput = MAX_OUTPUT, check = false, signal } = {}) {
+    return await collected(this.#events(signal), { onStdout, onStderr, maxOutput, check });
+  }
+
+  /** Kills the process with its descendants, and waits for its end. Returns `false` if it had ended. */
+  async kill() {
+    if ((await this.info()).end) return false;
+    await this.#transport.json("DELETE", this.#base);
+    return true;
+  }
+
+  async sendSignal(signal) {
+    await this.#transport.json("POST", `${this.#base}/signal`, { json: { signal } });
+  }
+
+  async sendStdin(data, { end = false } = {}) {
+    await this.#transport.json("POST", `${this.#base}/stdin`, { params: { end }, content: body(data).content });
+  }
+
+  async closeStdin() {
+    await this.sendStdin("", { end: true });
+  }
+
+  async resize(columns, rows) {
+    await this.#transport.json("POST", `${this.#base}/resize`, { json: { columns, rows } });
+  }
+}
+
+async function collected(events, { onStdout, onStderr, maxOutput, check }) {
+  const kept = { stdout: new Kept(maxOutput, onStdout), stderr: new Kept(maxOutput, onStderr) };
+  let lost = false;
+  for await (const event of events) {
+    if (Object.hasOwn(kept, event.name)) kept[event.name].push(output(event));
+    else if (event.name === "lost") lost = true;
+    else if (event.name === "end") {
+      const result = { ...commandEnd(event.data), stdout: kept.stdout.end(), stderr: kept.stderr.end() };
+      return passed({ ...result, truncated: lost || kept.stdout.truncated || kept.stderr.truncated }, check);
+    }
+  }
+  throw new ServerGone("the stream of output ended before the process");
+}
+
+function passed(result, check) {
+  if (check && !(result.outcome === "exited" && result.exitCode === 0)) throw new CommandFailed(result);
+  return result;
+}
+
+class Commands {
+  #transport;
+  #base;
+
+  constructor(transport, base) {
+    this.#transport = transport;
+    this.#base = base;
+  }
+
+  async run(command, { maxOutput = MAX_OUTPUT, check = false, onStdout, onStderr, signal, ...options } = {}) {
+    const json = { command, ...process(options) };
+    if (onStdout || onStderr || maxOutput > MAX_OUTPUT) {
+      const events = this.#transport.events("POST", `${this.#base}/exec`, { json, signal });
+      return await collected(events, { onStdout, onStderr, maxOutput, check });
+    }
+    json.max_output = maxOutput;
+    return passed(commandEnd(await this.#transport.json("POST", `${this.#base}/exec`, { json, signal })), check);
+  }
+
+  async start(command, { stdin = false, ...options } = {}) {
+    return await this._start({ command, stdin, ...process(options) });
+  }
+
+  async _start(json) {
+    const { pid } = processInfo(await this.#transport.json("POST", `${this.#base}/processes`, { json }));
+    return new CommandHandle(this.#transport, this.#base, pid);
+  }
+
+  async connect(pid) {
+    const handle = new CommandHandle(this.#transport, this.#base, Number(pid));
+    await handle.info();
+    return handle;
+  }
+
+  async list() {
+    const { processes = [] } = await this.#transport.json("GET", `${this.#base}/processes`);
+    return processes.map(processInfo);
+  }
+
+  async kill(pid) {
+    try {
+      return await new CommandHandle(this.#transport, this.#base, Number(pid)).kill();
+    } catch (error) {
+      if (error instanceof NotFound) return false;
+      throw error;
+    }
+  }
+}
+
+const process = ({ cwd, env, timeout }) => ({ cwd, env, timeout });
+
+class Pty {
+  #commands;
+
+  constructor(commands) {
+    this.#commands = commands;
+  }
+
+  async create({ command = ["bash", "-i"], columns = 80, rows = 24, ...options } = {}) {
+    return await this.#commands._start({ command, stdin: true, terminal: { columns, rows }, ...process(options) });
+  }
+}
+
+const idOf = (context) => segment(typeof context === "string" ? context : context.id);
+
+class Contexts {
+  #transport;
+  #base;
+
+  constructor(transport, base) {
+    this.#transport = transport;
+    this.#base = `${base}/contexts`;
+  }
+
+  async create({ language = "python", cwd } = {}) {
+    return contextInfo(await this.#transport.json("POST", this.#base, { json: { language, cwd } }));
+  }
+
+  async list() {
+    const { contexts = [] } = await this.#transport.json("GET", this.#base);
+    return contexts.map(contextInfo);
+  }
+
+  async remove(context) {
+    await this.#transport.json("DELETE", `${this.#base}/${idOf(context)}`);
+  }
+
+  async interrupt(context) {
+    await this.#transport.json("POST", `${this.#base}/${idOf(context)}/interrupt`);
+  }
+}
+
+/** A sandbox, which stays until it is killed, its time is up, or the server ends. */
+export class Sandbox {
+  #transport;
+  #base;
+
+  /** `Sandbox.create` and `Sandbox.connect` make objects of this class. */
+  constructor(client, info) {
+    this.#transport = client.transport;
+    this.#base = `/sandboxes/${segment(info.id)}`;
+    this.sandboxId = info.id;
+    this.files = new Files(this.#transport, this.#base);
+    this.commands = new Commands(this.#transport, this.#base);
+    this.pty = new Pty(this.commands);
+    this.contexts = new Contexts(this.#transport, this.#base);
+  }
+
+  static async create({ client, url, apiKey, socket, plainHttp, allowedHosts, signal, ...options } = {}) {
+    client ??= new Client({ url, apiKey, socket, plainHttp });
+    const json = { ...options, allowed_hosts: allowedHosts };
+    return new Sandbox(client, sandboxInfo(await client.transport.json("POST", "/sandboxes", { json, signal })));
+  }
+
+  static async connect(sandboxId, { client, ...connection } = {}) {
+    client ??= new Client(connection);
+    return new Sandbox(client, sandboxInfo(await client.transport.json("GET", `/sandboxes/${segment(sandboxId)}`)));
+  }
+
+  static async list({ metadata = {}, client, ...connection } = {}) {
+    client ??= new Client(connection);
+    const params = Object.fromEntries(Object.entries(metadata).map(([name, value]) => [`metadata.${name}`, value]));
+    const { sandboxes = [] } = await client.transport.json("GET", "/sandboxes", { params });
+    return sandboxes.map(sandboxInfo);
+  }
+
+  /** Ends the sandbox with everything in it. Returns `false` if it is gone. */
+  async kill() {
+    try {
+      await this.#transport.json("DELETE", this.#base);
+      return true;
+    } catch (error) {
+      if (error instanceof NotFound) return false;
+      throw error;
+    }
+  }
+
+  async getInfo() {
+    return sandboxInfo(await this.#transport.json("GET", this.#base));
+  }
+
+  async isRunning() {
+    try {
+      await this.getInfo();
+      return true;
+    } catch (error) {
+      if (error instanceof NotFound) return false;
+      throw error;
+    }
+  }
+
+  async setTimeout(timeout) {
+    return sandboxInfo(await this.#transport.json("POST", `${this.#base}/timeout`, { json: { timeout } }));
+  }
+
+  async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {
+    const json = { code, language, context: typeof context === "object" ? context.id : context, timeout };
+    const ended = await this.#execute(json, { onStdout, onStderr, signal });
+    if (onResult) ended.results.forEach((result) => onResult(result));
+    return ended;
+  }
+
+  async #execute(json, { onStdout, onStderr, signal }) {
+    const path = `${this.#base}/run`;
+    if (!onStdout && !onStderr) {
+      const answer = await this.#transport.json("POST", path, { json, signal });
+      const printed = (text) => (text ? [text] : []);
+      return execution(answer, printed(answer.stdout), printed(answer.stderr), Boolean(answer.truncated));
+    }
+    const kept = { stdout: new Kept(MAX_CODE_OUTPUT, onStdout), stderr: new Kept(MAX_CODE_OUTPUT, onStderr) };
+    for await (const event of this.#transport.events("POST", path, { json, signal })) {
+      if (Object.hasOwn(kept, event.name)) kept[event.name].push(output(event));
+      else if (event.name === "end") {
+        for (const stream of Object.values(kept)) stream.end();
+        const truncated = kept.stdout.truncated || kept.stderr.truncated;
+        return execution(event.data, kept.stdout.pieces, kept.stderr.pieces, truncated);
+      }
+    }
+    throw new ServerGone("the stream of output ended before the code");
+  }
+}
+
+// `await using sandbox = await Sandbox.create()`, where the language has it.
+if (Symbol.asyncDispose) {
+  Sandbox.prototype[Symbol.asyncDispose] = async function dispose() {
+    try {
+      await this.kill();
+    } catch (error) {
+      // Its sandboxes end with a server.
+      if (!(error instanceof ServerGone || error instanceof ServerUnavailable)) throw error;
+    }
+  };
+}

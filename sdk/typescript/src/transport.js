@@ -1,0 +1,300 @@
+// Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
+
+import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
+
+export const VERSION = "0.1.0";
+
+const EVENTS = "text/event-stream";
+const MAX_ANSWER = 64 * 2 ** 20;
+/** Milliseconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s. */
+const SILENCE = 60_000;
+
+const environment = () => globalThis.process?.env ?? {};
+
+export class Transport {
+  #url;
+  #key;
+  #socket;
+
+  constructor({ url, apiKey, socket, plainHttp = false } = {}) {
+    if (url && socket) throw new RingfenceError("`url` and `socket` exclude each other", "pass one of them");
+    if (!url && !socket) url = environment().RINGFENCE_API_URL;
+    if (url) {
+      this.#url = checked(url, plainHttp);
+      this.#key = apiKey ?? (environment().RINGFENCE_API_KEY || undefined);
+      return;
+    }
+    if (apiKey) throw new RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too");
+    this.#socket = socket;
+  }
+
+  /** Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. */
+  async send(method, path, { params, json, content, accept, signal } = {}) {
+    const headers = { "user-agent": `ringfence-typescript/${VERSION}` };
+    if (this.#key) headers.authorization = `Bearer ${this.#key}`;
+    if (accept) headers.accept = accept;
+    let body;
+    if (json !== undefined) {
+      headers["content-type"] = "application/json";
+      body = JSON.stringify(json);
+    } else if (content !== undefined) {
+      headers["content-type"] = "application/octet-stream";
+      body = content;
+    }
+    const query = new URLSearchParams(Object.entries(params ?? {}).filter(([, value]) => value !== undefined));
+    const target = `/v1${path}${query.size || query.toString() ? `?${query}` : ""}`;
+    signal?.throwIfAborted();
+    const response = this.#url
+      ? await byFetch(this.#url, { method, target, headers, body, signal })
+      : await bySocket(this.#socket, { method, target, headers, body, signal });
+    if (response.status >= 200 && response.status < 300) return response;
+    throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
+  }
+
+  /** Sends a request, and returns its answer. */
+  async json(method, path, options) {
+    const response = await this.send(method, path, options);
+    const value = parsed(await whole(response.body));
+    if (value === undefined) throw new IncompatibleServer("the answer is no JSON");
+    return value;
+  }
+
+  /** Sends a request, and yields the events of its answer. Leaving the loop cancels what the request began. */
+  async *events(method, path, options) {
+    const response = await this.send(method, path, { ...options, accept: EVENTS });
+    const decoder = new TextDecoder();
+    let rest = "";
+    for await (const piece of timed(response.body, SILENCE)) {
+      rest += decoder.decode(piece, { stream: true });
+      const blocks = rest.split("\n\n");
+      rest = blocks.pop();
+      if (rest.length > MAX_ANSWER) throw new IncompatibleServer(`an event is larger than ${MAX_ANSWER} bytes`);
+      for (const block of blocks) {
+        const event = parsedEvent(block);
+        if (event?.name === "error") throw ofBody(event.data, { status: 200 });
+        if (event) yield event;
+      }
+    }
+  }
+}
+
+function parsedEvent(block) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    const [, field, value] = /^([^:]*):? ?(.*)$/s.exec(line);
+    if (field === "event") name = value;
+    if (field === "data") data.push(value);
+  }
+  if (data.length === 0) return undefined;
+  const value = parsed(data.join("\n"));
+  if (value === undefined) throw new IncompatibleServer("the data of an event are no JSON");
+  return { name, data: value };
+}
+
+/** Returns the bytes of an event of output. */
+export function output(event) {
+  if (typeof event.data?.text === "string") return new TextEncoder().encode(event.data.text);
+  if (typeof event.data?.base64 === "string") return fromBase64(event.data.base64);
+  throw new IncompatibleServer("an event of output has neither text nor bytes");
+}
+
+export function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+/** Yields lines of JSON. */
+export async function* lines(body) {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for await (const piece of body) {
+    rest += decoder.decode(piece, { stream: true });
+    const found = rest.split("\n");
+    rest = found.pop();
+    if (rest.length > MAX_ANSWER) throw new IncompatibleServer(`a line is larger than ${MAX_ANSWER} bytes`);
+    for (const line of found.filter((each) => each.trim())) {
+      const value = parsed(line);
+      if (value === undefined) throw new IncompatibleServer("a line is no JSON");
+      yield value;
+    }
+  }
+}
+
+/** Reads a body to its end. */
+export async function whole(body, limit = MAX_ANSWER) {
+  const pieces = [];
+  let length = 0;
+  for await (const piece of body) {
+    pieces.push(piece);
+    length += piece.length;
+    if (length > limit) throw new IncompatibleServer(`the answer is larger than ${limit} bytes`);
+  }
+  const all = new Uint8Array(length);
+  let at = 0;
+  for (const piece of pieces) {
+    all.set(piece, at);
+    at += piece.length;
+  }
+  return all;
+}
+
+function parsed(body) {
+  try {
+    return JSON.parse(typeof body === "string" ? body : new TextDecoder().decode(body));
+  } catch {
+    return undefined;
+  }
+}
+
+function refusal(response, body, route) {
+  const retryAfter = /^\d+$/.test(response.header("retry-after") ?? "")
+    ? Number(response.header("retry-after"))
+    : undefined;
+  const facts = { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter };
+  const error = ofBody(body, facts);
+  const unknownPath = response.status === 404 && error.hint === "GET /openapi.json lists the paths";
+  if (unknownPath || response.status === 405) {
+    return new IncompatibleServer(
+      `the server has no route ${route}`,
+      `it has another version than this package, ${VERSION}: update the older one`,
+    );
+  }
+  return error;
+}
+
+const gone = (cause) =>
+  new ServerGone(`the connection to the server broke: ${cause?.cause?.message ?? cause?.message ?? cause}`, "", { cause });
+
+async function byFetch(url, { method, target, headers, body, signal }) {
+  const streamed = body !== undefined && typeof body !== "string" && !(body instanceof Uint8Array);
+  // A stream of a response that nobody reads would keep its connection.
+  const stop = new AbortController();
+  const follow = () => stop.abort(signal.reason);
+  signal?.addEventListener("abort", follow, { once: true });
+  let response;
+  try {
+    response = await fetch(url + target, {
+      method,
+      headers,
+      body: streamed ? ReadableStream.from?.(body) ?? readable(body) : body,
+      signal: stop.signal,
+      redirect: "manual",
+      ...(streamed ? { duplex: "half" } : {}),
+    });
+  } catch (error) {
+    signal?.removeEventListener("abort", follow);
+    if (signal?.aborted) throw signal.reason;
+    const refused = ["ECONNREFUSED", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"].includes(error?.cause?.code);
+    if (refused) throw new ServerUnavailable(`no server answers at ${url}: ${error.cause.message}`, "", { cause: error });
+    throw gone(error);
+  }
+  const pieces = async function* () {
+    let ended = false;
+    try {
+      for await (const piece of response.body ?? []) yield piece;
+      ended = true;
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason;
+      throw gone(error);
+    } finally {
+      signal?.removeEventListener("abort", follow);
+      if (!ended) stop.abort();
+    }
+  };
+  return { status: response.status, header: (name) => response.headers.get(name), body: pieces() };
+}
+
+/** As `ReadableStream.from`, which Node.js 18 lacks. */
+function readable(pieces) {
+  const iterator = pieces[Symbol.asyncIterator]?.() ?? pieces[Symbol.iterator]();
+  return new ReadableStream({
+    async pull(controller) {
+      const { done, value } = await iterator.next();
+      if (done) controller.close();
+      else controller.enqueue(value);
+    },
+    async cancel(reason) {
+      await iterator.return?.(reason);
+    },
+  });
+}
+
+async function bySocket(named, { method, target, headers, body, signal }) {
+  const { privateSocket, checkSocket } = await import("./socket.js");
+  const path = named ?? privateSocket();
+  checkSocket(path, named === undefined);
+  const http = await import("node:http");
+  const { Readable, pipeline } = await import("node:stream");
+  const response = await new Promise((resolve, reject) => {
+    const request = http.request({ socketPath: path, method, path: target, headers: { host: "localhost", ...headers }, signal });
+    request.on("response", resolve);
+    request.on("error", (error) => {
+      if (signal?.aborted) reject(signal.reason);
+      else if (error.syscall === "connect") reject(new ServerUnavailable(`no server listens at ${path}: ${error.message}`));
+      else reject(gone(error));
+    });
+    if (body === undefined || typeof body === "string" || body instanceof Uint8Array) request.end(body);
+    // The error is the request's, too.
+    else pipeline(Readable.from(body, { objectMode: false }), request, () => {});
+  });
+  const pieces = async function* () {
+    try {
+      for await (const piece of response) yield piece;
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason;
+      throw gone(error);
+    } finally {
+      response.destroy();
+    }
+  };
+  return { status: response.statusCode, header: (name) => response.headers[name], body: pieces() };
+}
+
+/** Passes pieces on; each must come in time. */
+async function* timed(body, milliseconds) {
+  const iterator = body[Symbol.asyncIterator]();
+  try {
+    for (;;) {
+      let timer;
+      const late = new Promise((_, reject) => {
+        timer = setTimeout(() => reject(new ServerGone("the server has been silent for a minute")), milliseconds);
+      });
+      const next = iterator.next();
+      // If it is late, nobody waits for it any more.
+      next.catch(() => {});
+      try {
+        const { done, value } = await Promise.race([next, late]);
+        if (done) return;
+        yield value;
+      } finally {
+        clearTimeout(timer);
+        late.catch(() => {});
+      }
+    }
+  } finally {
+    await iterator.return?.();
+  }
+}
+
+function checked(text, plainHttp) {
+  let url;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new RingfenceError(`expected an address such as https://host:8080, got ${JSON.stringify(text)}`);
+  }
+  if (!["http:", "https:"].includes(url.protocol)) {
+    throw new RingfenceError(`expected an address such as https://host:8080, got ${JSON.stringify(text)}`);
+  }
+  if (url.username || url.password || url.search || url.hash) {
+    throw new RingfenceError("a key in an address is not used", "pass `apiKey`, or set RINGFENCE_API_KEY");
+  }
+  const loopback = url.hostname === "localhost" || url.hostname === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(url.hostname);
+  if (url.protocol === "http:" && !loopback && !plainHttp) {
+    throw new RingfenceError(
+      `${url.hostname} would get the key and programs unencrypted`,
+      "use https, or pass `plainHttp: true` for a network that you trust",
+    );
+  }
+  return text.replace(/\/+$/, "");
+}

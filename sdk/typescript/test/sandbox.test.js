@@ -1,0 +1,254 @@
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { after, before, describe, test } from "node:test";
+
+import * as ringfence from "ringfence";
+import {
+  BY_TYPE,
+  Client,
+  CommandFailed,
+  Conflict,
+  IncompatibleServer,
+  InvalidArguments,
+  LimitExceeded,
+  NotFound,
+  PermissionDenied,
+  RingfenceError,
+  Sandbox,
+  ServerGone,
+  ServerUnavailable,
+  Unauthenticated,
+  VERSION,
+} from "ringfence";
+
+import { KEY, serve } from "../testing/server.js";
+
+let server;
+before(async () => {
+  server = await serve();
+});
+after(async () => {
+  assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
+  await server.end();
+});
+
+/** Runs a test with a sandbox over the socket, and over TCP with a key. */
+function both(name, work) {
+  for (const surface of ["socket", "tcp"]) {
+    test(`${name} (${surface})`, async () => {
+      const client =
+        surface === "socket" ? new Client({ socket: server.socket }) : new Client({ url: server.url, apiKey: KEY });
+      const sandbox = await Sandbox.create({ client });
+      try {
+        await work(sandbox, client);
+      } finally {
+        await sandbox.kill();
+      }
+    });
+  }
+}
+
+both("code keeps its state, and has its errors", async (sandbox) => {
+  const printed = [];
+  const first = await sandbox.runCode("x = 20\nprint('é')\nx + 1", { onStdout: (text) => printed.push(text) });
+  assert.deepEqual([printed.join(""), first.text, first.error, first.executionCount], ["é\n", "21", undefined, 1]);
+  const failed = await sandbox.runCode("raise ValueError('no: two\\nlines')");
+  assert.deepEqual([failed.error.name, failed.error.value], ["ValueError", "no: two\nlines"]);
+  const late = await sandbox.runCode("while True: pass", { timeout: 0.2 });
+  assert.deepEqual([late.outcome, late.error.name, late.interrupted], ["timed_out", "timed_out", true]);
+  assert.equal((await sandbox.runCode("x")).text, "20");
+  const rich = await sandbox.runCode("class R:\n  def _repr_html_(self): return '<b>'\nR()");
+  assert.equal(rich.results[0].html, "<b>");
+  const context = await sandbox.contexts.create({ language: "bash", cwd: "/tmp" });
+  assert.deepEqual((await sandbox.runCode("pwd", { context })).logs.stdout, ["/tmp\n"]);
+  await sandbox.contexts.remove(context);
+  await assert.rejects(sandbox.runCode("pwd", { context }), NotFound);
+});
+
+both("commands", async (sandbox) => {
+  const result = await sandbox.commands.run(["sh", "-c", "echo $N; echo é >&2; exit 3"], { env: { N: "1" } });
+  assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.outcome], ["1\n", "é\n", 3, "exited"]);
+  await assert.rejects(sandbox.commands.run("exit 3", { check: true }), CommandFailed);
+  const pieces = [];
+  const cut = await sandbox.commands.run("seq 100", { maxOutput: 10, onStdout: (text) => pieces.push(text) });
+  assert.deepEqual([cut.truncated, cut.stdout.length, pieces.join("").length], [true, 10, 292]);
+  const cat = await sandbox.commands.start("cat", { stdin: true });
+  await cat.sendStdin("one\n");
+  for await (const output of cat.stream()) {
+    assert.deepEqual([output.stream, new TextDecoder().decode(output.data)], ["stdout", "one\n"]);
+    break;
+  }
+  await (await sandbox.commands.connect(cat.pid)).sendStdin("two\n", { end: true });
+  assert.equal((await cat.wait()).stdout, "one\ntwo\n");
+  await assert.rejects(cat.sendStdin("late"), Conflict);
+  const sleeper = await sandbox.commands.start(["sleep", "600"]);
+  assert.deepEqual([await sleeper.kill(), await sandbox.commands.kill(sleeper.pid)], [true, false]);
+  assert.equal((await sleeper.wait()).outcome, "cancelled");
+  const pty = await sandbox.pty.create({ command: ["sh"], columns: 91, rows: 17 });
+  await pty.sendStdin("stty size; exit 5\n");
+  const ended = await pty.wait();
+  assert.ok(ended.stdout.includes("17 91") && ended.exitCode === 5, ended.stdout);
+});
+
+both("files", async (sandbox) => {
+  const { files } = sandbox;
+  const entry = await files.write("a/b", "é", { mode: 0o600 });
+  assert.deepEqual([entry.path, entry.size, entry.mode & 0o777], ["/workspace/a/b", 2, 0o600]);
+  assert.equal(await files.read("a/b"), "é");
+  async function* pieces() {
+    yield new Uint8Array([1]);
+    yield new Uint8Array([2, 3]);
+  }
+  await files.write("pieces", pieces());
+  assert.deepEqual(await files.read("pieces", { format: "bytes" }), new Uint8Array([1, 2, 3]));
+  await files.makeDir("d/e");
+  assert.equal((await files.move("pieces", "d/moved")).path, "/workspace/d/moved");
+  await files.copy("d", "copy");
+  const paths = (await files.list("/workspace", { depth: 2 })).map(({ path }) => path);
+  assert.ok(paths.includes("/workspace/copy/moved"), paths);
+  await files.remove("d");
+  assert.deepEqual([await files.exists("d"), (await files.stat("copy")).type], [false, "directory"]);
+  await assert.rejects(files.read("nothing"), NotFound);
+  const changes = await files.watch();
+  await files.write("seen", "x");
+  for await (const change of changes) if (change.path === "seen") break;
+});
+
+both("large files pass through", async (_, client) => {
+  const sandbox = await Sandbox.create({ client, memory: "512MiB", disk: "128MiB" });
+  try {
+    const piece = new Uint8Array(1 << 20).fill(7);
+    async function* megabytes(count) {
+      for (let at = 0; at < count; at += 1) yield piece;
+    }
+    assert.equal((await sandbox.files.write("big", megabytes(100))).size, 100 << 20);
+    let length = 0;
+    for await (const part of sandbox.files.stream("big")) length += part.length;
+    assert.equal(length, 100 << 20);
+    await assert.rejects(sandbox.files.write("more", megabytes(100)), LimitExceeded);
+  } finally {
+    await sandbox.kill();
+  }
+});
+
+both("aborting cancels", async (sandbox) => {
+  const abort = new AbortController();
+  const running = sandbox.commands.run("echo ready; exec sleep 600", {
+    onStdout: () => abort.abort(new Error("enough")),
+    signal: abort.signal,
+  });
+  await assert.rejects(running, /enough/);
+  const [process] = await sandbox.commands.list();
+  assert.equal((await (await sandbox.commands.connect(process.pid)).wait()).outcome, "cancelled");
+  await sandbox.runCode("kept = 1");
+  const second = new AbortController();
+  const code = sandbox.runCode("print('ready', flush=True)\nwhile True: pass", {
+    onStdout: () => second.abort(),
+    signal: second.signal,
+  });
+  await assert.rejects(code, { name: "AbortError" });
+  assert.equal((await sandbox.runCode("kept")).text, "1");
+  await assert.rejects(sandbox.commands.run("true", { signal: second.signal }), { name: "AbortError" });
+});
+
+both("errors are typed", async (sandbox, client) => {
+  await assert.rejects(sandbox.setTimeout("never"), (error) => {
+    assert.ok(error instanceof InvalidArguments && error.hint && error.requestId);
+    assert.deepEqual([error.type, error.status], ["invalid_arguments", 422]);
+    return true;
+  });
+  await assert.rejects(client.transport.json("POST", "/from/the/future", { json: {} }), IncompatibleServer);
+  assert.deepEqual([await sandbox.kill(), await sandbox.kill(), await sandbox.isRunning()], [true, false, false]);
+  await assert.rejects(sandbox.files.exists("a"), NotFound);
+});
+
+test("programs, batches and tools", async () => {
+  const client = new Client({ socket: server.socket });
+  const printed = [];
+  const result = await client.run("import sys; print(sys.stdin.read())", { stdin: "in", onStdout: (text) => printed.push(text) });
+  assert.deepEqual([printed.join(""), result.exitCode, result.meta.outcome], ["in\n", 0, "exited"]);
+  const items = [];
+  for await (const item of client.batch(["print(1)", { code: "exit 2", language: "bash" }, { code: 1 }])) items.push(item);
+  items.sort((one, two) => one.index - two.index);
+  assert.deepEqual([items[0].result.stdout, items[1].result.exitCode], ["1\n", 2]);
+  assert.ok(items[2].error instanceof InvalidArguments);
+  assert.ok((await client.tools()).some(({ name }) => name === "run_code"));
+  assert.equal((await client.callTool("run_code", { code: "print(2)" })).structured.stdout, "2\n");
+  await assert.rejects(client.callTool("host_exec", { command: "true" }), PermissionDenied);
+});
+
+test("sandboxes are found", async () => {
+  const client = new Client({ socket: server.socket });
+  const sandbox = await Sandbox.create({ client, name: "lab", metadata: { some_team: "red" }, timeout: "10m" });
+  try {
+    const [info] = await Sandbox.list({ client, metadata: { some_team: "red" } });
+    assert.deepEqual([info.name, info.metadata], ["lab", { some_team: "red" }]);
+    assert.equal((await Sandbox.connect("lab", { socket: server.socket })).sandboxId, sandbox.sandboxId);
+    await assert.rejects(Sandbox.create({ client, name: "lab" }), Conflict);
+    assert.ok((await sandbox.setTimeout(3600)).expiresAt > info.expiresAt);
+  } finally {
+    await sandbox.kill();
+  }
+});
+
+describe("servers", () => {
+  for (const surface of ["socket", "tcp"]) {
+    test(`a death in mid-stream has its own error (${surface})`, async () => {
+      const own = await serve();
+      const connection = surface === "socket" ? { socket: own.socket } : { url: own.url, apiKey: KEY };
+      const sandbox = await Sandbox.create(connection);
+      let ending;
+      const code = sandbox.runCode("import time\nprint('ready', flush=True)\ntime.sleep(600)", {
+        onStdout: () => (ending = own.end("SIGKILL")),
+      });
+      await assert.rejects(code, ServerGone);
+      await ending;
+      await assert.rejects(sandbox.getInfo(), ServerUnavailable);
+    });
+  }
+
+  test("addresses that are refused", async () => {
+    assert.throws(() => new Client({ url: "http://sandboxes.invalid", apiKey: "k" }), /unencrypted/);
+    assert.throws(() => new Client({ url: "http://user:key@127.0.0.1:1" }), /key in an address/);
+    assert.throws(() => new Client({ url: "ftp://127.0.0.1" }), RingfenceError);
+    assert.throws(() => new Client({ socket: "/s", apiKey: "k" }), /no use/);
+    const closed = createServer().listen(0, "127.0.0.1");
+    await once(closed, "listening");
+    const { port } = closed.address();
+    closed.close();
+    await once(closed, "close");
+    await assert.rejects(Sandbox.list({ url: `http://127.0.0.1:${port}`, apiKey: "k" }), ServerUnavailable);
+    await assert.rejects(Sandbox.list({ socket: "/nowhere/engine.sock" }), ServerUnavailable);
+    await assert.rejects(Sandbox.list({ url: server.url }), Unauthenticated);
+  });
+
+  test("the private socket is that of the environment, and must be private", async () => {
+    const { chmodSync } = await import("node:fs");
+    const { dirname } = await import("node:path");
+    const before = process.env.XDG_RUNTIME_DIR;
+    process.env.XDG_RUNTIME_DIR = server.env.XDG_RUNTIME_DIR;
+    try {
+      assert.deepEqual(await Sandbox.list(), []);
+      chmodSync(dirname(server.socket), 0o755);
+      await assert.rejects(Sandbox.list(), /others may enter/);
+      chmodSync(dirname(server.socket), 0o700);
+      assert.deepEqual(await Sandbox.list(), []);
+    } finally {
+      chmodSync(dirname(server.socket), 0o700);
+      if (before === undefined) delete process.env.XDG_RUNTIME_DIR;
+      else process.env.XDG_RUNTIME_DIR = before;
+    }
+  });
+});
+
+test("versions and types agree with the rest of the repository", () => {
+  const read = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
+  assert.equal(JSON.parse(read("../package.json")).version, VERSION);
+  assert.ok(read("../../../Cargo.toml").includes(`version = "${VERSION}"`));
+  const declared = read("../src/index.d.ts").matchAll(/^export declare (?:class|function|const) (\w+)/gm);
+  assert.deepEqual(Array.from(declared, ([, name]) => name).sort(), Object.keys(ringfence).sort());
+  const rows = read("../../../docs/reference/api.md").matchAll(/^\| \d+ \| `(\w+)` \|/gm);
+  assert.deepEqual(new Set(Array.from(rows, ([, type]) => type)), new Set(Object.keys(BY_TYPE)));
+});

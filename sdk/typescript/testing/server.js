@@ -1,0 +1,55 @@
+// A real server for a test, at a socket and at an address of its own.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const KEY = "a fixed key of any form, 0123456789";
+
+/** Starts a server. The test stops it. */
+export async function serve() {
+  const root = mkdtempSync(join(tmpdir(), "s"));
+  for (const name of ["run", "state", "config/ringfence"]) mkdirSync(join(root, name), { recursive: true, mode: 0o700 });
+  writeFileSync(join(root, "config/ringfence/ringfence.toml"), "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n");
+  const env = {
+    PATH: process.env.PATH,
+    HOME: root,
+    XDG_RUNTIME_DIR: join(root, "run"),
+    XDG_STATE_HOME: join(root, "state"),
+    XDG_CONFIG_HOME: join(root, "config"),
+  };
+  const child = spawn(process.env.RINGFENCE_BIN, ["serve", "--listen", "127.0.0.1:0"], {
+    env: { ...env, RINGFENCE_API_KEY: KEY },
+    cwd: root,
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let log = "";
+  let address;
+  for await (const piece of child.stderr.iterator({ destroyOnReturn: false })) {
+    log += piece;
+    address = /API at (\S+)\n/.exec(log)?.[1];
+    if (address) break;
+  }
+  assert.ok(address, log);
+  child.stderr.on("data", (piece) => (log += piece));
+  let stopping = false;
+  const ended = once(child, "exit").then(([code, signal]) => {
+    if (!stopping) console.error(`the server ended by itself: ${code ?? signal}\n${log}`);
+    return code;
+  });
+  return {
+    socket: join(root, "run/ringfence/engine.sock"),
+    url: address.startsWith("http") ? address : `http://${address}`,
+    env,
+    async end(signal = "SIGTERM") {
+      stopping = true;
+      child.kill(signal);
+      const code = await ended;
+      rmSync(root, { recursive: true, force: true });
+      if (signal === "SIGTERM") assert.equal(code, 0, log);
+    },
+  };
+}
