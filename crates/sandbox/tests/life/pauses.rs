@@ -109,6 +109,7 @@ fn a_paused_sandbox_refuses_what_needs_its_processes() {
             code: "x = 1".to_owned(),
             variables: Vec::new(),
             timeout: Timeout::seconds(30),
+            variables: Vec::new(),
         };
         let python = || ContextChoice::Default(Language::Python);
         sandbox
@@ -186,6 +187,7 @@ fn time_limits_stand_still_in_a_pause() {
             code: "print('up', flush=True)\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.02)\n6 * 7"
                 .to_owned(),
             timeout: Timeout::seconds(4),
+            variables: Vec::new(),
         };
         let executing = sandbox.spawn_execution(ContextChoice::Default(Language::Python), code, output);
         assert!(printed.recv().await.is_some());
