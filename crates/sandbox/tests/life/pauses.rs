@@ -109,7 +109,6 @@ fn a_paused_sandbox_refuses_what_needs_its_processes() {
             code: "x = 1".to_owned(),
             variables: Vec::new(),
             timeout: Timeout::seconds(30),
-            variables: Vec::new(),
         };
         let python = || ContextChoice::Default(Language::Python);
         sandbox
