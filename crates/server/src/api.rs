@@ -5,6 +5,7 @@
 //! - `keys`: the keys that a server accepts, and their rights.
 //! - `key_store`: the keys that an operator made.
 //! - `guard`: the checks of every request.
+//! - `budget`: the memory for bodies.
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
 //! - `recording`: records of operations that no tool stands behind.
@@ -14,6 +15,7 @@
 
 mod batch;
 mod body;
+mod budget;
 mod e2b;
 mod error;
 mod events;
@@ -41,6 +43,7 @@ use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
 use serde_json::Value;
 
+use budget::BodyBudget;
 use error::ApiError;
 use guard::Door;
 use invocation::{Invocations, Use};
@@ -55,6 +58,7 @@ pub struct Api {
     keys: ApiKeys,
     /// Rights of the server's own user.
     owner: Arc<Grant>,
+    bodies: Arc<BodyBudget>,
     invocations: Invocations,
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
@@ -78,6 +82,7 @@ impl Api {
             toolbox: Arc::new(toolbox),
             keys,
             owner: Arc::new(Grant::of_owner()),
+            bodies: Arc::default(),
             invocations: Invocations::default(),
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
             sandboxes,

@@ -9,11 +9,18 @@ use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Reason};
 
 /// Timeout for a body to arrive: a client that sends nothing must not hold its connection.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Maximum size of a body that is parsed at once: it takes about a millisecond.
+const SMALL: usize = 64 * 1024;
+
+/// Large bodies that are parsed at a time.
+static LARGE: Semaphore = Semaphore::const_new(2);
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const BYTES: &str = "application/octet-stream";
@@ -37,9 +44,24 @@ pub(super) async fn read(
 }
 
 /// Reads a body of JSON.
-pub(super) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, ApiError> {
+pub(super) async fn json<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, ApiError> {
     let (_, bytes) = read(request, &[JSON]).await?;
-    parse(&bytes)
+    parsed(bytes).await
+}
+
+/// Parses JSON, beside the runtime's only thread if it is large: others are served meanwhile.
+pub(super) async fn parsed<T: DeserializeOwned + Send + 'static>(bytes: Bytes) -> Result<T, ApiError> {
+    if bytes.len() <= SMALL {
+        return parse(&bytes);
+    }
+    // Never closed.
+    let turn = LARGE.acquire().await.map_err(|_| ApiError::panicked())?;
+    let parsing = tokio::task::spawn_blocking(move || {
+        // Kept to the end of the work, which goes on if the client leaves.
+        let _turn = turn;
+        parse(&bytes)
+    });
+    parsing.await.map_err(|_| ApiError::panicked())?
 }
 
 /// Returns the next bytes of a body, as they come; `None` at its end.
@@ -117,6 +139,7 @@ fn unread(rejection: &BytesRejection) -> ApiError {
 mod tests {
     use super::*;
     use serde_json::Value;
+    use std::sync::Mutex;
 
     #[test]
     fn a_media_type_is_compared_without_its_parameters() {
@@ -133,6 +156,22 @@ mod tests {
         check(Some("text/plain"), None);
         check(Some("application/jsonx"), None);
         check(None, None);
+    }
+
+    #[tokio::test]
+    async fn a_large_body_lets_others_go_first() {
+        let order = Mutex::new(Vec::new());
+        let of = |name, size: usize| {
+            let (order, text) = (&order, format!("\"{}\"", "a".repeat(size)));
+            async move {
+                let text = parsed::<String>(text.into()).await.unwrap();
+                assert_eq!(text.len(), size);
+                order.lock().unwrap().push(name);
+            }
+        };
+        // Polled in this order.
+        tokio::join!(biased; of("large", 30 << 20), of("small", 10));
+        assert_eq!(*order.lock().unwrap(), ["small", "large"]);
     }
 
     #[test]

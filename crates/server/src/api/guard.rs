@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-
+use http_body_util::BodyExt;
 use ringfence_e2b::Target;
 
+use super::budget::OF_ONE;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
 use super::table::Needs;
@@ -211,8 +213,34 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     if let Some(max) = check.max.filter(|max| announced(request.headers()) > *max as u64) {
         return body::too_large(max).into_response();
     }
+    let share = match check.api.bodies.take(&grant, check.kept(request.headers())) {
+        Ok(share) => share,
+        Err(error) => return error.into_response(),
+    };
     request.extensions_mut().insert(grant);
-    next.run(request).await
+    let response = next.run(request).await;
+    if response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    // An answer that is made as it is read may still use the body.
+    response.map(|body| {
+        Body::new(body.map_frame(move |frame| {
+            let _kept = &share;
+            frame
+        }))
+    })
+}
+
+impl Check {
+    /// Returns the most bytes of a request's body that are kept in memory. Larger bodies are passed on as they come.
+    fn kept(&self, headers: &HeaderMap) -> usize {
+        match self.max.filter(|max| *max <= OF_ONE) {
+            None => 0,
+            Some(max) if headers.contains_key(header::TRANSFER_ENCODING) => max,
+            // At most `max`, which has been checked.
+            Some(_) => announced(headers) as usize,
+        }
+    }
 }
 
 /// Returns the size of the body that a request announces: one that is too large is refused before it arrives.

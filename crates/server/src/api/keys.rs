@@ -130,7 +130,7 @@ impl Grant {
     }
 
     /// Rights of the fixed key, which cannot be revoked without a restart: it neither asks nor answers.
-    fn of_fixed() -> Self {
+    pub(super) fn of_fixed() -> Self {
         Self {
             rights: vec![Right::Run, Right::Sandboxes],
             client: FIXED.to_owned(),

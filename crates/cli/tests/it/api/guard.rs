@@ -92,7 +92,9 @@ fn every_route_of_the_document_is_served_and_guarded() {
 fn was_reached(reply: &Reply) -> bool {
     match reply.status {
         200 | 400 | 415 | 422 => true,
-        404 => reply.body.contains("there is no sandbox `{id}`"),
+        404 => ["sandbox", "snapshot"]
+            .iter()
+            .any(|what| reply.body.contains(&format!("there is no {what} `{{id}}`"))),
         _ => false,
     }
 }

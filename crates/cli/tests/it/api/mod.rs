@@ -1,6 +1,7 @@
 //! The HTTP API of the built binary.
 
 mod batch;
+mod bodies;
 mod guard;
 mod guide;
 mod keys;

@@ -1,0 +1,103 @@
+//! Bounds the bodies that are in memory at once, of each client and of all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::{ApiError, Reason};
+use super::keys::Grant;
+
+/// Maximum size of the bodies of one client: the largest that a route keeps in memory.
+pub(super) const OF_ONE: usize = 64 << 20;
+
+/// Maximum size of the bodies of all keys. The server's own user is not among them, and is never locked out.
+const OF_KEYS: usize = 3 * OF_ONE;
+
+/// Bytes of the bodies in memory, by client.
+#[derive(Debug, Default)]
+pub(super) struct BodyBudget(Mutex<HashMap<String, usize>>);
+
+/// A part of the budget, returned on drop.
+#[derive(Debug)]
+pub(super) struct BodyShare {
+    budget: Arc<BodyBudget>,
+    client: String,
+    size: usize,
+}
+
+impl BodyBudget {
+    /// Takes a body's part before it is read.
+    pub(super) fn take(self: &Arc<Self>, grant: &Grant, size: usize) -> Result<BodyShare, ApiError> {
+        let owner = Grant::of_owner().client;
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.get(&grant.client).copied().unwrap_or(0);
+        let all: usize = taken
+            .iter()
+            .filter(|(client, _)| **client != owner)
+            .map(|(_, size)| size)
+            .sum();
+        if size > OF_ONE - own || (!grant.is_owner() && size > OF_KEYS - all) {
+            return Err(ApiError::new(
+                Reason::Busy,
+                "the bodies of other requests use the memory for bodies",
+                "send it again after `Retry-After`, and fewer large bodies at once",
+            ));
+        }
+        if size > 0 {
+            taken.insert(grant.client.clone(), own + size);
+        }
+        Ok(BodyShare {
+            budget: Arc::clone(self),
+            client: grant.client.clone(),
+            size,
+        })
+    }
+}
+
+impl Drop for BodyShare {
+    fn drop(&mut self) {
+        let mut taken = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(size) = taken.get_mut(&self.client) {
+            *size -= self.size;
+            if *size == 0 {
+                taken.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(client: &str) -> Grant {
+        let mut grant = Grant::of_fixed();
+        client.clone_into(&mut grant.client);
+        grant
+    }
+
+    #[test]
+    fn a_client_has_its_own_share_and_returns_it() {
+        let budget = Arc::new(BodyBudget::default());
+        let (one, other) = (key("one"), key("other"));
+        let taken = budget.take(&one, OF_ONE - 1).unwrap();
+        let last = budget.take(&one, 1).unwrap();
+        assert!(budget.take(&one, 1).is_err());
+        let empty = budget.take(&one, 0).unwrap();
+        assert!(budget.take(&other, OF_ONE).is_ok());
+        drop((taken, last, empty));
+        assert!(budget.0.lock().unwrap().is_empty());
+        assert!(budget.take(&one, OF_ONE).is_ok());
+    }
+
+    #[test]
+    fn keys_together_do_not_lock_the_owner_out() {
+        let budget = Arc::new(BodyBudget::default());
+        let taken = ["one", "two", "three"].map(|name| budget.take(&key(name), OF_ONE).unwrap());
+        assert!(budget.take(&key("four"), 1).is_err());
+        let owner = budget.take(&Grant::of_owner(), OF_ONE).unwrap();
+        drop(taken);
+        // What the owner has counts to no key.
+        let _again = ["one", "two", "three"].map(|name| budget.take(&key(name), OF_ONE).unwrap());
+        drop(owner);
+    }
+}
