@@ -1,5 +1,6 @@
 //! The control plane: creates, finds and ends sandboxes.
 
+mod copies;
 mod create;
 mod life;
 mod list;
@@ -46,12 +47,13 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
             "rules of the network",
             "sandboxes of keys have no network",
         )),
-        (_, ["sandboxes", _, name @ ("pause" | "resume" | "snapshots" | "fork")]) => {
-            Err(Error::not_supported(
-                &format!("`{name}` of a sandbox"),
-                "sandboxes run until they are killed or expire",
-            ))
-        }
+        ("POST", ["sandboxes", id, "pause"]) => copies::pause(service, client, id, request).await,
+        // The way of clients before `connect`.
+        ("POST", ["sandboxes", id, "resume"]) => life::connect(service, client, id, request).await,
+        ("POST", ["sandboxes", id, "snapshots"]) => copies::snapshot(service, client, id, request).await,
+        ("POST", ["sandboxes", id, "fork"]) => copies::fork(service, client, id, request).await,
+        ("GET", ["snapshots"]) => copies::snapshots(service, client, &request),
+        ("DELETE", ["templates", id]) => copies::remove_snapshot(service, client, id),
         (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),
         (_, ["v3" | "v2" | "templates", ..]) => Err(unserved(&path)),
         _ => Err(Error::not_found("there is nothing at this path with this method")),
@@ -61,7 +63,7 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
 fn unserved(path: &str) -> Error {
     Error::not_supported(
         &format!("`{}`", path.chars().take(80).collect::<String>()),
-        "templates, snapshots, volumes and secrets are not served",
+        "templates, volumes and secrets are not served; snapshots are made of sandboxes",
     )
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Scope;
-use ringfence_sandbox::{Sandbox, Sandboxes};
+use ringfence_sandbox::{Sandbox, SandboxState, Sandboxes};
 use serde_json::Value;
 
 use crate::envd::{Signature, Tags, Watchers};
@@ -178,6 +178,10 @@ impl Service {
             self.known().remove(id);
             Error::gone(id)
         })?;
+        // To E2B's clients a paused sandbox is none until somebody connects.
+        if sandbox.state() == SandboxState::Paused {
+            return Err(Error::gone(id));
+        }
         Ok(Opened {
             sandboxes: Arc::clone(&self.sandboxes),
             sandbox,

@@ -99,7 +99,11 @@ fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
     let parts: Vec<&str> = crate::control::parts(path);
     match (method.as_str(), &parts[..]) {
         ("POST", ["sandboxes"] | ["v2", "sandboxes"]) => Some("sandbox.create"),
-        ("POST", ["sandboxes", _, "connect" | "timeout"]) => Some("sandbox.timeout"),
+        ("POST", ["sandboxes", _, "connect" | "resume" | "timeout"]) => Some("sandbox.timeout"),
+        ("POST", ["sandboxes", _, "pause"]) => Some("sandbox.pause"),
+        ("POST", ["sandboxes", _, "snapshots"]) => Some("sandbox.snapshot"),
+        ("POST", ["sandboxes", _, "fork"]) => Some("sandbox.fork"),
+        ("DELETE", ["templates", _]) => Some("snapshot.remove"),
         ("DELETE", ["sandboxes", _]) => Some("sandbox.remove"),
         _ => None,
     }

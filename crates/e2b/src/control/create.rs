@@ -6,8 +6,8 @@ use axum::Extension;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ringfence_policy::{EnvName, Timeout};
-use ringfence_sandbox::NewSandbox;
+use ringfence_policy::{Bytes, EnvName, Timeout};
+use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,6 +45,8 @@ struct CreateSandbox {
     allow_internet_access: Option<bool>,
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
+    #[serde(rename = "autoPauseMemory")]
+    auto_pause_memory: Option<bool>,
     network: Option<Value>,
     iam: Option<Value>,
     mcp: Option<Value>,
@@ -60,7 +62,11 @@ pub(super) async fn create(
 ) -> Result<Response, Error> {
     let asked: CreateSandbox = body::json(request).await?;
     let template = asked.template.clone();
-    let new = asked.checked(version)?;
+    let snapshot = match TEMPLATES.contains(&template.as_str()) {
+        true => None,
+        false => Some(find(service, client, &template)?),
+    };
+    let new = asked.checked(version, snapshot)?;
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
     let known = service.know(client, &sandbox, &template)?;
     let described = Described(json!({"template": template, "id": sandbox.id().as_str()}));
@@ -73,13 +79,7 @@ pub(super) async fn create(
 }
 
 impl CreateSandbox {
-    fn checked(self, version: Version) -> Result<NewSandbox, Error> {
-        if !TEMPLATES.contains(&self.template.as_str()) {
-            let name: String = self.template.chars().take(80).collect();
-            let message =
-                format!("template `{name}` was not found: there are `{BASE}` and `code-interpreter-v1`");
-            return Err(Error::not_found(message));
-        }
+    fn checked(self, version: Version, snapshot: Option<SnapshotInfo>) -> Result<NewSandbox, Error> {
         self.check_support()?;
         let mut env = Vec::new();
         for (name, value) in self.env.unwrap_or_default() {
@@ -88,7 +88,18 @@ impl CreateSandbox {
                 .map_err(|error| Error::invalid(format!("`envVars`: {error}")))?;
             env.push((name, value));
         }
+        let mut limits = SandboxLimits::default();
+        if let Some(snapshot) = &snapshot {
+            limits.memory = Bytes(snapshot.memory_limit);
+            limits.disk = Bytes(snapshot.disk_limit);
+        }
         Ok(NewSandbox {
+            limits,
+            snapshot: snapshot.map(|snapshot| snapshot.id.to_string()),
+            on_expiry: match self.auto_pause {
+                Some(true) => OnExpiry::Pause,
+                Some(false) | None => OnExpiry::Kill,
+            },
             env,
             metadata: self.metadata.unwrap_or_default(),
             timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
@@ -110,8 +121,11 @@ impl CreateSandbox {
                 "sandboxes of keys have no network",
             );
         }
-        if self.auto_pause == Some(true) {
-            return refuse("`autoPause`", "sandboxes end at their timeout");
+        if self.auto_pause == Some(true) && self.auto_pause_memory == Some(false) {
+            return refuse(
+                "`autoPause` without memory",
+                "leave `autoPauseMemory` out: a paused sandbox keeps its memory",
+            );
         }
         if self.iam.as_ref().is_some_and(|value| !value.is_null()) {
             return refuse("`iam`", "leave it out");
@@ -124,6 +138,16 @@ impl CreateSandbox {
         }
         Ok(())
     }
+}
+
+/// Returns the snapshot that a template names.
+fn find(service: &Service, client: &Client, template: &str) -> Result<SnapshotInfo, Error> {
+    service.sandboxes.find_snapshot(&client.scope, template).map_err(|_| {
+        let name: String = template.chars().take(80).collect();
+        Error::not_found(format!(
+            "template `{name}` was not found: there are `{BASE}`, `code-interpreter-v1` and your snapshots"
+        ))
+    })
 }
 
 /// Returns `true` if a network configuration asks for more than no network at all.

@@ -7,7 +7,7 @@ use axum::extract::{Query, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{SandboxInfo, rfc3339};
+use ringfence_sandbox::{SandboxInfo, SandboxState, rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::service::{Client, Service};
 
 /// Lifetime that a connection asks for if it names none, in seconds.
-const LIFETIME: u64 = 300;
+pub(super) const LIFETIME: u64 = 300;
 const MIB: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ pub(super) fn listed(service: &Service, info: &SandboxInfo) -> Value {
         "diskSizeMB": resources.disk_limit / MIB,
         "startedAt": info.created_at,
         "endAt": info.expires_at,
-        "state": "running",
+        "state": state(info.state),
         "envdVersion": ENVD_VERSION,
         "metadata": info.metadata,
     })
@@ -60,7 +60,15 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     Ok(Json(detail).into_response())
 }
 
-/// Hands a sandbox over to one more client, and lets it live at least as long as that asks.
+/// Returns the name of a state.
+pub(super) const fn state(state: SandboxState) -> &'static str {
+    match state {
+        SandboxState::Running => "running",
+        SandboxState::Paused => "paused",
+    }
+}
+
+/// Hands a sandbox over to one more client, and lets it live at least as long as that asks. A paused one is resumed.
 pub(super) async fn connect(
     service: &Service,
     client: &Client,
@@ -70,11 +78,16 @@ pub(super) async fn connect(
     let sandbox = find(service, client, id)?;
     let TimeoutRequest { timeout } = body::json(request).await?;
     let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
+    let known = service.know(client, &sandbox, super::BASE)?;
+    if sandbox.state() == SandboxState::Paused {
+        service.sandboxes.resume(&client.scope, id).await?;
+        set(service, client, id, timeout)?;
+        return Ok((StatusCode::CREATED, handed_over(&sandbox, &known)).into_response());
+    }
     // Times of one form are in the order of their texts.
     if rfc3339(SystemTime::now() + timeout.as_duration()) > sandbox.info().expires_at {
         set(service, client, id, timeout)?;
     }
-    let known = service.know(client, &sandbox, super::BASE)?;
     Ok(handed_over(&sandbox, &known).into_response())
 }
 
@@ -91,7 +104,7 @@ pub(super) async fn set_timeout(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn set(service: &Service, client: &Client, id: &str, timeout: Timeout) -> Result<(), Error> {
+pub(super) fn set(service: &Service, client: &Client, id: &str, timeout: Timeout) -> Result<(), Error> {
     service.sandboxes.set_timeout(&client.scope, id, timeout)?;
     Ok(())
 }

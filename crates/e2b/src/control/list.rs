@@ -10,7 +10,7 @@ use ringfence_sandbox::SandboxInfo;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::life::listed;
+use super::life::{listed, state};
 use crate::error::Error;
 use crate::service::{Client, Service};
 
@@ -48,7 +48,7 @@ pub(super) fn list(service: &Service, client: &Client, request: &Request) -> Res
         .transpose()?
         .unwrap_or_default();
     let mut found: Vec<SandboxInfo> = service.sandboxes.list(&client.scope, &metadata);
-    let states = query.state.as_deref().unwrap_or("running");
+    let states = query.state.as_deref().unwrap_or("running,paused");
     found.retain(|info| {
         let is_template = query
             .template
@@ -58,7 +58,7 @@ pub(super) fn list(service: &Service, client: &Client, request: &Request) -> Res
             .started_after
             .as_ref()
             .is_none_or(|time| info.created_at > *time);
-        is_template && is_after && states.split(',').any(|state| state == "running")
+        is_template && is_after && states.split(',').any(|wanted| wanted == state(info.state))
     });
     found.sort_by_key(cursor);
     let order = query.order.unwrap_or_default();

@@ -97,6 +97,13 @@ fn run_client(world: &World, code: &str) -> Option<()> {
 }
 
 #[test]
+fn the_client_of_e2b_pauses_and_copies_sandboxes() {
+    let world = world();
+    run_client(&world, include_str!("copies.py"));
+    world.close();
+}
+
+#[test]
 fn the_client_of_e2b_works_with_three_variables() {
     let world = world();
     run_client(&world, include_str!("smoke.py"));

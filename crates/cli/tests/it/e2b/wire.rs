@@ -36,12 +36,7 @@ fn every_error_is_json_of_e2bs_shape() {
     ask("POST /sandboxes", &[KEYED], r#"{"templateID": "other"}"#).failed(404, "template `other`");
     ask("DELETE /sandboxes/none", &[KEYED], "").failed(404, "was not found");
     ask("PATCH /sandboxes", &[KEYED], "").failed(404, "nothing at this path");
-    for path in [
-        "/sandboxes/x/pause",
-        "/sandboxes/x/fork",
-        "/v3/templates",
-        "/volumes",
-    ] {
+    for path in ["/secrets", "/v3/templates", "/volumes"] {
         ask(&format!("POST {path}"), &[KEYED], "{}").failed(501, "not supported");
     }
     let network = r#"{"templateID": "base", "allow_internet_access": true}"#;
@@ -92,6 +87,46 @@ fn each_sandbox_is_opened_by_its_own_token() {
     lab.envd(list, &[], "{}").failed(502, "was not found");
     lab.ask(49_983, "GET /health", &[], "")
         .failed(502, "was not found");
+    lab.close();
+}
+
+/// A key pauses, copies and removes what is its own alone, and a paused sandbox opens to nobody.
+#[test]
+fn pauses_and_snapshots_belong_to_their_key() {
+    let lab = Lab::new();
+    let made = lab.world.dir.run(["keys", "create", "other"]);
+    let other = format!("X-API-Key: {}", made.ok().trim());
+    let ask = |line: &str, key: &str| lab.surface.ask(line, &[key], "{}");
+    let path = format!("/sandboxes/{}", lab.id);
+    for operation in ["pause", "snapshots", "fork"] {
+        ask(&format!("POST {path}/{operation}"), &other).failed(404, "was not found");
+    }
+    let made = ask(&format!("POST {path}/snapshots"), KEYED);
+    assert_eq!(made.status, 201, "{made:?}");
+    let snapshot = made.json()["snapshotID"].as_str().unwrap().to_owned();
+    let create = json!({"templateID": snapshot}).to_string();
+    lab.surface
+        .ask("POST /v2/sandboxes", &[&other], &create)
+        .failed(404, "was not found");
+    let remove = format!("DELETE /templates/{snapshot}");
+    ask(&remove, &other).failed(404, "no snapshot");
+    assert_eq!(ask("GET /snapshots", &other).json(), json!([]));
+    assert_eq!(ask("GET /snapshots", KEYED).json(), json!([made.json()]));
+    assert_eq!(ask(&remove, KEYED).status, 204);
+    ask(&remove, KEYED).failed(404, "no snapshot");
+
+    assert_eq!(ask(&format!("POST {path}/pause"), KEYED).status, 204);
+    ask(&format!("POST {path}/pause"), KEYED).failed(409, "paused already");
+    lab.envd("POST /process.Process/List", &[], "{}")
+        .failed(502, "was not found");
+    assert_eq!(ask(&format!("GET {path}"), KEYED).json()["state"], "paused");
+    assert_eq!(ask(&format!("POST {path}/connect"), KEYED).status, 201);
+    assert_eq!(ask(&format!("POST {path}/connect"), KEYED).status, 200);
+    assert_eq!(lab.envd("POST /process.Process/List", &[], "{}").status, 200);
+    let cold = json!({"memory": false}).to_string();
+    lab.surface
+        .ask(&format!("POST {path}/pause"), &[KEYED], &cold)
+        .failed(501, "files alone");
     lab.close();
 }
 
