@@ -15,7 +15,7 @@ from itertools import starmap
 
 # What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
 FUTURES = 0x1FE0000
-# Set in code that awaits at its top.
+# CO_COROUTINE (inspect): set in code that has `await` at its top.
 COROUTINE = 0x80
 
 SIGNALS = _signal.valid_signals()
@@ -193,8 +193,8 @@ class Session:
         self.mask = set_mask(_signal.SIG_BLOCK, SIGNALS)
         self.flags = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         self.names = []
-        # Event loops of asyncio, of which the last is in use; None where a fork begins. None is let go, which would close it:
-        # a fork has other files under the numbers of its descriptors.
+        # Event loops of asyncio: the last is in use, and None marks a fork, which needs its own. They are kept, for a loop that
+        # is dropped closes its descriptors, and in a fork their numbers are those of other files.
         self.loops = []
         self.device = Lasting(None)
         self.main = type(sys)("__main__")
@@ -296,7 +296,7 @@ class Session:
         return self.wait_for(value) if compiled.co_flags & COROUTINE else value
 
     def wait_for(self, coroutine):
-        """Runs code that awaits at its top. Tasks that it leaves go on when the next such code runs."""
+        """Runs code that has `await` at its top. Tasks that it leaves go on when the next such code runs."""
         import asyncio
 
         if not self.loops or self.loops[-1] is None:

@@ -2,9 +2,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ringfence_policy::{Bytes, ExecutionResult, OutputFile, RichResult};
+use ringfence_policy::{Bytes, OutputFile, RichResult};
 
-use crate::toolbox::{Call, Picture};
+use crate::toolbox::{Call, Executed, Picture, Surface};
 
 /// Pictures of one answer.
 const MAX_PICTURES: usize = 4;
@@ -19,14 +19,21 @@ pub(crate) struct Pictures {
 }
 
 impl Pictures {
-    /// Selects pictures, in the order in which the run made them.
-    pub(crate) async fn of(call: &Call<'_>, result: &ExecutionResult) -> Self {
+    /// Selects pictures, in the order in which the run made them. None if no model reads the answer.
+    pub(crate) async fn of(call: &Call<'_>, executed: &Executed) -> Self {
         let mut pictures = Self::default();
-        for rich in &result.meta.results {
+        if call.caller.surface != Surface::Mcp {
+            return pictures;
+        }
+        let meta = &executed.result.meta;
+        for rich in &meta.results {
             pictures.add_result(rich);
         }
-        for file in &result.meta.output_files {
-            pictures.add_file(call, file).await;
+        // Else a file of the same name would be an older run's.
+        if executed.keeps_output {
+            for file in &meta.output_files {
+                pictures.add_file(call, file).await;
+            }
         }
         pictures
     }

@@ -33,6 +33,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 pub use call::Call;
+pub(crate) use call::Executed;
 pub use caller::{Caller, Surface};
 pub use deadline_extension::Approvals;
 pub use error::{ErrorKind, ToolError};

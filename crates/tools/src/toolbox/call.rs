@@ -208,7 +208,7 @@ impl Call<'_> {
         request: Request,
         runtime: RuntimeKind,
         stdin: Option<Vec<u8>>,
-    ) -> Result<ExecutionResult, ToolError> {
+    ) -> Result<Executed, ToolError> {
         let code = &self.toolbox.code;
         let target = Target::of(runtime);
         // Locked until the run has ended.
@@ -223,8 +223,12 @@ impl Call<'_> {
             ..code.spec(request, target)
         };
         let mut result = self.run(&spec, self.room(&spec), stdin).await?;
-        result.meta.warnings.extend(discarded(&spec, &result));
-        Ok(result)
+        // A fallback has no output directory.
+        let keeps_output = output.is_some() && result.meta.runtime == spec.target.runtime().as_str();
+        if !keeps_output {
+            result.meta.warnings.extend(discarded(&spec.request, &result));
+        }
+        Ok(Executed { result, keeps_output })
     }
 
     /// Runs a request, unless it fills the room that it has.
@@ -429,13 +433,18 @@ impl Call<'_> {
     }
 }
 
+/// The result of a run.
+pub(crate) struct Executed {
+    pub(crate) result: ExecutionResult,
+    /// Set if its output files are in the output directory of the conversation.
+    pub(crate) keeps_output: bool,
+}
+
 /// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.
-fn discarded(spec: &RunSpec, result: &ExecutionResult) -> Option<String> {
-    // A fallback has no output directory.
-    let kept = spec.output_directory.is_some() && result.meta.runtime == spec.target.runtime().as_str();
-    let ended = !kept && spec.request.session.is_none();
+fn discarded(request: &Request, result: &ExecutionResult) -> Option<String> {
+    let ended = request.session.is_none();
     let first = result.meta.output_files.first().filter(|_| ended)?;
-    let advice = match spec.request.workspace {
+    let advice = match request.workspace {
         Some(_) => "write files to /workspace",
         None => "there is no workspace; print what matters",
     };

@@ -37,15 +37,16 @@ impl Tool for RunCode {
             files,
         } = call.accept(arguments);
         let supplied = call.supply(&mut request, runtime, files).await?;
-        let mut result = call.execute(request, runtime, stdin).await?;
+        let mut executed = call.execute(request, runtime, stdin).await?;
         drop(supplied);
-        let hints = hints(&result).into_iter().filter_map(|hint| hint.model);
+        let pictures = Pictures::of(call, &executed).await;
+        let result = &mut executed.result;
+        let hints = hints(result).into_iter().filter_map(|hint| hint.model);
         result.meta.hints.extend(hints);
-        let pictures = Pictures::of(call, &result).await;
-        let text = ModelOutput::of_run(&result, &pictures.left_out).text();
+        let text = ModelOutput::of_run(result, &pictures.left_out).text();
         for rich in &mut result.meta.results {
             rich.keep_text();
         }
-        Ok(Answer::value(&result)?.seen_as(text, pictures.shown))
+        Ok(Answer::value(result)?.seen_as(text, pictures.shown))
     }
 }

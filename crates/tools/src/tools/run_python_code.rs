@@ -37,7 +37,7 @@ impl Tool for RunPythonCode {
         let RemoteRun { request, runtime, .. } = call.accept(asked);
         // The call itself never fails: an error is part of the text.
         Ok(Answer::text(match call.execute(request, runtime, None).await {
-            Ok(result) => told(&result),
+            Ok(executed) => told(&executed.result),
             Err(error) => format!(
                 "error: {}: {}\nhint: {}",
                 error.kind.as_str(),

@@ -22,7 +22,7 @@ fn pictures(answer: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn the_list_of_tools_is_short_and_says_when_to_use_each() {
+fn the_list_of_tools_is_short() {
     let world = World::here();
     let mut client = Client::greeted(&world, &[]);
     let list = &client.ask("tools/list", &json!({}))["result"];
@@ -79,6 +79,15 @@ fn pictures_come_as_images_and_what_is_none_does_not() {
     let answer = run(
         &mut client,
         "import os\nos.symlink('/etc/hostname', '/output/link.png')",
+    );
+    assert_eq!(pictures(&answer), [&Value::Null; 0], "{answer}");
+
+    // A session keeps its own /output: a file of that name in the conversation's is another one.
+    let arguments = json!({"code": write("dot.png", "b'no picture'"), "session": "other"});
+    let answer = client.call("run_code", &arguments);
+    assert_eq!(
+        answer["structuredContent"]["meta"]["output_files"][0]["path"],
+        "dot.png"
     );
     assert_eq!(pictures(&answer), [&Value::Null; 0], "{answer}");
 
