@@ -240,8 +240,9 @@ fn a_log_that_may_not_be_read_is_an_error() {
 /// Arguments of a `ringfence tool` call that its schema rejects quickly.
 const REFUSED: [&str; 4] = ["tool", "run_code", "{\"code\": 1}", "--no-engine"];
 
-fn records(dir: &Dir) -> Vec<Value> {
-    let output = dir.run(["audit", "tail", "--json"]);
+/// Returns the records of the log, the oldest first.
+pub(crate) fn records(dir: &Dir) -> Vec<Value> {
+    let output = dir.run(["audit", "tail", "--json", "-n", "1000"]);
     let lines = output.ok().lines();
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Lab;
+use crate::audit::records;
 use crate::support::finish;
 
 #[test]
@@ -16,15 +17,7 @@ fn what_changes_a_sandbox_or_runs_in_it_is_in_the_audit_log() {
     lab.sandbox(&["snapshot", "create", "lab", "--name", "kept"]).ok();
     lab.sandbox(&["snapshot", "rm", "kept"]).ok();
     lab.sandbox(&["rm", "lab"]).ok();
-    let told = finish(
-        &mut lab.world.command(&[], ["audit", "tail", "--json", "-n", "50"]),
-        b"",
-    );
-    let records: Vec<Value> = told
-        .ok()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let records = records(&lab.world.dir);
     let named = |name: &str| -> &Value {
         let found = records.iter().find(|record| record["tool"] == name);
         found.unwrap_or_else(|| panic!("{name} is not in {records:#?}"))
