@@ -200,13 +200,13 @@ impl Hierarchy {
     /// As [`Self::group`].
     pub fn freezable_group(&self, name: &str, limits: GroupLimits) -> Result<Group, Error> {
         let with_freezer = Self {
-            own: self.own_with_freezer(),
+            own: self.paths_with_freezer(),
             ..self.clone()
         };
         with_freezer.group(name, limits)
     }
 
-    fn own_with_freezer(&self) -> GroupPaths {
+    fn paths_with_freezer(&self) -> GroupPaths {
         GroupPaths {
             freezer: self.freezer.clone(),
             ..self.own.clone()
@@ -216,10 +216,18 @@ impl Hierarchy {
     /// Removes the groups of killed servers: the trees of all owners for which `is_dead` returns `true`.
     /// Returns the owners whose groups were removed completely.
     pub fn sweep(&self, is_dead: &dyn Fn(&str) -> bool) -> Vec<String> {
+        if let Some(folder) = &self.freezer {
+            for name in subfolders(folder) {
+                let owner = name.strip_prefix(PREFIX).filter(|_| name != ENGINE);
+                if owner.is_some_and(is_dead) {
+                    kill_frozen(&folder.join(name));
+                }
+            }
+        }
         let deadline = Instant::now() + PATIENCE;
         let mut removed = Vec::new();
         let mut kept = Vec::new();
-        for folder in self.own_with_freezer().distinct() {
+        for folder in self.paths_with_freezer().distinct() {
             for name in subfolders(&folder)
                 .into_iter()
                 .filter(|name| name.starts_with(PREFIX) && name != ENGINE)
@@ -268,11 +276,19 @@ fn subfolders(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
-    // The processes of a killed server's paused sandbox have lost their parents, and wait for this.
-    if folder.join("freezer.state").exists() {
-        let _ = Freezer::new(Version::V1, folder).kill_and_thaw();
+/// Kills the frozen processes of a tree of version 1. Those of a killed server's paused sandbox have lost their parents, and
+/// keep the groups of every hierarchy busy until then.
+fn kill_frozen(folder: &Path) {
+    if !folder.join("freezer.state").exists() {
+        return;
     }
+    let _ = Freezer::new(Version::V1, folder).kill_and_thaw();
+    for name in subfolders(folder) {
+        kill_frozen(&folder.join(name));
+    }
+}
+
+fn remove_tree(folder: &Path, deadline: Instant) -> Result<(), Error> {
     // Version 2 kills its processes; version 1 has no such file.
     let _ = std::fs::OpenOptions::new()
         .write(true)
