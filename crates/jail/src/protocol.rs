@@ -164,6 +164,14 @@ impl Guest {
             Self::Exec(_) | Self::Fork | Self::Session | Self::Sandbox { .. } => None,
         }
     }
+
+    /// Returns `true` if its control group needs a freezer: sandboxes alone are paused.
+    pub const fn needs_freezer(&self) -> bool {
+        match self {
+            Self::Sandbox { .. } => true,
+            Self::Exec(_) | Self::Fork | Self::Session | Self::ForkOf { .. } => false,
+        }
+    }
 }
 
 /// A guest's confinement, apart from namespaces and cgroups.

@@ -242,11 +242,9 @@ pub(super) async fn begin(
     plan: Plan,
 ) -> Result<PendingGuest, Error> {
     let group = match (plan.group, groups) {
-        (None, Some(groups)) => Some(match plan.origin {
-            Origin::Sandbox { .. } => groups.create_freezable(&plan.limits)?,
-            Origin::Exec(_) | Origin::Fork | Origin::Session | Origin::ForkOf { .. } => {
-                groups.create(&plan.limits)?
-            }
+        (None, Some(groups)) => Some(match plan.origin.needs_freezer() {
+            true => groups.create_freezable(&plan.limits)?,
+            false => groups.create(&plan.limits)?,
         }),
         (group, _) => group,
     };

@@ -286,12 +286,9 @@ impl LauncherState {
         if let Some(below) = terms.below {
             confinement.working_directory.push(below);
         }
-        let group = match &origin {
-            // It needs one with a freezer.
-            Origin::Sandbox { .. } => None,
-            Origin::Exec(_) | Origin::Fork | Origin::Session | Origin::ForkOf { .. } => {
-                self.first_group(terms.limits)
-            }
+        let group = match origin.needs_freezer() {
+            true => None,
+            false => self.first_group(terms.limits),
         };
         let (code, job) = match text {
             Text::File { name, text } => (Some((name, text)), Vec::new()),

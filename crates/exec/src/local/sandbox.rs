@@ -25,8 +25,8 @@ const MAX_REPORT: u64 = 1024;
 
 /// Time for all processes of a sandbox to stop. One that waits for a disk stops only then.
 const FREEZING: Duration = Duration::from_secs(5);
-/// Interval between looks at processes that are being frozen.
-const LOOK: Duration = Duration::from_millis(1);
+/// Poll interval of the freezer.
+const POLL: Duration = Duration::from_millis(1);
 
 /// A sandbox to open.
 #[derive(Debug, Clone, PartialEq)]
@@ -162,6 +162,11 @@ pub enum PauseError {
 pub struct PauseControl(Option<Freezer>);
 
 impl PauseControl {
+    /// Returns `true` if there is a freezer.
+    pub const fn is_supported(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Stops all processes: they use no processor until [`PauseControl::resume`], and keep their memory. If this fails
     /// or is dropped on its way, they go on.
     ///
@@ -169,14 +174,14 @@ impl PauseControl {
     /// If there is no freezer, or they do not stop in time.
     pub async fn pause(&self) -> Result<(), PauseError> {
         let freezer = self.0.as_ref().ok_or(PauseError::NoFreezer)?;
-        let freezing = Freezing(Some(freezer));
+        let freezing = ThawOnDrop(Some(freezer));
         freezer.freeze()?;
         let deadline = Instant::now() + FREEZING;
         while !freezer.is_frozen()? {
             if Instant::now() >= deadline {
                 return Err(PauseError::Unstoppable);
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL).await;
         }
         freezing.done();
         Ok(())
@@ -193,15 +198,15 @@ impl PauseControl {
 }
 
 /// Thaws a group again unless all of it froze.
-struct Freezing<'a>(Option<&'a Freezer>);
+struct ThawOnDrop<'a>(Option<&'a Freezer>);
 
-impl Freezing<'_> {
+impl ThawOnDrop<'_> {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Freezing<'_> {
+impl Drop for ThawOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(freezer) = self.0 {
             // Fails if the group is gone, with its processes.

@@ -110,8 +110,19 @@ mod tests {
         assert_eq!(read(file("cgroup.freeze")).unwrap(), "0");
     }
 
-    /// A child in a group of its own that appends to a file as fast as it can.
-    fn writer(name: &str) -> Option<(Hierarchy, Group, std::process::Child, tempfile::TempDir)> {
+    /// A frozen child in a group of its own.
+    struct Frozen {
+        hierarchy: Hierarchy,
+        group: Group,
+        freezer: Freezer,
+        child: std::process::Child,
+        dir: tempfile::TempDir,
+        /// Length of what it had written when it froze.
+        before: u64,
+    }
+
+    /// Freezes a child that appends to a file as fast as it can.
+    fn frozen_writer(name: &str) -> Option<Frozen> {
         let hierarchy = Hierarchy::detect().unwrap();
         let limits = GroupLimits {
             memory_bytes: 64 << 20,
@@ -125,13 +136,13 @@ mod tests {
             eprintln!("skipped: no group can be made here");
             return None;
         };
-        if group.freezer().is_none() {
+        let Some(freezer) = group.freezer() else {
             eprintln!("skipped: no freezer here");
             return None;
-        }
+        };
         let dir = tempfile::tempdir().unwrap();
         #[expect(clippy::disallowed_methods, reason = "a child that a test freezes and kills")]
-        let child = std::process::Command::new("bash")
+        let mut child = std::process::Command::new("bash")
             .args(["-c", "read; while :; do echo x >> file; done"])
             .stdin(std::process::Stdio::piped())
             .current_dir(&dir)
@@ -140,7 +151,19 @@ mod tests {
         for folder in group.places.distinct() {
             write(folder.join("cgroup.procs"), &child.id().to_string()).unwrap();
         }
-        Some((hierarchy, group, child, dir))
+        drop(child.stdin.take());
+        until(|| written(dir.path()) > 0);
+        freezer.freeze().unwrap();
+        until(|| freezer.is_frozen().unwrap());
+        let before = written(dir.path());
+        Some(Frozen {
+            hierarchy,
+            group,
+            freezer,
+            child,
+            dir,
+            before,
+        })
     }
 
     /// Length of what the child has written, which it begins once its input has ended.
@@ -156,68 +179,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn who_is_killed_while_frozen_does_nothing_more() {
-        let Some((_, group, mut child, dir)) = writer(&format!("ringfence-frozen{}", std::process::id()))
-        else {
-            return;
-        };
-        let freezer = group.freezer().unwrap();
-        drop(child.stdin.take());
-        until(|| written(dir.path()) > 0);
-        freezer.freeze().unwrap();
-        until(|| freezer.is_frozen().unwrap());
-        let before = written(dir.path());
-        freezer.kill_and_thaw().unwrap();
-        let status = child.wait().unwrap();
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(libc::SIGKILL)
-        );
-        assert_eq!(written(dir.path()), before);
-        group.close().unwrap();
+    fn assert_killed(status: std::process::ExitStatus) {
+        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+        assert_eq!(signal, Some(libc::SIGKILL));
     }
 
     #[test]
-    fn who_is_thawed_goes_on() {
-        let Some((_, group, mut child, dir)) = writer(&format!("ringfence-thawed{}", std::process::id()))
-        else {
+    fn killing_a_frozen_group_runs_none_of_its_code() {
+        let Some(mut frozen) = frozen_writer(&format!("ringfence-frozen{}", std::process::id())) else {
             return;
         };
-        let freezer = group.freezer().unwrap();
-        drop(child.stdin.take());
-        until(|| written(dir.path()) > 0);
-        freezer.freeze().unwrap();
-        until(|| freezer.is_frozen().unwrap());
-        let before = written(dir.path());
-        freezer.thaw().unwrap();
-        until(|| written(dir.path()) > before);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        group.close().unwrap();
+        frozen.freezer.kill_and_thaw().unwrap();
+        assert_killed(frozen.child.wait().unwrap());
+        assert_eq!(written(frozen.dir.path()), frozen.before);
+        frozen.group.close().unwrap();
+    }
+
+    #[test]
+    fn a_thawed_process_goes_on() {
+        let Some(mut frozen) = frozen_writer(&format!("ringfence-thawed{}", std::process::id())) else {
+            return;
+        };
+        frozen.freezer.thaw().unwrap();
+        until(|| written(frozen.dir.path()) > frozen.before);
+        frozen.child.kill().unwrap();
+        frozen.child.wait().unwrap();
+        frozen.group.close().unwrap();
     }
 
     #[test]
     fn a_sweep_ends_frozen_processes_of_a_dead_server() {
         let owner = format!("swept{}", std::process::id());
-        let Some((hierarchy, group, mut child, dir)) = writer(&format!("ringfence-{owner}")) else {
+        let Some(frozen) = frozen_writer(&format!("ringfence-{owner}")) else {
             return;
         };
-        let freezer = group.freezer().unwrap();
-        drop(child.stdin.take());
-        until(|| written(dir.path()) > 0);
-        freezer.freeze().unwrap();
-        until(|| freezer.is_frozen().unwrap());
+        let Frozen {
+            hierarchy,
+            group,
+            mut child,
+            dir,
+            before,
+            ..
+        } = frozen;
         // As a server that was killed leaves it.
         std::mem::forget(group);
-        let before = written(dir.path());
         let waiting = std::thread::spawn(move || child.wait().unwrap());
         until(|| hierarchy.sweep(&|other| other == owner) == [owner.clone()]);
-        let status = waiting.join().unwrap();
-        assert_eq!(
-            std::os::unix::process::ExitStatusExt::signal(&status),
-            Some(libc::SIGKILL)
-        );
+        assert_killed(waiting.join().unwrap());
         assert_eq!(written(dir.path()), before);
     }
 
