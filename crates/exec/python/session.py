@@ -299,7 +299,7 @@ class Session:
         """Runs code that has `await` at its top. Tasks that it leaves go on when the next such code runs."""
         import asyncio
 
-        if not self.loops or self.loops[-1] is None:
+        if not self.loops or self.loops[-1] is None or self.loops[-1].is_closed():
             self.loops.append(asyncio.new_event_loop())
         loop = self.loops[-1]
         asyncio.set_event_loop(loop)
