@@ -95,7 +95,7 @@ pub struct SandboxCreateArgs {
     /// Maximum number of processes and threads (default: 64; of a container the template's).
     #[arg(long, value_name = "NUMBER")]
     pub pids: Option<Pids>,
-    /// Time until it is ended (default: 1h; of a container the template's).
+    /// Time until it expires (default: 1h; of a container the template's).
     #[arg(long, alias = "max-duration", value_name = "TIME")]
     pub timeout: Option<Timeout>,
     /// Pause it when its time is up, and end it a day later (default: end it). Not of a container.

@@ -23,8 +23,8 @@ impl Snapshots {
     /// # Errors
     /// If there is no server.
     pub async fn list(&self) -> Result<Vec<Value>, Error> {
-        let told: Value = self.client.get(&self.path("")).await?;
-        Ok(told["snapshots"].as_array().cloned().unwrap_or_default())
+        let response: Value = self.client.get(&self.path("")).await?;
+        Ok(response["snapshots"].as_array().cloned().unwrap_or_default())
     }
 
     /// Removes one by its id or name.

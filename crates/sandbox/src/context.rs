@@ -20,7 +20,7 @@ use ringfence_jail::init::frames::{Program, Recipient, Start};
 use ringfence_policy::{EnvName, Outcome, RichResult, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::sync::mpsc;
 
 use super::error::Error;
@@ -104,7 +104,7 @@ pub struct Code {
     pub code: String,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
-    /// Variables to set in the interpreter's environment, where they stay. Not used by bash.
+    /// Variables to set in the interpreter's environment, where they stay. Used by Python alone.
     pub variables: Vec<(EnvName, String)>,
 }
 
@@ -415,6 +415,18 @@ async fn ask(
         Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
         Language::Bash => bash::evaluate(bridge, number, &code.code).await,
         Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, &code.code).await,
+    }
+}
+
+/// Reads an answer of at most `most` bytes, to the byte behind it.
+async fn read_until(bridge: &mut DuplexStream, end: u8, most: usize) -> Result<Vec<u8>, NoAnswer> {
+    let mut answer = Vec::new();
+    loop {
+        match bridge.read_u8().await.map_err(NoAnswer::from)? {
+            byte if byte == end => return Ok(answer),
+            byte if answer.len() < most => answer.push(byte),
+            _ => return Err(NoAnswer::Nonsense),
+        }
     }
 }
 

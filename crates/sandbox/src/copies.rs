@@ -10,29 +10,31 @@ use ringfence_policy::{Bytes, Scope};
 
 use super::error::Error;
 use super::files::{Operating, Operation};
+use super::id::SandboxName;
+use super::pause::Clock;
 use super::registry::Sandboxes;
 use super::sandbox::Sandbox;
-use super::snapshots::{NewSnapshot, SnapshotInfo, SnapshotReader};
+use super::snapshots::{SnapshotInfo, SnapshotReader};
 
 /// Directories to which programs of a sandbox write, and which last.
-const OWN: &[&str] = &["/workspace", "/tmp", "/output"];
+const COPIED_DIRECTORIES: &[&str] = &["/workspace", "/tmp", "/output"];
 /// Maximum time of one copy.
 const COPYING: Duration = Duration::from_secs(10 * 60);
 
 /// The files of a sandbox as an archive, in pieces.
-pub(crate) struct Packed {
+pub(crate) struct ArchiveStream {
     operating: Operating,
-    most: Bytes,
+    limit: Bytes,
     left: u64,
 }
 
-impl Packed {
+impl ArchiveStream {
     /// Returns the next piece; `None` once the archive is complete.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let piece = self.operating.next_in_time().await?;
+        let piece = self.operating.next_with_deadline().await?;
         if let Some(piece) = &piece {
             let left = self.left.checked_sub(piece.len() as u64);
-            self.left = left.ok_or(Error::CopyTooLarge(self.most))?;
+            self.left = left.ok_or(Error::CopyTooLarge(self.limit))?;
         }
         Ok(piece)
     }
@@ -46,7 +48,7 @@ impl Packed {
 
 /// A source of an archive.
 enum Source<'a> {
-    Sandbox(Packed),
+    Sandbox(ArchiveStream),
     Snapshot(&'a mut SnapshotReader),
 }
 
@@ -61,26 +63,27 @@ impl Source<'_> {
 
 impl Sandbox {
     /// Begins to archive its files. A file that programs change meanwhile is as `tar` would find it.
-    async fn pack(&self) -> Result<Packed, Error> {
-        let paths = OWN.iter().map(|path| (*path).to_owned()).collect();
+    async fn pack(&self) -> Result<ArchiveStream, Error> {
+        let paths = COPIED_DIRECTORIES.iter().map(|path| (*path).to_owned()).collect();
         let mut operating = self.operate(&Operation::Pack { paths }).await?;
         operating.end_input();
-        let most = largest_archive(self.request().limits.disk);
-        Ok(Packed {
+        let limit = largest_archive(self.request().limits.disk);
+        Ok(ArchiveStream {
             operating,
-            most,
-            left: most.0,
+            limit,
+            left: limit.0,
         })
     }
 
     /// Fills it with the files of a snapshot.
     pub(crate) async fn fill(&self, reader: &mut SnapshotReader) -> Result<(), Error> {
-        in_time(copy(Source::Snapshot(reader), &[self])).await
+        with_deadline(&self.pauses().clock(), copy(Source::Snapshot(reader), &[self])).await
     }
 
     /// Fills others with its files.
     pub(crate) async fn copy_into(&self, others: &[&Self]) -> Result<(), Error> {
-        in_time(async { copy(Source::Sandbox(self.pack().await?), others).await }).await
+        let copying = async { copy(Source::Sandbox(self.pack().await?), others).await };
+        with_deadline(&self.pauses().clock(), copying).await
     }
 }
 
@@ -97,11 +100,10 @@ async fn copy(mut source: Source<'_>, others: &[&Sandbox]) -> Result<(), Error> 
     }
     // An error drops the operations, which kills them: what has arrived is not taken for the whole.
     while let Some(piece) = source.next().await? {
-        for operating in &unpacking {
-            if !operating.write(piece.clone()).await {
-                // It has failed, and says why below; the others are of no use without it.
-                break;
-            }
+        if let Some(failed) = first_that_fails(&unpacking, &piece).await {
+            // All or none: the others end with it.
+            unpacking.swap_remove(failed).whole().await?;
+            return Err(Error::Broken("a copy ended before its archive".to_owned()));
         }
     }
     for operating in unpacking {
@@ -110,9 +112,23 @@ async fn copy(mut source: Source<'_>, others: &[&Sandbox]) -> Result<(), Error> 
     Ok(())
 }
 
-async fn in_time<T>(copying: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let copied = tokio::time::timeout(COPYING, copying).await;
-    copied.unwrap_or_else(|_| {
+/// Sends a piece to each; returns the first that takes no more.
+async fn first_that_fails(unpacking: &[Operating], piece: &[u8]) -> Option<usize> {
+    for (index, operating) in unpacking.iter().enumerate() {
+        if !operating.write(piece.to_vec()).await {
+            return Some(index);
+        }
+    }
+    None
+}
+
+/// Awaits a copy for at most [`COPYING`] of the clock.
+async fn with_deadline<T>(
+    clock: &Clock,
+    copying: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let copied = clock.timeout(COPYING, copying).await;
+    copied.unwrap_or_else(|| {
         Err(Error::Broken(format!(
             "its files were not copied within {} minutes",
             COPYING.as_secs() / 60
@@ -121,16 +137,20 @@ async fn in_time<T>(copying: impl Future<Output = Result<T, Error>>) -> Result<T
 }
 
 impl Sandboxes {
-    /// Keeps a sandbox's files as a snapshot. Processes, interpreters and `/dev/shm` are no part of it.
+    /// Keeps a sandbox's files as a snapshot, which may get a name that is unique among the owner's. Processes, interpreters and `/dev/shm` are no part of it.
     ///
     /// # Errors
     /// If there is no such sandbox, it is paused, its files cannot be archived within bounds, or there is no room.
-    pub async fn snapshot(&self, scope: &Scope, name: &str, new: NewSnapshot) -> Result<SnapshotInfo, Error> {
-        let store = self.store()?;
+    pub async fn snapshot(
+        &self,
+        scope: &Scope,
+        name: &str,
+        snapshot: Option<SandboxName>,
+    ) -> Result<SnapshotInfo, Error> {
         let sandbox = self.get(scope, name)?;
         sandbox.check_running()?;
-        in_time(async {
-            let writing = store.begin(scope, new, &sandbox)?;
+        let copying = async {
+            let writing = self.store.begin(scope, snapshot, &sandbox)?;
             let mut packed = sandbox.pack().await?;
             while let Some(piece) = packed.next().await? {
                 if !writing.write(piece).await {
@@ -138,7 +158,7 @@ impl Sandboxes {
                 }
             }
             writing.finish(packed.skipped()).await
-        })
-        .await
+        };
+        with_deadline(&sandbox.pauses().clock(), copying).await
     }
 }

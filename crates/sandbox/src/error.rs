@@ -164,8 +164,11 @@ impl Error {
             Self::TooManySnapshots(_) | Self::SnapshotsFull(_) => {
                 "remove snapshots that are not needed".to_owned()
             }
-            Self::Store { .. } => {
+            Self::Store { .. } if self.kind() == ErrorKind::LimitExceeded => {
                 "make room where the server keeps its state, or remove snapshots".to_owned()
+            }
+            Self::Store { .. } => {
+                "look at the server's state directory, or remove the snapshot and make another".to_owned()
             }
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),

@@ -109,7 +109,7 @@ impl Sandbox {
             complete: false,
         };
         let (mut lines, mut bytes) = (Vec::new(), 0);
-        while let Some(piece) = operating.next_in_time().await? {
+        while let Some(piece) = operating.next_with_deadline().await? {
             bytes += piece.len();
             lines.extend(piece);
             let Some(end) = lines.iter().rposition(|byte| *byte == b'\n') else {
@@ -147,7 +147,7 @@ impl Sandbox {
                     operating,
                 });
             }
-            match operating.next_in_time().await? {
+            match operating.next_with_deadline().await? {
                 Some(bytes) if first.len() <= MAX_LINE => first.extend(bytes),
                 _ => return Err(malformed()),
             }
@@ -207,12 +207,10 @@ impl Operating {
     }
 
     /// Returns the next piece of output, which must come soon: a program may have stopped the operation.
-    pub(crate) async fn next_in_time(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let mut limit = self.clock.alarm(PATIENCE);
-        tokio::select! {
-            next = self.next() => next,
-            () = limit.reached() => Err(Error::Broken("a file operation makes no progress".to_owned())),
-        }
+    pub(crate) async fn next_with_deadline(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let clock = self.clock.clone();
+        let next = clock.timeout(PATIENCE, self.next()).await;
+        next.unwrap_or_else(|| Err(Error::Broken("a file operation makes no progress".to_owned())))
     }
 
     /// Ends the input, and returns all output.
@@ -222,7 +220,7 @@ impl Operating {
     pub async fn whole(mut self) -> Result<Vec<u8>, Error> {
         self.end_input();
         let mut whole = Vec::new();
-        while let Some(bytes) = self.next_in_time().await? {
+        while let Some(bytes) = self.next_with_deadline().await? {
             if whole.len() + bytes.len() > MAX_ANSWER {
                 return Err(malformed());
             }

@@ -11,6 +11,7 @@
 //! - [`SnapshotStore`]: files of sandboxes that are kept.
 #![forbid(unsafe_code)]
 
+mod cell;
 pub mod context;
 mod copies;
 mod error;
@@ -18,7 +19,6 @@ pub mod files;
 mod id;
 pub mod output;
 mod pause;
-mod place;
 pub mod process;
 mod registry;
 mod sandbox;
@@ -33,7 +33,7 @@ pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
-pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore};
+pub use snapshots::{SnapshotInfo, SnapshotStore};
 pub use spec::{NewSandbox, OnExpiry, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
 
 /// Locks a mutex whose data no panic can leave half changed.

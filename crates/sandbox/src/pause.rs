@@ -57,7 +57,7 @@ impl Sandbox {
             return Ok(());
         }
         let starting = timeout(STARTING, pauses.starting.write()).await;
-        let pausing = Unfinished(Some(&pauses.state));
+        let pausing = RunningOnDrop(Some(&pauses.state));
         pauses.state.send_replace(SandboxState::Paused);
         drop(starting);
         pauses.control.pause().await.map_err(Error::CannotPause)?;
@@ -108,15 +108,15 @@ impl Sandbox {
 }
 
 /// A pause that ends unless it is finished.
-struct Unfinished<'a>(Option<&'a watch::Sender<SandboxState>>);
+struct RunningOnDrop<'a>(Option<&'a watch::Sender<SandboxState>>);
 
-impl Unfinished<'_> {
+impl RunningOnDrop<'_> {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Unfinished<'_> {
+impl Drop for RunningOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(state) = self.0 {
             state.send_replace(SandboxState::Running);
@@ -135,6 +135,15 @@ impl Clock {
             state: self.0.clone(),
             due: Instant::now() + after,
             paused: None,
+        }
+    }
+
+    /// Awaits a future for at most this time of this clock; `None` if it has not resolved by then.
+    pub(crate) async fn timeout<T>(&self, after: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let mut limit = self.alarm(after);
+        tokio::select! {
+            resolved = future => Some(resolved),
+            () = limit.reached() => None,
         }
     }
 }

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitLost;
-use ringfence_exec::local::{Fence, Local};
+use ringfence_exec::local::{Fence, Local, PauseError};
 use ringfence_policy::{Bytes, Scope, Timeout};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::cell::ConnectedCell;
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
-use super::place::Place;
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore};
 use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxState};
@@ -23,7 +23,7 @@ use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, San
 const MAX: usize = 1024;
 /// Sandboxes of one owner at a time.
 const MAX_OF_SCOPE: usize = 512;
-/// Forks that are made at a time.
+/// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
 /// Least number of processes: the init's supervisor, a program, and one that it starts.
 const LEAST_PIDS: u32 = 4;
@@ -42,7 +42,7 @@ pub struct Sandboxes {
     fence: Fence,
     state: Arc<Mutex<Registry>>,
     keepers: Mutex<JoinSet<()>>,
-    snapshots: Option<SnapshotStore>,
+    pub(crate) store: SnapshotStore,
 }
 
 #[derive(Debug, Default)]
@@ -65,30 +65,14 @@ struct Entry {
 
 impl Sandboxes {
     /// Creates a registry whose cells have at least this fence.
-    pub fn new(local: Arc<Local>, fence: Fence) -> Self {
+    pub fn new(local: Arc<Local>, fence: Fence, store: SnapshotStore) -> Self {
         Self {
             local,
             fence,
             state: Arc::default(),
             keepers: Mutex::default(),
-            snapshots: None,
+            store,
         }
-    }
-
-    /// Adds a place for snapshots; without one they are refused.
-    #[must_use]
-    pub fn with_snapshots(self, snapshots: SnapshotStore) -> Self {
-        Self {
-            snapshots: Some(snapshots),
-            ..self
-        }
-    }
-
-    pub(crate) fn store(&self) -> Result<&SnapshotStore, Error> {
-        self.snapshots.as_ref().ok_or(Error::NotSupported {
-            runtime: Runtime::Local,
-            what: "be kept as snapshots by this server",
-        })
     }
 
     /// Creates a sandbox.
@@ -99,7 +83,7 @@ impl Sandboxes {
         let Some(snapshot) = &new.snapshot else {
             return Ok(self.make(scope, new).await?.publish());
         };
-        let mut reader = self.store()?.read(scope, snapshot)?;
+        let mut reader = self.store.read(scope, snapshot)?;
         let needed = Bytes(reader.info.disk_limit);
         if new.limits.disk < needed {
             return Err(Error::Invalid(format!(
@@ -112,7 +96,8 @@ impl Sandboxes {
         Ok(unpublished.publish())
     }
 
-    /// Copies a sandbox's files into new ones with its limits, environment, metadata and network, but without its name.
+    /// Copies a sandbox's files into new ones with its limits, lifetime, environment, metadata and network, but without its
+    /// name.
     /// Processes and interpreters are not copied. All are made, or none.
     ///
     /// # Errors
@@ -146,8 +131,8 @@ impl Sandboxes {
         check(&new.limits)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
-        let (place, driver) = match new.runtime {
-            Runtime::Local => Place::local(&self.local, self.fence, scope, &new).await?,
+        let (cell, driver) = match new.runtime {
+            Runtime::Local => ConnectedCell::open(&self.local, self.fence, scope, &new).await?,
             runtime @ (Runtime::Docker | Runtime::Podman) => {
                 return Err(Error::NotSupported {
                     runtime,
@@ -155,7 +140,11 @@ impl Sandboxes {
                 });
             }
         };
-        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
+        if new.on_expiry == OnExpiry::Pause && !cell.pause_control().is_supported() {
+            cell.close().await;
+            return Err(Error::CannotPause(PauseError::NoFreezer));
+        }
+        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, cell, expires));
         let stopped = reserved.keep();
         let keeper = keep(Arc::clone(&sandbox), driver, stopped, Arc::clone(&self.state));
         let mut keepers = lock(&self.keepers);
@@ -166,11 +155,8 @@ impl Sandboxes {
     }
 
     /// Returns the snapshots of a scope, the oldest first.
-    ///
-    /// # Errors
-    /// If this server keeps none.
-    pub fn snapshots(&self, scope: &Scope) -> Result<Vec<SnapshotInfo>, Error> {
-        Ok(self.store()?.list(scope))
+    pub fn snapshots(&self, scope: &Scope) -> Vec<SnapshotInfo> {
+        self.store.list(scope)
     }
 
     /// Returns a snapshot by its id or name.
@@ -178,7 +164,7 @@ impl Sandboxes {
     /// # Errors
     /// If the scope has none such.
     pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
-        self.store()?.get(scope, name)
+        self.store.get(scope, name)
     }
 
     /// Removes a snapshot. Sandboxes that were made of it stay.
@@ -186,7 +172,7 @@ impl Sandboxes {
     /// # Errors
     /// If the scope has none such, or its files cannot be removed.
     pub fn remove_snapshot(&self, scope: &Scope, name: &str) -> Result<(), Error> {
-        self.store()?.remove(scope, name)
+        self.store.remove(scope, name)
     }
 
     /// Returns the sandboxes of a scope that have this metadata, the oldest first.
@@ -227,7 +213,7 @@ impl Sandboxes {
     pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<SandboxInfo, Error> {
         let expires = expiry(timeout)?;
         let sandbox = self.get(scope, name)?;
-        sandbox.has_expired.store(false, Ordering::Release);
+        sandbox.paused_by_expiry.store(false, Ordering::Release);
         sandbox.expire_at(expires);
         Ok(sandbox.info())
     }
@@ -248,10 +234,11 @@ impl Sandboxes {
     /// If there is none.
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
         let sandbox = self.get(scope, name)?;
-        if sandbox.has_expired.swap(false, Ordering::AcqRel) {
+        sandbox.resume().await?;
+        // Only now: a pause by the expiry may have been under way.
+        if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
             sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
         }
-        sandbox.resume().await?;
         Ok(sandbox.info())
     }
 
@@ -298,19 +285,19 @@ async fn keep(
             _ => "its driver has failed".to_owned(),
         },
         why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
-        () = kept_until_expiry(&sandbox) => "it has expired".to_owned(),
+        () = final_expiry(&sandbox) => "it has expired".to_owned(),
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
-    if let Some(place) = sandbox.take_place() {
-        place.close().await;
+    if let Some(cell) = sandbox.take_cell() {
+        cell.close().await;
     }
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
 }
 
-/// Resolves when a sandbox has expired for good: one that is to be paused then is given more time first.
-async fn kept_until_expiry(sandbox: &Sandbox) {
+/// Resolves when a sandbox has expired and is to be ended: one that is to be paused first gets more time then.
+async fn final_expiry(sandbox: &Sandbox) {
     loop {
         expired(sandbox).await;
         let pauses = match sandbox.request().on_expiry {
@@ -320,7 +307,7 @@ async fn kept_until_expiry(sandbox: &Sandbox) {
         if !pauses || sandbox.pause().await.is_err() {
             return;
         }
-        sandbox.has_expired.store(true, Ordering::Release);
+        sandbox.paused_by_expiry.store(true, Ordering::Release);
         sandbox.expire_at(SystemTime::now() + MAX_LIFETIME.as_duration());
     }
 }
@@ -387,9 +374,16 @@ struct Reserved<'a> {
     state: &'a Mutex<Registry>,
     id: SandboxId,
     stop: watch::Sender<Option<&'static str>>,
-    /// `None` once somebody keeps the sandbox.
-    stopped: Option<watch::Receiver<Option<&'static str>>>,
-    is_filled: bool,
+    stage: Stage,
+}
+
+/// The progress of a sandbox that is being created.
+#[derive(Debug, PartialEq, Eq)]
+enum Stage {
+    Reserved,
+    /// Its task runs.
+    Kept,
+    Published,
 }
 
 impl<'a> Reserved<'a> {
@@ -417,7 +411,7 @@ impl<'a> Reserved<'a> {
         if registry.all.len() >= MAX {
             return Err(Error::TooMany(MAX));
         }
-        let (stop, stopped) = watch::channel(None);
+        let stop = watch::Sender::new(None);
         let entry = Entry {
             scope: scope.clone(),
             name,
@@ -430,20 +424,19 @@ impl<'a> Reserved<'a> {
             state,
             id,
             stop,
-            stopped: Some(stopped),
-            is_filled: false,
+            stage: Stage::Reserved,
         })
     }
 
     /// Returns the receiver of its stop, for who keeps the sandbox from now on.
     fn keep(&mut self) -> watch::Receiver<Option<&'static str>> {
-        let stopped = self.stopped.take();
-        stopped.unwrap_or_else(|| self.stop.subscribe())
+        self.stage = Stage::Kept;
+        self.stop.subscribe()
     }
 
     /// Registers the sandbox, unless it has ended.
     fn fill(&mut self, sandbox: &Arc<Sandbox>) {
-        self.is_filled = true;
+        self.stage = Stage::Published;
         if let Some(entry) = lock(self.state).all.get_mut(&self.id) {
             entry.sandbox = Some(Arc::clone(sandbox));
         }
@@ -452,12 +445,10 @@ impl<'a> Reserved<'a> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        if self.is_filled {
-            return;
-        }
-        match self.stopped {
-            Some(_) => drop(lock(self.state).all.remove(&self.id)),
-            None => drop(self.stop.send_replace(Some("its files could not be copied"))),
+        match self.stage {
+            Stage::Reserved => drop(lock(self.state).all.remove(&self.id)),
+            Stage::Kept => drop(self.stop.send_replace(Some("its files could not be copied"))),
+            Stage::Published => {}
         }
     }
 }

@@ -13,13 +13,13 @@ use ringfence_policy::{Bytes, Outcome};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::cell::ConnectedCell;
 use super::context::{Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
 use super::output::{self, Collected};
 use super::pause::Pauses;
-use super::place::Place;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
 use super::spec::{NewSandbox, SandboxInfo};
 
@@ -30,8 +30,8 @@ const ENDED: usize = 16;
 /// Processes of a sandbox that run at a time: some calls are left for contexts and file operations.
 const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 
-/// The place of a sandbox; `None` once it has ended.
-pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
+/// The cell of a sandbox; `None` once it has ended.
+pub(crate) type SharedCell = Arc<Mutex<Option<ConnectedCell>>>;
 
 /// A sandbox that lives.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ pub struct Sandbox {
     new: NewSandbox,
     created: SystemTime,
     init: InitClient,
-    place: SharedPlace,
+    cell: SharedCell,
     processes: Arc<Processes>,
     pub(crate) contexts: Contexts,
     /// Held while a default context is created.
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
     /// Set if its expiry has paused it.
-    pub(crate) has_expired: AtomicBool,
+    pub(crate) paused_by_expiry: AtomicBool,
     /// Time of its expiry.
     expiry: watch::Sender<SystemTime>,
 }
@@ -69,18 +69,18 @@ struct Processes {
 }
 
 impl Sandbox {
-    pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
+    pub(crate) fn new(id: SandboxId, new: NewSandbox, cell: ConnectedCell, expires: SystemTime) -> Self {
         Self {
-            init: place.init.clone(),
-            pauses: Pauses::new(place.pause_control()),
-            place: Arc::new(Mutex::new(Some(place))),
+            init: cell.init.clone(),
+            pauses: Pauses::new(cell.pause_control()),
+            cell: Arc::new(Mutex::new(Some(cell))),
             id,
             new,
             created: SystemTime::now(),
             processes: Arc::default(),
             contexts: Contexts::default(),
             creating: tokio::sync::Mutex::default(),
-            has_expired: AtomicBool::new(false),
+            paused_by_expiry: AtomicBool::new(false),
             expiry: watch::Sender::new(expires),
         }
     }
@@ -121,7 +121,7 @@ impl Sandbox {
 
     /// Returns a description.
     pub fn info(&self) -> SandboxInfo {
-        let resources = self.of_place(Place::resources).unwrap_or_default();
+        let resources = self.of_cell(ConnectedCell::resources).unwrap_or_default();
         let egress = self.new.egress.iter();
         SandboxInfo {
             id: self.id.clone(),
@@ -138,10 +138,10 @@ impl Sandbox {
                 .flat_map(|policy| &policy.allowed)
                 .map(ToString::to_string)
                 .collect(),
-            isolation: self.of_place(Place::isolation),
+            isolation: self.of_cell(ConnectedCell::isolation),
             processes: self.processes.running(),
             contexts: self.contexts.count(),
-            warnings: self.of_place(Place::warnings).unwrap_or_default(),
+            warnings: self.of_cell(ConnectedCell::warnings).unwrap_or_default(),
         }
     }
 
@@ -153,13 +153,13 @@ impl Sandbox {
         &self.init
     }
 
-    fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
-        lock(&self.place).as_ref().map(read)
+    fn of_cell<T>(&self, read: impl FnOnce(&ConnectedCell) -> T) -> Option<T> {
+        lock(&self.cell).as_ref().map(read)
     }
 
-    /// Takes the place out, to close it.
-    pub(crate) fn take_place(&self) -> Option<Place> {
-        lock(&self.place).take()
+    /// Takes the cell out, to close it.
+    pub(crate) fn take_cell(&self) -> Option<ConnectedCell> {
+        lock(&self.cell).take()
     }
 
     /// Starts a process, which runs on until it ends, is killed, or the sandbox ends.
@@ -187,15 +187,23 @@ impl Sandbox {
         let limit = new
             .timeout
             .map(|timeout| self.pauses.clock().alarm(timeout.as_duration()));
-        let start = self.program(new, &described.cwd)?;
-        let program = match &start.program {
-            Program::Command(program) => program.clone(),
-            Program::Python { .. } | Program::Bash { .. } | Program::Files => String::new(),
+        let (program, arguments) = self.program(new.command)?;
+        let start = Start {
+            arguments,
+            environment: new.env.into_iter().collect(),
+            input: new.stdin == Stdin::Open,
+            terminal: new.terminal,
+            ..Start::new(
+                Program::Command(program.clone()),
+                described.cwd.clone(),
+                // The server keeps its time limit, which stands still in a pause.
+                FOR_EVER,
+            )
         };
         let running = self.init.start(start, None).await;
         let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
-        let place = Arc::clone(&self.place);
-        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
+        let cell = Arc::clone(&self.cell);
+        let memory_kills = move || lock(&cell).as_ref().map_or(0, ConnectedCell::memory_kills);
         let (process, pump) = Process::new(running, described, memory_kills, limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
@@ -211,32 +219,21 @@ impl Sandbox {
         Ok(output::collect(reader, most).await)
     }
 
-    fn program(&self, new: NewProcess, directory: &str) -> Result<Start, Error> {
-        let (program, arguments) = match new.command {
+    /// Returns the program of a command line, with its arguments.
+    fn program(&self, command: CommandLine) -> Result<(String, Vec<String>), Error> {
+        match command {
             CommandLine::Words(words) => {
                 let mut words = words.into_iter();
                 let program = words.next().filter(|program| !program.is_empty());
                 let program = program.ok_or_else(|| Error::Invalid("the command is empty".to_owned()))?;
-                (program, words.collect())
+                Ok((program, words.collect()))
             }
             CommandLine::Shell(line) => {
                 let shell = self.init.ready().bash.clone();
                 let shell = shell.unwrap_or_else(|| "sh".to_owned());
-                (shell, vec!["-c".to_owned(), line])
+                Ok((shell, vec!["-c".to_owned(), line]))
             }
-        };
-        Ok(Start {
-            arguments,
-            environment: new.env.into_iter().collect(),
-            input: new.stdin == Stdin::Open,
-            terminal: new.terminal,
-            ..Start::new(
-                Program::Command(program),
-                directory.to_owned(),
-                // The server keeps its time limit, which stands still in a pause.
-                FOR_EVER,
-            )
-        })
+        }
     }
 
     /// Starts an interpreter.
@@ -261,8 +258,9 @@ impl Sandbox {
     /// Ends an interpreter, and starts another one in its place.
     ///
     /// # Errors
-    /// If there is none, or the other one cannot be started.
+    /// If there is none, the sandbox is paused, or the other one cannot be started.
     pub async fn restart_context(&self, id: &str) -> Result<ContextInfo, Error> {
+        let _starting = self.starting().await?;
         let old = self.contexts.find(id)?.info();
         self.contexts.remove(id)?;
         let made = self
@@ -345,7 +343,7 @@ impl Sandbox {
             }
         };
         drop(starting);
-        let kills = || self.of_place(Place::memory_kills).unwrap_or_default();
+        let kills = || self.of_cell(ConnectedCell::memory_kills).unwrap_or_default();
         let before = kills();
         let mut executed = context.execute(code, output, &self.pauses.clock()).await;
         if let Ok(execution) = &mut executed

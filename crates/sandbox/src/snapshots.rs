@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use ringfence_exec::clock::rfc3339;
+use ringfence_exec::local::O_NOFOLLOW;
 use ringfence_policy::{Bytes, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,7 @@ use super::error::Error;
 use super::id::{SandboxId, SandboxName};
 use super::lock;
 use super::sandbox::Sandbox;
+use super::spec::SandboxLimits;
 
 /// Version of the records.
 const VERSION: u32 = 1;
@@ -36,13 +38,6 @@ const MAX_BYTES_OF_SCOPE: Bytes = Bytes::mib(8 * 1024);
 /// Pieces on their way to or from a file, of at most 64 KiB.
 const UNWRITTEN: usize = 8;
 const PIECE: usize = 64 * 1024;
-
-/// A snapshot to make.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NewSnapshot {
-    /// Unique name among the owner's snapshots.
-    pub name: Option<SandboxName>,
-}
 
 /// A description of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -60,6 +55,17 @@ pub struct SnapshotInfo {
     pub disk_limit: u64,
     /// Number of files that could not be archived, such as sockets, as the sandbox tells.
     pub skipped: u64,
+}
+
+impl SnapshotInfo {
+    /// Returns the limits of a sandbox that is made of it and asks for no others.
+    pub fn limits(&self) -> SandboxLimits {
+        SandboxLimits {
+            memory: Bytes(self.memory_limit),
+            disk: Bytes(self.disk_limit),
+            ..SandboxLimits::default()
+        }
+    }
 }
 
 /// The record of a snapshot.
@@ -80,8 +86,8 @@ pub struct SnapshotStore {
 #[derive(Debug, Default)]
 struct Index {
     kept: BTreeMap<SandboxId, (Scope, SnapshotInfo)>,
-    /// Those being written: owner, name, bytes so far.
-    writing: BTreeMap<SandboxId, (Scope, Option<SandboxName>, u64)>,
+    /// Those being written, with the bytes so far.
+    writing: BTreeMap<SandboxId, (Scope, SnapshotInfo)>,
 }
 
 impl SnapshotStore {
@@ -136,14 +142,10 @@ impl SnapshotStore {
     /// Removes a snapshot. Who reads it goes on.
     pub(crate) fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
         let info = self.get(scope, name)?;
-        lock(&self.index).kept.remove(&info.id);
-        let removing = |source| Error::Store {
-            doing: "remove",
-            source,
-        };
         // The record first: an archive without one is removed at the next start.
-        fs::remove_file(record_path(&self.directory, &info.id)).map_err(removing)?;
-        fs::remove_file(archive_path(&self.directory, &info.id)).map_err(removing)?;
+        fs::remove_file(record_path(&self.directory, &info.id)).map_err(failed("remove"))?;
+        lock(&self.index).kept.remove(&info.id);
+        fs::remove_file(archive_path(&self.directory, &info.id)).map_err(failed("remove"))?;
         self.remove_directory(&lock(&self.index));
         Ok(())
     }
@@ -167,14 +169,14 @@ impl SnapshotStore {
     pub(crate) fn begin(
         &self,
         scope: &Scope,
-        new: NewSnapshot,
+        name: Option<SandboxName>,
         sandbox: &Sandbox,
     ) -> Result<SnapshotWriter, Error> {
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let limits = sandbox.request().limits;
         let info = SnapshotInfo {
             id,
-            name: new.name,
+            name,
             sandbox: sandbox.id().clone(),
             created_at: rfc3339(SystemTime::now()),
             size: 0,
@@ -194,10 +196,7 @@ impl SnapshotStore {
     pub(crate) fn read(&self, scope: &Scope, name: &str) -> Result<SnapshotReader, Error> {
         let info = self.get(scope, name)?;
         let opened = open_file(&archive_path(&self.directory, &info.id));
-        let file = opened.map_err(|source| Error::Store {
-            doing: "read",
-            source,
-        })?;
+        let file = opened.map_err(failed("read"))?;
         let (sender, pieces) = mpsc::channel(UNWRITTEN);
         let left = info.size;
         // Ends when the reader is dropped.
@@ -248,10 +247,7 @@ pub(crate) struct SnapshotReader {
 impl SnapshotReader {
     /// Returns the next piece; `None` at the end.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let failed = |source| Error::Store {
-            doing: "read",
-            source,
-        };
+        let failed = failed("read");
         match self.pieces.recv().await {
             Some(Ok(piece)) => {
                 let left = self.left.checked_sub(piece.len() as u64);
@@ -292,22 +288,20 @@ impl Unfinished {
     /// Counts it among the owner's.
     fn begin(store: &SnapshotStore, owner: &Scope, info: SnapshotInfo) -> Result<Self, Error> {
         let mut index = lock(&store.index);
-        if let Some(name) = &info.name {
-            let kept = index.kept.values();
-            let kept = kept.map(|(owner, info)| (owner, &info.name));
-            let writing = index.writing.values();
-            let mut all = kept.chain(writing.map(|(owner, name, _)| (owner, name)));
-            if all.any(|(scope, known)| scope == owner && known.as_ref() == Some(name)) {
-                return Err(Error::SnapshotTaken(name.to_string()));
-            }
+        if let Some(name) = &info.name
+            && index
+                .of(Some(owner))
+                .any(|known| known.name.as_ref() == Some(name))
+        {
+            return Err(Error::SnapshotTaken(name.to_string()));
         }
-        if index.count(None) >= MAX {
+        if index.of(None).count() >= MAX {
             return Err(Error::TooManySnapshots(MAX));
         }
-        if index.count(Some(owner)) >= MAX_OF_SCOPE {
+        if index.of(Some(owner)).count() >= MAX_OF_SCOPE {
             return Err(Error::TooManySnapshots(MAX_OF_SCOPE));
         }
-        let entry = (owner.clone(), info.name.clone(), 0);
+        let entry = (owner.clone(), info.clone());
         index.writing.insert(info.id.clone(), entry);
         Ok(Self {
             store: store.clone(),
@@ -319,10 +313,7 @@ impl Unfinished {
 
     /// Writes what is received, to the end, and keeps it.
     fn write(self, received: mpsc::Receiver<Piece>) -> Result<SnapshotInfo, Error> {
-        let failed = |source| Error::Store {
-            doing: "write",
-            source,
-        };
+        let failed = failed("write");
         let file = self.store.create_archive(&self.info.id);
         self.write_to(file.map_err(failed)?, received)
     }
@@ -332,10 +323,7 @@ impl Unfinished {
         mut file: File,
         mut received: mpsc::Receiver<Piece>,
     ) -> Result<SnapshotInfo, Error> {
-        let failed = |source| Error::Store {
-            doing: "write",
-            source,
-        };
+        let failed = failed("write");
         loop {
             match received.blocking_recv() {
                 Some(Piece::Bytes(bytes)) => {
@@ -374,7 +362,9 @@ impl Unfinished {
         File::open(directory)?.sync_all()?;
         self.is_kept = true;
         let entry = (self.owner.clone(), self.info.clone());
-        lock(&self.store.index).kept.insert(self.info.id.clone(), entry);
+        let mut index = lock(&self.store.index);
+        index.writing.remove(&self.info.id);
+        index.kept.insert(self.info.id.clone(), entry);
         Ok(())
     }
 }
@@ -401,8 +391,8 @@ impl SnapshotStore {
     /// Counts the bytes of a snapshot that is being written.
     fn count_bytes(&self, owner: &Scope, info: &SnapshotInfo) -> Result<(), Error> {
         let mut index = lock(&self.index);
-        if let Some((_, _, bytes)) = index.writing.get_mut(&info.id) {
-            *bytes = info.size;
+        if let Some((_, known)) = index.writing.get_mut(&info.id) {
+            known.size = info.size;
         }
         for (scope, most) in [(None, MAX_BYTES), (Some(owner), MAX_BYTES_OF_SCOPE)] {
             if index.bytes(scope) > most.0 {
@@ -414,21 +404,16 @@ impl SnapshotStore {
 }
 
 impl Index {
-    /// Returns the number of snapshots, of one owner or all.
-    fn count(&self, scope: Option<&Scope>) -> usize {
-        let owners = self.kept.values().map(|(owner, _)| owner);
-        let owners = owners.chain(self.writing.values().map(|(owner, _, _)| owner));
-        owners
-            .filter(|owner| scope.is_none_or(|scope| scope == *owner))
-            .count()
+    /// Returns the snapshots of one owner or all.
+    fn of(&self, scope: Option<&Scope>) -> impl Iterator<Item = &SnapshotInfo> {
+        let all = self.kept.values().chain(self.writing.values());
+        let own = all.filter(move |(owner, _)| scope.is_none_or(|scope| scope == owner));
+        own.map(|(_, info)| info)
     }
 
-    /// Returns the bytes of snapshots, of one owner or all.
+    /// Returns the bytes of the snapshots of one owner or all.
     fn bytes(&self, scope: Option<&Scope>) -> u64 {
-        let sizes = self.kept.values().map(|(owner, info)| (owner, info.size));
-        let sizes = sizes.chain(self.writing.values().map(|(owner, _, bytes)| (owner, *bytes)));
-        let own = sizes.filter(|(owner, _)| scope.is_none_or(|scope| scope == *owner));
-        own.map(|(_, bytes)| bytes).sum()
+        self.of(scope).map(|info| info.size).sum()
     }
 }
 
@@ -484,6 +469,11 @@ fn record_path(directory: &Path, id: &SandboxId) -> PathBuf {
     directory.join(format!("{id}.json"))
 }
 
+/// Returns the conversion of an error of the store while it was `doing` something.
+fn failed(doing: &'static str) -> impl Fn(io::Error) -> Error + Copy {
+    move |source| Error::Store { doing, source }
+}
+
 /// Returns the path of a file that is not complete.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -501,8 +491,7 @@ fn create_file(path: &Path) -> io::Result<File> {
 
 /// Opens a file, which is no link.
 fn open_file(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-    File::options().read(true).custom_flags(flags).open(path)
+    File::options().read(true).custom_flags(O_NOFOLLOW).open(path)
 }
 
 #[cfg(test)]
@@ -593,7 +582,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let error = unfinished.write_to(full, received).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
-        assert_eq!(lock(&store.index).count(None), 0);
+        assert_eq!(lock(&store.index).of(None).count(), 0);
         // What a server that was killed leaves.
         let made = write(&store, &ann, info(None), true).unwrap();
         for left in ["a.tar", "b.tar.part", "c.json.part"] {

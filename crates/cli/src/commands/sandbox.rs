@@ -50,8 +50,8 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Files(args) => files(args, context).await,
         SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
-        SandboxCommand::Pause(args) => pause(args, context).await,
-        SandboxCommand::Resume(args) => resume(args, context).await,
+        SandboxCommand::Pause(args) => pause_or_resume(args, true, context).await,
+        SandboxCommand::Resume(args) => pause_or_resume(args, false, context).await,
         SandboxCommand::Logs(args) => logs(args, context).await,
         SandboxCommand::Stats(args) => stats(args, context).await,
         SandboxCommand::Rm(args) => remove(args, context).await,
@@ -384,30 +384,25 @@ async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-async fn pause(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    match cell(&args.name, &args.options, context).await? {
-        Some((sandbox, _)) => {
-            sandbox.pause().await.map_err(failure)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            let name = args.name.clone();
-            container::quietly(SandboxAction::Pause { name }, &args.options, context).await
-        }
-    }
-}
-
-async fn resume(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    match cell(&args.name, &args.options, context).await? {
-        Some((sandbox, _)) => {
-            sandbox.resume().await.map_err(failure)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            let name = args.name.clone();
-            container::quietly(SandboxAction::Resume { name }, &args.options, context).await
-        }
-    }
+async fn pause_or_resume(
+    args: &SandboxNameArgs,
+    pauses: bool,
+    context: &Context,
+) -> anyhow::Result<ExitCode> {
+    let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+        let name = args.name.clone();
+        let action = match pauses {
+            true => SandboxAction::Pause { name },
+            false => SandboxAction::Resume { name },
+        };
+        return container::quietly(action, &args.options, context).await;
+    };
+    let done = match pauses {
+        true => sandbox.pause().await,
+        false => sandbox.resume().await,
+    };
+    done.map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {

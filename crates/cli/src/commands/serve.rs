@@ -52,8 +52,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
                 "make the directory readable, or move it away",
             )
         })?;
-        let sandboxes =
-            ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence).with_snapshots(snapshots);
+        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots);
         let log = toolbox::operations_log(context)?;
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;

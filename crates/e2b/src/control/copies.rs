@@ -5,7 +5,7 @@ use axum::extract::{Query, Request};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{NewSnapshot, SandboxState, SnapshotInfo};
+use ringfence_sandbox::{SandboxState, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -82,9 +82,7 @@ pub(super) async fn snapshot(
     let SnapshotRequest { name } = body::json(request).await?;
     let name = name.map(|name| name.parse()).transpose();
     let name = name.map_err(|error| Error::invalid(format!("`name`: {error}")))?;
-    let made = service
-        .sandboxes
-        .snapshot(&client.scope, id, NewSnapshot { name });
+    let made = service.sandboxes.snapshot(&client.scope, id, name);
     Ok((StatusCode::CREATED, Json(described(&made.await?))).into_response())
 }
 
@@ -98,7 +96,7 @@ pub(super) fn snapshots(service: &Service, client: &Client, request: &Request) -
     let query: Query<ListQuery> =
         Query::try_from_uri(request.uri()).map_err(|rejection| Error::invalid(rejection.body_text()))?;
     let Query(query) = query;
-    let mut found = service.sandboxes.snapshots(&client.scope)?;
+    let mut found = service.sandboxes.snapshots(&client.scope);
     found.reverse();
     found.retain(|snapshot| {
         let is_of = query

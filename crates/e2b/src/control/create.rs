@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ringfence_policy::{Bytes, EnvName, Timeout};
+use ringfence_policy::{EnvName, Timeout};
 use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -88,13 +88,9 @@ impl CreateSandbox {
                 .map_err(|error| Error::invalid(format!("`envVars`: {error}")))?;
             env.push((name, value));
         }
-        let mut limits = SandboxLimits::default();
-        if let Some(snapshot) = &snapshot {
-            limits.memory = Bytes(snapshot.memory_limit);
-            limits.disk = Bytes(snapshot.disk_limit);
-        }
+        let limits = snapshot.as_ref();
         Ok(NewSandbox {
-            limits,
+            limits: limits.map_or_else(SandboxLimits::default, SnapshotInfo::limits),
             snapshot: snapshot.map(|snapshot| snapshot.id.to_string()),
             on_expiry: match self.auto_pause {
                 Some(true) => OnExpiry::Pause,

@@ -1,12 +1,12 @@
 //! Contexts in bash: a number and code come on the bridge, each with a zero byte behind it; the number and the status go back.
 
 use ringfence_exec::local::session_messages::NoAnswer;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::Answer;
+use super::{Answer, read_until};
 
 /// Longest answer: a number, a space, and a status of three digits.
-const MAX_STATUS: u64 = 16;
+const MAX_STATUS: usize = 16;
 
 /// Reads code and sources it in this very shell, which keeps variables, functions, options and the working directory. The
 /// programs that it starts have no bridge. SIGINT ends what it runs, and
@@ -36,14 +36,7 @@ pub(super) async fn evaluate(bridge: &mut DuplexStream, number: u32, code: &str)
     }
     let message = format!("{number}\0{code}\0").into_bytes();
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
-    let mut status = Vec::new();
-    loop {
-        match bridge.read_u8().await.map_err(NoAnswer::from)? {
-            0 => break,
-            byte if (status.len() as u64) < MAX_STATUS => status.push(byte),
-            _ => return Err(NoAnswer::Nonsense),
-        }
-    }
+    let status = read_until(bridge, 0, MAX_STATUS).await?;
     // An answer that code has written before it was asked for has another number.
     let answer = std::str::from_utf8(&status).ok();
     let status = answer

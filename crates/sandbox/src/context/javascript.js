@@ -9,7 +9,7 @@ const util = require('node:util');
 const vm = require('node:vm');
 
 const MAX_VALUE = 64 * 1024;
-// Frames of this script, and those below them, say nothing.
+// The first frame of a stack that is ours: the stack is cut there.
 const OWN_FRAMES = /\n +at (?:Session\.post|post|Object\.runInThisContext|Script\.runInThisContext) /;
 // With this script on the stack, SIGINT ends code that is in a loop.
 const run = new vm.Script(`globalThis[Symbol.for('ringfence.run')]()`);
@@ -18,26 +18,27 @@ const session = new inspector.Session();
 session.connect();
 globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'));
 
-// Time for a signal to be heard, which code may have taken for itself.
-const LATE = 1000;
+// Milliseconds to wait for a pending SIGINT, whose handler the code may have replaced.
+const PENDING_INTERRUPT_TIMEOUT = 1000;
 // Ends the evaluation under way, if there is one.
 let interrupt = () => {};
-let heard = false;
-let wake = () => {};
-function hear() {
-    heard = true;
-    wake();
+// Set once SIGINT has arrived for the last evaluation.
+let interrupted = false;
+let interruptArrived = () => {};
+function noteInterrupt() {
+    interrupted = true;
+    interruptArrived();
 }
 process.on('SIGINT', () => {
-    hear();
+    noteInterrupt();
     interrupt();
 });
-const tell = (error) => console.error(`Uncaught ${util.inspect(error).split(OWN_FRAMES)[0]}`);
-process.on('uncaughtException', tell);
-process.on('unhandledRejection', tell);
+const reportUncaught = (error) => console.error(`Uncaught ${util.inspect(error).split(OWN_FRAMES)[0]}`);
+process.on('uncaughtException', reportUncaught);
+process.on('unhandledRejection', reportUncaught);
 
 // Makes a function reachable for code that the engine compiles anew.
-function lend(name, value) {
+function expose(name, value) {
     Object.defineProperty(globalThis, Symbol.for(`ringfence.${name}`), { value, configurable: true });
 }
 
@@ -50,13 +51,18 @@ function evaluate(number, code) {
             awaitPromise: true,
         };
         const post = () => session.post('Runtime.evaluate', parameters, (error, evaluated) => {
-            resolve(error ? failed(error.message) : answer(number, evaluated));
+            // The inspector swallows what its callback throws, as code of the value's class may.
+            try {
+                resolve(error ? failed(error.message) : answer(number, evaluated));
+            } catch {
+                resolve(failed('Uncaught exception while the value was shown'));
+            }
         });
-        lend('run', post);
+        expose('run', post);
         try {
             run.runInThisContext({ breakOnSigint: true });
         } catch {
-            hear();
+            noteInterrupt();
             resolve({ status: 130 });
         }
     }).finally(() => { interrupt = () => {}; });
@@ -90,7 +96,7 @@ function valueOf(result) {
         return 'unserializableValue' in result ? vm.runInThisContext(`(${result.unserializableValue})`) : result.value;
     }
     let found;
-    lend('take', (value) => { found = value; });
+    expose('take', (value) => { found = value; });
     session.post('Runtime.callFunctionOn', {
         objectId: result.objectId,
         // As an argument, not as `this`, which would wrap a symbol in an object.
@@ -112,14 +118,14 @@ bridge.on('data', (data) => {
     for (const line of lines) {
         const { number, code, after_interrupt } = JSON.parse(line);
         turn = turn.then(async () => {
-            if (after_interrupt && !heard) {
-                // The signal comes too late for the evaluation before: what that had started has heard it first.
+            if (after_interrupt && !interrupted) {
+                // SIGINT was meant for the evaluation before, and may still be pending: a child process got it first.
                 await new Promise((resolve) => {
-                    wake = resolve;
-                    setTimeout(resolve, LATE);
+                    interruptArrived = resolve;
+                    setTimeout(resolve, PENDING_INTERRUPT_TIMEOUT);
                 });
             }
-            heard = false;
+            interrupted = false;
             const ended = await evaluate(number, code);
             bridge.write(`${JSON.stringify({ number, ...ended })}\n`);
         });

@@ -2,12 +2,12 @@
 
 use ringfence_exec::local::session_messages::NoAnswer;
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::Answer;
+use super::{Answer, read_until};
 
 /// Longest answer, in bytes: a value of 64 Ki characters, each escaped.
-const MAX_ANSWER: u64 = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
 const SCRIPT: &str = include_str!("javascript.js");
 
@@ -47,14 +47,7 @@ pub(super) async fn evaluate(
     let mut message = serde_json::to_vec(&asked).map_err(|_| NoAnswer::Nonsense)?;
     message.push(b'\n');
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
-    let mut line = Vec::new();
-    loop {
-        match bridge.read_u8().await.map_err(NoAnswer::from)? {
-            b'\n' => break,
-            byte if (line.len() as u64) < MAX_ANSWER => line.push(byte),
-            _ => return Err(NoAnswer::Nonsense),
-        }
-    }
+    let line = read_until(bridge, b'\n', MAX_ANSWER).await?;
     let answered: Answered = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
     // An answer that code has written before it was asked for has another number.
     if answered.number != number {

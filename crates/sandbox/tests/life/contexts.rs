@@ -177,6 +177,10 @@ fn javascript_keeps_its_state() {
                 "Uncaught SyntaxError: Unexpected end of input\n    at cell-9.js:2\n",
             ),
             ("throw {a: 1}", "Uncaught { a: 1 }\n"),
+            (
+                "({ [Symbol.for('nodejs.util.inspect.custom')]() { throw 1 } })",
+                "Uncaught exception while the value was shown\n",
+            ),
         ] {
             let (executed, printed) = node(code).await;
             assert_eq!((executed.exit_code, printed.as_str()), (1, error), "{code}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringfence_exec::local::Fence;
 use ringfence_policy::{Bytes, Scope};
 use ringfence_sandbox::{
-    Error, ErrorKind, NewSandbox, NewSnapshot, Sandbox, SandboxLimits, Sandboxes, SnapshotInfo, SnapshotStore,
+    Error, ErrorKind, NewSandbox, Sandbox, SandboxLimits, SandboxName, Sandboxes, SnapshotInfo, SnapshotStore,
 };
 
 use crate::support::{Server, Test, line, run, say, with_server};
@@ -38,8 +38,7 @@ const SHOW: &str = "cd /workspace && find . -mindepth 1 -printf '%P %y %m %s %l\
 
 async fn snapshot(server: &Server, sandbox: &Sandbox) -> Result<SnapshotInfo, Error> {
     let id = sandbox.id().as_str();
-    let new = NewSnapshot::default();
-    server.sandboxes.snapshot(&server.scope, id, new).await
+    server.sandboxes.snapshot(&server.scope, id, None).await
 }
 
 async fn of_snapshot(server: &Server, info: &SnapshotInfo) -> Result<Arc<Sandbox>, Error> {
@@ -117,18 +116,16 @@ fn a_snapshot_outlives_its_sandbox_and_its_server() {
         )
         .await;
         let expected = say(&base, SHOW).await;
-        let new = NewSnapshot {
-            name: Some("first".parse().unwrap()),
-        };
+        let named = Some("first".parse::<SandboxName>().unwrap());
         let id = base.id().as_str();
-        let made = server.sandboxes.snapshot(scope, id, new.clone()).await.unwrap();
+        let made = server.sandboxes.snapshot(scope, id, named.clone()).await.unwrap();
         assert_eq!((&made.sandbox, made.skipped), (base.id(), 0));
-        let taken = server.sandboxes.snapshot(scope, id, new).await.unwrap_err();
+        let taken = server.sandboxes.snapshot(scope, id, named).await.unwrap_err();
         assert_eq!(taken.kind(), ErrorKind::Conflict, "{taken}");
         server.sandboxes.remove(scope, id).await.unwrap();
-        let next = Sandboxes::new(Arc::clone(&server.local), Fence::Default)
-            .with_snapshots(SnapshotStore::open(server.snapshots.path()).unwrap());
-        assert_eq!(next.snapshots(scope).unwrap(), std::slice::from_ref(&made));
+        let store = SnapshotStore::open(server.snapshots.path()).unwrap();
+        let next = Sandboxes::new(Arc::clone(&server.local), Fence::Default, store);
+        assert_eq!(next.snapshots(scope), std::slice::from_ref(&made));
         for name in ["first", made.id.as_str()] {
             let new = NewSandbox {
                 snapshot: Some(name.to_owned()),
@@ -151,7 +148,7 @@ fn a_snapshot_outlives_its_sandbox_and_its_server() {
             "{error}"
         );
         next.remove_snapshot(scope, "first").unwrap();
-        assert_eq!(next.snapshots(scope).unwrap(), []);
+        assert_eq!(next.snapshots(scope), []);
         assert_eq!(kept(&server), 0);
         next.close().await;
     });
@@ -164,7 +161,7 @@ fn a_scope_has_its_own_copies_alone() {
         let made = snapshot(&server, &base).await.unwrap();
         let ann: Scope = "ann".parse().unwrap();
         let (id, source) = (made.id.as_str(), base.id().as_str());
-        assert_eq!(server.sandboxes.snapshots(&ann).unwrap(), []);
+        assert_eq!(server.sandboxes.snapshots(&ann), []);
         let new = NewSandbox {
             snapshot: Some(id.to_owned()),
             ..NewSandbox::default()
@@ -181,7 +178,7 @@ fn a_scope_has_its_own_copies_alone() {
                 .unwrap_err(),
             server
                 .sandboxes
-                .snapshot(&ann, source, NewSnapshot::default())
+                .snapshot(&ann, source, None)
                 .await
                 .map(drop)
                 .unwrap_err(),

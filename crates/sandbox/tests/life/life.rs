@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringfence_policy::{Scope, Timeout};
 use ringfence_sandbox::{Error, NewSandbox, Runtime};
 
-use crate::support::{Test, line, run, say, with_server};
+use crate::support::{Test, everywhere, line, run, say, with_server};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_scope_sees_its_own_alone", a_scope_sees_its_own_alone),
@@ -134,22 +134,14 @@ fn an_end_ends_everything() {
             .start(line(&format!("sleep {marker} & echo up; exec sleep {marker}")))
             .await
             .unwrap();
-        let everywhere = || {
-            let all = std::fs::read_dir("/proc").unwrap().flatten();
-            all.filter(|entry| {
-                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-                line.windows(marker.len()).any(|part| part == marker.as_bytes())
-            })
-            .count()
-        };
         assert!(process.output.read_from(0).next().await.is_some());
-        assert!(everywhere() >= 1);
+        assert!(everywhere(&marker) >= 1);
         server
             .sandboxes
             .remove(&server.scope, sandbox.id().as_str())
             .await
             .unwrap();
-        assert_eq!(everywhere(), 0);
+        assert_eq!(everywhere(&marker), 0);
         assert_eq!(
             process.output.wait().await.outcome,
             ringfence_policy::Outcome::Unknown

@@ -35,7 +35,7 @@ pub(crate) fn with_server<T: Future<Output = ()>>(test: impl FnOnce(Arc<Server>)
         let snapshots = tempfile::tempdir().unwrap();
         let store = SnapshotStore::open(snapshots.path()).unwrap();
         let server = Arc::new(Server {
-            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default).with_snapshots(store),
+            sandboxes: Sandboxes::new(Arc::clone(&local), Fence::Default, store),
             local,
             scope: Scope::local(),
             snapshots,
@@ -75,6 +75,16 @@ pub(crate) async fn say(sandbox: &Sandbox, text: &str) -> String {
     let ran = run(sandbox, text).await;
     assert_eq!(ran.end.exit_code, 0, "{ran:?}");
     ran.stdout.text
+}
+
+/// Returns the number of processes of this machine whose command line contains this text.
+pub(crate) fn everywhere(text: &str) -> usize {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.windows(text.len()).any(|part| part == text.as_bytes())
+    })
+    .count()
 }
 
 fn settings() -> Settings {

@@ -133,7 +133,7 @@ async fn batch(
 ) -> Result<Response, ApiError> {
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
-        (_, bytes) => Waiting::Parsed(body::parsed::<Batch>(bytes).await?.runs.into_iter()),
+        (_, bytes) => Waiting::Parsed(body::parse_off_thread::<Batch>(bytes).await?.runs.into_iter()),
     };
     let under_way = UnderWay {
         api,

@@ -46,11 +46,13 @@ pub(super) async fn read(
 /// Reads a body of JSON.
 pub(super) async fn json<T: DeserializeOwned + Send + 'static>(request: Request) -> Result<T, ApiError> {
     let (_, bytes) = read(request, &[JSON]).await?;
-    parsed(bytes).await
+    parse_off_thread(bytes).await
 }
 
 /// Parses JSON, beside the runtime's only thread if it is large: others are served meanwhile.
-pub(super) async fn parsed<T: DeserializeOwned + Send + 'static>(bytes: Bytes) -> Result<T, ApiError> {
+pub(super) async fn parse_off_thread<T: DeserializeOwned + Send + 'static>(
+    bytes: Bytes,
+) -> Result<T, ApiError> {
     if bytes.len() <= SMALL {
         return parse(&bytes);
     }
@@ -164,7 +166,7 @@ mod tests {
         let of = |name, size: usize| {
             let (order, text) = (&order, format!("\"{}\"", "a".repeat(size)));
             async move {
-                let text = parsed::<String>(text.into()).await.unwrap();
+                let text = parse_off_thread::<String>(text.into()).await.unwrap();
                 assert_eq!(text.len(), size);
                 order.lock().unwrap().push(name);
             }

@@ -7,10 +7,10 @@ use super::error::{ApiError, Reason};
 use super::keys::Grant;
 
 /// Maximum size of the bodies of one client: the largest that a route keeps in memory.
-pub(super) const OF_ONE: usize = 64 << 20;
+pub(super) const MAX_OF_CLIENT: usize = 64 << 20;
 
 /// Maximum size of the bodies of all keys. The server's own user is not among them, and is never locked out.
-const OF_KEYS: usize = 3 * OF_ONE;
+const MAX_OF_KEYS: usize = 3 * MAX_OF_CLIENT;
 
 /// Bytes of the bodies in memory, by client.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl BodyBudget {
             .filter(|(client, _)| **client != owner)
             .map(|(_, size)| size)
             .sum();
-        if size > OF_ONE - own || (!grant.is_owner() && size > OF_KEYS - all) {
+        if size > MAX_OF_CLIENT - own || (!grant.is_owner() && size > MAX_OF_KEYS - all) {
             return Err(ApiError::new(
                 Reason::Busy,
                 "the bodies of other requests use the memory for bodies",
@@ -79,25 +79,25 @@ mod tests {
     fn a_client_has_its_own_share_and_returns_it() {
         let budget = Arc::new(BodyBudget::default());
         let (one, other) = (key("one"), key("other"));
-        let taken = budget.take(&one, OF_ONE - 1).unwrap();
+        let taken = budget.take(&one, MAX_OF_CLIENT - 1).unwrap();
         let last = budget.take(&one, 1).unwrap();
         assert!(budget.take(&one, 1).is_err());
         let empty = budget.take(&one, 0).unwrap();
-        assert!(budget.take(&other, OF_ONE).is_ok());
+        assert!(budget.take(&other, MAX_OF_CLIENT).is_ok());
         drop((taken, last, empty));
         assert!(budget.0.lock().unwrap().is_empty());
-        assert!(budget.take(&one, OF_ONE).is_ok());
+        assert!(budget.take(&one, MAX_OF_CLIENT).is_ok());
     }
 
     #[test]
     fn keys_together_do_not_lock_the_owner_out() {
         let budget = Arc::new(BodyBudget::default());
-        let taken = ["one", "two", "three"].map(|name| budget.take(&key(name), OF_ONE).unwrap());
+        let taken = ["one", "two", "three"].map(|name| budget.take(&key(name), MAX_OF_CLIENT).unwrap());
         assert!(budget.take(&key("four"), 1).is_err());
-        let owner = budget.take(&Grant::of_owner(), OF_ONE).unwrap();
+        let owner = budget.take(&Grant::of_owner(), MAX_OF_CLIENT).unwrap();
         drop(taken);
         // What the owner has counts to no key.
-        let _again = ["one", "two", "three"].map(|name| budget.take(&key(name), OF_ONE).unwrap());
+        let _again = ["one", "two", "three"].map(|name| budget.take(&key(name), MAX_OF_CLIENT).unwrap());
         drop(owner);
     }
 }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use ringfence_e2b::Target;
 
-use super::budget::OF_ONE;
+use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
 use super::table::Needs;
@@ -234,7 +234,7 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
 impl Check {
     /// Returns the most bytes of a request's body that are kept in memory. Larger bodies are passed on as they come.
     fn kept(&self, headers: &HeaderMap) -> usize {
-        match self.max.filter(|max| *max <= OF_ONE) {
+        match self.max.filter(|max| *max <= MAX_OF_CLIENT) {
             None => 0,
             Some(max) if headers.contains_key(header::TRANSFER_ENCODING) => max,
             // At most `max`, which has been checked.

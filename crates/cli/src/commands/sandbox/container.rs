@@ -28,6 +28,18 @@ pub(super) async fn create(
     engine: EngineArg,
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
+    for (is_given, option) in [
+        (args.snapshot.is_some(), "--snapshot"),
+        (args.pause_on_expiry, "--pause-on-expiry"),
+    ] {
+        if is_given {
+            return Err(Failure::usage(
+                format!("`{option}` is not an option of containers"),
+                "leave it out, or use `--runtime local`",
+            )
+            .into());
+        }
+    }
     context.tell_passed_over()?;
     let config = context.config()?;
     let templates = &config.templates.0;

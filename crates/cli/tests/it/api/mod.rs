@@ -152,4 +152,5 @@ fn dechunked(mut text: &str) -> String {
     body
 }
 
-const BEARER: &str = "Authorization: Bearer KEY";
+/// A header with [`KEY`].
+pub(crate) const BEARER: &str = "Authorization: Bearer KEY";

@@ -23,7 +23,7 @@ fn a_sandbox_expires_with_what_runs_in_it() {
 }
 
 /// Returns the command lines that contain a text.
-fn running(text: &str) -> Vec<String> {
+pub(super) fn running(text: &str) -> Vec<String> {
     let read = |entry: std::io::Result<fs::DirEntry>| fs::read(entry.ok()?.path().join("cmdline")).ok();
     let lines = fs::read_dir("/proc").unwrap().filter_map(read);
     let lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::Lab;
-use crate::support::{eventually, eventually_none, finish};
-use crate::world::{World, skip};
-
-const KEY: &str = "a fixed key of any form, 0123456789";
+use super::ends::running;
+use crate::api::{BEARER, Surface};
+use crate::support::{eventually, eventually_none};
+use crate::world::skip;
 
 /// Runs `ringfence sandbox ARGS… --json`.
 fn json(lab: &Lab, args: &[&str]) -> Value {
@@ -53,15 +53,11 @@ fn a_paused_sandbox_says_so_until_it_is_resumed() {
     lab.close();
 }
 
-/// Returns the process ids of this machine whose command line begins with `sleep` and this text.
+/// Returns the command lines of `sleep` that contain this text.
 fn sleeping(mark: &str) -> Vec<String> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    all.filter(|entry| {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        line == format!("sleep\0{mark}\0").as_bytes()
-    })
-    .map(|entry| entry.file_name().to_string_lossy().into_owned())
-    .collect()
+    let mut all = running(mark);
+    all.retain(|line| line.starts_with("sleep"));
+    all
 }
 
 #[test]
@@ -128,52 +124,39 @@ fn forks_and_snapshots_have_the_files() {
 
 #[test]
 fn a_key_has_its_own_copies() {
-    let world = World::before_engine();
-    let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
-    world.dir.write("config/ringfence/ringfence.toml", config);
-    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
-    let lab = Lab { world };
+    let lab = Lab {
+        world: crate::api::world(),
+    };
     lab.sandbox(&["create", "--name", "lab"]).ok();
     let made = json(&lab, &["snapshot", "create", "lab"]);
     let id = made["id"].as_str().unwrap();
-    let access = lab.world.console();
-    let address = access["address"].as_str().unwrap();
-    let ask = |method: &str, path: &str, body: &str| -> Value {
-        let mut curl = lab.world.dir.program("curl");
-        let (url, key) = (format!("http://{address}{path}"), format!("X-API-Key: {KEY}"));
-        let json = "Content-Type: application/json";
-        curl.args(["-s", "-X", method, &url, "-H", &key, "-H", json]);
-        if !body.is_empty() {
-            curl.args(["-d", body]);
-        }
-        serde_json::from_str(finish(&mut curl, b"").ok()).unwrap()
-    };
+    let key = Surface::loopback(&lab.world);
+    let ask = |line: &str, body: &str| key.ask(line, &[BEARER], body).json();
     assert_eq!(
-        ask("GET", "/v1/snapshots", "")["snapshots"],
+        ask("GET /v1/snapshots", "")["snapshots"],
         Value::Array(Vec::new())
     );
-    for (method, path, body) in [
-        ("GET", format!("/v1/snapshots/{id}"), String::new()),
-        ("DELETE", format!("/v1/snapshots/{id}"), String::new()),
+    for (line, body) in [
+        (format!("GET /v1/snapshots/{id}"), String::new()),
+        (format!("DELETE /v1/snapshots/{id}"), String::new()),
         (
-            "POST",
-            "/v1/sandboxes".to_owned(),
+            "POST /v1/sandboxes".to_owned(),
             format!(r#"{{"snapshot": "{id}"}}"#),
         ),
-        ("POST", "/v1/sandboxes/lab/fork".to_owned(), "{}".to_owned()),
-        ("POST", "/v1/sandboxes/lab/snapshots".to_owned(), "{}".to_owned()),
-        ("POST", "/v1/sandboxes/lab/pause".to_owned(), String::new()),
+        ("POST /v1/sandboxes/lab/fork".to_owned(), "{}".to_owned()),
+        ("POST /v1/sandboxes/lab/snapshots".to_owned(), "{}".to_owned()),
+        ("POST /v1/sandboxes/lab/pause".to_owned(), String::new()),
     ] {
-        let answer = ask(method, &path, &body);
-        assert_eq!(answer["error"]["type"], "not_found", "{path}: {answer}");
+        let answer = ask(&line, &body);
+        assert_eq!(answer["error"]["type"], "not_found", "{line}: {answer}");
     }
     // The same key makes its own, from a sandbox of its own.
-    let own = ask("POST", "/v1/sandboxes", r#"{"name": "own"}"#);
+    let own = ask("POST /v1/sandboxes", r#"{"name": "own"}"#);
     assert!(own["id"].is_string(), "{own}");
-    let kept = ask("POST", "/v1/sandboxes/own/snapshots", r#"{"name": "kept"}"#);
+    let kept = ask("POST /v1/sandboxes/own/snapshots", r#"{"name": "kept"}"#);
     assert_eq!(kept["name"], "kept", "{kept}");
     assert_eq!(json(&lab, &["snapshot", "ls"]).as_array().unwrap().len(), 1);
     lab.sandbox(&["snapshot", "rm", id]).ok();
-    ask("DELETE", "/v1/snapshots/kept", "");
+    assert_eq!(key.ask("DELETE /v1/snapshots/kept", &[BEARER], "").status, 200);
     lab.close();
 }

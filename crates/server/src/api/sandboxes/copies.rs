@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use ringfence_sandbox::{NewSnapshot, SandboxInfo, SandboxName, SnapshotInfo};
+use ringfence_sandbox::{SandboxInfo, SandboxName, SnapshotInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -25,7 +25,7 @@ pub(super) fn routes() -> Vec<Route> {
         route(
             Method::POST,
             "/v1/sandboxes/{id}/fork",
-            "Copy the files of a sandbox into new ones with its limits, environment, metadata and network.",
+            "Copy the files of a sandbox into new ones with its limits, lifetime, environment, metadata and network.",
             vec![Content::json::<Forked>()],
             |method| on(method, fork),
         )
@@ -119,16 +119,13 @@ async fn snapshot(
 ) -> Result<Response, ApiError> {
     let CreateSnapshot { name } = body::json(request).await?;
     let described = json!({ "name": name });
-    let made = api
-        .sandboxes
-        .snapshot(&client.scope, &id, NewSnapshot { name })
-        .await?;
+    let made = api.sandboxes.snapshot(&client.scope, &id, name).await?;
     let described = described_as(&described, "id", made.id.as_str());
     Ok((described, Json(made)).into_response())
 }
 
 async fn list(State(api): State<Arc<Api>>, client: Client) -> Result<Response, ApiError> {
-    let snapshots = api.sandboxes.snapshots(&client.scope)?;
+    let snapshots = api.sandboxes.snapshots(&client.scope);
     Ok(Json(SnapshotList { snapshots }).into_response())
 }
 

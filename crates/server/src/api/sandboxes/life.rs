@@ -154,15 +154,7 @@ const KEY_PIDS: u32 = 1024;
 
 impl CreateSandbox {
     fn limits(&self, snapshot: Option<&SnapshotInfo>) -> SandboxLimits {
-        let usual = SandboxLimits::default();
-        let default = match snapshot {
-            Some(snapshot) => SandboxLimits {
-                memory: Bytes(snapshot.memory_limit),
-                disk: Bytes(snapshot.disk_limit),
-                ..usual
-            },
-            None => usual,
-        };
+        let default = snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits);
         SandboxLimits {
             memory: self.memory.unwrap_or(default.memory),
             cpus: self.cpus.unwrap_or(default.cpus),

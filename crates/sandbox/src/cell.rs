@@ -1,4 +1,4 @@
-//! The place of a sandbox: a cell of this machine.
+//! The cell of a sandbox on this machine, with the connection to its init.
 
 use ringfence_container::init::{self, Greeting, InitClient, InitLost};
 use ringfence_exec::local::{Fence, Local, PauseControl, SandboxCell, SandboxRequest};
@@ -9,14 +9,14 @@ use super::spec::{NewSandbox, Resources};
 
 /// A cell with the connection to its init.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectedCell {
     cell: SandboxCell,
     pub(crate) init: InitClient,
 }
 
-impl Place {
+impl ConnectedCell {
     /// Opens a cell. The second part, which must be driven, resolves when it has ended.
-    pub(crate) async fn local(
+    pub(crate) async fn open(
         local: &Local,
         fence: Fence,
         scope: &Scope,
