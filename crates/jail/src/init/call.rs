@@ -196,6 +196,7 @@ impl Call {
         if self.killing.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
             self.kill(Cut::Deadline, now);
         }
+        let guest = self.session().filter(|_| self.ended.is_none());
         if let (Some(killing), Some(supervisor)) = (
             &mut self.killing,
             self.worker.as_ref().and_then(|worker| worker.supervisor),
@@ -205,6 +206,10 @@ impl Call {
             // A guest may have stopped its supervisor, which must report the end.
             let _ = sys::kill(supervisor, libc::SIGCONT);
             family::kill_below(supervisor);
+            // One of the init's own programs, which execute none, is hidden from it in /proc as it is from guests.
+            if let Some(guest) = guest {
+                let _ = sys::kill(guest, libc::SIGKILL);
+            }
             if now.duration_since(killing.since) > STUBBORN {
                 let _ = sys::kill(supervisor, libc::SIGKILL);
             }
