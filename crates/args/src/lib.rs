@@ -28,8 +28,8 @@ pub use keys::KeysCommand;
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxForkArgs,
-    SandboxLogsArgs, SandboxNameArgs, SandboxRunArgs, SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs,
-    SnapshotNameArgs,
+    SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxStatsArgs, SnapshotCommand,
+    SnapshotCreateArgs, SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};

@@ -1,5 +1,6 @@
 //! The arguments of `ringfence sandbox`.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -18,6 +19,7 @@ Examples:
   ringfence sandbox run lab -c 'x = 1'        # `x` is there for the next `run`
   ringfence sandbox shell lab
   ringfence sandbox cp data.csv lab:/workspace/
+  ringfence sandbox port lab 8000             # of a sandbox created with `--ports`
   ringfence sandbox rm lab
   ringfence sandbox create --runtime docker --name build --template code-executor";
 
@@ -40,6 +42,10 @@ pub enum SandboxCommand {
     Cp(SandboxCopyArgs),
     /// List the files of a directory of a sandbox.
     Files(SandboxFilesArgs),
+    /// Listen at an address of this machine, and relay its connections to a TCP port of a sandbox, until interrupted.
+    ///
+    /// Every user of this machine can connect there.
+    Port(SandboxPortArgs),
     /// Copy the files of a sandbox into new ones. Processes and interpreters are not copied.
     Fork(SandboxForkArgs),
     /// Keep the files of a sandbox as a snapshot, of which `create --snapshot` makes others.
@@ -80,6 +86,9 @@ pub struct SandboxCreateArgs {
     /// Allow connections to this host; may be repeated. Not of a container: its template has them.
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
+    /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not of a container.
+    #[arg(long)]
+    pub ports: bool,
     /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not of a container.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
@@ -132,6 +141,16 @@ pub enum SandboxRuntimeArg {
     Docker,
     /// A container of Podman.
     Podman,
+}
+
+/// Parses an address that only this machine reaches, and that is not the console's.
+fn port_address(text: &str) -> Result<SocketAddrV4, String> {
+    let address = text
+        .parse()
+        .ok()
+        .filter(|address: &SocketAddrV4| address.ip().is_loopback() && *address.ip() != Ipv4Addr::LOCALHOST);
+    let expected = "expected an address of 127.0.0.0/8 but 127.0.0.1, with a port, such as 127.0.0.2:8080";
+    address.ok_or_else(|| expected.to_owned())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
@@ -292,6 +311,22 @@ pub struct SandboxFilesArgs {
     /// Levels of directories.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub depth: u32,
+}
+
+/// `ringfence sandbox port`.
+#[derive(Debug, Args)]
+pub struct SandboxPortArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox.
+    pub name: String,
+    /// The port inside, where a program listens at 127.0.0.1 or 0.0.0.0.
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// Address to listen at: one of 127.0.0.0/8 but 127.0.0.1, to which browsers send the console's cookies (default:
+    /// 127.0.0.2 with the same port).
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = port_address)]
+    pub listen: Option<SocketAddrV4>,
 }
 
 /// `ringfence sandbox logs`.

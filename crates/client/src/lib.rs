@@ -9,6 +9,7 @@
 
 mod client;
 pub mod events;
+mod port;
 pub mod sandbox;
 mod snapshot;
 pub mod terminal;

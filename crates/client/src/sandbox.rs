@@ -13,9 +13,9 @@ use super::events::{Event, Events};
 use super::terminal::{self, RawMode};
 
 /// Length of one piece of input or of a file, in bytes.
-const PIECE: usize = 64 * 1024;
+pub(crate) const PIECE: usize = 64 * 1024;
 /// Pieces that wait to be sent.
-const UNSENT: usize = 16;
+pub(crate) const UNSENT: usize = 16;
 
 /// A sandbox of the server.
 #[derive(Debug, Clone)]
@@ -60,8 +60,12 @@ impl Sandbox {
         Self { client, name, user }
     }
 
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Returns the path of an operation of this sandbox.
-    fn path(&self, operation: &str, parameters: &[(&str, &str)]) -> String {
+    pub(crate) fn path(&self, operation: &str, parameters: &[(&str, &str)]) -> String {
         let mut all = parameters.to_vec();
         if let Some(user) = &self.user {
             all.push(("user", user));

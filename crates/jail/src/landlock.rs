@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::protocol::LandlockRules;
+use crate::protocol::{LandlockRules, TcpPorts};
 use crate::sys;
 
 /// LANDLOCK_ACCESS_FS_* bits.
@@ -64,7 +64,10 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
     let handled = handled_rights(abi);
     let attributes = sys::RulesetAttributes {
         handled_access_fs: handled,
-        handled_access_net: if abi >= 4 { NET_TCP } else { 0 },
+        handled_access_net: match rules.tcp {
+            TcpPorts::None | TcpPorts::Connect(_) if abi >= 4 => NET_TCP,
+            TcpPorts::None | TcpPorts::Connect(_) | TcpPorts::All => 0,
+        },
         scoped: if abi >= 6 { SCOPES } else { 0 },
     };
     let size = match abi {
@@ -99,10 +102,11 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
             Link::Follow,
         )?;
     }
-    if abi >= 4 {
-        for port in &rules.connect {
-            sys::landlock_allow_port(ruleset.fd.as_fd(), *port, CONNECT_TCP)?;
+    match rules.tcp {
+        TcpPorts::Connect(port) if abi >= 4 => {
+            sys::landlock_allow_port(ruleset.fd.as_fd(), port, CONNECT_TCP)?;
         }
+        TcpPorts::Connect(_) | TcpPorts::None | TcpPorts::All => {}
     }
     Ok(ruleset)
 }

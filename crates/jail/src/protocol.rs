@@ -235,9 +235,20 @@ pub struct LandlockRules {
     pub entries: Vec<PathBuf>,
     /// Device files to read and write.
     pub devices: Vec<PathBuf>,
-    /// TCP ports to connect to, if the kernel governs that (ABI 4).
+    /// TCP ports to use, if the kernel governs that (ABI 4).
     #[serde(default)]
-    pub connect: Vec<u16>,
+    pub tcp: TcpPorts,
+}
+
+/// The TCP ports that a guest may use, in a network namespace that is its cell's alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TcpPorts {
+    #[default]
+    None,
+    /// Connects to this one.
+    Connect(u16),
+    /// Listens on all, and connects to them.
+    All,
 }
 
 /// An event from a launcher to the server.

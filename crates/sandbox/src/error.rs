@@ -60,6 +60,12 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// Its programs may not listen on ports.
+    #[error("the sandbox was created without `ports`")]
+    NoPorts,
+    /// No program listens on the port at 127.0.0.1.
+    #[error("nothing listens on the port {0} of the sandbox")]
+    NothingListens(u16),
     /// There is no such context.
     #[error("the sandbox has no context `{0}`")]
     NoContext(String),
@@ -89,6 +95,9 @@ pub enum Error {
     Broken(String),
 }
 
+/// See errno(3).
+const EAGAIN: i32 = 11;
+
 /// The kind of an error, as the API reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -110,6 +119,7 @@ impl Error {
             | Self::NoProcess(_)
             | Self::NoSnapshot(_)
             | Self::NoContext(_)
+            | Self::NothingListens(_)
             | Self::NoProgram(_) => ErrorKind::NotFound,
             Self::Taken(_)
             | Self::SnapshotTaken(_)
@@ -128,12 +138,15 @@ impl Error {
                 _ => ErrorKind::Internal,
             },
             Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
-            Self::Invalid(_) | Self::NoDirectory { .. } => ErrorKind::InvalidArguments,
+            Self::Invalid(_) | Self::NoDirectory { .. } | Self::NoPorts => ErrorKind::InvalidArguments,
+            // The limit of processes.
+            Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => ErrorKind::LimitExceeded,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
             Self::NotStarted(NotRun::Busy) => ErrorKind::LimitExceeded,
             Self::NotStarted(NotRun::InitLost(_))
             | Self::Broken(_)
             | Self::CannotPause(PauseError::Group(_)) => ErrorKind::Internal,
+            Self::File(error) if error.errno == EAGAIN => ErrorKind::LimitExceeded,
             Self::File(error) => match error.kind {
                 FileErrorKind::NotFound => ErrorKind::NotFound,
                 FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => ErrorKind::Conflict,
@@ -172,11 +185,16 @@ impl Error {
             }
             Self::NoProcess(_) => "list its processes".to_owned(),
             Self::NoContext(_) => "list its contexts".to_owned(),
+            Self::NoPorts => "create one with `ports`: its programs may listen on TCP ports then".to_owned(),
+            Self::NothingListens(_) => {
+                "start a program that listens there, at 127.0.0.1 or 0.0.0.0".to_owned()
+            }
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
             Self::Invalid(_) => "correct the argument".to_owned(),
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
             Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
             Self::NotStarted(error) => error.hint().to_owned(),
+            Self::File(error) if error.errno == EAGAIN => "end some of its processes".to_owned(),
             Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),

@@ -10,6 +10,7 @@ use ringfence_jail::init::files::{ListEnd, ListLine, TreeReport};
 use ringfence_jail::init::frames::{Fate, Program, Start};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
 
 use super::error::Error;
 use super::pause::Clock;
@@ -176,8 +177,13 @@ impl Operating {
 
     /// Ends the input.
     pub fn end_input(&mut self) {
-        let (closed, _) = tokio::sync::mpsc::channel(1);
-        self.process.stdin = closed;
+        drop(self.take_input());
+    }
+
+    /// Takes the input out: it ends when what is returned is dropped.
+    pub(crate) fn take_input(&mut self) -> mpsc::Sender<Vec<u8>> {
+        let (closed, _) = mpsc::channel(1);
+        std::mem::replace(&mut self.process.stdin, closed)
     }
 
     /// Returns the next piece of output; `None` after a success. Cancel safe.

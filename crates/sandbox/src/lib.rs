@@ -19,6 +19,7 @@ pub mod files;
 mod id;
 pub mod output;
 mod pause;
+mod ports;
 pub mod process;
 mod registry;
 mod sandbox;
@@ -31,6 +32,7 @@ pub use ringfence_exec::clock::rfc3339;
 
 pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};
+pub use ports::PortReader;
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
 pub use snapshots::{SnapshotInfo, SnapshotStore};

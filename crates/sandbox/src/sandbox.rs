@@ -20,6 +20,7 @@ use super::id::SandboxId;
 use super::lock;
 use super::output::{self, Collected};
 use super::pause::Pauses;
+use super::ports::Connections;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
 use super::spec::{NewSandbox, SandboxInfo};
 
@@ -43,6 +44,7 @@ pub struct Sandbox {
     cell: SharedCell,
     processes: Arc<Processes>,
     pub(crate) contexts: Contexts,
+    pub(crate) connections: Connections,
     /// Held while a default context is created.
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
@@ -79,6 +81,7 @@ impl Sandbox {
             created: SystemTime::now(),
             processes: Arc::default(),
             contexts: Contexts::default(),
+            connections: Connections::default(),
             creating: tokio::sync::Mutex::default(),
             paused_by_expiry: AtomicBool::new(false),
             expiry: watch::Sender::new(expires),
@@ -138,6 +141,7 @@ impl Sandbox {
                 .flat_map(|policy| &policy.allowed)
                 .map(ToString::to_string)
                 .collect(),
+            ports: self.new.ports,
             isolation: self.of_cell(ConnectedCell::isolation),
             processes: self.processes.running(),
             contexts: self.contexts.count(),

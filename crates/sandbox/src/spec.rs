@@ -41,6 +41,8 @@ pub struct NewSandbox {
     pub limits: SandboxLimits,
     /// Hosts that its programs may reach; without any, it has no network.
     pub egress: Option<EgressPolicy>,
+    /// Permission of its programs to listen on TCP ports, which [`Sandbox::connect`](crate::Sandbox::connect) reaches.
+    pub ports: bool,
     /// Default environment of its programs.
     pub env: Vec<(EnvName, String)>,
     /// Labels of its owner: without meaning here.
@@ -77,6 +79,8 @@ impl NewSandbox {
     pub(crate) fn network(&self) -> Network {
         match &self.egress {
             Some(policy) => Network::Allowlist(policy.clone()),
+            // Sockets on its own loopback interface, and a way to no host.
+            None if self.ports => Network::Allowlist(EgressPolicy::default()),
             None => Network::None,
         }
     }
@@ -137,6 +141,9 @@ pub struct SandboxInfo {
     pub resources: Resources,
     /// Hosts that its programs may reach; empty: no network.
     pub allowed_hosts: Vec<String>,
+    /// Set if its programs may listen on TCP ports, which clients reach.
+    #[serde(default)]
+    pub ports: bool,
     /// Layers that confine its programs; `null` where the runtime does not tell.
     pub isolation: Option<Isolation>,
     /// Number of processes that were started through the server and run.

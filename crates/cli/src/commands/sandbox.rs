@@ -2,6 +2,7 @@
 
 mod container;
 mod copy;
+mod port;
 mod snapshot;
 
 use std::io::{ErrorKind, IsTerminal};
@@ -48,6 +49,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Run(args) => execute(args, context).await,
         SandboxCommand::Cp(args) => copy::copy(args, context).await,
         SandboxCommand::Files(args) => files(args, context).await,
+        SandboxCommand::Port(args) => port::port(args, context).await,
         SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
         SandboxCommand::Pause(args) => pause_or_resume(args, true, context).await,
@@ -158,6 +160,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "memory": args.memory.map(|memory| memory.0),
         "disk": args.disk.map(|disk| disk.0),
         "allowed_hosts": args.allow_host,
+        "ports": args.ports.then_some(true),
         "env": object(&args.env),
         "metadata": object(&args.metadata),
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),

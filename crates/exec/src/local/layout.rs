@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringfence_jail::protocol::{
-    Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, Template, TemplateFile,
+    Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, TcpPorts, Template,
+    TemplateFile,
 };
 use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Limits, Mount, Trusted};
@@ -438,7 +439,7 @@ impl WritableDirs {
             writable,
             entries,
             devices: DEVICES.iter().map(PathBuf::from).collect(),
-            connect: Vec::new(),
+            tcp: TcpPorts::None,
         }
     }
 }
@@ -559,7 +560,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
         writable: vec![PathBuf::from("/")],
         entries: Vec::new(),
         devices: rules.devices,
-        connect: Vec::new(),
+        tcp: TcpPorts::None,
     });
     Confinement {
         landlock,
@@ -575,6 +576,10 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
 pub(super) fn inhabited(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|mut rules| {
         rules.devices.push(PathBuf::from("/dev/pts"));
+        // Its programs have servers of their own.
+        if rules.tcp != TcpPorts::None {
+            rules.tcp = TcpPorts::All;
+        }
         rules
     });
     Confinement {
@@ -601,7 +606,7 @@ pub(super) fn announced(confinement: Confinement) -> Confinement {
 /// Adapts a confinement to a guest with a network: allows TCP, where Landlock governs it only to the proxy.
 pub(super) fn networked(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|rules| LandlockRules {
-        connect: vec![PROXY_PORT],
+        tcp: TcpPorts::Connect(PROXY_PORT),
         ..rules
     });
     let sockets = match confinement.surface.sockets {

@@ -1,5 +1,6 @@
 //! Cells that stay: the place of a sandbox, whose init starts programs at the server's request.
 
+use std::borrow::Cow;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,7 +90,11 @@ impl Local {
             ..Request::new(Language::Command, "")
         };
         network::check(&request, fence)?;
-        let equipped = network::equipped(&request);
+        let equipped = match &request.network {
+            // Sockets for its own ports: a proxy that leads nowhere would be in the way to them.
+            Network::Allowlist(policy) if policy.allowed.is_empty() => Cow::Borrowed(&request),
+            Network::Allowlist(_) | Network::None => network::equipped(&request),
+        };
         let served = self
             .launchers
             .serve(&equipped, fence, &self.settings, &self.groups)

@@ -396,7 +396,7 @@ fn confinement(wish: &Wish<'_>) -> Confinement {
             writable,
             entries: Vec::new(),
             devices: devices.map(PathBuf::from).into(),
-            connect: Vec::new(),
+            ..LandlockRules::default()
         }),
         surface: Surface {
             sockets: Sockets::Unix,

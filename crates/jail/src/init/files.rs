@@ -6,6 +6,7 @@
 
 mod archive;
 mod collect;
+mod connect;
 mod copy;
 mod directory;
 mod entry;

@@ -12,6 +12,7 @@ mod copies;
 mod files;
 mod life;
 mod pauses;
+mod ports;
 mod processes;
 mod support;
 
@@ -26,6 +27,7 @@ fn main() {
             files::TESTS,
             life::TESTS,
             pauses::TESTS,
+            ports::TESTS,
             copies::TESTS,
         ];
         groups.into_iter().flatten()

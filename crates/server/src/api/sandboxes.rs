@@ -4,6 +4,7 @@ mod contexts;
 mod copies;
 mod files;
 mod life;
+mod ports;
 mod processes;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub(super) fn routes() -> Vec<Route> {
         contexts::routes(),
         files::routes(),
         copies::routes(),
+        ports::routes(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -189,6 +191,23 @@ impl FromRequestParts<Arc<Api>> for InActiveProcess {
         sandbox.check_running()?;
         let InProcess(process) = InProcess::from_request_parts(parts, api).await?;
         Ok(Self(process))
+    }
+}
+
+/// The path's TCP port.
+struct Port(u16);
+
+impl FromRequestParts<Arc<Api>> for Port {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Arc<Api>) -> Result<Self, ApiError> {
+        let port = part("port", parts, api)
+            .await?
+            .parse()
+            .ok()
+            .filter(|port| *port != 0);
+        let port = port.ok_or_else(|| Error::Invalid("a port is a number from 1 to 65535".to_owned()))?;
+        Ok(Self(port))
     }
 }
 

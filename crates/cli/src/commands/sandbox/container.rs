@@ -31,6 +31,7 @@ pub(super) async fn create(
     for (is_given, option) in [
         (args.snapshot.is_some(), "--snapshot"),
         (args.pause_on_expiry, "--pause-on-expiry"),
+        (args.ports, "--ports"),
     ] {
         if is_given {
             return Err(Failure::usage(

@@ -6,6 +6,7 @@ mod ends;
 mod forks;
 mod guide;
 mod names;
+mod ports;
 mod processes;
 mod records;
 mod terminal;

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use super::archive::{archive, pack};
+use super::connect::connect;
 use super::copy::copy;
 use super::error::{At, FileError};
 use super::extract::extract;
@@ -58,5 +59,9 @@ fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Resu
             line(&mut io::stderr(), &report)
         }
         Operation::Extract { path } => line(out, &extract(Path::new(path), input)?),
+        Operation::Connect { port } => {
+            let input = input.try_clone().at(Path::new("standard input"))?;
+            connect(*port, input, out)
+        }
     }
 }

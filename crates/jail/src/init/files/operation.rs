@@ -1,4 +1,4 @@
-//! File operations as arguments of the init's program.
+//! Operations as arguments of the init's program.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::read::FileRange;
 use super::{MAX_PATH, WatchDepth};
 
-/// A file operation. Its paths are absolute paths in the sandbox.
+/// An operation inside a sandbox, on its files or with its network. Its paths are absolute paths in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
     /// Prints an [`Entry`](super::Entry); a final link is not followed.
@@ -67,6 +67,11 @@ pub enum Operation {
     Extract {
         path: String,
     },
+    /// Prints a line feed once it is connected to this TCP port at 127.0.0.1; then standard input goes there, and what comes
+    /// from there is printed.
+    Connect {
+        port: u16,
+    },
 }
 
 impl Operation {
@@ -93,6 +98,7 @@ impl Operation {
             Self::Archive { path: at } => ("archive", vec![path(at)]),
             Self::Pack { paths } => ("pack", paths.clone()),
             Self::Extract { path: at } => ("extract", vec![path(at)]),
+            Self::Connect { port } => ("connect", vec![port.to_string()]),
         };
         std::iter::once(verb.to_owned()).chain(rest).collect()
     }
@@ -141,7 +147,8 @@ impl Operation {
                 paths: all.iter().map(|at| path(at)).collect::<Result<_, _>>()?,
             },
             ["extract", at] => Self::Extract { path: path(at)? },
-            _ => return Err(FileError::invalid("expected a file operation with its arguments")),
+            ["connect", port] => Self::Connect { port: number(port)? },
+            _ => return Err(FileError::invalid("expected an operation with its arguments")),
         })
     }
 }
@@ -233,6 +240,7 @@ mod tests {
                 paths: vec![at(), "/tmp".into()],
             },
             Operation::Extract { path: at() },
+            Operation::Connect { port: 8080 },
         ];
         for operation in all {
             let arguments: Vec<OsString> = operation.arguments().into_iter().map(OsString::from).collect();

@@ -110,6 +110,9 @@ struct CreateSandbox {
     /// Hosts that its programs may reach; without any, it has no network.
     #[serde(default)]
     allowed_hosts: Vec<String>,
+    /// Let its programs listen on TCP ports, which `POST /v1/sandboxes/{id}/ports/{port}` reaches.
+    #[serde(default)]
+    ports: bool,
     /// Default environment of its programs.
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -207,6 +210,7 @@ impl CreateSandbox {
             runtime: self.runtime,
             limits,
             egress: (!policy.allowed.is_empty()).then_some(policy),
+            ports: self.ports,
             env,
             metadata: self.metadata,
             timeout: self.timeout,

@@ -1,0 +1,93 @@
+//! Ports of a sandbox at addresses of this machine.
+
+use std::io;
+use std::sync::Arc;
+
+use hyper::Method;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::client::{Body, Error};
+use super::sandbox::{PIECE, Sandbox, UNSENT};
+
+/// Connections at a time, as many as a sandbox has; more wait.
+const MAX_CONNECTIONS: usize = 16;
+
+impl Sandbox {
+    /// Relays the connections of a listener to a TCP port of the sandbox until accepting one fails. A connection that could
+    /// not be made is closed, and its error passed to `tell`.
+    pub async fn forward(&self, listener: &TcpListener, port: u16, tell: impl Fn(&Error)) -> io::Error {
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut relaying = JoinSet::new();
+        loop {
+            let accepted = async {
+                // Never closed.
+                let permit = Arc::clone(&permits).acquire_owned().await;
+                listener.accept().await.map(|(stream, _)| (stream, permit))
+            };
+            tokio::select! {
+                Some(done) = relaying.join_next() => if let Ok(Err(error)) = done {
+                    tell(&error);
+                },
+                accepted = accepted => match accepted {
+                    Ok((stream, permit)) => {
+                        let sandbox = self.clone();
+                        relaying.spawn(async move {
+                            let _permit = permit;
+                            sandbox.relay(stream, port).await
+                        });
+                    }
+                    Err(error) => return error,
+                },
+            }
+        }
+    }
+
+    /// Relays one connection until the sandbox's end closes.
+    async fn relay(&self, stream: TcpStream, port: u16) -> Result<(), Error> {
+        let (reading, mut writing) = stream.into_split();
+        let (sender, body) = mpsc::channel(UNSENT);
+        let answering = async {
+            let path = self.path(&format!("/ports/{port}"), &[]);
+            let mut response = self
+                .client()
+                .send(Method::POST, &path, Body::Stream(body), None)
+                .await?;
+            while let Some(piece) = response.piece().await? {
+                if writing.write_all(&piece).await.is_err() {
+                    // The client has gone.
+                    return Ok(());
+                }
+            }
+            Ok(())
+        };
+        let sending = async {
+            send(reading, sender).await;
+            // The answer may go on.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            done = answering => done,
+            () = sending => Ok(()),
+        }
+    }
+}
+
+/// Sends what a client writes, up to its end. A broken connection breaks the request off.
+async fn send(mut reading: OwnedReadHalf, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let read = match reading.read(&mut buffer).await {
+            Ok(0) => return,
+            Ok(count) => Ok(buffer[..count].to_vec()),
+            Err(error) => Err(error),
+        };
+        let broken = read.is_err();
+        if sender.send(read).await.is_err() || broken {
+            return;
+        }
+    }
+}
