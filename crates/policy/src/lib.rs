@@ -31,7 +31,7 @@ pub use egress::{
 pub use files::{UserRoot, UserRootError, UserScope};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
-pub use mount::{Access, Mount, ParseMountError};
+pub use mount::{Access, Mount, PACKAGES, ParseMountError};
 pub use network::Network;
 pub use outcome::{
     EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, RichResult,

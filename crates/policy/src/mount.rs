@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// Path of the packages that were installed for a run. Python guests search the directory that is mounted here for modules.
+pub const PACKAGES: &str = "/opt/ringfence/site-packages";
+
 /// Access of the guest to a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -77,6 +80,15 @@ impl Mount {
         })
     }
 
+    /// Returns the read-only mount of the packages in `host`.
+    pub fn packages(host: PathBuf) -> Self {
+        Self {
+            host,
+            guest: PathBuf::from(PACKAGES),
+            access: Access::ReadOnly,
+        }
+    }
+
     /// Returns the path in the guest.
     pub fn guest(&self) -> &Path {
         &self.guest
@@ -135,6 +147,13 @@ mod tests {
                 (Path::new("./d"), Path::new("/data"), access)
             );
         }
+    }
+
+    #[test]
+    fn packages_have_a_place_of_the_usual_form() {
+        let host = PathBuf::from("/kept");
+        let usual = Mount::new(host.clone(), PACKAGES, Access::ReadOnly);
+        assert_eq!(usual, Ok(Mount::packages(host)));
     }
 
     #[test]

@@ -82,6 +82,9 @@ pub struct Meta {
     /// Egress attempts, if it had a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub egress: Option<EgressFacts>,
+    /// Packages that were installed for it, with their versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
     /// The session it ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionFacts>,
@@ -153,6 +156,7 @@ impl Meta {
             output_files: Vec::new(),
             output_incomplete: false,
             egress: None,
+            packages: Vec::new(),
             session: None,
             results: Vec::new(),
             failed_forks: 0,

@@ -1,9 +1,9 @@
 //! Starts Python guests: from the pool, from the zygote, or by starting an interpreter.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
-use ringfence_policy::{Limits, Network, Request};
+use ringfence_policy::{Limits, Mount, Network, PACKAGES, Request};
 
 use super::super::error::Error;
 use super::super::found::python_for;
@@ -120,6 +120,7 @@ impl LauncherState {
         } else {
             WORKER
         };
+        let python = with_packages(python, &self.extra.mounts);
         let arguments = worker_arguments(&python, text, &workspace);
         let program = Program {
             reads_job: true,
@@ -138,6 +139,18 @@ impl LauncherState {
         )
         .await
     }
+}
+
+/// Adds the packages of a run to what its Python searches: behind the standard library, before the interpreter's own.
+fn with_packages(mut python: Python, mounts: &[Mount]) -> Python {
+    let packages = Path::new(PACKAGES);
+    if mounts.iter().any(|mount| mount.guest() == packages) {
+        let is_own = |path: &PathBuf| path.ends_with("site-packages") || path.ends_with("dist-packages");
+        let own = python.search_path.iter().position(is_own);
+        let at = own.unwrap_or(python.search_path.len());
+        python.search_path.insert(at, packages.to_owned());
+    }
+    python
 }
 
 pub(super) fn worker_arguments(python: &Python, text: &str, workspace: &Path) -> Vec<String> {
