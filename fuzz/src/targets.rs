@@ -15,6 +15,7 @@ use ringfence_network::fetch::Url;
 use ringfence_network::redact::Redactor;
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
+use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
@@ -47,6 +48,8 @@ pub(crate) const TARGETS: &[Target] = &[
             b"64",
             b"/data:/mnt/data:ro",
             b"PATH",
+            b"Scikit_Learn[Plots] <2, >= 1.3",
+            b"pandas>=1,<2,numpy",
             b"local",
             b"18446744073709551615GiB",
             b"1e308",
@@ -244,6 +247,8 @@ fn policy_values(input: &[u8]) {
     stable::<Cpus>(text);
     stable::<Pids>(text);
     stable::<Mount>(text);
+    stable::<Requirement>(text);
+    let _ = ringfence_packages::parse_list(text);
     let _ = text.parse::<EnvName>();
     let _ = text.parse::<Scope>();
 }

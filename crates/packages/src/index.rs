@@ -1,0 +1,123 @@
+//! The index of packages, and the hosts that an installation reaches.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ringfence_network::fetch::{ParseUrlError, Scheme, Url};
+use ringfence_policy::HostPattern;
+
+/// The public index of Python, and the host that its pages link to.
+pub const PUBLIC: &str = "https://pypi.org/simple";
+const PUBLIC_FILES: &str = "files.pythonhosted.org:443";
+
+/// An index of packages: its URL (PEP 503), and further hosts that its pages link to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Index {
+    url: Url,
+    hosts: Vec<HostPattern>,
+}
+
+/// Access to what an index offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody has it: environments are shared by all scopes.
+    Public,
+    /// It may depend on who asks: each scope has environments of its own.
+    Private,
+}
+
+impl Index {
+    /// Creates an index. The host that the public index keeps its files on is added.
+    ///
+    /// # Errors
+    /// If the URL cannot be used.
+    pub fn new(url: &str, mut hosts: Vec<HostPattern>) -> Result<Self, ParseUrlError> {
+        let url = Url::from_str(url.trim_end_matches('/'))?;
+        if is_public(&url) {
+            hosts.extend(PUBLIC_FILES.parse::<HostPattern>());
+        }
+        Ok(Self { url, hosts })
+    }
+
+    pub fn access(&self) -> Access {
+        match is_public(&self.url) {
+            true => Access::Public,
+            false => Access::Private,
+        }
+    }
+
+    /// Returns the hosts that an installation may reach.
+    pub fn allowed(&self) -> Vec<HostPattern> {
+        let own = format!("{}:{}", self.url.host, self.url.port).parse();
+        own.into_iter().chain(self.hosts.iter().cloned()).collect()
+    }
+
+    /// Returns the host and port that pip must be told to trust, because it is reached without TLS up to the proxy.
+    pub(crate) fn without_tls(&self) -> Option<String> {
+        (self.url.scheme == Scheme::Http).then(|| self.url.authority())
+    }
+}
+
+/// The URL.
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+fn is_public(url: &Url) -> bool {
+    url.to_string() == PUBLIC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_hosts_of_an_index_are_reached() {
+        let check = |url: &str, hosts: &[&str], expected: &[&str], access: Access| {
+            let hosts = hosts.iter().map(|host| host.parse().unwrap()).collect();
+            let index = Index::new(url, hosts).unwrap();
+            let allowed: Vec<String> = index.allowed().iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (allowed.as_slice(), index.access()),
+                (
+                    &expected.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>()[..],
+                    access
+                ),
+                "{url}"
+            );
+        };
+        check(
+            "https://pypi.org/simple",
+            &[],
+            &["pypi.org:443", PUBLIC_FILES],
+            Access::Public,
+        );
+        check(
+            "https://pypi.org/simple/",
+            &[],
+            &["pypi.org:443", PUBLIC_FILES],
+            Access::Public,
+        );
+        check("https://pypi.org/other", &[], &["pypi.org:443"], Access::Private);
+        check(
+            "http://127.0.0.1:8080/simple",
+            &["files.test"],
+            &["127.0.0.1:8080", "files.test"],
+            Access::Private,
+        );
+        check("http://[::1]:8080/simple", &[], &["[::1]:8080"], Access::Private);
+    }
+
+    #[test]
+    fn an_index_has_no_credentials_and_is_no_file() {
+        for (url, expected) in [
+            ("https://user:pass@index.test/simple", ParseUrlError::User),
+            ("file:///srv/wheels", ParseUrlError::Scheme),
+            ("index.test", ParseUrlError::Malformed),
+        ] {
+            assert_eq!(Index::new(url, Vec::new()).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The way from requirements to an environment: the one of before, or a new installation.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ringfence_exec::backend::Fingerprint;
+use ringfence_exec::local::Fence;
+use ringfence_exec::runner::Runner;
+use ringfence_policy::{Cidr, Scope};
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+use crate::digest::Digest;
+use crate::error::{Error, InstallError, StoreError};
+use crate::index::{Access, Index};
+use crate::install::Installation;
+use crate::requirement::Requirement;
+use crate::store::{Checkout, Installing, Named, Store};
+
+/// Version of the layout of environments. A change of what an installation writes increases it.
+const LAYOUT: &str = "1";
+
+const OLD: &str = "the packages are those of more than a week ago, for the index could not be reached";
+
+/// Provides environments of packages. Clones install one at a time.
+#[derive(Debug, Clone)]
+pub struct Packages {
+    store: Store,
+    index: Index,
+    /// Address ranges that the user opened to programs.
+    private_networks: Vec<Cidr>,
+    /// Held by the task that installs, so that those which wait take no thread each.
+    turn: Arc<Mutex<()>>,
+}
+
+/// Packages for a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    pub requirements: &'a [Requirement],
+    pub scope: &'a Scope,
+    pub fence: Fence,
+}
+
+impl Packages {
+    pub fn new(store: Store, index: Index, private_networks: Vec<Cidr>) -> Self {
+        Self {
+            store,
+            index,
+            private_networks,
+            turn: Arc::default(),
+        }
+    }
+
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Returns an environment with the packages: one that is kept, or else a new one, which `runner` installs. If the index
+    /// cannot be reached, the one of an earlier time is returned with a warning. `announce` is called before an
+    /// installation.
+    ///
+    /// `runner` must not check imports: the program that it runs is ours.
+    ///
+    /// # Errors
+    /// If the packages cannot be installed or kept.
+    pub async fn provide(
+        &self,
+        needs: Needs<'_>,
+        runner: &Runner,
+        announce: impl FnOnce(),
+        cancelled: Option<watch::Receiver<bool>>,
+    ) -> Result<Checkout, Error> {
+        let installation = self.installation(needs);
+        let interpreter = runner.backend().fingerprint(&installation.spec());
+        let interpreter = interpreter.ok_or(Error::NoPython)?;
+        let origin = self.origin(&interpreter, needs.scope)?;
+        let request = request(&origin, needs.requirements);
+        if let Some(kept) = self.store.recent(&request, SystemTime::now())? {
+            return Ok(kept);
+        }
+        announce();
+        let (_turn, installing) = tokio::select! {
+            begun = self.begin() => begun?,
+            () = cancel(cancelled.clone()) => return Err(InstallError::Cancelled.into()),
+        };
+        // Another process may have installed the same meanwhile.
+        if let Some(kept) = self.store.recent(&request, SystemTime::now())? {
+            return Ok(kept);
+        }
+        let (installing, tree) = match installation.run(installing, runner, cancelled).await {
+            Err(Error::Install(InstallError::Unreachable(why))) => {
+                let old = self.store.any(&request)?;
+                return old
+                    .map(|old| old.with_warning(format!("{OLD}: {why}")))
+                    .ok_or(InstallError::Unreachable(why).into());
+            }
+            installed => installed?,
+        };
+        let key = Digest::of([origin.as_str().as_bytes(), tree.digest.as_str().as_bytes()]);
+        let (store, named) = (
+            self.store.clone(),
+            Named {
+                request,
+                key,
+                interpreter,
+            },
+        );
+        let publishing = move || store.publish(installing, &tree, &named, SystemTime::now());
+        let published = tokio::task::spawn_blocking(publishing).await;
+        Ok(published.map_err(|_| StoreError::Gone)??)
+    }
+
+    /// Waits until nobody else installs.
+    async fn begin(&self) -> Result<(MutexGuard<'_, ()>, Installing), Error> {
+        let turn = self.turn.lock().await;
+        let store = self.store.clone();
+        let installing = tokio::task::spawn_blocking(move || store.begin()).await;
+        Ok((turn, installing.map_err(|_| StoreError::Gone)??))
+    }
+
+    fn installation<'a>(&'a self, needs: Needs<'a>) -> Installation<'a> {
+        Installation {
+            index: &self.index,
+            private_networks: &self.private_networks,
+            requirements: needs.requirements,
+            scope: needs.scope,
+            fence: needs.fence,
+        }
+    }
+
+    /// Digests what an environment belongs to: interpreter, machine, index and, unless everybody has access to that, the
+    /// scope.
+    fn origin(&self, interpreter: &Fingerprint, scope: &Scope) -> Result<Digest, Error> {
+        let interpreter = serde_json::to_vec(interpreter).map_err(|_| Error::NoPython)?;
+        let owner = match self.index.access() {
+            Access::Public => "",
+            Access::Private => scope.as_str(),
+        };
+        let index = self.index.to_string();
+        Ok(Digest::of([
+            LAYOUT.as_bytes(),
+            std::env::consts::ARCH.as_bytes(),
+            interpreter.as_slice(),
+            index.as_bytes(),
+            owner.as_bytes(),
+        ]))
+    }
+}
+
+/// Resolves when the caller cancels.
+async fn cancel(cancelled: Option<watch::Receiver<bool>>) {
+    match cancelled {
+        // A sender that is gone cancels, too.
+        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Digests a request for packages, in whatever order and spelling they were named.
+fn request(origin: &Digest, requirements: &[Requirement]) -> Digest {
+    let mut requirements: Vec<String> = requirements.iter().map(ToString::to_string).collect();
+    requirements.sort();
+    let requirements = requirements.iter().map(String::as_bytes);
+    Digest::of(std::iter::once(origin.as_str().as_bytes()).chain(requirements))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::requirement::parse_list;
+
+    #[test]
+    fn a_request_is_the_same_in_every_spelling() {
+        let of =
+            |text: &str, origin: &str| request(&Digest::of([origin.as_bytes()]), &parse_list(text).unwrap());
+        assert_eq!(of("a,b==1", "x"), of("B == 1, A", "x"));
+        assert_ne!(of("a", "x"), of("a", "y"));
+        assert_ne!(of("a", "x"), of("a==1", "x"));
+    }
+}
