@@ -22,12 +22,16 @@ impl ConnectedCell {
         scope: &Scope,
         new: &NewSandbox,
     ) -> Result<(Self, impl Future<Output = InitLost> + Send + use<>), Error> {
-        let request = SandboxRequest {
+        let mut request = SandboxRequest {
             scope: scope.clone(),
             limits: new.limits(),
             network: new.network(),
             env: new.env.clone(),
+            mounts: Vec::new(),
         };
+        if let Some(packages) = &new.packages {
+            packages.add_to(&mut request.mounts, &mut request.env);
+        }
         let (cell, reports, requests) = local.open_sandbox(&request, fence).await?;
         match init::connect(reports, requests, Greeting::of_sandbox()).await {
             Ok((init, carrier)) => Ok((Self { cell, init }, carrier.carry())),

@@ -29,6 +29,7 @@ mod spec;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use ringfence_exec::clock::rfc3339;
+pub use ringfence_packages::Digest;
 
 pub use error::{Error, ErrorKind};
 pub use id::{SandboxId, SandboxName};

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitLost;
 use ringfence_exec::local::{Fence, Local, PauseError};
-use ringfence_policy::{Bytes, Scope, Timeout};
+use ringfence_packages::{Checkout, Digest};
+use ringfence_policy::{Bytes, Language, Scope, Timeout};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -43,6 +44,7 @@ pub struct Sandboxes {
     state: Arc<Mutex<Registry>>,
     keepers: Mutex<JoinSet<()>>,
     pub(crate) store: SnapshotStore,
+    packages: Option<ringfence_packages::Store>,
 }
 
 #[derive(Debug, Default)]
@@ -72,7 +74,33 @@ impl Sandboxes {
             state: Arc::default(),
             keepers: Mutex::default(),
             store,
+            packages: None,
         }
+    }
+
+    /// Lets sandboxes have packages of this store.
+    #[must_use]
+    pub fn with_packages(self, packages: ringfence_packages::Store) -> Self {
+        Self {
+            packages: Some(packages),
+            ..self
+        }
+    }
+
+    /// Returns kept packages by their key, for [`NewSandbox::packages`].
+    ///
+    /// # Errors
+    /// If there are none such, or they are for another Python than that of the sandboxes.
+    pub fn packages(&self, key: &Digest) -> Result<Arc<Checkout>, Error> {
+        let unusable = |why: &dyn std::fmt::Display| Error::Invalid(format!("`packages`: {why}"));
+        let python = self.local.fingerprint(Language::Python);
+        let (Some(store), Some(python)) = (&self.packages, python) else {
+            return Err(unusable(&"sandboxes have no Python here"));
+        };
+        let opened = store.open(key, &python).map_err(|error| unusable(&error))?;
+        opened
+            .map(Arc::new)
+            .ok_or_else(|| unusable(&"none are kept under this key"))
     }
 
     /// Creates a sandbox.

@@ -1,7 +1,9 @@
 //! Requests for sandboxes, and their descriptions.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use ringfence_packages::Checkout;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Network, Pids, Timeout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,8 @@ pub struct NewSandbox {
     pub on_expiry: OnExpiry,
     /// Id or name of the snapshot whose files it begins with.
     pub snapshot: Option<String>,
+    /// Packages that its interpreters find. They are not removed before it ends.
+    pub packages: Option<Arc<Checkout>>,
 }
 
 /// Limits of all programs of a sandbox together.

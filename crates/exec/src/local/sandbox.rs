@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{self, Freezer};
 use ringfence_policy::{
-    EgressFacts, EnvName, Isolation, Language, Limits, Network, Request, ResourceLimits, Scope,
+    EgressFacts, EnvName, Isolation, Language, Limits, Mount, Network, Request, ResourceLimits, Scope,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -39,6 +39,8 @@ pub struct SandboxRequest {
     pub network: Network,
     /// Default environment of its programs, beside the fence's own variables.
     pub env: Vec<(EnvName, String)>,
+    /// Host paths that its programs see.
+    pub mounts: Vec<Mount>,
 }
 
 /// A cell whose init speaks the protocol of [`ringfence_jail::init`] on two pipes.
@@ -87,6 +89,7 @@ impl Local {
             limits: sandbox.limits,
             network: sandbox.network.clone(),
             env: sandbox.env.clone(),
+            mounts: sandbox.mounts.clone(),
             ..Request::new(Language::Command, "")
         };
         network::check(&request, fence)?;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
 use ringfence_sandbox::{
-    NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName, SnapshotInfo,
+    Digest, NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName, SnapshotInfo,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -127,6 +127,9 @@ struct CreateSandbox {
     /// Id or name of a snapshot whose files it begins with, and whose limits of memory and disk it has unless others are asked
     /// for.
     snapshot: Option<String>,
+    /// Key of kept packages, which `ringfence packages ls --json` lists. Not with a key of the API.
+    #[schemars(with = "Option<String>")]
+    packages: Option<Digest>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -181,6 +184,13 @@ impl CreateSandbox {
                 "leave `allowed_hosts` out",
             ));
         }
+        if self.packages.is_some() && !is_owner {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "sandboxes of keys have no packages",
+                "leave `packages` out",
+            ));
+        }
         let limits = self.limits(snapshot);
         if !is_owner
             && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
@@ -216,6 +226,7 @@ impl CreateSandbox {
             timeout: self.timeout,
             on_expiry: self.on_expiry,
             snapshot: self.snapshot,
+            packages: None,
         })
     }
 }
@@ -227,12 +238,16 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         "runtime": new.runtime,
         "allowed_hosts": new.allowed_hosts,
         "snapshot": new.snapshot,
+        "packages": new.packages,
     });
     let snapshot = match &new.snapshot {
         Some(snapshot) => Some(api.sandboxes.find_snapshot(&client.scope, snapshot)?),
         None => None,
     };
+    let key = new.packages.clone();
     let new = new.checked(client.is_owner, snapshot.as_ref())?;
+    let packages = key.map(|key| api.sandboxes.packages(&key)).transpose()?;
+    let new = NewSandbox { packages, ..new };
     let made = api.sandboxes.create(&client.scope, new).await?.info();
     let described = described_as(&described, "id", made.id.as_str());
     Ok((described, Json(made)).into_response())
