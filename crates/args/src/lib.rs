@@ -7,6 +7,7 @@ mod accept;
 mod approvals;
 mod audit;
 mod keys;
+mod packages;
 mod policy;
 mod sandbox;
 mod scoped;
@@ -25,6 +26,7 @@ pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
 pub use audit::AuditCommand;
 pub use keys::KeysCommand;
+pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxForkArgs,
@@ -59,6 +61,7 @@ Examples:
   ringfence run --mount ./data:/data:ro -o ./out chart.py     files written to /output land in ./out
   ringfence run --workspace . tests.py     works on the files of this directory
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
+  ringfence run --with pandas,seaborn==0.13 chart.py    with packages, which are kept for the next time
   cat log.txt | ringfence run --stdin - count.py";
 
 const TOOL_EXAMPLES: &str = "\
@@ -192,6 +195,9 @@ pub enum Command {
     /// List and print stored runs.
     #[command(subcommand)]
     Artifacts(ArtifactsCommand),
+    /// List and remove the Python packages that are kept for `run --with`.
+    #[command(subcommand, after_help = packages::EXAMPLES)]
+    Packages(PackagesCommand),
     /// Verify or print the log of every tool call.
     #[command(subcommand, after_help = audit::EXAMPLES)]
     Audit(AuditCommand),
@@ -293,6 +299,10 @@ pub struct RunArgs {
     /// Set an environment variable of the program, as NAME=VALUE; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_env, help_heading = "Access")]
     pub env: Vec<(EnvName, String)>,
+    /// Install these Python packages for the program, such as `pandas,seaborn==0.13`; may be repeated. They are kept, and
+    /// installed in a fence that reaches the index alone (`packages.index`).
+    #[arg(long, value_name = "PKG,…", conflicts_with_all = ["session", "unfenced"], help_heading = "Access")]
+    pub with: Vec<String>,
     /// Standard input of the program: a file, or `-` for standard input of this command (default: empty).
     #[arg(long, value_name = "FILE|-", help_heading = "Access")]
     pub stdin: Option<PathBuf>,

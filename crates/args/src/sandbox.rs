@@ -89,6 +89,9 @@ pub struct SandboxCreateArgs {
     /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not of a container.
     #[arg(long)]
     pub ports: bool,
+    /// Install these Python packages for its programs, such as `pandas,seaborn==0.13`; may be repeated. Not of a container.
+    #[arg(long, value_name = "PKG,…")]
+    pub with: Vec<String>,
     /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not of a container.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,

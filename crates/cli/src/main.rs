@@ -5,6 +5,7 @@ mod backend;
 mod commands;
 mod context;
 mod exit;
+mod packages;
 mod plan;
 mod skills;
 mod ui;
@@ -60,6 +61,7 @@ fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow:
         Command::Approvals(args) => command::approvals::run(args, context),
         Command::Gateway(args) => command::gateway::run(args, context),
         Command::Artifacts(args) => command::artifacts::run(args, context),
+        Command::Packages(args) => command::packages::run(args, context),
         Command::Audit(args) => command::audit::run(args, context),
         Command::Policy(args) => command::policy::run(args, context),
         Command::Config(args) => command::config::run(args, context),

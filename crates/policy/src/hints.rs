@@ -22,6 +22,11 @@ pub fn hints(result: &ExecutionResult) -> Vec<Hint> {
     hint(result).into_iter().chain(refused).collect()
 }
 
+/// Returns `true` if a program failed because its interpreter lacks a module.
+pub fn lacks_module(result: &ExecutionResult) -> bool {
+    result.exit_code != 0 && missing_module(&result.stderr).is_some()
+}
+
 /// Returns a hint for a failed program if its end, its standard error, or the count of its processes, names a
 /// known cause.
 fn hint(result: &ExecutionResult) -> Option<Hint> {
@@ -121,8 +126,9 @@ fn no_module(module: &str, runtime: &str) -> Hint {
             "put a wheel of `{module}` into the directory of `skills.sandbox.packages`, or use the local runtime"
         ),
         Family::General => format!(
-            "the interpreter has no module `{module}`; name one that has it, such as `--python .venv/bin/python`, or \
-             show the module's directory with `--workspace` or `--mount`"
+            "the interpreter has no module `{module}`; install it with `--with {}`, name an interpreter that has it, such \
+             as `--python .venv/bin/python`, or show the module's directory with `--workspace` or `--mount`",
+            distribution(module)
         ),
     };
     let model = format!("the module `{module}` is not installed and cannot be; write the program without it");
@@ -130,6 +136,27 @@ fn no_module(module: &str, runtime: &str) -> Hint {
         person,
         model: Some(model),
     }
+}
+
+/// Modules whose packages have other names. Under the module's own name an index may have a stranger's package.
+const DISTRIBUTIONS: &[(&str, &str)] = &[
+    ("bs4", "beautifulsoup4"),
+    ("cv2", "opencv-python-headless"),
+    ("dateutil", "python-dateutil"),
+    ("docx", "python-docx"),
+    ("dotenv", "python-dotenv"),
+    ("fitz", "pymupdf"),
+    ("PIL", "pillow"),
+    ("pptx", "python-pptx"),
+    ("skimage", "scikit-image"),
+    ("sklearn", "scikit-learn"),
+    ("yaml", "pyyaml"),
+];
+
+/// Returns the name of the package that has a module.
+fn distribution(module: &str) -> &str {
+    let known = DISTRIBUTIONS.iter().find(|(known, _)| *known == module);
+    known.map_or(module, |(_, package)| package)
 }
 
 fn full(result: &ExecutionResult) -> Hint {
@@ -373,7 +400,7 @@ mod tests {
     #[test]
     fn each_runtime_has_its_own_way_to_modules() {
         for (runtime, expected) in [
-            ("local", "--python"),
+            ("local", "`--with numpy`"),
             ("docker", "sandbox.docker.image"),
             ("pyodide", "skills.sandbox.packages"),
         ] {
@@ -381,5 +408,10 @@ mod tests {
             assert!(found.person.contains(expected), "{found:?}");
             assert!(!found.model.unwrap().contains("--"));
         }
+        assert!(
+            no_module("sklearn", "local")
+                .person
+                .contains("`--with scikit-learn`")
+        );
     }
 }

@@ -32,6 +32,7 @@ pub mod gateway_token;
 mod in_process;
 pub mod local;
 pub mod mount_guard;
+pub mod packages;
 pub mod parts;
 pub mod paths;
 pub mod private_workspace;
@@ -50,6 +51,7 @@ pub use context::{Configuration, Context};
 pub use env::Environment;
 pub use failure::{Cause, Error, Failure};
 pub use in_process::InProcess;
+pub use packages::Requirement;
 pub use request::{LimitChoices, Request, Stdin};
 pub use ringfence_exec::local::{Chunk, Fence, Stream, init};
 pub use ringfence_policy::{

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ringfence_exec::local::Fence;
+use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cpus, EnvName, HostPattern, Language, Limits, Mount, Network, Pids, RuntimeKind, Scope, SessionId,
     Timeout,
@@ -49,6 +50,8 @@ pub struct Request {
     pub network: Option<Network>,
     /// Hosts that the program reaches in addition to those of its network; they imply an allowlist.
     pub allowed_hosts: Vec<HostPattern>,
+    /// Packages that are installed for the program. Only Python in the local fence has any.
+    pub packages: Vec<Requirement>,
     /// Host paths that the program sees.
     pub mounts: Vec<Mount>,
     /// Host directory mounted as `/workspace`.
@@ -114,6 +117,7 @@ impl Request {
             limits: LimitChoices::default(),
             network: None,
             allowed_hosts: Vec::new(),
+            packages: Vec::new(),
             mounts: Vec::new(),
             workspace: None,
             output_directory: None,
@@ -213,6 +217,13 @@ impl Request {
     pub fn network(self, network: Network) -> Self {
         let network = Some(network);
         Self { network, ..self }
+    }
+
+    /// Adds a package, which is installed if it is not kept from an earlier run.
+    #[must_use]
+    pub fn package(mut self, package: Requirement) -> Self {
+        self.packages.push(package);
+        self
     }
 
     /// Shows a host path to the program.

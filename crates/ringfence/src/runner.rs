@@ -7,13 +7,16 @@ mod run;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_exec::runner::{self, Hooks};
+use ringfence_exec::local::Connection;
+use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_policy::ExecutionResult;
+use ringfence_tools::toolbox::Surface;
 use tokio::task::JoinSet;
 
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::in_process::InProcess;
+use crate::packages::{self, Installer, Requirement};
 use crate::request::{Request, Stdin};
 use crate::{resolve, trust};
 
@@ -133,17 +136,48 @@ impl Runner {
         let (run, end) = run::pair(request.stdin, output);
         let runner = self.clone();
         let running = async move {
-            let result = runner.0.door.run(&spec, Hooks::default(), end.connection).await;
+            let result = runner.run_with(spec, request.packages, end.connection).await;
             drop(files);
             // Nobody may wait for it any more.
-            let _ = end
-                .result
-                .send(result.map_err(|error| Failure::from(error).into()));
+            let _ = end.result.send(result);
         };
         let mut runs = self.runs();
         while runs.try_join_next().is_some() {}
         runs.spawn(running);
         Ok(run)
+    }
+
+    /// Runs a program with these packages.
+    async fn run_with(
+        &self,
+        mut spec: RunSpec,
+        requirements: Vec<Requirement>,
+        connection: Connection,
+    ) -> Result<ExecutionResult, Error> {
+        let Inner {
+            door,
+            backend,
+            context,
+            ..
+        } = &*self.0;
+        let requirements = packages::all(requirements, &spec, context)?;
+        let mut checkout = None;
+        if !requirements.is_empty() {
+            let installer = Installer::new(Arc::new(backend.clone()), Surface::Library, context)?;
+            let cancelled = connection.cancelled.clone();
+            checkout = Some(installer.add(&mut spec, &requirements, || {}, cancelled).await?);
+        }
+        let describe = |result: &mut ExecutionResult| {
+            if let Some(checkout) = &checkout {
+                packages::describe(checkout, result);
+            }
+        };
+        let hooks = Hooks {
+            complete: Some(&describe),
+            ..Hooks::default()
+        };
+        let result = door.run(&spec, hooks, connection).await;
+        result.map_err(|error| Failure::from(error).into())
     }
 
     fn runs(&self) -> MutexGuard<'_, JoinSet<()>> {

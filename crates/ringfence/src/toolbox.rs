@@ -17,7 +17,7 @@ use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
 use ringfence_tools::shell::{Host, ShellRunner};
 use ringfence_tools::skills::Skills;
-use ringfence_tools::toolbox::{Approvals, CodeLimits, CodeSettings, Parts, Toolbox};
+use ringfence_tools::toolbox::{Approvals, CodeLimits, CodeSettings, Parts, Surface, Toolbox};
 use ringfence_tools::workspaces::Workspaces;
 
 use crate::config::Problems;
@@ -25,7 +25,7 @@ use crate::config::values::{self, ShellFallback};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::parts::missing_key;
-use crate::{audit, container, local, paths, settings, trust};
+use crate::{audit, container, local, packages, paths, settings, trust};
 
 /// Variables of the host that commands on the host need: search path, identity, locale.
 const HOST_VARIABLES: &[&str] = &[
@@ -92,7 +92,10 @@ fn parts(
     trust::note_directories(&opened, directory.as_deref(), trust::Named::default(), context)?;
     let workspaces = workspaces.keeping(trusted.clone());
     Ok(Parts {
-        runner: Runner::new(backend, local::rules(&settings, context)?),
+        runner: Runner::new(
+            packages::with_defaults(backend, Surface::Library, context)?,
+            local::rules(&settings, context)?,
+        ),
         code: CodeSettings {
             runtime: config.sandbox.runtime,
             fallback: config.sandbox.docker.fallback.into(),

@@ -13,6 +13,7 @@ pub(crate) mod gateway;
 pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod packages;
 pub(crate) mod policy;
 pub(crate) mod run;
 pub(crate) mod sandbox;

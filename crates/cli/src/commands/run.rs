@@ -1,9 +1,11 @@
 //! `ringfence run`: runs one program.
 
+mod packages;
 mod printing;
 mod report;
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use ringfence_exec::backend::Error;
 use ringfence_exec::local::{Chunk, Connection, Fence, Warmth};
 use ringfence_exec::runner::{Hooks, Rules, Runner};
 use ringfence_policy::{Cpus, ExecutionResult};
+use ringfence_server::server_or_local::ServerOrLocal;
 use ringfence_tools::skills::{Gatekeeper, Skills};
 use ringfence_tools::toolbox::{Caller, Surface};
 use tokio::sync::{mpsc, watch};
@@ -20,14 +23,14 @@ use crate::context::Context;
 use crate::plan::{self, Engine, RunPlan, StdinSource};
 use crate::skills::{self, Person, SkillCalls, attended};
 use printing::{Printer, Unprinted};
-use ringfence::{AuditedRuns, Failure, local};
+use ringfence::{AuditedRuns, Failure, InProcess, local};
 use ringfence_args::RunArgs;
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;
 
 pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
-    let plan = plan::plan(args, context)?;
+    let mut plan = plan::plan(args, context)?;
     announce(&plan, context)?;
     let rules = Rules {
         log: Some(Arc::new(AuditedRuns::new(Surface::CommandLine, context)?)),
@@ -45,22 +48,31 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
+    let packages = runtime.block_on(packages::provide(&mut plan, backend.clone(), context));
+    let packages = match packages {
+        Ok(packages) => packages,
+        Err(error) => {
+            runtime.block_on(close(&backend, bridge));
+            runtime.shutdown_background();
+            return Err(error.into());
+        }
+    };
+    let describe = |result: &mut ExecutionResult| {
+        if let Some(checkout) = &packages {
+            ringfence::packages::describe(checkout, result);
+        }
+    };
     let (result, unprinted) = runtime.block_on(async {
         let gatekeeper = bridge.as_ref().map(Bridge::gatekeeper);
         let hooks = Hooks {
             bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
-            complete: None,
+            complete: Some(&describe),
         };
         let running = async |connection| runner.run(&plan.spec, hooks, connection).await;
         let supervised = attended(person, context.ui, supervise(&plan, output, running));
         Printer::print_during(printer, supervised).await
     });
-    runtime.block_on(async {
-        backend.own().close().await;
-        if let Some(bridge) = bridge {
-            bridge.skills.close().await;
-        }
-    });
+    runtime.block_on(close(&backend, bridge));
     // A thread may still block on input that never comes.
     runtime.shutdown_background();
     // Output comes before an error, too.
@@ -71,8 +83,17 @@ pub(crate) fn run(args: &RunArgs, prepared: Prepared, context: &Context) -> anyh
     let requested = report::Requested {
         limits: args.memory.is_some() || args.cpus.is_some(),
         output: plan.spec.output_directory.is_some(),
+        unused_environment: args.python.is_none() && Path::new(report::ENVIRONMENT).exists(),
     };
     report::finish(&result, plan.report, requested, context.ui)
+}
+
+/// Ends the processes of this command.
+async fn close(backend: &ServerOrLocal<InProcess>, bridge: Option<Bridge>) {
+    backend.own().close().await;
+    if let Some(bridge) = bridge {
+        bridge.skills.close().await;
+    }
 }
 
 /// Prints the warnings that must be seen before the program runs.

@@ -2,6 +2,7 @@
 
 mod container;
 mod copy;
+mod packages;
 mod port;
 mod snapshot;
 
@@ -153,7 +154,9 @@ fn object(pairs: &[(String, String)]) -> Value {
 }
 
 async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let packages = packages::provide(args, context).await?;
     let mut body = json!({
+        "packages": packages.as_ref().map(|packages| &packages.key),
         "name": args.name,
         "cpus": args.cpus.map(|cpus| cpus.get()),
         "pids": args.pids.map(|pids| pids.get()),

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::commands::console;
 use crate::context::Context;
-use ringfence::{Failure, InProcess, local, settings, toolbox, trust};
+use ringfence::{Failure, InProcess, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
@@ -52,7 +52,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
                 "make the directory readable, or move it away",
             )
         })?;
-        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots);
+        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots)
+            .with_packages(packages::store(context)?);
         let log = toolbox::operations_log(context)?;
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys);
         let site = console::open(Arc::clone(&api), args, context).await?;

@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ringfence::packages::Requirement;
 use ringfence::settings::{self, Settings};
 use ringfence::{Failure, LimitChoices, Request, resolve, trust};
 use ringfence_exec::local::Fence;
@@ -16,6 +17,7 @@ use ringfence_exec::trust::NamedPaths;
 use ringfence_policy::Scope;
 
 use crate::context::Context;
+use crate::packages;
 use ringfence::source::{self, Program, Source};
 use ringfence_args::{IsolationArg, RunArgs};
 
@@ -33,6 +35,8 @@ pub(crate) struct RunPlan {
     pub(crate) skills: Option<PathBuf>,
     /// Set if the program may call the tools of MCP servers.
     pub(crate) servers: bool,
+    /// Packages that the program needs.
+    pub(crate) packages: Vec<Requirement>,
     /// Settings of the local runtime beside the request.
     pub(crate) settings: Settings,
 }
@@ -78,6 +82,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let source = named_source(args)?;
     let named = context.named_paths();
     let stdin = stdin(args, &source, &named)?;
+    let packages = packages::named(&args.with)?;
     let program = source.read(args.language, &named)?;
     let mut request = request(args, program);
     options::check(args, request.language, resolve::runtime(&request, context)?)?;
@@ -89,7 +94,10 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
         skills: args.skills.as_deref(),
         python: args.python.as_deref(),
     };
+    // Last, so that a rejected plan leaves nothing behind.
+    let spec = resolve::run_spec(&request, named, context)?;
     Ok(RunPlan {
+        packages: ringfence::packages::all(packages, &spec, context)?,
         stdin,
         engine: if args.no_engine {
             Engine::Avoid
@@ -103,8 +111,7 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
             python: python.transpose()?.or(configured.python),
             ..configured
         },
-        // Last, so that a rejected plan leaves nothing behind.
-        spec: resolve::run_spec(&request, named, context)?,
+        spec,
     })
 }
 

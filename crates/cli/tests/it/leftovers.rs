@@ -76,6 +76,7 @@ fn files(dir: &Dir) {
                 "artifacts",
                 "containers",
                 "output",
+                "packages",
                 "workspaces",
                 "audit",
                 "interpreters.json",

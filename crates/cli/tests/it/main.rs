@@ -42,6 +42,7 @@ mod model;
 mod network;
 mod network_containers;
 mod oci;
+mod packages;
 mod policy;
 mod preload;
 mod proofs;

@@ -9,6 +9,7 @@ mod keys;
 mod layers;
 mod lines;
 mod near_misses;
+mod packages;
 mod problem;
 mod project;
 pub mod reference;

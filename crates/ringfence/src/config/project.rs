@@ -313,6 +313,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             false,
             "it would decide how much is kept of what other projects did",
         ),
+        key if key.starts_with("packages.") => (false, "it would choose whose code is installed and kept"),
         "artifacts.max_total" => (
             false,
             "it would decide how much of your disk is used, or delete stored runs",
@@ -398,6 +399,8 @@ mod tests {
         assert!(!allowed("sandbox.blocked_imports", json!([])));
         assert!(!allowed("artifacts.dir", json!("/home/ann/.ssh")));
         assert!(!allowed("audit.dir", json!("/home/ann/.ssh")));
+        assert!(!allowed("packages.index", json!("https://evil.example/simple")));
+        assert!(!allowed("packages.hosts", json!(["evil.example"])));
         assert!(!allowed("engine.console", json!(false)));
         assert!(!allowed("engine.listen", json!("127.0.0.1:1")));
         assert!(!allowed("gateway.chats", json!(["telegram_666"])));

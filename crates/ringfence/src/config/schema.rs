@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::gateways::Gateway;
+pub use super::packages::Packages;
 use super::values;
 
 /// Configuration of Ringfence.
@@ -37,6 +38,8 @@ pub struct Config {
     pub templates: Templates,
     /// Hosts that the tool `http_fetch`, and programs with `sandbox.network = "allowlist"`, may reach.
     pub egress: Egress,
+    /// Python packages that are installed for runs (`run --with`).
+    pub packages: Packages,
     /// Records of runs.
     pub artifacts: Artifacts,
     /// The log of every tool call.

@@ -11,6 +11,7 @@ mod egress;
 mod files;
 mod gateways;
 mod host;
+mod packages;
 mod programs;
 mod servers;
 mod skills;
@@ -20,6 +21,7 @@ pub use containers::{Containers, image};
 pub use egress::Egress;
 pub use files::absolute;
 pub use host::{HostCommands, missing_key};
+pub use packages::Packages;
 pub use programs::{Interpreters, interpreter, is_bare};
 pub use skills::Skills;
 pub use tools::Tools;
@@ -36,6 +38,7 @@ use checks::Checks;
 pub struct Parts {
     pub interpreters: Interpreters,
     pub egress: Egress,
+    pub packages: Packages,
     pub host: HostCommands,
     pub tools: Tools,
     pub skills: Skills,
@@ -59,6 +62,7 @@ pub fn validate(
     let interpreters = programs::interpreters(&mut checks);
     files::check(&mut checks);
     let egress = egress::egress(&mut checks);
+    let packages = packages::packages(&mut checks);
     let host = host::host(&mut checks);
     let tools = tools::tools(&mut checks);
     let skills = skills::skills(&mut checks);
@@ -69,6 +73,7 @@ pub fn validate(
         Some(Parts {
             interpreters: interpreters?,
             egress: egress?,
+            packages: packages?,
             host: host?,
             tools: tools?,
             skills: skills?,

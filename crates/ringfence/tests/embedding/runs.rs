@@ -22,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
         "unusable_paths_are_errors_with_a_hint",
         unusable_paths_are_errors_with_a_hint,
     ),
+    (
+        "packages_come_from_the_configured_index",
+        packages_come_from_the_configured_index,
+    ),
 ];
 
 /// Calls `test` with a runner and its directory, and ends the runner.
@@ -263,4 +267,32 @@ fn unusable_paths_are_errors_with_a_hint() {
     fs::write(&file, "[sandbox]\nisolation = \"best-effort\"\n").unwrap();
     let configured = builder(place.path()).configuration(Configuration::File(file));
     assert!(configured.fence(Fence::Required).build().is_ok());
+}
+
+fn packages_come_from_the_configured_index() {
+    // Nobody listens there any more.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ringfence.toml");
+    let index = format!("[packages]\nindex = 'http://127.0.0.1:{port}/simple'\n");
+    fs::write(&file, index + "[egress]\nprivate_networks = ['127.0.0.0/8']\n").unwrap();
+    block_on(async {
+        let builder = builder(place.path()).configuration(Configuration::File(file));
+        let runner = builder.build().unwrap();
+        let request = |request: Request| request.package("demo".parse().unwrap());
+        let error = runner.run(request(Request::python("1"))).await.unwrap_err();
+        let expected = format!("the index could not be reached: 127.0.0.1:{port} unreachable");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+        let error = runner.run(request(Request::bash("true"))).await.unwrap_err();
+        assert!(error.to_string().contains("packages are for Python"), "{error}");
+        assert_eq!(
+            runner.run(Request::python("print(1)")).await.unwrap().stdout,
+            "1\n"
+        );
+        runner.close().await;
+    });
 }

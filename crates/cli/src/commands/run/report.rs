@@ -104,7 +104,13 @@ pub(super) struct Requested {
     pub(super) limits: bool,
     /// Set if there is a directory for output files.
     pub(super) output: bool,
+    /// Set if the working directory has a virtual environment, and no interpreter was named.
+    pub(super) unused_environment: bool,
 }
+
+/// Path of a virtual environment's interpreter, where tools make one for a project. It is named and never used unasked:
+/// a project's files may be as hostile as the program.
+pub(super) const ENVIRONMENT: &str = ".venv/bin/python";
 
 /// Prints the result of a run, and returns the exit status.
 pub(super) fn finish(
@@ -115,21 +121,31 @@ pub(super) fn finish(
 ) -> anyhow::Result<ExitCode> {
     match report {
         Report::Json => {
-            let mut text = serde_json::to_string_pretty(&with_hints(result))?;
+            let mut text = serde_json::to_string_pretty(&with_hints(result, requested))?;
             text.push('\n');
             ui.out(text)?;
         }
-        Report::JsonLines => ui.out(event(&json!({"type": "result", "result": with_hints(result)})))?,
+        Report::JsonLines => ui.out(event(
+            &json!({"type": "result", "result": with_hints(result, requested)}),
+        ))?,
         Report::Stream => send(result, requested, ui)?,
     }
     Ok(ExitCode::from(exit::status_of(result)))
 }
 
-fn with_hints(result: &ExecutionResult) -> ExecutionResult {
+fn with_hints(result: &ExecutionResult, requested: Requested) -> ExecutionResult {
     let mut result = result.clone();
-    let hints = hints::hints(&result).into_iter().map(|hint| hint.person);
+    let hints = hints_of(&result, requested);
     result.meta.hints.extend(hints);
     result
+}
+
+fn hints_of(result: &ExecutionResult, requested: Requested) -> Vec<String> {
+    let hints = hints::hints(result).into_iter().map(|hint| hint.person);
+    let named = (requested.unused_environment && hints::lacks_module(result)).then(|| {
+        format!("this directory has a virtual environment; `--python {ENVIRONMENT}` runs with its packages")
+    });
+    hints.chain(named).collect()
 }
 
 /// Prints the value, as an interactive prompt does, and what became of the session if the evaluation was stopped.
@@ -204,8 +220,8 @@ fn send(result: &ExecutionResult, requested: Requested, ui: Ui) -> anyhow::Resul
     if meta.output_incomplete {
         ui.hint("make room in the output directory, or name another one");
     }
-    for hint in hints::hints(result) {
-        ui.hint(&hint.person);
+    for hint in hints_of(result, requested) {
+        ui.hint(&hint);
     }
     if !requested.output && !result.meta.output_files.is_empty() {
         let names: Vec<&str> = result

@@ -76,7 +76,7 @@ impl Reply {
 }
 
 impl Surface {
-    fn socket(world: &World) -> Self {
+    pub(crate) fn socket(world: &World) -> Self {
         Self::Socket(world.socket())
     }
 

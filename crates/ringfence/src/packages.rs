@@ -1,0 +1,214 @@
+//! Python packages of runs.
+
+mod default;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ringfence_exec::artifact::StorePolicy;
+use ringfence_exec::backend::Backend;
+use ringfence_exec::local::Fence;
+use ringfence_exec::runner::{Rules, RunSpec, Runner};
+use ringfence_packages::Packages;
+use ringfence_packages::packages::Needs;
+use ringfence_policy::{ExecutionResult, Language, Mount, PACKAGES, Scope, Target};
+use ringfence_tools::toolbox::Surface;
+use tokio::sync::watch;
+
+use crate::config::Problems;
+use crate::context::Context;
+use crate::failure::{Cause, Error, Failure};
+use crate::{AuditedRuns, local, settings};
+
+pub use default::with_defaults;
+pub use ringfence_packages::store::Removal;
+pub use ringfence_packages::{Checkout, Index, Kept, Requirement, Store, parse_list, requirement};
+
+/// Provides packages of runs, and installs those that are not kept.
+#[derive(Debug)]
+pub struct Installer {
+    packages: Packages,
+    runner: Runner,
+}
+
+impl Installer {
+    /// Creates an installer whose runs are on `backend`, and in the audit log as those of `surface`.
+    ///
+    /// # Errors
+    /// If the configuration or the state directory cannot be used.
+    pub fn new(backend: Arc<dyn Backend>, surface: Surface, context: &Context) -> Result<Self, Error> {
+        let rules = Rules {
+            // The program that installs is ours. It imports what a user may block.
+            blocked_imports: None,
+            blocked_in_pyodide: None,
+            // Its output is an archive.
+            store_policy: StorePolicy::Never,
+            log: Some(Arc::new(AuditedRuns::new(surface, context)?)),
+            ..local::rules(&settings::settings(context)?, context)?
+        };
+        let parts = context.parts()?;
+        let private_networks = parts.egress.policy.private_networks.clone();
+        Ok(Self {
+            packages: Packages::new(store(context)?, parts.packages.index.clone(), private_networks),
+            runner: Runner::new(backend, rules),
+        })
+    }
+
+    pub fn index(&self) -> &Index {
+        self.packages.index()
+    }
+
+    /// Provides packages for whoever opens them by their key, such as the server's sandboxes.
+    ///
+    /// # Errors
+    /// If they cannot be installed.
+    pub async fn provide(
+        &self,
+        requirements: &[Requirement],
+        scope: &Scope,
+        announce: impl FnOnce(),
+        cancelled: Option<watch::Receiver<bool>>,
+    ) -> Result<Checkout, Failure> {
+        let needs = Needs {
+            requirements,
+            scope,
+            fence: Fence::Default,
+        };
+        let providing = self.packages.provide(needs, &self.runner, announce, cancelled);
+        providing.await.map_err(failure)
+    }
+
+    /// Provides the packages of a run, and adds them to its specification. They stay for as long as the returned value.
+    /// `announce` is called before they are installed.
+    ///
+    /// # Errors
+    /// If the run cannot have packages, or they cannot be installed.
+    pub async fn add(
+        &self,
+        spec: &mut RunSpec,
+        requirements: &[Requirement],
+        announce: impl FnOnce(),
+        cancelled: Option<watch::Receiver<bool>>,
+    ) -> Result<Checkout, Failure> {
+        check(spec)?;
+        let needs = Needs {
+            requirements,
+            scope: &spec.request.scope,
+            fence: spec.fence,
+        };
+        let providing = self.packages.provide(needs, &self.runner, announce, cancelled);
+        let checkout = providing.await.map_err(failure)?;
+        checkout.add_to(&mut spec.request.mounts, &mut spec.request.env);
+        Ok(checkout)
+    }
+}
+
+/// Returns the packages of a run: those that were named, and those of the configuration if the run can have any.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn all(
+    mut named: Vec<Requirement>,
+    spec: &RunSpec,
+    context: &Context,
+) -> Result<Vec<Requirement>, Problems> {
+    if check(spec).is_ok() {
+        named.extend(context.parts()?.packages.default.iter().cloned());
+        named.sort();
+        named.dedup();
+    }
+    Ok(named)
+}
+
+/// Adds to a result what is known of its packages.
+pub fn describe(checkout: &Checkout, result: &mut ExecutionResult) {
+    result.meta.packages.clone_from(&checkout.packages);
+    result.meta.warnings.extend(checkout.warning.clone());
+}
+
+/// Returns the kept packages of this user.
+///
+/// # Errors
+/// If the configuration or the state directory cannot be used.
+pub fn store(context: &Context) -> Result<Store, Error> {
+    let state = context.paths.make_state()?;
+    Ok(Store::new(state.join("packages"), context.parts()?.packages.keep))
+}
+
+/// Lists kept packages, the last used first.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn kept(store: &Store) -> Result<Vec<Kept>, Failure> {
+    store.list().map_err(|error| failure(error.into()))
+}
+
+/// Removes kept packages, unless a program uses them.
+///
+/// # Errors
+/// If they cannot be removed.
+pub fn remove(store: &Store, kept: &Kept) -> Result<Removal, Failure> {
+    store.remove(&kept.key).map_err(|error| failure(error.into()))
+}
+
+/// Rejects a run that cannot have packages.
+fn check(spec: &RunSpec) -> Result<(), Failure> {
+    let request = &spec.request;
+    let refused = |message: String, hint: &str| Err(Failure::usage(message, hint));
+    if spec.target != Target::Local {
+        return refused(
+            format!(
+                "the runtime `{}` has no packages of this machine",
+                spec.target.runtime()
+            ),
+            "use `--runtime local`, or an image that has the packages",
+        );
+    }
+    if request.language != Language::Python {
+        return refused(
+            format!(
+                "packages are for Python, and this program is {}",
+                request.language
+            ),
+            "leave --with out",
+        );
+    }
+    if request.session.is_some() {
+        return refused(
+            "a session has the packages of its interpreter alone".to_owned(),
+            "leave --session out, or name an interpreter that has them with `--python`",
+        );
+    }
+    if matches!(spec.fence, Fence::Unfenced | Fence::Host) {
+        return refused(
+            "packages are installed for programs in a fence".to_owned(),
+            "leave --unfenced out, or name an interpreter that has them with `--python`",
+        );
+    }
+    let place = Path::new(PACKAGES);
+    let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
+    match request.mounts.iter().find(overlaps) {
+        None => Ok(()),
+        Some(mount) => refused(
+            format!("`{mount}` lies where the packages are: {PACKAGES}"),
+            "give the mount another path inside",
+        ),
+    }
+}
+
+fn failure(error: ringfence_packages::Error) -> Failure {
+    let hint = error.hint();
+    let message = error.to_string();
+    match error {
+        ringfence_packages::Error::Backend(error) => Failure {
+            message,
+            ..error.into()
+        },
+        ringfence_packages::Error::Install(_)
+        | ringfence_packages::Error::Store(_)
+        | ringfence_packages::Error::NoPython => Failure {
+            cause: Cause::Refused,
+            ..Failure::refused(message, hint)
+        },
+    }
+}
