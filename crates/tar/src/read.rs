@@ -9,6 +9,9 @@ const MAX_EXTENDED: u64 = 1024 * 1024;
 /// Maximum number of extended headers before a member.
 const MAX_EXTENSIONS: usize = 8;
 
+/// Keys of records with an extended attribute begin with one of these.
+const ATTRIBUTES: &[&[u8]] = &[b"SCHILY.xattr.", b"LIBARCHIVE.xattr."];
+
 /// A reason why an archive cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
@@ -32,6 +35,8 @@ pub struct Reader<R> {
     content: u64,
     /// Bytes from its end to the next block.
     padding: u64,
+    /// Extended attributes of all members so far.
+    attributes: u64,
 }
 
 /// Values of extended headers, which replace those of the header.
@@ -43,6 +48,8 @@ struct Extensions {
     uid: Option<u64>,
     gid: Option<u64>,
     modified: Option<u64>,
+    /// Number of extended attributes.
+    attributes: u64,
 }
 
 impl<R: Read> Reader<R> {
@@ -51,6 +58,7 @@ impl<R: Read> Reader<R> {
             input,
             content: 0,
             padding: 0,
+            attributes: 0,
         }
     }
 
@@ -79,6 +87,11 @@ impl<R: Read> Reader<R> {
         Err(TarError::Invalid("a member has too many extended headers"))
     }
 
+    /// Returns the number of extended attributes that the members so far have, of which none is read.
+    pub fn attributes(&self) -> u64 {
+        self.attributes
+    }
+
     /// Reads the rest of the member's content.
     pub fn content(&mut self) -> Content<'_, R> {
         Content(self)
@@ -103,7 +116,9 @@ impl<R: Read> Reader<R> {
             uid,
             gid,
             modified,
+            attributes,
         } = extensions;
+        self.attributes = self.attributes.saturating_add(attributes);
         member.path = path.unwrap_or(member.path);
         member.target = target.unwrap_or(member.target);
         member.size = size.unwrap_or(member.size);
@@ -229,6 +244,7 @@ impl Extensions {
             b"gid" => self.gid = Some(decimal(value).ok_or(INVALID)?),
             // Times before 1970 are negative, and become 1970.
             b"mtime" => self.modified = Some(decimal(whole).unwrap_or_default()),
+            key if ATTRIBUTES.iter().any(|prefix| key.starts_with(prefix)) => self.attributes += 1,
             key if key.starts_with(b"GNU.sparse.") => return Err(TarError::Sparse),
             _ => {}
         }
