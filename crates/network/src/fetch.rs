@@ -15,7 +15,7 @@ mod tests;
 
 pub use body::Body;
 pub use error::{FetchCause, FetchError, FetchErrorKind, TlsFault};
-pub use exchange::{Page, secure, send};
+pub use exchange::{Page, Sink, receive, secure, send};
 pub use request::{FetchRequest, RequestError};
 pub use trust::{Trust, TrustError};
 pub use url::{ParseUrlError, Scheme, Url};

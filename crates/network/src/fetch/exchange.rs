@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::ControlFlow;
 use std::pin::pin;
 
 use http_body_util::{BodyExt, Full};
@@ -45,7 +46,7 @@ pub struct Page {
 
 impl Page {
     /// Returns the target of a redirect.
-    pub(super) fn location(&self) -> Option<HeaderValue> {
+    pub fn location(&self) -> Option<HeaderValue> {
         location(self.status, &self.headers)
     }
 }
@@ -62,10 +63,37 @@ pub async fn send(
     limits: &FetchLimits,
 ) -> Result<Page, FetchCause> {
     match request.url.scheme {
-        Scheme::Http => speak(stream, request, limits).await,
-        Scheme::Https => speak(secure(stream, &request.url, trust).await?, request, limits).await,
+        Scheme::Http => speak(stream, request, limits, None).await,
+        Scheme::Https => {
+            let stream = secure(stream, &request.url, trust).await?;
+            speak(stream, request, limits, None).await
+        }
     }
 }
+
+/// Sends a request as [`send`] does, and passes the body of a success to `sink` as it arrives, up to the limit. A sink
+/// that breaks off ends the exchange; the page then counts as truncated. Any other body is in the page.
+///
+/// # Errors
+/// As for [`send`].
+pub async fn receive(
+    stream: TcpStream,
+    request: &FetchRequest,
+    trust: &Trust,
+    limits: &FetchLimits,
+    sink: &mut Sink<'_>,
+) -> Result<Page, FetchCause> {
+    match request.url.scheme {
+        Scheme::Http => speak(stream, request, limits, Some(sink)).await,
+        Scheme::Https => {
+            let stream = secure(stream, &request.url, trust).await?;
+            speak(stream, request, limits, Some(sink)).await
+        }
+    }
+}
+
+/// A consumer of a body, which may break off.
+pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + Send + 'a;
 
 /// Performs the TLS handshake with the host of the URL.
 pub async fn secure(stream: TcpStream, url: &Url, trust: &Trust) -> Result<TlsStream<TcpStream>, FetchCause> {
@@ -88,7 +116,12 @@ fn tls_fault(error: &io::Error) -> TlsFault {
     inner.map_or(TlsFault::Handshake, TlsFault::from)
 }
 
-async fn speak<S>(stream: S, request: &FetchRequest, limits: &FetchLimits) -> Result<Page, FetchCause>
+async fn speak<S>(
+    stream: S,
+    request: &FetchRequest,
+    limits: &FetchLimits,
+    sink: Option<&mut Sink<'_>>,
+) -> Result<Page, FetchCause>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -104,7 +137,7 @@ where
     let message = message(request)?;
     let answer = async {
         let response = sender.send_request(message).await;
-        read(response.map_err(|_| FetchCause::Protocol)?, limits).await
+        read(response.map_err(|_| FetchCause::Protocol)?, limits, sink).await
     };
     beside(connection, answer).await
 }
@@ -146,12 +179,24 @@ fn max_wire(limits: &FetchLimits) -> u64 {
     u64::try_from(body.saturating_add(MAX_BUFFER)).unwrap_or(u64::MAX)
 }
 
-async fn read(response: Response<Incoming>, limits: &FetchLimits) -> Result<Page, FetchCause> {
+async fn read(
+    response: Response<Incoming>,
+    limits: &FetchLimits,
+    sink: Option<&mut Sink<'_>>,
+) -> Result<Page, FetchCause> {
     let (head, body) = response.into_parts();
-    let (body, truncated) = match location(head.status, &head.headers) {
-        Some(_) => (Vec::new(), false),
-        None => collect(body, limits.max_body).await?,
+    let mut kept = Vec::new();
+    let mut keep = |bytes: &[u8]| {
+        kept.extend_from_slice(bytes);
+        ControlFlow::Continue(())
     };
+    let truncated = match (location(head.status, &head.headers), sink) {
+        (Some(_), _) => false,
+        (None, Some(sink)) if head.status.is_success() => pass(body, limits.max_body, sink).await?,
+        (None, Some(_)) => pass(body, limits.max_body.min(MAX_BUFFER), &mut keep).await?,
+        (None, None) => pass(body, limits.max_body, &mut keep).await?,
+    };
+    let body = kept;
     Ok(Page {
         status: head.status,
         headers: head.headers,
@@ -172,17 +217,17 @@ fn location(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::LOCATION).filter(|_| moved).cloned()
 }
 
-/// Reads the body up to the limit; returns `true` with it if there was more.
-async fn collect(mut body: Incoming, limit: usize) -> Result<(Vec<u8>, bool), FetchCause> {
-    let mut kept = Vec::new();
+/// Passes the body on, up to the limit; returns `true` if there was more, or the sink broke off.
+async fn pass(mut body: Incoming, limit: usize, sink: &mut Sink<'_>) -> Result<bool, FetchCause> {
+    let mut room = limit;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| FetchCause::Protocol)?;
         let Ok(data) = frame.into_data() else { continue };
-        let room = limit.saturating_sub(kept.len());
-        kept.extend_from_slice(data.get(..room).unwrap_or(&data));
-        if data.len() > room {
-            return Ok((kept, true));
+        let part = data.get(..room).unwrap_or(&data);
+        if sink(part).is_break() || data.len() > room {
+            return Ok(true);
         }
+        room -= data.len();
     }
-    Ok((kept, false))
+    Ok(false)
 }

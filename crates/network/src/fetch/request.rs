@@ -133,8 +133,11 @@ impl FetchRequest {
         &self.url
     }
 
-    /// Returns the request after a redirect (RFC 9110, section 15.4).
-    pub(super) fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, FetchCause> {
+    /// Returns the request after a redirect (RFC 9110, section 15.4). To another origin it has no credentials.
+    ///
+    /// # Errors
+    /// If the location is no URL, or leads from https to http.
+    pub fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, FetchCause> {
         let location =
             std::str::from_utf8(location).map_err(|_| FetchCause::Redirect(ParseUrlError::Malformed))?;
         let url = self.url.join(location).map_err(FetchCause::Redirect)?;
