@@ -1,0 +1,44 @@
+//! Limits of images, which whoever made an image cannot raise.
+
+/// Limits of images and of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Layers of an image.
+    pub layers: usize,
+    /// Bytes of a manifest, an index or a configuration.
+    pub document: u64,
+    /// Bytes of a layer as it is stored or sent.
+    pub blob: u64,
+    /// Members of an archive that holds images.
+    pub members: usize,
+    /// Entries of an image's layers together.
+    pub entries: u64,
+    /// Unpacked bytes of an image.
+    pub image: u64,
+    /// Unpacked bytes of all images together.
+    pub store: u64,
+    /// Decompressed bytes per byte, beyond `free`.
+    pub ratio: u64,
+    /// Decompressed bytes that need no ratio: a small layer of zeros is no attack.
+    pub free: u64,
+}
+
+impl Bounds {
+    /// The limits of the command line.
+    pub const DEFAULT: Self = Self {
+        layers: 128,
+        document: 4 << 20,
+        blob: 8 << 30,
+        members: 8192,
+        entries: 1_000_000,
+        image: 16 << 30,
+        store: 64 << 30,
+        ratio: 200,
+        free: 64 << 20,
+    };
+
+    /// Returns the number of bytes that so many compressed ones may become.
+    pub(crate) fn decompressed(&self, compressed: u64) -> u64 {
+        compressed.saturating_mul(self.ratio).saturating_add(self.free)
+    }
+}

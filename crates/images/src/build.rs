@@ -1,0 +1,128 @@
+//! Unpacks an image, layer by layer.
+
+use std::fs::File;
+use std::io;
+
+use ringfence_policy::Bytes;
+
+use crate::bounds::Bounds;
+use crate::decode::Decoded;
+use crate::digest::{Digest, Hashing};
+use crate::document::Configuration;
+use crate::error::{Error, InStore};
+use crate::layer::{Budget, Content, LayerError, apply};
+use crate::platform;
+use crate::reference::Reference;
+use crate::staging::{Staging, make_private};
+use crate::store::{Description, ROOT, Store, now};
+use crate::tree::Tree;
+
+/// An image in the making. Dropped, it leaves nothing.
+#[derive(Debug)]
+pub(crate) struct Build<'a> {
+    store: &'a Store,
+    staging: Staging,
+    tree: Tree,
+    digest: Digest,
+    configuration: Configuration,
+    budget: Budget,
+    content: Content,
+    /// Number of layers so far.
+    layers: usize,
+    /// Set if the store has room for less than an image may take.
+    is_short: bool,
+}
+
+impl<'a> Build<'a> {
+    pub(crate) fn new(
+        store: &'a Store,
+        staging: Staging,
+        configuration: &[u8],
+        room: u64,
+    ) -> Result<Self, Error> {
+        let bounds = store.bounds();
+        let parsed = Configuration::read(configuration, bounds.layers)?;
+        let root = staging.image().join(ROOT);
+        make_private(&root).when("write")?;
+        // The directory above is private. This one is the root of cells, whose programs are somebody else.
+        rustix::fs::chmod(&root, rustix::fs::Mode::from_raw_mode(0o755))
+            .map_err(io::Error::from)
+            .when("write")?;
+        Ok(Self {
+            store,
+            tree: Tree::open(&root).when("write")?,
+            staging,
+            digest: Digest::of(configuration),
+            configuration: parsed,
+            budget: Budget {
+                entries: bounds.entries,
+                bytes: bounds.image.min(room),
+                most: (bounds.entries, Bytes(bounds.image)),
+            },
+            content: Content::default(),
+            layers: 0,
+            is_short: room < bounds.image,
+        })
+    }
+
+    /// Applies the next layer, compressed or not. Its digest is that of the configuration, so that equal
+    /// configurations have equal trees, whoever sent their layers.
+    pub(crate) fn layer(&mut self, file: File) -> Result<(), Error> {
+        let number = self.layers + 1;
+        let failed = |source| Error::Layer { number, source };
+        let expected = self.configuration.rootfs.diff_ids.get(self.layers).copied();
+        let decoded =
+            Decoded::of(file, self.store.bounds()).map_err(|error| failed(LayerError::Input(error)))?;
+        let mut input = Hashing::new(decoded);
+        match apply(&self.tree, &mut input, &mut self.budget, &mut self.content) {
+            Err(LayerError::Bytes(_)) if self.is_short => return Err(self.store.full()),
+            applied => applied.map_err(failed)?,
+        }
+        let (found, _) = input.finish();
+        self.layers = number;
+        match expected {
+            Some(expected) if expected == found => Ok(()),
+            Some(expected) => Err(Error::Digest {
+                what: format!("layer {number}, decompressed,"),
+                expected,
+                found,
+            }),
+            None => Err(self.other_number()),
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> &Bounds {
+        self.store.bounds()
+    }
+
+    /// Creates a file without a name, for a layer on its way.
+    pub(crate) fn spool(&self) -> Result<File, Error> {
+        let file = self.staging.create("layer").when("write")?;
+        std::fs::remove_file(self.staging.file("layer")).when("write")?;
+        Ok(file)
+    }
+
+    /// Adds the image to the store under its references.
+    pub(crate) fn finish(self, references: &[Reference]) -> Result<Digest, Error> {
+        if self.layers != self.configuration.rootfs.diff_ids.len() {
+            return Err(self.other_number());
+        }
+        let description = Description {
+            digest: self.digest,
+            architecture: platform::architecture().to_owned(),
+            layers: self.layers,
+            content: self.content,
+            unpacked: now(),
+            process: self.configuration.config.unwrap_or_default(),
+        };
+        self.store.commit(&self.staging, &description, references)?;
+        Ok(self.digest)
+    }
+
+    fn other_number(&self) -> Error {
+        let listed = self.configuration.rootfs.diff_ids.len();
+        Error::ArchiveContent(format!(
+            "the manifest and the configuration of the image disagree on its layers: {listed} are configured"
+        ))
+    }
+}

@@ -1,0 +1,69 @@
+//! Decompresses layers and archives, of which no more comes out than their length allows.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::bounds::Bounds;
+
+const BUFFER: usize = 256 * 1024;
+
+/// Compressions that are known by their first bytes.
+const FOREIGN: &[(&[u8], &str)] = &[
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\xfd7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"PK\x03\x04", "zip"),
+];
+const GZIP: &[u8] = b"\x1f\x8b";
+
+/// A compression that this version cannot undo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the compression {0} is not supported, only gzip and none")]
+pub(crate) struct ForeignCompression(&'static str);
+
+/// Content after decompression.
+pub(crate) struct Decoded {
+    source: Source,
+    /// Bytes that may still come.
+    rest: u64,
+}
+
+enum Source {
+    Plain(BufReader<File>),
+    Gzip(Box<MultiGzDecoder<BufReader<File>>>),
+}
+
+impl Decoded {
+    /// Opens a file, whose compression shows in its first bytes: media types are claims.
+    pub(crate) fn of(file: File, bounds: &Bounds) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        let mut reader = BufReader::with_capacity(BUFFER, file);
+        let start = reader.fill_buf()?;
+        if let Some((_, name)) = FOREIGN.iter().find(|(magic, _)| start.starts_with(magic)) {
+            return Err(io::Error::other(ForeignCompression(name)));
+        }
+        let (source, rest) = match start.starts_with(GZIP) {
+            true => (
+                Source::Gzip(Box::new(MultiGzDecoder::new(reader))),
+                bounds.decompressed(length),
+            ),
+            false => (Source::Plain(reader), length),
+        };
+        Ok(Self { source, rest })
+    }
+}
+
+impl Read for Decoded {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match &mut self.source {
+            Source::Plain(reader) => reader.read(buffer),
+            Source::Gzip(decoder) => decoder.read(buffer),
+        }?;
+        self.rest = self.rest.checked_sub(read as u64).ok_or_else(|| {
+            io::Error::other("it expands to far more than its length, as a decompression bomb does")
+        })?;
+        Ok(read)
+    }
+}

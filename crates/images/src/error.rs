@@ -1,0 +1,94 @@
+//! The error of operations on images.
+
+use std::io;
+use std::path::PathBuf;
+
+use ringfence_policy::Bytes;
+
+use crate::digest::Digest;
+use crate::document::DocumentError;
+use crate::layer::LayerError;
+use crate::reference::{ParseReferenceError, Selector};
+use crate::registry::RegistryError;
+
+/// A failure of an operation on images.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot {what} the image store")]
+    Store {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read {}", path.display())]
+    Input {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot read the archive")]
+    Archive(#[source] io::Error),
+    #[error("the archive cannot be used: {0}")]
+    ArchiveContent(String),
+    #[error(transparent)]
+    Reference(#[from] ParseReferenceError),
+    #[error("cannot pull the image: {0}")]
+    Registry(#[from] RegistryError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error("layer {number} of the image cannot be unpacked")]
+    Layer {
+        /// Number from 1, the lowest.
+        number: usize,
+        #[source]
+        source: LayerError,
+    },
+    #[error("{what} has the digest {found}, expected {expected}")]
+    Digest {
+        what: String,
+        expected: Digest,
+        found: Digest,
+    },
+    #[error("the images would take more than {limit} together, which is the limit of the store")]
+    Full { limit: Bytes },
+    #[error("there is no image `{0}`")]
+    NotFound(Selector),
+    #[error("the image has no name")]
+    Unnamed,
+}
+
+impl Error {
+    /// Returns a hint for the user.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Store { .. } => "check the directory `images` in the state directory".to_owned(),
+            Self::Input { .. } => "name an archive, or the directory of an OCI layout".to_owned(),
+            Self::Archive(_) | Self::ArchiveContent(_) => {
+                "give an archive of `docker save`, an OCI layout, or a tar of a root file system with --name"
+                    .to_owned()
+            }
+            Self::Reference(_) => "write it as `docker pull` takes it".to_owned(),
+            Self::Registry(error) => error.hint().to_owned(),
+            Self::Document(error) => error.hint().to_owned(),
+            Self::Layer { .. } => "whoever made the image has to mend it; nothing was kept".to_owned(),
+            Self::Digest { .. } => {
+                "it was damaged or exchanged on the way; get it again from its origin".to_owned()
+            }
+            Self::Full { .. } => "remove images with `ringfence image rm`".to_owned(),
+            Self::NotFound(Selector::Reference(reference)) => format!("ringfence image pull {reference}"),
+            Self::NotFound(Selector::Digest(_)) => "`ringfence image ls` lists the images".to_owned(),
+            Self::Unnamed => "name it with --name REF".to_owned(),
+        }
+    }
+}
+
+/// Adds the operation to an error of the store's files.
+pub(crate) trait InStore<T> {
+    fn when(self, what: &'static str) -> Result<T, Error>;
+}
+
+impl<T> InStore<T> for io::Result<T> {
+    fn when(self, what: &'static str) -> Result<T, Error> {
+        self.map_err(|source| Error::Store { what, source })
+    }
+}

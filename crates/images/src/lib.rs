@@ -1,0 +1,38 @@
+//! OCI and Docker images for the local fence, without a daemon: pulled or imported, unpacked once, listed, removed.
+//!
+//! Whoever made an image is untrusted. Every blob is checked against its digest, every size is bounded before it is
+//! believed, and nothing of an image is executed here.
+#![forbid(unsafe_code)]
+
+mod archive;
+mod bounds;
+mod build;
+mod challenge;
+mod decode;
+mod digest;
+mod document;
+mod error;
+mod import;
+mod index;
+mod layer;
+mod layout;
+mod platform;
+mod pull;
+mod reference;
+mod registry;
+mod root;
+mod staging;
+mod store;
+mod tree;
+
+pub use bounds::Bounds;
+pub use digest::{Digest, ParseDigestError};
+pub use document::DocumentError;
+pub use error::Error;
+pub use import::{Import, import};
+pub use layer::LayerError;
+pub use pull::{Progress, Pulled, pull};
+pub use reference::{ParseReferenceError, Reference, Selector};
+pub use registry::{Network, RegistryError};
+pub use root::RootError;
+pub use store::{ImageInfo, Lease, Removal, Store};

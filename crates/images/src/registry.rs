@@ -1,0 +1,340 @@
+//! Speaks the distribution protocol of OCI registries, without credentials of a user.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ringfence_network::egress::Resolver;
+use ringfence_network::fetch::{
+    FetchCause, FetchLimits, FetchRequest, Page, ParseUrlError, RequestError, Sink, Trust, Url, receive,
+};
+use ringfence_policy::{Host, is_public};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::challenge::{Challenge, token};
+use crate::reference::Reference;
+
+/// Media types of manifests that are understood.
+const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
+                      application/vnd.docker.distribution.manifest.list.v2+json, \
+                      application/vnd.docker.distribution.manifest.v2+json";
+
+const CONNECTING: Duration = Duration::from_secs(20);
+/// Time without a byte after which a transfer is given up.
+const STALL: Duration = Duration::from_secs(60);
+/// Time for one transfer.
+const TRANSFER: Duration = Duration::from_secs(4 * 60 * 60);
+/// Maximum number of redirects of a request.
+const MAX_REDIRECTS: usize = 5;
+/// Maximum number of tokens for one image: they expire during long pulls.
+const MAX_TOKENS: usize = 16;
+/// Maximum number of addresses of a host that are tried.
+const MAX_TRIED: usize = 4;
+/// Maximum length of a token server's answer.
+const MAX_ANSWER: usize = 64 * 1024;
+
+/// A failure of a registry.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    #[error("cannot reach {0}")]
+    Unreachable(String),
+    #[error("{0} is not an address on the internet, where the registry is")]
+    Inner(String),
+    #[error("{host}: {cause}")]
+    Exchange { host: String, cause: FetchCause },
+    #[error("{0} sends nothing any more")]
+    Stalled(String),
+    #[error("the registry has no such image")]
+    NotFound,
+    #[error("the registry requires credentials for this image, or there is none")]
+    Denied,
+    #[error("the registry refuses more requests for now")]
+    TooMany,
+    #[error("the registry answered with status {0}")]
+    Status(u16),
+    #[error("the registry names no usable address: {0}")]
+    Address(String),
+    #[error("the token server gave no usable token")]
+    Token,
+    #[error("the answer of the registry is longer than expected")]
+    TooLong,
+}
+
+impl RegistryError {
+    /// Returns a hint for the user.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) | Self::Stalled(_) => "check the name and the network, or try again later",
+            Self::Inner(_) => {
+                "a registry on the internet must not lead to machines of yours; use another one"
+            }
+            Self::Exchange { cause, .. } => match cause {
+                FetchCause::Tls(_) | FetchCause::Trust(_) => {
+                    "registries are reached by https; name an authority of your own in `egress.ca_file`"
+                }
+                _ => "try again; the registry may be overloaded, or speak another protocol",
+            },
+            Self::NotFound => "check the name and the tag",
+            Self::Denied => {
+                "credentials are not supported: pull it with another tool, and use `ringfence image import`"
+            }
+            Self::TooMany => "try again later",
+            Self::Status(_) | Self::Address(_) | Self::Token | Self::TooLong => {
+                "try again; if it stays so, the registry is not one that this version understands"
+            }
+        }
+    }
+}
+
+/// The way to the network.
+#[derive(Debug, Clone)]
+pub struct Network {
+    pub resolver: Resolver,
+    pub trust: Arc<Trust>,
+}
+
+/// A registry, asked for one image.
+pub(crate) struct Registry<'a> {
+    reference: &'a Reference,
+    network: &'a Network,
+    origin: String,
+    token: Option<String>,
+    tokens: usize,
+    /// Set once the registry was found on the internet: nothing it names may be elsewhere.
+    is_public: bool,
+}
+
+impl<'a> Registry<'a> {
+    pub(crate) fn new(reference: &'a Reference, network: &'a Network) -> Self {
+        let host = reference.host();
+        Self {
+            origin: format!("{}://{host}", scheme(host)),
+            reference,
+            network,
+            token: None,
+            tokens: 0,
+            is_public: false,
+        }
+    }
+
+    /// Returns a manifest or an index by tag or digest.
+    pub(crate) async fn manifest(&mut self, version: &str, most: u64) -> Result<Vec<u8>, RegistryError> {
+        let mut kept = Vec::new();
+        let mut keep = |bytes: &[u8]| {
+            kept.extend_from_slice(bytes);
+            ControlFlow::Continue(())
+        };
+        self.get(&format!("manifests/{version}"), most, &mut keep).await?;
+        Ok(kept)
+    }
+
+    /// Passes a blob on as it arrives.
+    pub(crate) async fn blob(
+        &mut self,
+        digest: &str,
+        most: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), RegistryError> {
+        self.get(&format!("blobs/{digest}"), most, sink).await
+    }
+
+    async fn get(&mut self, below: &str, most: u64, sink: &mut Sink<'_>) -> Result<(), RegistryError> {
+        let url = format!("{}/v2/{}/{below}", self.origin, self.reference.name());
+        let mut is_fresh = false;
+        loop {
+            let page = self.follow(&url, most, sink).await?;
+            match page.status.as_u16() {
+                200 if page.truncated => return Err(RegistryError::TooLong),
+                200 => return Ok(()),
+                // What a new token does not open stays closed.
+                401 if !is_fresh && self.tokens < MAX_TOKENS => {
+                    self.authenticate(&page).await?;
+                    is_fresh = true;
+                }
+                401 | 403 => return Err(RegistryError::Denied),
+                404 => return Err(RegistryError::NotFound),
+                429 => return Err(RegistryError::TooMany),
+                status => return Err(RegistryError::Status(status)),
+            }
+        }
+    }
+
+    async fn follow(&mut self, url: &str, most: u64, sink: &mut Sink<'_>) -> Result<Page, RegistryError> {
+        let mut headers = vec![("accept".to_owned(), ACCEPT.to_owned())];
+        if let Some(token) = &self.token {
+            headers.push(("authorization".to_owned(), format!("Bearer {token}")));
+        }
+        let mut request = request(url, &headers)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let page = self.exchange(&request, most, sink).await?;
+            let Some(location) = page.location() else {
+                return Ok(page);
+            };
+            let host = request.url().host.to_string();
+            // To another origin without the token.
+            let next = request.redirected(page.status, location.as_bytes());
+            request = next.map_err(|cause| RegistryError::Exchange { host, cause })?;
+            checked(request.url())?;
+        }
+        Err(RegistryError::Exchange {
+            host: request.url().host.to_string(),
+            cause: FetchCause::TooManyRedirects(MAX_REDIRECTS),
+        })
+    }
+
+    /// Fetches a token for the challenge of a page.
+    async fn authenticate(&mut self, page: &Page) -> Result<(), RegistryError> {
+        let challenge = page.headers.get("www-authenticate");
+        let challenge = challenge.and_then(|value| Challenge::read(value.to_str().ok()?));
+        let challenge = challenge.ok_or(RegistryError::Denied)?;
+        // An expired one is nothing for the token server.
+        self.token = None;
+        self.tokens += 1;
+        let mut kept = Vec::new();
+        let mut keep = |bytes: &[u8]| {
+            kept.extend_from_slice(bytes);
+            ControlFlow::Continue(())
+        };
+        let url = challenge.url(self.reference.name());
+        let page = self.follow(&url, MAX_ANSWER as u64, &mut keep).await?;
+        match page.status.as_u16() {
+            200 if !page.truncated => self.token = Some(token(&kept)?),
+            401 | 403 => return Err(RegistryError::Denied),
+            429 => return Err(RegistryError::TooMany),
+            _ => return Err(RegistryError::Token),
+        }
+        Ok(())
+    }
+
+    async fn exchange(
+        &mut self,
+        request: &FetchRequest,
+        most: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<Page, RegistryError> {
+        let url = request.url();
+        let host = url.host.to_string();
+        let connecting = timeout(CONNECTING, self.connect(&url.host, url.port));
+        let unreachable = |_| RegistryError::Unreachable(host.clone());
+        let stream = connecting.await.map_err(unreachable)??;
+        let limits = FetchLimits {
+            max_body: usize::try_from(most).unwrap_or(usize::MAX),
+            ..FetchLimits::until(Instant::now() + TRANSFER)
+        };
+        let received = AtomicU64::new(0);
+        let mut counting = |bytes: &[u8]| {
+            received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            sink(bytes)
+        };
+        let receiving = receive(stream, request, &self.network.trust, &limits, &mut counting);
+        tokio::select! {
+            page = receiving => page.map_err(|cause| RegistryError::Exchange { host: host.clone(), cause }),
+            () = stalled(&received) => Err(RegistryError::Stalled(host.clone())),
+            () = tokio::time::sleep_until(limits.deadline.into()) => Err(RegistryError::Stalled(host.clone())),
+        }
+    }
+
+    /// Connects to a host. A name is resolved once, and only checked addresses are connected to.
+    async fn connect(&mut self, host: &Host, port: u16) -> Result<TcpStream, RegistryError> {
+        let addresses = match host {
+            Host::Address(address) => vec![*address],
+            Host::Name(name) => self.network.resolver.resolve(name).await,
+        };
+        if self.is_public && !addresses.iter().all(|address| is_public(*address)) {
+            return Err(RegistryError::Inner(host.to_string()));
+        }
+        for address in addresses.iter().take(MAX_TRIED) {
+            if let Ok(stream) = TcpStream::connect((*address, port)).await {
+                self.is_public = self.is_public || is_public(*address);
+                return Ok(stream);
+            }
+        }
+        Err(RegistryError::Unreachable(host.to_string()))
+    }
+}
+
+/// Resolves when nothing was received for a while.
+async fn stalled(received: &AtomicU64) {
+    let mut before = u64::MAX;
+    loop {
+        let now = received.load(Ordering::Relaxed);
+        if now == before {
+            return;
+        }
+        before = now;
+        tokio::time::sleep(STALL).await;
+    }
+}
+
+fn request(url: &str, headers: &[(String, String)]) -> Result<FetchRequest, RegistryError> {
+    let request = FetchRequest::new(url, "GET", headers, Vec::new());
+    let request = request.map_err(|error: RequestError| RegistryError::Address(error.to_string()))?;
+    checked(request.url())?;
+    Ok(request)
+}
+
+/// Rejects what would go over the network in the clear.
+fn checked(url: &Url) -> Result<(), RegistryError> {
+    use ringfence_network::fetch::Scheme;
+    match url.scheme {
+        Scheme::Https => Ok(()),
+        Scheme::Http if is_loopback(&url.host.to_string()) => Ok(()),
+        Scheme::Http => {
+            let error = ParseUrlError::Scheme;
+            Err(RegistryError::Address(format!("{}: {error}", url.host)))
+        }
+    }
+}
+
+/// Returns the scheme of a registry: only one on this machine is spoken to in the clear.
+fn scheme(authority: &str) -> &'static str {
+    let host = match authority.rsplit_once(':') {
+        Some((host, _)) if !host.ends_with(':') => host,
+        _ => authority,
+    };
+    match is_loopback(host) {
+        true => "http",
+        false => "https",
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_spoken_to_in_the_clear() {
+        for (reference, origin) in [
+            ("python", "https://registry-1.docker.io"),
+            ("localhost:5000/a", "http://localhost:5000"),
+            ("localhost/a", "http://localhost"),
+            ("127.0.0.1:5000/a", "http://127.0.0.1:5000"),
+            ("[::1]:5000/a", "http://[::1]:5000"),
+            ("10.0.0.1:5000/a", "https://10.0.0.1:5000"),
+            ("localhost.test:5000/a", "https://localhost.test:5000"),
+            ("127.0.0.1.test/a", "https://127.0.0.1.test"),
+        ] {
+            let reference: Reference = reference.parse().unwrap();
+            let network = Network {
+                resolver: Resolver::fixed(|_| Vec::new()),
+                trust: Arc::default(),
+            };
+            assert_eq!(Registry::new(&reference, &network).origin, origin);
+        }
+        for (url, is_allowed) in [
+            ("http://127.0.0.1:1/token", true),
+            ("https://auth.test/token", true),
+            ("http://auth.test/token", false),
+        ] {
+            assert_eq!(request(url, &[]).is_ok(), is_allowed, "{url}");
+        }
+    }
+}

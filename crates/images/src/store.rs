@@ -1,0 +1,320 @@
+//! The store of images: one directory for each configuration, and an index of references.
+//!
+//! Whoever changes it holds its lock. An image appears and disappears by a rename, so a half-made one never shows. A
+//! run holds a lock of its image, which is not removed before.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringfence_policy::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::Bounds;
+use crate::build::Build;
+use crate::digest::Digest;
+use crate::document::Process;
+use crate::error::{Error, InStore};
+use crate::index::Index;
+use crate::layer::Content;
+use crate::reference::{Reference, Selector};
+use crate::staging::{self, Staging, lock_file, make_private};
+
+/// Description of an image, in its directory.
+const DESCRIPTION: &str = "image.json";
+/// Directory with the image's files, in its directory.
+pub(crate) const ROOT: &str = "root";
+
+/// The store of a user's images.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    bounds: Bounds,
+}
+
+/// An unpacked image, as its directory describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Description {
+    pub(crate) digest: Digest,
+    pub(crate) architecture: String,
+    pub(crate) layers: usize,
+    pub(crate) content: Content,
+    /// Seconds since 1970.
+    pub(crate) unpacked: u64,
+    pub(crate) process: Process,
+}
+
+/// An image with its references.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ImageInfo {
+    pub references: Vec<Reference>,
+    /// Digest of its configuration.
+    pub digest: Digest,
+    pub architecture: String,
+    pub layers: usize,
+    pub content: Content,
+    /// Time at which it was unpacked, in seconds since 1970.
+    pub unpacked: u64,
+    pub process: Process,
+}
+
+/// The fate of an image whose references were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Its files are gone.
+    Removed,
+    /// Other references mean it.
+    StillNamed,
+    /// Its files go with the first operation after the runs that use it.
+    InUse,
+}
+
+/// An image that cannot be removed while this exists.
+#[derive(Debug)]
+pub struct Lease {
+    pub(crate) root: PathBuf,
+    pub(crate) description: Description,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the store in the directory `images` of a state directory, which is made if it is missing.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn below(state: &Path, bounds: Bounds) -> Result<Self, Error> {
+        let path = state.join("images");
+        for directory in [
+            path.clone(),
+            path.join("trees"),
+            path.join("staging"),
+            path.join("trash"),
+        ] {
+            make_private(&directory).when("make")?;
+        }
+        Ok(Self { path, bounds })
+    }
+
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Returns all images, by their first reference.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn list(&self) -> Result<Vec<ImageInfo>, Error> {
+        let lock = self.shared()?;
+        let index = Index::read(&self.path).when("read")?;
+        let described = self.described();
+        drop(lock);
+        let mut all: Vec<_> = described
+            .into_iter()
+            .map(|description| ImageInfo {
+                references: index.names(description.digest),
+                digest: description.digest,
+                architecture: description.architecture,
+                layers: description.layers,
+                content: description.content,
+                unpacked: description.unpacked,
+                process: description.process,
+            })
+            .collect();
+        all.sort_by(|one, other| (&one.references, one.digest).cmp(&(&other.references, other.digest)));
+        Ok(all)
+    }
+
+    /// Returns an image, and keeps it from being removed.
+    ///
+    /// # Errors
+    /// If there is none, or the store cannot be read.
+    pub fn lease(&self, selector: &Selector) -> Result<Lease, Error> {
+        let _lock = self.shared()?;
+        let digest = self.find(&Index::read(&self.path).when("read")?, selector)?;
+        let directory = self.directory(digest);
+        let lock = lock_file(&directory).when("lock")?;
+        lock.lock_shared().when("lock")?;
+        Ok(Lease {
+            root: directory.join(ROOT),
+            description: describe(&directory).when("read")?,
+            _lock: lock,
+        })
+    }
+
+    /// Removes a reference, or all of a digest, and the image's files if no reference is left and no run uses it.
+    ///
+    /// # Errors
+    /// If there is none, or the store cannot be changed.
+    pub fn remove(&self, selector: &Selector) -> Result<Removal, Error> {
+        let lock = self.exclusive()?;
+        let mut index = Index::read(&self.path).when("read")?;
+        let digest = self.find(&index, selector)?;
+        match selector {
+            Selector::Reference(reference) => drop(index.references.remove(reference)),
+            Selector::Digest(digest) => index.references.retain(|_, found| found != digest),
+        }
+        index.write(&self.path).when("write")?;
+        let is_named = !index.names(digest).is_empty();
+        self.discard_unnamed(&index);
+        let is_there = self.directory(digest).exists();
+        drop(lock);
+        self.empty_trash();
+        Ok(match (is_named, is_there) {
+            (true, _) => Removal::StillNamed,
+            (false, true) => Removal::InUse,
+            (false, false) => Removal::Removed,
+        })
+    }
+
+    /// Begins to unpack an image. What others left is removed first.
+    pub(crate) fn build(&self, configuration: &[u8]) -> Result<Build<'_>, Error> {
+        let room = self.bounds.store.saturating_sub(self.used()?);
+        Build::new(self, self.staging()?, configuration, room)
+    }
+
+    /// Makes a directory for the files of one operation.
+    pub(crate) fn staging(&self) -> Result<Staging, Error> {
+        let lock = self.exclusive()?;
+        staging::sweep(&self.path.join("staging"));
+        self.discard_unnamed(&Index::read(&self.path).when("read")?);
+        let staging = Staging::new(&self.path.join("staging")).when("write");
+        drop(lock);
+        self.empty_trash();
+        staging
+    }
+
+    /// Names an image that is there already; `None` if it is not.
+    pub(crate) fn name(
+        &self,
+        digest: Digest,
+        references: &[Reference],
+    ) -> Result<Option<Description>, Error> {
+        let lock = self.exclusive()?;
+        let Ok(description) = describe(&self.directory(digest)) else {
+            return Ok(None);
+        };
+        self.add_names(digest, references)?;
+        drop(lock);
+        self.empty_trash();
+        Ok(Some(description))
+    }
+
+    /// Adds an unpacked image under its references, unless it came to be there meanwhile.
+    pub(crate) fn commit(
+        &self,
+        staging: &Staging,
+        description: &Description,
+        references: &[Reference],
+    ) -> Result<(), Error> {
+        let lock = self.exclusive()?;
+        let directory = self.directory(description.digest);
+        if describe(&directory).is_err() {
+            if self.used()?.saturating_add(description.content.bytes) > self.bounds.store {
+                return Err(self.full());
+            }
+            let described = serde_json::to_vec_pretty(description).map_err(io::Error::from);
+            described
+                .and_then(|text| fs::write(staging.image().join(DESCRIPTION), text))
+                .and_then(|()| fs::rename(staging.image(), &directory))
+                .when("write")?;
+        }
+        self.add_names(description.digest, references)?;
+        drop(lock);
+        self.empty_trash();
+        Ok(())
+    }
+
+    pub(crate) fn full(&self) -> Error {
+        Error::Full {
+            limit: Bytes(self.bounds.store),
+        }
+    }
+
+    fn add_names(&self, digest: Digest, references: &[Reference]) -> Result<(), Error> {
+        let mut index = Index::read(&self.path).when("read")?;
+        for reference in references {
+            index.references.insert(reference.clone(), digest);
+        }
+        index.write(&self.path).when("write")?;
+        self.discard_unnamed(&index);
+        Ok(())
+    }
+
+    fn find(&self, index: &Index, selector: &Selector) -> Result<Digest, Error> {
+        let found = match selector {
+            Selector::Reference(reference) => index.references.get(reference).copied(),
+            Selector::Digest(digest) => {
+                Some(*digest).filter(|digest| describe(&self.directory(*digest)).is_ok())
+            }
+        };
+        found.ok_or_else(|| Error::NotFound(selector.clone()))
+    }
+
+    fn directory(&self, digest: Digest) -> PathBuf {
+        self.path.join("trees").join(digest.hex())
+    }
+
+    fn described(&self) -> Vec<Description> {
+        let entries = fs::read_dir(self.path.join("trees"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries.filter_map(|entry| describe(&entry.path()).ok()).collect()
+    }
+
+    /// Returns the bytes of all images.
+    fn used(&self) -> Result<u64, Error> {
+        Ok(self.described().iter().map(|image| image.content.bytes).sum())
+    }
+
+    /// Moves the images that nobody names or uses to the trash. The caller holds the lock.
+    fn discard_unnamed(&self, index: &Index) {
+        for description in self.described() {
+            let digest = description.digest;
+            let directory = self.directory(digest);
+            let is_free = lock_file(&directory).is_ok_and(|lock| lock.try_lock().is_ok());
+            if is_free && index.names(digest).is_empty() {
+                let name = staging::random_name().unwrap_or_else(|_| digest.hex());
+                // What cannot be moved is tried again by the next operation.
+                let _ = fs::rename(&directory, self.path.join("trash").join(name));
+            }
+        }
+    }
+
+    /// Removes what is in the trash, outside of the lock: it may be much.
+    fn empty_trash(&self) {
+        for entry in fs::read_dir(self.path.join("trash"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            // Others may do the same.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+
+    fn exclusive(&self) -> Result<File, Error> {
+        let file = lock_file(&self.path).when("lock")?;
+        file.lock().when("lock")?;
+        Ok(file)
+    }
+
+    fn shared(&self) -> Result<File, Error> {
+        let file = lock_file(&self.path).when("lock")?;
+        file.lock_shared().when("lock")?;
+        Ok(file)
+    }
+}
+
+fn describe(directory: &Path) -> io::Result<Description> {
+    let text = fs::read(directory.join(DESCRIPTION))?;
+    serde_json::from_slice(&text).map_err(io::Error::from)
+}
+
+/// Returns the present time in seconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}

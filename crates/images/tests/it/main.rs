@@ -1,0 +1,9 @@
+//! Imports of good and hostile images.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may end at once")]
+
+mod archives;
+mod hostile;
+mod importing;
+mod layers;
+mod pulling;
