@@ -6,6 +6,7 @@
 mod accept;
 mod approvals;
 mod audit;
+mod image;
 mod keys;
 mod packages;
 mod policy;
@@ -19,12 +20,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ringfence_images::Selector;
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
 use ringfence_server::site::Endpoint;
 
 pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
 pub use audit::AuditCommand;
+pub use image::{ImageCommand, ImageImportArgs, ImagePullArgs};
 pub use keys::KeysCommand;
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
@@ -62,6 +65,7 @@ Examples:
   ringfence run --workspace . tests.py     works on the files of this directory
   ringfence run --timeout 5s --memory 512MiB --json -c 'print(1)'
   ringfence run --with pandas,seaborn==0.13 chart.py    with packages, which are kept for the next time
+  ringfence run --image python:3.12-slim report.py
   cat log.txt | ringfence run --stdin - count.py";
 
 const TOOL_EXAMPLES: &str = "\
@@ -179,6 +183,9 @@ pub enum Command {
     /// Manage the server's sandboxes: cells and containers that stay until they expire.
     #[command(subcommand, after_help = sandbox::EXAMPLES)]
     Sandbox(SandboxCommand),
+    /// Pull, import, list and remove images that runs of the local fence can be on.
+    #[command(subcommand, after_help = image::EXAMPLES)]
+    Image(ImageCommand),
     /// Serve runs on a Unix socket, with ready workers so that they start at once.
     Serve(ServeArgs),
     /// Create, list and revoke keys of the server's HTTP API.
@@ -303,6 +310,15 @@ pub struct RunArgs {
     /// installed in a fence that reaches the index alone (`packages.index`).
     #[arg(long, value_name = "PKG,…", conflicts_with_all = ["session", "unfenced"], help_heading = "Access")]
     pub with: Vec<String>,
+    /// Run on this image: the program sees its files, read-only, in place of this machine's, and its interpreter
+    /// runs it (`ringfence image pull`).
+    #[arg(
+        long,
+        value_name = "REF",
+        conflicts_with_all = ["session", "unfenced", "python", "skills", "servers", "with"],
+        help_heading = "Access"
+    )]
+    pub image: Option<Selector>,
     /// Standard input of the program: a file, or `-` for standard input of this command (default: empty).
     #[arg(long, value_name = "FILE|-", help_heading = "Access")]
     pub stdin: Option<PathBuf>,

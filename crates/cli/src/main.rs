@@ -30,7 +30,9 @@ fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     let prepared = match arguments.get(1).and_then(|command| command.to_str()) {
         Some("run") => {
-            let local = arguments.iter().any(|argument| argument == "--no-engine");
+            let local = arguments
+                .iter()
+                .any(|argument| argument == "--no-engine" || is_image(argument));
             let socket = (!local).then(Paths::socket_early).flatten();
             Prepared::new(socket.as_deref(), &mut arguments)
         }
@@ -46,6 +48,11 @@ fn main() -> ExitCode {
     dispatch(&command, prepared, &context).unwrap_or_else(|error| exit::report(context.ui, form, &error))
 }
 
+/// Returns `true` for the option of runs on images, which no server takes.
+fn is_image(argument: &OsString) -> bool {
+    argument == "--image" || argument.as_encoded_bytes().starts_with(b"--image=")
+}
+
 fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => command::run::run(args, prepared, context),
@@ -55,6 +62,7 @@ fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow:
         Command::Skills(args) => command::skills::run(args, context),
         Command::Session(args) => command::session::run(args, context),
         Command::Sandbox(args) => command::sandbox::run(args, context),
+        Command::Image(args) => command::image::run(args, context),
         Command::Serve(args) => command::serve::run(args, context),
         Command::Keys(args) => command::keys::run(args, context),
         Command::Console(args) => command::console::run(args, context),

@@ -77,7 +77,9 @@ impl From<&local::Error> for Error {
             | E::NamespacesForbidden { .. }
             | E::NoControlGroups { .. }
             | E::NeedsNamespaces { .. } => Reason::Unavailable,
-            E::Trusted(_) | E::TooLong | E::NetworkOfSession | E::Program { errno: 7, .. } => Reason::Invalid,
+            E::Trusted(_) | E::TooLong | E::Image(_) | E::NetworkOfSession | E::Program { errno: 7, .. } => {
+                Reason::Invalid
+            }
             E::Program { .. } | E::WorkingDirectory { .. } => Reason::NotFound,
             E::Fence { .. }
             | E::ControlGroup(_)

@@ -34,6 +34,7 @@ impl RunSpec {
 
     /// Returns `true` if the program can call functions of the host.
     pub(crate) fn has_bridge(&self) -> bool {
-        self.request.language == Language::Python
+        // The Python of an image is started by us, but not with our worker.
+        self.request.language == Language::Python && self.request.image.is_none()
     }
 }

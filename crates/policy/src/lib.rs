@@ -10,6 +10,7 @@ mod command;
 mod egress;
 mod files;
 pub mod hints;
+mod image;
 mod isolation;
 mod limits;
 mod mount;
@@ -29,13 +30,14 @@ pub use egress::{
     ParsePatternError, Refusal, is_public,
 };
 pub use files::{UserRoot, UserRootError, UserScope};
+pub use image::{EntrySource, Image, RootEntry};
 pub use isolation::{Isolation, IsolationMode};
 pub use limits::Limits;
 pub use mount::{Access, Mount, PACKAGES, ParseMountError};
 pub use network::Network;
 pub use outcome::{
-    EgressAttempt, EgressFacts, ExecutionResult, Meta, Outcome, OutputFile, ResourceLimits, RichResult,
-    SessionFacts,
+    EgressAttempt, EgressFacts, ExecutionResult, ImageFacts, Meta, Outcome, OutputFile, ResourceLimits,
+    RichResult, SessionFacts,
 };
 pub use remedy::Remedy;
 pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};

@@ -73,6 +73,9 @@ pub struct Meta {
     pub artifact: Option<String>,
     /// Set if a pre-started process ran it.
     pub warm: bool,
+    /// Image that it ran on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageFacts>,
     /// Files in the program's output directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output_files: Vec<OutputFile>,
@@ -105,6 +108,15 @@ pub struct Meta {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// The image that a program ran on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ImageFacts {
+    /// Its name in full, or its digest, as the caller named it.
+    pub reference: String,
+    /// Digest of its configuration.
+    pub digest: String,
 }
 
 /// Egress attempts of a program.
@@ -153,6 +165,7 @@ impl Meta {
             cpu_seconds: None,
             artifact: None,
             warm: false,
+            image: None,
             output_files: Vec::new(),
             output_incomplete: false,
             egress: None,

@@ -219,6 +219,7 @@ mod tests {
             trusted,
             scope,
             session,
+            image,
         } = request;
         assert_eq!(
             (code.as_str(), name.as_str(), language, runtime),
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!((env, network, workspace), (own.env, own.network, own.workspace));
         assert_eq!((trusted, scope), (own.trusted, own.scope));
         assert_eq!((args, mounts), (Vec::<String>::new(), Vec::<Mount>::new()));
-        assert_eq!((working_directory, session), (None, None));
+        assert_eq!((working_directory, session, image), (None, None, None));
         assert_eq!(
             Limits {
                 timeout: own.limits.timeout,

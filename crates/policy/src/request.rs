@@ -8,7 +8,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, Mount, Network, Trusted};
+use crate::{Image, Limits, Mount, Network, Trusted};
 
 /// The error of an unknown or malformed name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -237,6 +237,8 @@ pub struct Request {
     pub scope: Scope,
     /// The stateful interpreter to run in. `None`: a fresh one.
     pub session: Option<SessionId>,
+    /// Image that takes the place of this machine's files. `None`: the read-only view of this machine.
+    pub image: Option<Image>,
 }
 
 impl Request {
@@ -257,6 +259,7 @@ impl Request {
             trusted: Trusted::none(),
             scope: Scope::local(),
             session: None,
+            image: None,
         }
     }
 }

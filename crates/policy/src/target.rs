@@ -71,6 +71,8 @@ pub enum Feature {
     Cpus,
     /// A limit of processes and threads.
     Pids,
+    /// An image of the local store.
+    Image,
 }
 
 impl Feature {
@@ -86,6 +88,7 @@ impl Feature {
             Self::WritableMount => "writable mounts",
             Self::Cpus => "a limit of processor cores",
             Self::Pids => "a limit of processes",
+            Self::Image => "images of the local store",
         }
     }
 }
@@ -103,6 +106,10 @@ const DOCKER: Traits = Traits {
         lack(Feature::Interpreter, "a container has the Python of its image"),
         lack(Feature::Session, LOCAL_SESSIONS),
         lack(Feature::Unfenced, "a container always has its fence"),
+        lack(
+            Feature::Image,
+            "a container engine has images of its own (`sandbox.docker.image`)",
+        ),
     ],
 };
 
@@ -124,13 +131,17 @@ const PYODIDE: Traits = Traits {
         lack(Feature::WritableMount, "files are copied into Pyodide's memory"),
         lack(Feature::Cpus, "Pyodide has one thread"),
         lack(Feature::Pids, "Pyodide has one process"),
+        lack(Feature::Image, "Pyodide has no root file system"),
     ],
 };
 
 const E2B: Traits = Traits {
     name: "e2b",
     family: Family::General,
-    lacks: &[lack(Feature::Session, LOCAL_SESSIONS)],
+    lacks: &[
+        lack(Feature::Session, LOCAL_SESSIONS),
+        lack(Feature::Image, "its templates are elsewhere"),
+    ],
 };
 
 const LOCAL_SESSIONS: &str = "sessions exist in the local runtime only";

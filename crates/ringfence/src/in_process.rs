@@ -64,6 +64,9 @@ impl Backend for InProcess {
             fallback: _,
         } = spec;
         let (fence, directory) = (*fence, output_directory.clone());
+        if request.image.is_some() && *target != Target::Local {
+            return Box::pin(std::future::ready(Err(no_image(target))));
+        }
         match target {
             Target::Local => Box::pin(async move {
                 let running = self.local.run(request, fence, directory, connection);
@@ -113,6 +116,18 @@ impl Backend for InProcess {
             Target::Container { .. } => Fingerprint::of(self.containers.settings()),
             Target::E2b => None,
         }
+    }
+}
+
+/// Returns the error for an image in a runtime that would leave it out.
+fn no_image(target: &Target) -> Error {
+    Error {
+        reason: Reason::Invalid,
+        message: format!(
+            "the runtime `{}` has no images of the local store",
+            target.runtime()
+        ),
+        hint: remedy::Run::UseLocal.into(),
     }
 }
 

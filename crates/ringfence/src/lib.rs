@@ -29,6 +29,7 @@ pub mod doctor;
 pub mod env;
 pub mod failure;
 pub mod gateway_token;
+pub mod images;
 mod in_process;
 pub mod local;
 pub mod mount_guard;

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use ringfence_exec::local::Fence;
 use ringfence_packages::Requirement;
 use ringfence_policy::{
-    Bytes, Cpus, EnvName, HostPattern, Language, Limits, Mount, Network, Pids, RuntimeKind, Scope, SessionId,
-    Timeout,
+    Bytes, Cpus, EnvName, HostPattern, Image, Language, Limits, Mount, Network, Pids, RuntimeKind, Scope,
+    SessionId, Timeout,
 };
 
 /// A request of a caller who has the rights of this process: it may name paths of the host, and give up the fence.
@@ -64,6 +64,8 @@ pub struct Request {
     pub scope: Scope,
     /// Stateful interpreter to run in.
     pub session: Option<SessionId>,
+    /// Image that takes the place of this machine's files.
+    pub image: Option<Image>,
 }
 
 /// Standard input of a program.
@@ -124,6 +126,7 @@ impl Request {
             fence: None,
             scope: Scope::local(),
             session: None,
+            image: None,
         }
     }
 

@@ -75,6 +75,7 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
         trusted: Trusted::none(),
         scope: request.scope.clone(),
         session: request.session.clone(),
+        image: request.image.clone(),
     };
     let output_directory = output_directory(request, context)?;
     trust::keep(&mut resolved, named, output_directory.as_deref(), context)?;
@@ -122,6 +123,7 @@ fn asks_for(request: &Request, feature: Feature) -> bool {
             !request.allowed_hosts.is_empty() || matches!(request.network, Some(Network::Allowlist(_)))
         }
         Feature::Workspace => request.workspace.is_some(),
+        Feature::Image => request.image.is_some(),
         Feature::WritableMount => request
             .mounts
             .iter()

@@ -294,6 +294,10 @@ impl Run {
             fallback: _,
         } = spec;
         let fence = WireFence::of(*fence)?;
+        // The message has no place for one, and a server would run the program on its own files.
+        if request.image.is_some() {
+            return None;
+        }
         let mounts = request.mounts.iter().map(|mount| {
             (
                 mount.host.clone(),
@@ -356,6 +360,7 @@ impl Run {
             trusted: self.trusted,
             scope: self.scope,
             session: self.session,
+            image: None,
         };
         Ok(RunSpec {
             request,

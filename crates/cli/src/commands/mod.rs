@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod console;
 pub(crate) mod doctor;
 pub(crate) mod gateway;
+pub(crate) mod image;
 pub(crate) mod keys;
 pub(crate) mod man;
 pub(crate) mod mcp;

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use ringfence::packages::Requirement;
 use ringfence::settings::{self, Settings};
-use ringfence::{Failure, LimitChoices, Request, resolve, trust};
+use ringfence::{Failure, LimitChoices, Request, images, resolve, trust};
 use ringfence_exec::local::Fence;
 use ringfence_exec::runner::RunSpec;
 use ringfence_exec::trust::NamedPaths;
+use ringfence_images::Lease;
 use ringfence_policy::Scope;
 
 use crate::context::Context;
@@ -39,6 +40,8 @@ pub(crate) struct RunPlan {
     pub(crate) packages: Vec<Requirement>,
     /// Settings of the local runtime beside the request.
     pub(crate) settings: Settings,
+    /// Keeps the image of the run from being removed.
+    _image: Option<Lease>,
 }
 
 /// Standard input of a program.
@@ -86,6 +89,10 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     let program = source.read(args.language, &named)?;
     let mut request = request(args, program);
     options::check(args, request.language, resolve::runtime(&request, context)?)?;
+    let image = args.image.as_ref();
+    let image = image.map(|selector| images::lease(selector, request.language, context));
+    let (lease, image) = image.transpose()?.unzip();
+    request.image = image;
     egress::choose(&mut request, args, context)?;
     let configured = settings::settings(context)?;
     let python = args.python.as_deref();
@@ -99,7 +106,8 @@ pub(crate) fn plan(args: &RunArgs, context: &Context) -> anyhow::Result<RunPlan>
     Ok(RunPlan {
         packages: ringfence::packages::all(packages, &spec, context)?,
         stdin,
-        engine: if args.no_engine {
+        _image: lease,
+        engine: if args.no_engine || request.image.is_some() {
             Engine::Avoid
         } else {
             Engine::Use

@@ -67,6 +67,7 @@ fn asking(args: &RunArgs, feature: Feature) -> Option<&'static str> {
         Feature::WritableMount => (is_written(), "--mount HOST:GUEST:rw"),
         Feature::Cpus => (args.cpus.is_some(), "--cpus"),
         Feature::Pids => (args.pids.is_some(), "--pids"),
+        Feature::Image => (args.image.is_some(), "--image"),
     };
     given.then_some(option)
 }

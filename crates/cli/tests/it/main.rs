@@ -37,6 +37,7 @@ mod images;
 mod json_output;
 mod languages;
 mod leftovers;
+mod local_images;
 mod mcp;
 mod model;
 mod network;

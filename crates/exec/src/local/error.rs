@@ -97,6 +97,9 @@ pub enum Error {
         /// Unavailable feature.
         what: &'static str,
     },
+    /// The request has an image and something that cannot have one.
+    #[error("{0} cannot have an image")]
+    Image(&'static str),
     /// A session was requested with a network.
     #[error("a session has no network")]
     NetworkOfSession,
@@ -164,6 +167,7 @@ impl Error {
             Self::WorkingDirectory { .. } => {
                 "name a directory of the workspace that exists; without a workspace there is none".into()
             }
+            Self::Image(_) => "run Python, bash or JavaScript in the fence, or leave the image out".into(),
             Self::NetworkOfSession => {
                 "fetch what it needs in a run without a session, and hand it over by a file in the workspace".into()
             }

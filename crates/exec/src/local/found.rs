@@ -6,6 +6,7 @@ use ringfence_policy::{Language, Request, Trusted};
 
 use super::error::Error;
 use super::fenced;
+use super::image;
 use super::layout::Extra;
 use super::settings::Settings;
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
@@ -147,15 +148,23 @@ pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
     }
 }
 
+/// Returns the name of a request if it can be that of a file.
+pub(super) fn file_name(request: &Request) -> Option<&str> {
+    let plain =
+        |name: &&str| !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.');
+    Some(request.name.as_str()).filter(plain)
+}
+
 /// Returns the interpreter of a script, the script's file name, and the arguments before it.
 pub(super) fn script(
     extra: &Extra,
     request: &Request,
     settings: &Settings,
 ) -> Result<(PathBuf, String, Vec<String>), Error> {
-    let plain =
-        |name: &&str| !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.');
-    let name = Some(request.name.as_str()).filter(plain);
+    if let Some(image) = &extra.image {
+        return image::script(image, request);
+    }
+    let name = file_name(request);
     let strings = |arguments: &[&str]| arguments.iter().map(|&text| text.to_owned()).collect();
     match request.language {
         Language::Bash => {

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use super::command::command;
 use super::error::Error;
 use super::guest::{self, Groups, Guest, Plan, check_groups};
+use super::image;
 use super::launcher::LauncherClient;
 use super::layout::{self, Accounting, Extra, Strength, WritableDirs};
 use super::notice;
@@ -283,6 +284,12 @@ impl LauncherState {
         if matches!(origin, Origin::Fork) && self.groups.is_some() {
             confinement = layout::announced(confinement);
         }
+        // A workspace is where its caller wants the program to work.
+        if let (Some(image), None) = (&self.extra.image, &self.extra.workspace)
+            && let Some(directory) = &image.working_directory
+        {
+            confinement.working_directory.clone_from(directory);
+        }
         if let Some(below) = terms.below {
             confinement.working_directory.push(below);
         }
@@ -438,6 +445,9 @@ enum Text {
 
 fn environment(dirs: &WritableDirs, extra: &Extra, request: &Request) -> Vec<(String, String)> {
     let mut environment = dirs.environment(extra);
+    if let Some(image) = &extra.image {
+        image::add_variables(image, &mut environment);
+    }
     for (name, value) in &request.env {
         environment.retain(|(other, _)| other != name.as_str());
         environment.push((name.as_str().to_owned(), value.clone()));

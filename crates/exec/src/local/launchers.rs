@@ -51,7 +51,8 @@ impl Launchers {
         // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
         // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
-        if fence.is_none() || lenient || !request.mounts.is_empty() {
+        let is_own = !request.mounts.is_empty() || request.image.is_some();
+        if fence.is_none() || lenient || is_own {
             return self.open(request, fence, settings, groups).await.map(Arc::new);
         }
         let key = Key {
@@ -131,9 +132,13 @@ impl Launchers {
                 mounts: request.mounts.clone(),
                 workspace: workspace(request.workspace.as_deref(), settings),
                 trusted: request.trusted.clone(),
+                image: request.image.clone(),
                 ..Extra::default()
             };
-            add_libraries(&mut extra, settings, Some(request.language));
+            // An image has its own.
+            if extra.image.is_none() {
+                add_libraries(&mut extra, settings, Some(request.language));
+            }
             // Without a fence nothing is protected.
             if !fence.is_none() {
                 extra.keep()?;

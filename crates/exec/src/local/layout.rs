@@ -11,8 +11,9 @@ use ringfence_jail::protocol::{
     TemplateFile,
 };
 use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
-use ringfence_policy::{Access, Limits, Mount, Trusted};
+use ringfence_policy::{Access, Image, Limits, Mount, Trusted};
 
+use super::image;
 use super::user::{NOBODY, effective_uid};
 use super::workspace::{Entries, Workspace};
 use crate::trust::{self, Conflict, Kept};
@@ -92,6 +93,18 @@ pub(super) struct Extra {
     pub(super) trees: Vec<Tree>,
     /// Entries of the workspace's top directory.
     pub(super) top: Entries,
+    /// Image that takes the place of the host's files.
+    pub(super) image: Option<Image>,
+}
+
+/// The part of a root that is the same for all mounts.
+#[derive(Debug, Default)]
+pub(super) struct Root {
+    pub(super) binds: Vec<Bind>,
+    /// Symbolic links: (link, target).
+    pub(super) links: Vec<(PathBuf, PathBuf)>,
+    copies: Vec<PathBuf>,
+    files: Vec<TemplateFile>,
 }
 
 /// A host directory that guests may write, except for its protected paths.
@@ -198,22 +211,16 @@ impl Extra {
 
 /// Builds the root that the cells of a launcher share.
 pub(super) fn template(extra: &Extra) -> Template {
-    let mut binds = Vec::new();
-    let mut links = extra.links.clone();
-    for path in SYSTEM.iter().map(Path::new) {
-        match fs::read_link(path) {
-            Ok(target) => links.push((path.to_path_buf(), target)),
-            Err(_) => binds.push(visible(path, true)),
-        }
-    }
-    binds.extend(ETC_DIRECTORIES.iter().map(|path| visible(Path::new(path), true)));
-    binds.extend(python_configuration());
-    binds.extend(
-        extra
-            .library_directories()
-            .into_iter()
-            .map(|path| visible(path, false)),
-    );
+    let root = match &extra.image {
+        Some(image) => image::root(image, &extra.mounts),
+        None => host_root(extra),
+    };
+    let Root {
+        mut binds,
+        mut links,
+        copies,
+        files,
+    } = root;
     let workspaces = extra.workspace.iter();
     binds.extend(workspaces.flat_map(|found| workspace(found, &extra.top)));
     let (in_workspace, in_mounts): (Vec<&Tree>, Vec<&Tree>) = extra
@@ -232,6 +239,33 @@ pub(super) fn template(extra: &Extra) -> Template {
     ] {
         links.push((Path::new("/dev").join(link), PathBuf::from(target)));
     }
+    Template {
+        host_ids: host_ids(),
+        binds,
+        copies,
+        files,
+        links,
+    }
+}
+
+/// Returns the minimal read-only view of this machine.
+fn host_root(extra: &Extra) -> Root {
+    let mut binds = Vec::new();
+    let mut links = extra.links.clone();
+    for path in SYSTEM.iter().map(Path::new) {
+        match fs::read_link(path) {
+            Ok(target) => links.push((path.to_path_buf(), target)),
+            Err(_) => binds.push(visible(path, true)),
+        }
+    }
+    binds.extend(ETC_DIRECTORIES.iter().map(|path| visible(Path::new(path), true)));
+    binds.extend(python_configuration());
+    binds.extend(
+        extra
+            .library_directories()
+            .into_iter()
+            .map(|path| visible(path, false)),
+    );
     links.push((PathBuf::from("/var/tmp"), PathBuf::from("/tmp")));
     let files = [
         ("/etc/passwd", PASSWD),
@@ -244,8 +278,7 @@ pub(super) fn template(extra: &Extra) -> Template {
         path: path.into(),
         content: content.to_owned(),
     });
-    Template {
-        host_ids: host_ids(),
+    Root {
         binds,
         copies: ETC_FILES.iter().map(PathBuf::from).collect(),
         files: files.into(),
@@ -406,6 +439,8 @@ impl WritableDirs {
             }
             (Self::Cell, _) | (Self::Directory(_), None) => writable.push(self.workspace(extra)),
         }
+        // Whatever is at the root of an image, beside the fence's own directories.
+        readable.extend(extra.image.iter().map(|_| PathBuf::from("/")));
         match self {
             Self::Cell => {
                 readable.extend(["/etc", "/proc", "/code"].map(PathBuf::from));

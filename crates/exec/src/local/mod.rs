@@ -13,6 +13,7 @@ mod exit;
 mod fenced;
 mod found;
 mod guest;
+mod image;
 mod job;
 mod launcher;
 mod launcher_state;
@@ -156,7 +157,7 @@ impl Local {
     ) -> Result<ExecutionResult, Error> {
         let FencedRequest { request, fence } = fenced;
         let since = Instant::now();
-        network::check(request, fence)?;
+        network::check(request, fence).and_then(|()| image::check(request, fence))?;
         let equipped = network::equipped(request);
         let request = equipped.as_ref();
         let destination = output_directory

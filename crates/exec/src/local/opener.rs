@@ -146,6 +146,9 @@ impl Opener {
         groups: Option<Arc<Groups>>,
         why: Option<&Failure>,
     ) -> Result<LauncherState, Error> {
+        if extra.image.is_some() {
+            return Err(Error::NeedsNamespaces { what: "an image" });
+        }
         // Without mounts, a directory meant for /workspace becomes the workspace at its own path.
         let here =
             |mount: &mut Mount| mount.guest() == Path::new(WORKSPACE) && mount.access != Access::ReadOnly;

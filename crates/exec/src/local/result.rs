@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use ringfence_jail::protocol::Applied;
 use ringfence_policy::{
-    ExecutionResult, Isolation, Meta, Network, Outcome, Request, ResourceLimits, RuntimeKind,
+    ExecutionResult, ImageFacts, Isolation, Meta, Network, Outcome, Request, ResourceLimits, RuntimeKind,
 };
 
 use super::destination::Destination;
@@ -54,6 +54,10 @@ pub(super) fn assemble(
     meta.cpu_seconds = finished.cpu_seconds;
     meta.failed_forks = finished.failed_forks;
     meta.warm = warm;
+    meta.image = request.image.as_ref().map(|image| ImageFacts {
+        reference: image.reference.clone(),
+        digest: image.digest.clone(),
+    });
     result
 }
 

@@ -29,6 +29,7 @@ pub(super) fn request(memory: Bytes, network: Network, mounts: Vec<Mount>, trust
         trusted,
         scope: SCOPE.parse().unwrap_or_else(|_| Scope::local()),
         session: None,
+        image: None,
     }
 }
 

@@ -197,7 +197,8 @@ impl Fence {
     pub(super) fn ringfence(&self, options: &[&str]) -> Command {
         let mut command = self.command(&self.ringfence);
         command.arg("run");
-        if self.engine.is_none() {
+        // An image has its own Python.
+        if self.engine.is_none() && !options.contains(&"--image") {
             command.args(["--no-engine", "--python", PYTHON]);
         }
         command.args(options);

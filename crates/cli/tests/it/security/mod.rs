@@ -18,6 +18,7 @@ mod devices;
 mod exhaustion;
 mod host_disk;
 mod host_files;
+mod images;
 mod interpreter;
 mod kernel;
 mod launcher;

@@ -47,9 +47,15 @@ pub(super) fn verdict(output: &Output) -> String {
 /// Runs every act outside and inside, and reports all deviations.
 #[track_caller]
 pub(super) fn deny_all(fence: &Fence, probes: &[Probe]) {
+    deny_all_with(fence, &[], probes);
+}
+
+/// Like [`deny_all`], with options of `ringfence run`.
+#[track_caller]
+pub(super) fn deny_all_with(fence: &Fence, options: &[&str], probes: &[Probe]) {
     let failures: Vec<String> = probes
         .iter()
-        .filter_map(|probe| failure(fence, &[], probe, &[]))
+        .filter_map(|probe| failure(fence, options, probe, &[]))
         .collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }

@@ -23,6 +23,7 @@ impl LauncherState {
     ) -> Result<(Guest, bool), Error> {
         network::check_dirs(request, &self.dirs)?;
         match request.language {
+            Language::Python if self.extra.image.is_some() => self.script_guest(request, settings).await,
             Language::Python => self.python_guest(request, bridged, settings).await,
             Language::Command => self.command_guest(request, settings).await,
             Language::Bash | Language::Javascript => self.script_guest(request, settings).await,

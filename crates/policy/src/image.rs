@@ -1,0 +1,62 @@
+//! Images as values: what a run on one needs to know.
+
+use std::path::{Path, PathBuf};
+
+use crate::EnvName;
+
+/// An unpacked image, which takes the place of this machine's read-only view as the root of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Reference in full, or digest, by which the caller named it.
+    pub reference: String,
+    /// Digest of its configuration.
+    pub digest: String,
+    /// Entries of its root that the run sees.
+    pub entries: Vec<RootEntry>,
+    /// Environment variables of its configuration.
+    pub env: Vec<(EnvName, String)>,
+    /// Working directory, if its configuration names one that it has.
+    pub working_directory: Option<PathBuf>,
+    /// Path of the language's interpreter in the image, if it has one.
+    pub interpreter: Option<PathBuf>,
+}
+
+/// An entry of an image's root directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RootEntry {
+    /// Absolute path in the guest.
+    pub guest: PathBuf,
+    pub source: EntrySource,
+}
+
+/// The origin of an entry of an image's root directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntrySource {
+    /// A file or directory of the host, to mount read-only.
+    Host(PathBuf),
+    /// The target of a symbolic link.
+    Link(PathBuf),
+}
+
+impl Image {
+    /// Names at the root that the fence has itself, whatever is in the image.
+    pub const RESERVED: &[&str] = &[
+        "cell",
+        "code",
+        "dev",
+        "output",
+        "proc",
+        "run",
+        "sys",
+        "tmp",
+        "workspace",
+    ];
+
+    /// `PATH` of images that set none.
+    pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+    /// Returns `true` if an entry takes this path of the guest.
+    pub fn has(&self, guest: &Path) -> bool {
+        self.entries.iter().any(|entry| entry.guest == guest)
+    }
+}

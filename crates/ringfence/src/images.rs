@@ -1,0 +1,67 @@
+//! The images of this machine's user.
+
+use std::iter;
+use std::sync::Arc;
+
+use ringfence_images::{Bounds, Error, Lease, Network, RootError, Selector, Store};
+use ringfence_policy::{Image, Language};
+use ringfence_tools::toolbox::ErrorKind;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Opens the store in the state directory.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn store(context: &Context) -> Result<Store, Failure> {
+    Store::below(context.paths.make_state()?, Bounds::DEFAULT).map_err(|error| failure(&error))
+}
+
+/// Returns the way to registries: with the system's name resolution, and the configured certificate authorities.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn network(context: &Context) -> Result<Network, crate::failure::Error> {
+    let settings = &context.parts()?.egress.network;
+    Ok(Network {
+        resolver: settings.resolver.clone(),
+        trust: Arc::clone(&settings.trust),
+    })
+}
+
+/// Returns an image as the root of runs in a language. It is kept from being removed while the lease exists.
+///
+/// # Errors
+/// If there is none, or it cannot be such a root.
+pub fn lease(selector: &Selector, language: Language, context: &Context) -> Result<(Lease, Image), Failure> {
+    let lease = store(context)?.lease(selector).map_err(|error| failure(&error))?;
+    let image = lease.image(selector, language);
+    let image = image.map_err(|error| Failure::usage(explained(&error), RootError::hint(&error)))?;
+    Ok((lease, image))
+}
+
+/// Converts an error of the store.
+pub fn failure(error: &Error) -> Failure {
+    let failure = Failure::refused(explained(error), error.hint());
+    match error {
+        Error::NotFound(_) => failure.of(ErrorKind::NotFound),
+        Error::Full { .. } => failure.of(ErrorKind::LimitExceeded),
+        Error::Store { .. }
+        | Error::Input { .. }
+        | Error::Archive(_)
+        | Error::ArchiveContent(_)
+        | Error::Reference(_)
+        | Error::Registry(_)
+        | Error::Document(_)
+        | Error::Layer { .. }
+        | Error::Digest { .. }
+        | Error::Unnamed => failure,
+    }
+}
+
+/// Formats an error with its causes, on one line.
+fn explained(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
