@@ -7,6 +7,7 @@ use std::str::FromStr;
 use ringfence_exec::bridge::{Message, MessageDecoder};
 use ringfence_exec::local::RichResults;
 use ringfence_exec::output::{self, Capture};
+use ringfence_images::{self as images, Reference};
 use ringfence_imports as imports;
 use ringfence_jail::init::files::{Record, copy_content};
 use ringfence_jail::init::frames::{FrameReader, Secret};
@@ -156,6 +157,18 @@ pub(crate) const TARGETS: &[Target] = &[
         name: "tar_archives",
         run: tar_archives::run,
         seeds: &[&tar_archives::SEED],
+    },
+    Target {
+        name: "image_documents",
+        run: image_documents,
+        seeds: &[
+            b"registry.test:5000/team/app__x:1.2@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            b"python:3.12-slim",
+            b"[::1]:5000/a",
+            b"Bearer realm=\"https://auth.test/token\",service=\"registry.test\",scope=\"repository:a/b:pull\"",
+            b"{\"schemaVersion\":2,\"manifests\":[{\"digest\":\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"amd64\"}}]}",
+            b"{\"architecture\":\"amd64\",\"os\":\"linux\",\"config\":{\"Env\":null,\"WorkingDir\":\"/a\"},\"rootfs\":{\"diff_ids\":[]}}",
+        ],
     },
     Target {
         name: "server_messages",
@@ -513,6 +526,15 @@ fn bridge_lines(input: &[u8]) {
     assert_eq!(whole, heard(usize::from(*chunk).max(1)));
     for message in whole.0 {
         assert!(Message::parse(&message.line()).is_ok(), "{message:?}");
+    }
+}
+
+/// Documents of registries are read without a panic, and a reference in full means itself.
+fn image_documents(input: &[u8]) {
+    images::read_all(input);
+    let text = String::from_utf8_lossy(input);
+    if let Ok(reference) = text.parse::<Reference>() {
+        assert_eq!(reference.to_string().parse(), Ok(reference));
     }
 }
 

@@ -71,14 +71,10 @@ impl<'a> Build<'a> {
         let number = self.layers + 1;
         let failed = |source| Error::Layer { number, source };
         let expected = self.configuration.rootfs.diff_ids.get(self.layers).copied();
-        let decoded =
-            Decoded::of(file, self.store.bounds()).map_err(|error| failed(LayerError::Input(error)))?;
-        let mut input = Hashing::new(decoded);
-        match apply(&self.tree, &mut input, &mut self.budget, &mut self.content) {
+        let found = match self.applied(file) {
             Err(LayerError::Bytes(_)) if self.is_short => return Err(self.store.full()),
             applied => applied.map_err(failed)?,
-        }
-        let (found, _) = input.finish();
+        };
         self.layers = number;
         match expected {
             Some(expected) if expected == found => Ok(()),
@@ -89,6 +85,22 @@ impl<'a> Build<'a> {
             }),
             None => Err(self.other_number()),
         }
+    }
+
+    /// Applies a layer in a confined thread. Returns the digest of the layer after decompression.
+    fn applied(&mut self, file: File) -> Result<Digest, LayerError> {
+        let (bounds, confine) = (self.store.bounds(), self.store.confine());
+        let (root, tree) = (self.staging.image().join(ROOT), &self.tree);
+        let (budget, content) = (&mut self.budget, &mut self.content);
+        let apply = || {
+            confine(&root).map_err(LayerError::Confine)?;
+            let decoded = Decoded::of(file, bounds).map_err(LayerError::Input)?;
+            let mut input = Hashing::new(decoded);
+            apply(tree, &mut input, budget, content)?;
+            Ok(input.finish().0)
+        };
+        let died = || LayerError::Confine(io::Error::other("the thread that unpacks it has panicked"));
+        std::thread::scope(|scope| scope.spawn(apply).join().unwrap_or_else(|_| Err(died())))
     }
 
     pub(crate) fn bounds(&self) -> &Bounds {

@@ -30,6 +30,8 @@ const SET_IDS: u32 = 0o6000;
 /// An error of applying a layer.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
+    #[error("cannot confine the thread that unpacks it")]
+    Confine(#[source] io::Error),
     #[error(transparent)]
     Archive(#[from] TarError),
     /// The file of the layer cannot be read or decompressed.

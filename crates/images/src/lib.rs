@@ -35,4 +35,14 @@ pub use pull::{Progress, Pulled, pull};
 pub use reference::{ParseReferenceError, Reference, Selector};
 pub use registry::{Network, RegistryError};
 pub use root::RootError;
-pub use store::{ImageInfo, Lease, Removal, Store};
+pub use store::{Confine, ImageInfo, Lease, Removal, Store};
+
+/// Reads bytes as everything that a registry may send; for the fuzzer.
+#[doc(hidden)]
+pub fn read_all(bytes: &[u8]) {
+    let _ = document::Document::read(bytes);
+    let _ = document::Configuration::read(bytes, Bounds::DEFAULT.layers);
+    let _ = challenge::token(bytes);
+    let text = String::from_utf8_lossy(bytes);
+    let _ = challenge::Challenge::read(&text).map(|challenge| challenge.url("team/app"));
+}

@@ -31,7 +31,11 @@ pub(crate) const ROOT: &str = "root";
 pub struct Store {
     path: PathBuf,
     bounds: Bounds,
+    confine: Confine,
 }
+
+/// Confines the calling thread to a directory before it opens an archive.
+pub type Confine = fn(&Path) -> io::Result<()>;
 
 /// An unpacked image, as its directory describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,9 +86,12 @@ pub struct Lease {
 impl Store {
     /// Opens the store in the directory `images` of a state directory, which is made if it is missing.
     ///
+    /// Layers are unpacked in threads of their own, each confined by `confine`: a second barrier around their paths,
+    /// which never leave the tree as it is.
+    ///
     /// # Errors
     /// If it cannot be made.
-    pub fn below(state: &Path, bounds: Bounds) -> Result<Self, Error> {
+    pub fn below(state: &Path, bounds: Bounds, confine: Confine) -> Result<Self, Error> {
         let path = state.join("images");
         for directory in [
             path.clone(),
@@ -94,7 +101,15 @@ impl Store {
         ] {
             make_private(&directory).when("make")?;
         }
-        Ok(Self { path, bounds })
+        Ok(Self {
+            path,
+            bounds,
+            confine,
+        })
+    }
+
+    pub(crate) fn confine(&self) -> Confine {
+        self.confine
     }
 
     pub(crate) fn bounds(&self) -> &Bounds {

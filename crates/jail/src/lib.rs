@@ -55,7 +55,7 @@ pub use clock::uptime;
 pub use exit_listener::{ExitCall, ExitListener};
 pub use hook::init;
 pub use init::init_main;
-pub use landlock::abi as landlock_abi;
+pub use landlock::{abi as landlock_abi, confine_thread};
 pub use mount_point::{FileIdentity, MountPoint, Mounted};
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};
 pub use shares::raise_open_files;

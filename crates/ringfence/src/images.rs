@@ -1,8 +1,11 @@
 //! The images of this machine's user.
 
+use std::io;
 use std::iter;
+use std::path::Path;
 use std::sync::Arc;
 
+use ringfence_exec::local::confine_thread_to;
 use ringfence_images::{Bounds, Error, Lease, Network, RootError, Selector, Store};
 use ringfence_policy::{Image, Language};
 use ringfence_tools::toolbox::ErrorKind;
@@ -15,7 +18,16 @@ use crate::failure::Failure;
 /// # Errors
 /// If it cannot be made.
 pub fn store(context: &Context) -> Result<Store, Failure> {
-    Store::below(context.paths.make_state()?, Bounds::DEFAULT).map_err(|error| failure(&error))
+    Store::below(context.paths.make_state()?, Bounds::DEFAULT, confine).map_err(|error| failure(&error))
+}
+
+/// Confines a thread that unpacks a layer, where the kernel has Landlock. It is the second barrier: the first are the
+/// handles through which the layer is written.
+fn confine(directory: &Path) -> io::Result<()> {
+    match confine_thread_to(directory) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+        confined => confined,
+    }
 }
 
 /// Returns the way to registries: with the system's name resolution, and the configured certificate authorities.

@@ -6,6 +6,7 @@
 
 mod bytecode;
 mod command;
+mod confined_thread;
 mod connection;
 mod destination;
 mod error;
@@ -54,6 +55,7 @@ use crate::fingerprint::Fingerprint;
 
 pub use crate::open_flags::{O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK};
 pub use crate::output::{Chunk, Stream};
+pub use confined_thread::confine_thread_to;
 pub use connection::Connection;
 pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;

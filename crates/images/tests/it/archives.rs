@@ -163,7 +163,7 @@ impl Place {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("state")).unwrap();
         fs::write(directory.path().join("canary"), "canary").unwrap();
-        let store = Store::below(&directory.path().join("state"), SMALL).unwrap();
+        let store = Store::below(&directory.path().join("state"), SMALL, |_| Ok(())).unwrap();
         Self { directory, store }
     }
 

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::fs;
 use std::slice::from_ref;
 
-use ringfence_images::{Digest, Error, import};
+use ringfence_images::{Digest, Error, Store, import};
 use serde_json::json;
 
 use crate::archives::*;
@@ -100,6 +100,21 @@ fn the_store_has_a_limit() {
     assert!(matches!(error, Error::Full { .. }), "{error}");
     assert!(error.hint().contains("image rm"));
     place.assert_untouched(1);
+}
+
+#[test]
+fn nothing_is_unpacked_in_a_thread_that_cannot_be_confined() {
+    let place = Place::new();
+    let confine = |root: &std::path::Path| {
+        assert_eq!(fs::read_dir(root).unwrap().count(), 0);
+        Err(std::io::ErrorKind::Unsupported.into())
+    };
+    let store = Store::below(&place.path().join("state"), SMALL, confine).unwrap();
+    let layers = [tar(&[file("a", "a")])];
+    let archive = saved(place.path(), &configuration(&layers), &layers);
+    let error = import(&store, &archive, None).unwrap_err();
+    assert!(explained(&error).contains("cannot confine"), "{error}");
+    place.assert_untouched(0);
 }
 
 #[test]

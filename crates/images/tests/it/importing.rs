@@ -196,7 +196,7 @@ fn two_processes_import_the_same_image() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let store = Store::below(&state, SMALL).unwrap();
+                let store = Store::below(&state, SMALL, |_| Ok(())).unwrap();
                 import(&store, &archive, None).unwrap();
             });
         }

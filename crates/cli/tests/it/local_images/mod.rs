@@ -1,5 +1,6 @@
 //! Runs of the local fence on images.
 
+mod pulls;
 mod root;
 mod runs;
 mod store;

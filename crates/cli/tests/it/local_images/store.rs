@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::root_archive;
+use crate::guides::{bash, commands};
 use crate::support::Dir;
 
 #[test]
@@ -53,4 +54,24 @@ fn what_is_no_image_is_refused() {
     assert_eq!(wrong.status, 2, "{wrong:?}");
     assert!(wrong.stderr.contains("expected a reference such as"), "{wrong:?}");
     assert_eq!(dir.run(["image", "ls"]).ok(), "");
+}
+
+const GUIDE: &str = include_str!("../../../../../docs/guide/images.md");
+
+#[test]
+fn every_command_of_the_guide_prints_what_it_says() {
+    let dir = Dir::new();
+    let archive = root_archive(&dir);
+    fs::rename(archive, dir.path("work/rootfs.tar")).unwrap();
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ringfence"), dir.path("ringfence")).unwrap();
+    let commands = commands(GUIDE);
+    assert!(commands.len() >= 7);
+    for (command, expected) in commands {
+        let output = bash(&dir)
+            .args(["-uc", &format!("{{ {command}}} 2>&1")])
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(printed.contains(expected), "{command}: {printed}");
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use super::fence::Fence;
 use super::ordinary_user;
 use super::probe::{Probe, deny, deny_all_with, probe};
-use super::{kernel, namespaces, privileges, processes, sockets};
+use super::{namespaces, privileges, sockets};
 use crate::local_images::root_archive;
 use crate::support::finish;
 
@@ -83,12 +83,7 @@ fn as_root_it_is_denied_what_other_runs_are() {
     };
     check(&fence, STATUS);
     deny_all_with(&fence, ON_IMAGE, UNWRITABLE);
-    for surface in [
-        kernel::SURFACE,
-        namespaces::SURFACE,
-        processes::SURFACE,
-        sockets::SURFACE,
-    ] {
+    for surface in [namespaces::SURFACE, sockets::SURFACE] {
         deny_all_with(&fence, ON_IMAGE, surface);
     }
     let required = fence.result(

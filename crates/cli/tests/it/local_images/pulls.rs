@@ -1,0 +1,126 @@
+//! `ringfence image pull`, from a registry on the loopback address.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use ringfence_images::Digest;
+use ringfence_testing::server::{Reply, Server};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::root_archive;
+use crate::support::Dir;
+
+/// Returns the answers of a registry with one image, whose only layer is an archive.
+fn answers(archive: &Path) -> HashMap<String, Vec<u8>> {
+    let mut answers = HashMap::new();
+    let mut put = |kind: &str, name: &str, body: Vec<u8>| -> Value {
+        let digest = Digest::of(&body);
+        let name = if name.is_empty() {
+            digest.to_string()
+        } else {
+            name.to_owned()
+        };
+        let descriptor = json!({"digest": digest, "size": body.len(), "mediaType": "application/vnd.oci.image.layer.v1.tar"});
+        answers.insert(format!("/v2/app/{kind}/{name}"), body);
+        descriptor
+    };
+    let layer = put("blobs", "", fs::read(archive).unwrap());
+    let configuration = json!({
+        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+        "os": "linux",
+        "config": {
+            "Env": ["PATH=/image/bin:/usr/bin", "COLOUR=red", "TMPDIR=/tmp", "BROKEN"],
+            "WorkingDir": "/app",
+            "User": "nobody",
+        },
+        "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
+    });
+    let config = put("blobs", "", configuration.to_string().into());
+    let manifest = json!({"schemaVersion": 2, "config": config, "layers": [layer]});
+    put("manifests", "1", manifest.to_string().into());
+    answers
+}
+
+/// A registry in a thread of its own, which ends when this is dropped.
+struct Registry {
+    port: u16,
+    requests: Arc<AtomicUsize>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Registry {
+    fn start(answers: HashMap<String, Vec<u8>>) -> Self {
+        let (started, port) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let requests = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            builder.enable_all().build().unwrap().block_on(async {
+                let server = Server::start(move |request| {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    answer(&answers, request)
+                });
+                let server = server.await;
+                started.send(server.port).unwrap();
+                // An error when the test is over.
+                let _ = stopped.await;
+            });
+        });
+        Self {
+            port: port.recv().unwrap(),
+            requests,
+            _stop: stop,
+        }
+    }
+}
+
+fn answer(answers: &HashMap<String, Vec<u8>>, request: &str) -> Reply {
+    let path = request.split(' ').nth(1).unwrap_or_default();
+    let (status, body) = match answers.get(path) {
+        Some(body) => ("200 OK", &body[..]),
+        None => ("404 Not Found", &b""[..]),
+    };
+    let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+    Reply::Whole([head.as_bytes(), body].concat())
+}
+
+#[test]
+fn a_pulled_image_gives_its_variables_and_its_directory() {
+    let dir = Dir::new();
+    let registry = Registry::start(answers(&root_archive(&dir)));
+    let name = format!("127.0.0.1:{}/app:1", registry.port);
+    let run = |options: &[&str], code: &str| {
+        dir.run([&["run", "--image", &name, "-l", "bash", "-c", code], options].concat())
+    };
+    run(&[], "true").refused(125, "there is no image");
+    // No run pulls.
+    assert_eq!(registry.requests.load(Ordering::SeqCst), 0);
+    let pulled = dir.run(["image", "pull", &name]);
+    assert!(pulled.ok().starts_with(&format!("{name}  sha256:")), "{pulled:?}");
+    assert!(pulled.stderr.contains("asks for the user `nobody`"), "{pulled:?}");
+    let print = "echo $PATH $COLOUR $BROKEN $HOME; pwd";
+    assert_eq!(run(&[], print).ok(), "/image/bin:/usr/bin red /workspace\n/app\n");
+    let own = ["--env", "COLOUR=blue", "--workspace", "."];
+    assert_eq!(
+        run(&own, print).ok(),
+        "/image/bin:/usr/bin blue /tmp\n/workspace\n"
+    );
+    let missing = dir.run(["image", "pull", &name.replace("/app:1", "/app:2")]);
+    missing.refused(125, "cannot pull the image: the registry has no such image");
+}
+
+#[test]
+fn a_registry_that_is_not_there_is_an_error() {
+    let dir = Dir::new();
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let pull = dir.run(["image", "pull", &format!("127.0.0.1:{port}/other")]);
+    pull.refused(125, "cannot reach 127.0.0.1");
+}
