@@ -8,7 +8,7 @@ use crate::registry::RegistryError;
 
 /// Maximum length of a challenge, and of a token.
 const MAX_CHALLENGE: usize = 4 * 1024;
-const MAX_TOKEN: usize = 16 * 1024;
+const MAX_TOKEN: usize = 12 * 1024;
 
 /// A challenge `Bearer realm="…",service="…"`.
 #[derive(Debug, PartialEq, Eq)]

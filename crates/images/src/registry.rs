@@ -337,4 +337,27 @@ mod tests {
             assert_eq!(request(url, &[]).is_ok(), is_allowed, "{url}");
         }
     }
+
+    #[tokio::test]
+    async fn a_registry_on_the_internet_leads_to_no_inner_address() {
+        let reference: Reference = "registry.test/a".parse().unwrap();
+        for address in ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1"] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let network = Network {
+                resolver: Resolver::fixed(move |_| vec![address.parse().unwrap()]),
+                trust: Arc::default(),
+            };
+            let mut registry = Registry::new(&reference, &network);
+            registry.is_public = true;
+            let host = "auth.test".parse().unwrap();
+            let error = registry.connect(&host, port).await.unwrap_err();
+            assert!(matches!(error, RegistryError::Inner(_)), "{address}: {error}");
+            // Else, what is on this machine can be reached.
+            registry.is_public = false;
+            if address == "127.0.0.1" {
+                registry.connect(&host, port).await.unwrap();
+            }
+        }
+    }
 }

@@ -229,6 +229,10 @@ impl Store {
             if self.used()?.saturating_add(description.content.bytes) > self.bounds.store {
                 return Err(self.full());
             }
+            // An image that cannot be read, as after a power cut, makes room for itself.
+            if directory.exists() {
+                self.discard(&directory).when("write")?;
+            }
             let described = serde_json::to_vec_pretty(description).map_err(io::Error::from);
             described
                 .and_then(|text| fs::write(staging.image().join(DESCRIPTION), text))
@@ -272,11 +276,24 @@ impl Store {
     }
 
     fn described(&self) -> Vec<Description> {
+        let directories = self.directories();
+        directories
+            .iter()
+            .filter_map(|(_, directory)| describe(directory).ok())
+            .collect()
+    }
+
+    /// Returns the directories of all images, also of those that cannot be read.
+    fn directories(&self) -> Vec<(Digest, PathBuf)> {
         let entries = fs::read_dir(self.path.join("trees"))
             .into_iter()
             .flatten()
             .flatten();
-        entries.filter_map(|entry| describe(&entry.path()).ok()).collect()
+        let named = entries.filter_map(|entry| {
+            let digest = format!("sha256:{}", entry.file_name().to_str()?).parse().ok()?;
+            Some((digest, entry.path()))
+        });
+        named.collect()
     }
 
     /// Returns the bytes of all images.
@@ -286,16 +303,17 @@ impl Store {
 
     /// Moves the images that nobody names or uses to the trash. The caller holds the lock.
     fn discard_unnamed(&self, index: &Index) {
-        for description in self.described() {
-            let digest = description.digest;
-            let directory = self.directory(digest);
+        for (digest, directory) in self.directories() {
             let is_free = lock_file(&directory).is_ok_and(|lock| lock.try_lock().is_ok());
             if is_free && index.names(digest).is_empty() {
-                let name = staging::random_name().unwrap_or_else(|_| digest.hex());
-                // What cannot be moved is tried again by the next operation.
-                let _ = fs::rename(&directory, self.path.join("trash").join(name));
+                // One that cannot be moved is tried again by the next operation.
+                let _ = self.discard(&directory);
             }
         }
+    }
+
+    fn discard(&self, directory: &Path) -> io::Result<()> {
+        fs::rename(directory, self.path.join("trash").join(staging::random_name()?))
     }
 
     /// Removes what is in the trash, outside of the lock: it may be much.

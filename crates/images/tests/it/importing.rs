@@ -188,6 +188,22 @@ fn what_a_dead_process_left_is_swept() {
 }
 
 #[test]
+fn an_image_that_cannot_be_read_is_replaced_or_removed() {
+    let place = Place::new();
+    let damage = || fs::write(place.root().with_file_name("image.json"), "").unwrap();
+    place.import(&[vec![file("a", "a")]]).unwrap();
+    damage();
+    let selector = Selector::Reference(reference("test/image:1"));
+    assert!(place.store.lease(&selector).is_err());
+    place.import(&[vec![file("a", "a")]]).unwrap();
+    place.store.lease(&selector).unwrap();
+    place.assert_untouched(1);
+    damage();
+    assert_eq!(place.store.remove(&selector).unwrap(), Removal::Removed);
+    place.assert_untouched(0);
+}
+
+#[test]
 fn two_processes_import_the_same_image() {
     let place = Place::new();
     let layers = small();

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use ringfence_images::{Digest, Error, Network, Progress, Pulled, Reference, RegistryError, pull};
 use ringfence_network::egress::Resolver;
 use ringfence_network::fetch::Trust;
+use ringfence_testing::authority::{Authority, leaf};
 use ringfence_testing::server::{Reply, Server};
 use serde_json::{Value, json};
 
@@ -322,4 +323,42 @@ async fn a_registry_that_cannot_be_found_is_unreachable() {
         matches!(error, Error::Registry(RegistryError::Unreachable(_))),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn a_registry_of_another_machine_is_spoken_to_by_https() {
+    let place = Place::new();
+    let layout = image(&place);
+    let blobs = layout.path.join("blobs/sha256");
+    let manifest = fs::read(blobs.join(layout.manifest.hex())).unwrap();
+    let authority = Authority::new("known");
+    let acceptor = authority.acceptor(&leaf(&["registry.test"]));
+    let server = Server::secure(acceptor, move |request| {
+        let path = path(request);
+        match path.split_once("sha256:") {
+            Some((_, hex)) => whole(&fs::read(blobs.join(hex)).unwrap()),
+            None => whole(&manifest),
+        }
+    })
+    .await;
+    let network = |trust: Trust| Network {
+        resolver: Resolver::fixed(|_| vec!["127.0.0.1".parse().unwrap()]),
+        trust: Arc::new(trust),
+    };
+    let name = |host: &str| reference(&format!("{host}:{}/app", server.port));
+    let known = || network(Trust::new(Some(authority.file())));
+    for (host, network) in [
+        ("registry.test", network(Trust::new(None))),
+        ("other.test", known()),
+    ] {
+        let error = pull(&place.store, &name(host), &network, &mut |_| {}).await;
+        let error = error.unwrap_err();
+        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(error.hint().contains("egress.ca_file"), "{}", error.hint());
+    }
+    place.assert_untouched(0);
+    pull(&place.store, &name("registry.test"), &known(), &mut |_| {})
+        .await
+        .unwrap();
+    place.assert_untouched(1);
 }

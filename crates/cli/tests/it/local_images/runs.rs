@@ -38,12 +38,13 @@ fn a_program_sees_the_image_and_not_the_host() {
          for path in {canary} /etc/hostname /usr/bin/env /var/lib /root /sys/kernel /cell/canary; do\n\
          test -e $path && echo found $path; done\n\
          echo /*; pwd; echo $PATH; (echo x > /etc/new) 2>/dev/null || echo read-only\n\
-         (echo x > /app/data) 2>/dev/null || echo read-only; echo kept > /output/file; echo x > /tmp/x"
+         (echo x > /app/data) 2>/dev/null || echo read-only; (echo x > /cell/new) 2>/dev/null || echo read-only\n\
+         echo kept > /output/file; echo x > /tmp/x"
     );
     let out = on_image(&dir, &["-l", "bash", "-c", &code, "-o", "out"]);
     let expected = "NAME=image\nof the image\n/app /bin /cell /code /dev /etc /lib /lib64 /mnt /opt /output /proc /run \
                     /tmp /usr /workspace\n/workspace\n\
-                    /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nread-only\nread-only\n";
+                    /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nread-only\nread-only\nread-only\n";
     assert_eq!(out.ok(), expected, "{out:?}");
     assert_eq!(fs::read_to_string(dir.path("work/out/file")).unwrap(), "kept\n");
 }
