@@ -15,6 +15,7 @@ const BUDGET: &[(&str, u64)] = &[
         3_000,
     ),
     ("E2B's protocol; pauses, forks and snapshots of sandboxes", 1_400),
+    ("images: registries, layers with gzip, their store", 450),
 ];
 
 /// Compares the release binary with the budget.

@@ -44,11 +44,6 @@ pub enum ParseReferenceError {
 }
 
 impl Reference {
-    /// Registry as the reference names it: host and optional port.
-    pub fn registry(&self) -> &str {
-        &self.registry
-    }
-
     /// Returns the host and optional port that serve the registry.
     pub fn host(&self) -> &str {
         match self.registry.as_str() {

@@ -1,6 +1,6 @@
 //! Images as values: what a run on one needs to know.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::EnvName;
 
@@ -54,9 +54,4 @@ impl Image {
 
     /// `PATH` of images that set none.
     pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-    /// Returns `true` if an entry takes this path of the guest.
-    pub fn has(&self, guest: &Path) -> bool {
-        self.entries.iter().any(|entry| entry.guest == guest)
-    }
 }
