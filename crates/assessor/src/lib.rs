@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod answer;
-mod base;
 mod error;
 mod message;
 mod model;
@@ -19,13 +18,12 @@ use std::time::Instant;
 
 use ringfence_exec::key::Key;
 use ringfence_network::egress::{AttemptLog, Guard, Resolver};
-use ringfence_network::fetch::{FetchLimits, Trust, send};
+use ringfence_network::fetch::{BaseUrl, Chosen, FetchLimits, Trust, send};
 use ringfence_network::secret::KeyError;
+use ringfence_policy::Timeout;
 use ringfence_policy::cascade::Decision;
-use ringfence_policy::{EgressPolicy, Timeout};
 use tokio::time::timeout_at;
 
-pub use base::{BaseUrl, ParseBaseUrlError};
 pub use error::ScoreError;
 pub use model::{Model, ParseModelError, Provider};
 
@@ -59,14 +57,11 @@ const MAX_ANSWER: usize = 256 * 1024;
 impl Assessor {
     /// Creates an assessor, without connecting.
     pub fn new(settings: Settings) -> Self {
-        let base = settings.base.clone();
-        let base = base.unwrap_or_else(|| settings.model.provider.base());
-        // Allows the one server only. If the user configured it, it may be in a private network.
-        let policy = EgressPolicy {
-            allowed: base.pattern().into_iter().collect(),
-            private_networks: base.networks(settings.base.is_some()),
+        let (base, chosen) = match &settings.base {
+            Some(base) => (base.clone(), Chosen::ByUser),
+            None => (settings.model.provider.base(), Chosen::BuiltIn),
         };
-        let guard = Guard::new(policy, Resolver::system());
+        let guard = Guard::new(base.policy(chosen), Resolver::system());
         Self {
             settings,
             base,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::BaseUrl;
+use ringfence_network::fetch::BaseUrl;
 
 /// A model, written `provider/model`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Builds the request in a provider's format.
 
-use ringfence_network::fetch::{FetchRequest, RequestError};
+use ringfence_network::fetch::{BaseUrl, FetchRequest, RequestError};
 use ringfence_network::secret::Secret;
 use serde::Serialize;
 
-use super::{BaseUrl, Model, Provider};
+use super::{Model, Provider};
 
 /// Version of Anthropic's API.
 const ANTHROPIC_VERSION: &str = "2023-06-01";

@@ -166,10 +166,7 @@ async fn a_provider_of_the_world_is_not_looked_for_at_home() {
         base: None,
         ..settings("https://a.test", Trust::default())
     });
-    let policy = EgressPolicy {
-        allowed: assessor.base.pattern().into_iter().collect(),
-        private_networks: assessor.base.networks(false),
-    };
+    let policy = assessor.base.policy(Chosen::BuiltIn);
     let home = Resolver::fixed(|_| vec![Ipv4Addr::LOCALHOST.into()]);
     assessor.guard = Guard::new(policy, home);
     assert!(matches!(scored(&assessor).await, Err(ScoreError::Connect(_))));

@@ -3,6 +3,7 @@
 //! HTTP/1.1, one connection per request; redirects are checked like the first request. Proxies of the
 //! environment are ignored: they would connect where the guard cannot check.
 
+mod base;
 mod body;
 mod error;
 mod exchange;
@@ -13,6 +14,7 @@ mod url;
 #[cfg(test)]
 mod tests;
 
+pub use base::{BaseUrl, Chosen, ParseBaseUrlError};
 pub use body::Body;
 pub use error::{FetchCause, FetchError, FetchErrorKind, TlsFault};
 pub use exchange::{Page, Sink, receive, secure, send};

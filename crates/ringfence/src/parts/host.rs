@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ringfence_assessor::{Assessor, BaseUrl, Model, ParseModelError, Provider, Settings};
+use ringfence_assessor::{Assessor, Model, ParseModelError, Provider, Settings};
 use ringfence_exec::key::Key;
+use ringfence_network::fetch::BaseUrl;
 use ringfence_network::secret::{KeyError, Secret};
 use ringfence_policy::Timeout;
 use ringfence_policy::cascade::{Pattern, Rules};

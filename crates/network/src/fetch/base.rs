@@ -1,15 +1,23 @@
-//! Parses the base URL of a model's server.
+//! Parses the base URL of a server's API.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use ringfence_network::fetch::{ParseUrlError, Scheme, Url};
-use ringfence_policy::{Cidr, Host, HostPattern};
+use ringfence_policy::{Cidr, EgressPolicy, Host};
+
+use super::url::{ParseUrlError, Scheme, Url};
 
 /// The base URL of a server's API, such as `https://models.example.com/v1/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl(Url);
+
+/// The one who chose a base URL. A server that the user names may be in a private network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Chosen {
+    ByUser,
+    BuiltIn,
+}
 
 /// The reason why a base URL is rejected. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +45,7 @@ const EVERYWHERE: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
 impl BaseUrl {
     /// Returns host and port of the server. `localhost` is mapped to an address, without name resolution.
-    pub(super) fn server(&self) -> (Host, u16) {
+    pub fn server(&self) -> (Host, u16) {
         let host = match &self.0.host {
             Host::Name(name) if name.as_str() == "localhost" => Host::Address(Ipv4Addr::LOCALHOST.into()),
             host => host.clone(),
@@ -45,19 +53,21 @@ impl BaseUrl {
         (host, self.0.port)
     }
 
-    /// Returns the pattern that matches this server only; `None`, so that nothing is reachable, if it cannot
-    /// be expressed.
-    pub(super) fn pattern(&self) -> Option<HostPattern> {
+    /// Returns the policy that allows this server only, by a pattern; if there is none for it, nothing.
+    pub fn policy(&self, chosen: Chosen) -> EgressPolicy {
         let (host, port) = self.server();
-        format!("{host}:{port}").parse().ok()
+        EgressPolicy {
+            allowed: format!("{host}:{port}").parse().into_iter().collect(),
+            private_networks: self.networks(chosen),
+        }
     }
 
     /// Returns the permitted private networks: loopback for plain `http`, none for a provider's own server.
-    pub(super) fn networks(&self, is_configured: bool) -> Vec<Cidr> {
-        let ranges = match (self.0.scheme, is_configured) {
+    fn networks(&self, chosen: Chosen) -> Vec<Cidr> {
+        let ranges = match (self.0.scheme, chosen) {
             (Scheme::Http, _) => &LOOPBACK[..],
-            (Scheme::Https, true) => &EVERYWHERE,
-            (Scheme::Https, false) => &[],
+            (Scheme::Https, Chosen::ByUser) => &EVERYWHERE,
+            (Scheme::Https, Chosen::BuiltIn) => &[],
         };
         ranges.iter().flat_map(|range| range.parse()).collect()
     }
@@ -97,7 +107,6 @@ impl fmt::Display for BaseUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Provider;
 
     #[test]
     fn paths_are_below_it_and_encryption_ends_at_this_machine() {
@@ -130,12 +139,12 @@ mod tests {
 
     #[test]
     fn only_what_is_configured_may_be_private() {
-        let base = Provider::Anthropic.base();
-        assert_eq!(base.networks(false), []);
-        assert!(base.pattern().is_some());
-        assert_eq!(base.networks(true).len(), EVERYWHERE.len());
+        let base: BaseUrl = "https://models.example.com/v1".parse().unwrap();
+        assert_eq!(base.networks(Chosen::BuiltIn), []);
+        assert_eq!(base.policy(Chosen::BuiltIn).allowed.len(), 1);
+        assert_eq!(base.networks(Chosen::ByUser).len(), EVERYWHERE.len());
         let local: BaseUrl = "http://localhost:1/".parse().unwrap();
-        assert_eq!(local.networks(true).len(), LOOPBACK.len());
+        assert_eq!(local.networks(Chosen::ByUser).len(), LOOPBACK.len());
         assert_eq!(local.server().0, "127.0.0.1".parse().unwrap());
     }
 }
