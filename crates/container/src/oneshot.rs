@@ -87,7 +87,7 @@ pub(super) async fn run(
             &places.disk_limit_message(request.limits.disk),
         );
     }
-    result.meta.isolation = isolation;
+    result.meta.isolation = Some(isolation);
     result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
     result.meta.warnings.extend(manager.info().warning());
     result.meta.warnings.extend(sandbox.warnings().iter().cloned());

@@ -236,7 +236,9 @@ fn blocked(
     let since = Instant::now();
     let (blocklist, remedy) = match runtime.traits().family {
         Family::Pyodide => (&rules.blocked_in_pyodide, remedy::Run::UnblockImportsInPyodide),
-        Family::General | Family::Container => (&rules.blocked_imports, remedy::Run::UnblockImports),
+        Family::General | Family::Container | Family::Remote => {
+            (&rules.blocked_imports, remedy::Run::UnblockImports)
+        }
     };
     let (Some(blocklist), Language::Python) = (blocklist, request.language) else {
         return Ok(None);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ringfence_policy::{Language, Request, Target};
+use ringfence_policy::{Feature, Language, Request, Target};
 
 use crate::local::Fence;
 
@@ -35,6 +35,8 @@ impl RunSpec {
     /// Returns `true` if the program can call functions of the host.
     pub(crate) fn has_bridge(&self) -> bool {
         // The Python of an image is started by us, but not with our worker.
-        self.request.language == Language::Python && self.request.image.is_none()
+        self.request.language == Language::Python
+            && self.request.image.is_none()
+            && !self.target.runtime().lacks(Feature::Skills)
     }
 }

@@ -58,7 +58,7 @@ fn by_errors(result: &ExecutionResult) -> Option<Hint> {
     if let Some(module) = missing_module(errors) {
         Some(no_module(module, &result.meta.runtime))
     } else if has(FULL) {
-        Some(full(result))
+        full(result)
     } else if result.meta.failed_forks > 0 || has(NO_THREAD) || (has(FORK) && has(AGAIN)) {
         Some(no_process(result))
     } else if has(NO_NAME) {
@@ -125,6 +125,9 @@ fn no_module(module: &str, runtime: &str) -> Hint {
         Family::Pyodide => format!(
             "put a wheel of `{module}` into the directory of `skills.sandbox.packages`, or use the local runtime"
         ),
+        Family::Remote => {
+            format!("the template has no module `{module}`; name one that has it in `sandbox.e2b.template`")
+        }
         Family::General => format!(
             "the interpreter has no module `{module}`; install it with `--with {}`, name an interpreter that has it, such \
              as `--python .venv/bin/python`, or show the module's directory with `--workspace` or `--mount`",
@@ -159,14 +162,15 @@ fn distribution(module: &str) -> &str {
     known.map_or(module, |(_, package)| package)
 }
 
-fn full(result: &ExecutionResult) -> Hint {
-    let limit = Bytes(result.meta.resource_limits.disk_bytes);
-    Hint {
+/// Returns the limit of disk space; `None` if Ringfence set none.
+fn full(result: &ExecutionResult) -> Option<Hint> {
+    let limit = Bytes(result.meta.resource_limits.disk_bytes?);
+    Some(Hint {
         person: format!("the program may write {limit} (`--disk`, `sandbox.disk`)"),
         model: Some(format!(
             "the program may write {limit}; write less, or delete files first"
         )),
-    }
+    })
 }
 
 /// Returns the way to a longer time limit; `None` if there is none.
@@ -196,7 +200,7 @@ fn keys(runtime: &str) -> (&'static str, &'static str) {
     match family(runtime) {
         Family::Container => ("sandbox.timeout", "sandbox.docker.memory_limit"),
         Family::Pyodide => ("skills.sandbox.timeout_seconds", "skills.sandbox.memory_limit_mb"),
-        Family::General => ("sandbox.timeout", "sandbox.memory"),
+        Family::General | Family::Remote => ("sandbox.timeout", "sandbox.memory"),
     }
 }
 

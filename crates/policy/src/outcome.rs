@@ -57,8 +57,11 @@ pub struct Meta {
     pub blocked_imports: Vec<String>,
     /// Limits that applied to all processes of the run together.
     pub resource_limits: ResourceLimits,
-    /// The isolation layers applied.
-    pub isolation: Isolation,
+    /// The isolation layers applied. `None` where another machine ran it: nothing is known of it.
+    pub isolation: Option<Isolation>,
+    /// Set if a machine of a service ran it, to which its code and files were sent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remote: bool,
     /// The outcome.
     pub outcome: Outcome,
     /// Total bytes written to standard output, captured or not.
@@ -157,7 +160,8 @@ impl Meta {
             timed_out: outcome == Outcome::TimedOut,
             blocked_imports: Vec::new(),
             resource_limits: limits.into(),
-            isolation: Isolation::NONE,
+            isolation: Some(Isolation::NONE),
+            remote: false,
             outcome,
             stdout_bytes: 0,
             stderr_bytes: 0,
@@ -268,7 +272,7 @@ pub struct ResourceLimits {
     /// Processes and threads.
     pub pids: Option<u32>,
     /// Bytes in the writable directories.
-    pub disk_bytes: u64,
+    pub disk_bytes: Option<u64>,
 }
 
 impl From<Limits> for ResourceLimits {
@@ -279,7 +283,7 @@ impl From<Limits> for ResourceLimits {
             memory_bytes: Some(limits.memory.0),
             cpus: Some(limits.cpus.get()),
             pids: Some(limits.pids.get()),
-            disk_bytes: limits.disk.0,
+            disk_bytes: Some(limits.disk.0),
         }
     }
 }

@@ -45,6 +45,8 @@ pub enum Family {
     General,
     Container,
     Pyodide,
+    /// Runtimes of a service, on machines that are not this user's.
+    Remote,
 }
 
 /// A feature that a runtime lacks, with the reason.
@@ -66,7 +68,15 @@ pub enum Feature {
     Unfenced,
     Network,
     Workspace,
+    /// Files and directories of this machine, whatever their access.
+    Mount,
     WritableMount,
+    /// Functions of this machine that programs call.
+    Skills,
+    /// A limit of memory.
+    Memory,
+    /// A limit of the bytes in writable directories.
+    Disk,
     /// A limit of processor cores.
     Cpus,
     /// A limit of processes and threads.
@@ -85,7 +95,11 @@ impl Feature {
             Self::Unfenced => "runs without a fence",
             Self::Network => "a network",
             Self::Workspace => "a workspace",
+            Self::Mount => "mounts",
             Self::WritableMount => "writable mounts",
+            Self::Skills => "skills",
+            Self::Memory => "a limit of memory",
+            Self::Disk => "a limit of disk space",
             Self::Cpus => "a limit of processor cores",
             Self::Pids => "a limit of processes",
             Self::Image => "images of the local store",
@@ -137,12 +151,31 @@ const PYODIDE: Traits = Traits {
 
 const E2B: Traits = Traits {
     name: "e2b",
-    family: Family::General,
+    family: Family::Remote,
     lacks: &[
+        lack(
+            Feature::Interpreter,
+            "a sandbox has the interpreters of its template",
+        ),
         lack(Feature::Session, LOCAL_SESSIONS),
+        lack(Feature::Unfenced, "its programs run on machines of a service"),
+        lack(
+            Feature::Network,
+            "its sandboxes reach nothing, and no list of hosts can be enforced there",
+        ),
+        lack(Feature::Workspace, STAYS),
+        lack(Feature::Mount, STAYS),
+        lack(Feature::Skills, "its programs reach nothing of this machine"),
+        lack(Feature::Memory, SERVICE_DECIDES),
+        lack(Feature::Cpus, SERVICE_DECIDES),
+        lack(Feature::Pids, SERVICE_DECIDES),
+        lack(Feature::Disk, SERVICE_DECIDES),
         lack(Feature::Image, "its templates are elsewhere"),
     ],
 };
+
+const STAYS: &str = "directories of this machine are not sent to a service";
+const SERVICE_DECIDES: &str = "the service decides what its sandboxes have";
 
 const LOCAL_SESSIONS: &str = "sessions exist in the local runtime only";
 

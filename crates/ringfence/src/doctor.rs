@@ -14,7 +14,7 @@ use ringfence_policy::{Scope, Trusted};
 use crate::config::values::ServerFence;
 use crate::context::Context;
 use crate::failure::{Error, Failure};
-use crate::{container, local, pyodide, settings, trust};
+use crate::{cloud, container, local, pyodide, settings, trust};
 
 /// Tries every layer, and returns the fix for each missing one.
 ///
@@ -33,6 +33,7 @@ pub async fn examine(context: &Context) -> Result<Report, Error> {
     let pyodide = pyodide::settings(0, context)?;
     report.layers.push(pyodide_layer(&pyodide));
     report.layers.push(wheels_layer(&pyodide));
+    report.layers.push(cloud::layer(context)?);
     report.layers.extend(directories(context));
     report.layers.extend(servers_layer(context)?);
     Ok(report)

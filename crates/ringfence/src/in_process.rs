@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ringfence_cloud::Cloud;
 use ringfence_container::Containers;
 use ringfence_container::keepalive::KeptContainer;
 use ringfence_exec::backend::{Backend, Error, Fingerprint, Reason, Running, Unavailable};
@@ -11,14 +12,16 @@ use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{Target, remedy};
 
 use crate::context::Context;
-use crate::{container, failure, pyodide};
+use crate::{cloud, container, failure, pyodide};
 
-/// Runs requests in this process: in the local fence, in containers, in Pyodide.
+/// Runs requests in this process: in the local fence, in containers, in Pyodide, in sandboxes of a
+/// service.
 #[derive(Debug, Clone)]
 pub struct InProcess {
     pub local: Arc<Local>,
     pub containers: Arc<Containers>,
     pub pyodide: Arc<Pyodide>,
+    pub cloud: Arc<Cloud>,
 }
 
 impl InProcess {
@@ -31,6 +34,7 @@ impl InProcess {
             local: Arc::new(local),
             containers: Arc::new(container::containers(context)?),
             pyodide: Arc::new(pyodide::once(context)?),
+            cloud: Arc::new(cloud::cloud(context)?),
         })
     }
 
@@ -43,6 +47,7 @@ impl InProcess {
             local: Arc::new(local),
             containers: Arc::new(container::ready(context)?),
             pyodide: Arc::new(pyodide::kept(context)?),
+            cloud: Arc::new(cloud::cloud(context)?),
         })
     }
 
@@ -50,6 +55,7 @@ impl InProcess {
     pub async fn close(&self) {
         self.containers.close().await;
         self.pyodide.close().await;
+        self.cloud.close().await;
         self.local.close().await;
     }
 }
@@ -94,7 +100,7 @@ impl Backend for InProcess {
                 let order = FencedRequest { request, fence };
                 Ok(self.containers.call(container, order, connection).await?)
             }),
-            Target::E2b => Box::pin(std::future::ready(Err(no_e2b()))),
+            Target::E2b => Box::pin(self.cloud.run(request, fence, directory, connection)),
         }
     }
 
@@ -105,7 +111,7 @@ impl Backend for InProcess {
                 (error.reason == Reason::Unavailable).then_some(error)
             }),
             Target::Local | Target::Pyodide => Box::pin(std::future::ready(None)),
-            Target::E2b => Box::pin(std::future::ready(Some(no_e2b()))),
+            Target::E2b => Box::pin(std::future::ready(self.cloud.unavailable().map(Error::from))),
         }
     }
 
@@ -114,7 +120,7 @@ impl Backend for InProcess {
             Target::Local => self.local.fingerprint(spec.request.language),
             Target::Pyodide => self.pyodide.fingerprint(),
             Target::Container { .. } => Fingerprint::of(self.containers.settings()),
-            Target::E2b => None,
+            Target::E2b => self.cloud.fingerprint(),
         }
     }
 }
@@ -127,16 +133,6 @@ fn no_image(target: &Target) -> Error {
             "the runtime `{}` has no images of the local store",
             target.runtime()
         ),
-        hint: remedy::Run::UseLocal.into(),
-    }
-}
-
-fn no_e2b() -> Error {
-    Error {
-        reason: Reason::Unavailable,
-        message:
-            "runtime_unavailable: the runtime `e2b` is not available: this version has no E2B client yet"
-                .to_owned(),
         hint: remedy::Run::UseLocal.into(),
     }
 }

@@ -22,6 +22,7 @@
 //! they turn a configuration into backends, skills and a toolbox for agents.
 
 pub mod audit;
+mod cloud;
 pub mod config;
 pub mod container;
 pub mod context;

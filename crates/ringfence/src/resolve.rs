@@ -124,12 +124,19 @@ fn asks_for(request: &Request, feature: Feature) -> bool {
         }
         Feature::Workspace => request.workspace.is_some(),
         Feature::Image => request.image.is_some(),
+        Feature::Mount => !request.mounts.is_empty(),
         Feature::WritableMount => request
             .mounts
             .iter()
             .any(|mount| mount.access == Access::ReadWrite),
-        // The interpreter is the runner's. Limits are chosen all at once; the result reports those that were applied.
-        Feature::Interpreter | Feature::Cpus | Feature::Pids => false,
+        // The interpreter and the skills are the runner's. Limits are chosen all at once; the result reports those that
+        // were applied.
+        Feature::Interpreter
+        | Feature::Skills
+        | Feature::Memory
+        | Feature::Cpus
+        | Feature::Pids
+        | Feature::Disk => false,
     }
 }
 

@@ -97,7 +97,7 @@ pub fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
         disk: sandbox.disk,
     };
     match runtime.traits().family {
-        Family::General => general,
+        Family::General | Family::Remote => general,
         Family::Container => Limits {
             memory: container.memory_limit,
             cpus: container.cpu_limit,

@@ -295,6 +295,7 @@ fn configured(named: Named<'_>, trees: &[&Path], context: &Context) -> Result<Tr
         config.egress.ca_file.as_deref(),
         pre_validation.ca_file.as_deref(),
         pre_validation.api_key_file.as_deref(),
+        config.sandbox.e2b.api_key_file.as_deref(),
         gateway.telegram.token_file.as_deref(),
         gateway.discord.token_file.as_deref(),
         config

@@ -56,7 +56,8 @@ impl ConnectedCell {
             memory_limit: limits.memory_bytes,
             cpu_limit: limits.cpus,
             pids_limit: limits.pids,
-            disk_limit: limits.disk_bytes,
+            // A cell's file system always has its size.
+            disk_limit: limits.disk_bytes.unwrap_or_default(),
             memory_bytes: usage.memory_bytes,
             peak_memory_bytes: usage.peak_memory_bytes,
             cpu_seconds: usage.cpu_seconds,

@@ -144,7 +144,8 @@ impl ShellOutput {
             runner: runner.as_str().to_owned(),
             outcome: meta.outcome,
             duration: result.duration,
-            isolation: meta.isolation,
+            // No command runs on another machine.
+            isolation: meta.isolation.unwrap_or(Isolation::NONE),
             warnings: meta.warnings,
         }
     }

@@ -116,7 +116,7 @@ impl CodeLimits {
         match runtime.traits().family {
             Family::Container => &self.container,
             Family::Pyodide => &self.pyodide,
-            Family::General => &self.local,
+            Family::General | Family::Remote => &self.local,
         }
     }
 }

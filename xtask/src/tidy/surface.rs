@@ -14,7 +14,12 @@ const SETTINGS: &str = "docs/reference/config.md";
 const OLDER_VARIABLES: &str = "docs/guide/configuration.md";
 
 /// Crates that do not know who calls them. Their errors have a `ringfence_policy::Remedy`, which has the names.
-const CRATES: &[&str] = &["crates/exec/src/", "crates/container/src/", "crates/tools/src/"];
+const CRATES: &[&str] = &[
+    "crates/exec/src/",
+    "crates/container/src/",
+    "crates/cloud/src/",
+    "crates/tools/src/",
+];
 
 /// Programs with flags of their own, some of which are called like ours.
 const OTHER_PROGRAMS: &[&str] = &[

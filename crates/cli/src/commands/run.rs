@@ -223,10 +223,7 @@ fn limits_of_session(args: &RunArgs, result: &ExecutionResult) -> Option<String>
             "--pids",
             differs(args.pids.map(|pids| pids.get().into()), held.pids.map(u64::from)),
         ),
-        (
-            "--disk",
-            differs(args.disk.map(|disk| disk.0), Some(held.disk_bytes)),
-        ),
+        ("--disk", differs(args.disk.map(|disk| disk.0), held.disk_bytes)),
     ]
     .into_iter()
     .filter_map(|(option, differs)| differs.then_some(option))

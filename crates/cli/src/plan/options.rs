@@ -64,10 +64,15 @@ fn asking(args: &RunArgs, feature: Feature) -> Option<&'static str> {
         Feature::Network if args.network == Some(NetworkChoice::Allowlist) => (true, "--network allowlist"),
         Feature::Network => (!args.allow_host.is_empty(), "--allow-host"),
         Feature::Workspace => (args.workspace.is_some(), "--workspace"),
+        Feature::Mount => (!args.mount.is_empty(), "--mount"),
         Feature::WritableMount => (is_written(), "--mount HOST:GUEST:rw"),
+        Feature::Skills if args.servers => (true, "--servers"),
+        Feature::Skills => (args.skills.is_some(), "--skills"),
+        Feature::Memory => (args.memory.is_some(), "--memory"),
         Feature::Cpus => (args.cpus.is_some(), "--cpus"),
         Feature::Pids => (args.pids.is_some(), "--pids"),
         Feature::Image => (args.image.is_some(), "--image"),
+        Feature::Disk => (args.disk.is_some(), "--disk"),
     };
     given.then_some(option)
 }

@@ -34,6 +34,7 @@ const LAYERS: &[&str] = &[
     "gvisor",
     "pyodide",
     "pyodide wheels",
+    "e2b",
     "state directory",
     "runtime directory",
 ];

@@ -13,6 +13,7 @@ mod bad_input;
 mod bench;
 mod cells;
 mod chaos;
+mod cloud;
 mod config;
 mod conformance;
 mod console;

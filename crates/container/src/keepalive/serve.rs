@@ -74,7 +74,7 @@ pub(super) async fn serve(
         );
     }
     let meta = &mut result.meta;
-    meta.isolation = container.isolation.clone();
+    meta.isolation = Some(container.isolation.clone());
     meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;

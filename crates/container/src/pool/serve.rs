@@ -76,7 +76,7 @@ pub(crate) async fn serve(
     };
     let mut result = told(runtime, request, end);
     let meta = &mut result.meta;
-    meta.isolation = ready.isolation.clone();
+    meta.isolation = Some(ready.isolation.clone());
     meta.resource_limits = manager.info().held(meta.resource_limits);
     meta.warm = !ready.fresh;
     meta.egress = outlet.map(|outlet| outlet.facts());

@@ -78,7 +78,7 @@ use guest::{Grouping, Guest};
 use launcher_state::{LauncherState, clear_up};
 use launchers::Launchers;
 use network::Exit;
-use result::{assemble, collect};
+use result::{add_groups, assemble, collect};
 use sessions::{Sessions, Work};
 
 /// Timeout of a server's start for its first workers.
@@ -206,7 +206,7 @@ impl Local {
         let collected = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
         let mut result = assemble(request, &guest, finished, warm, since);
         let groups = guest.group.as_ref().and(self.groups.get());
-        result.meta.isolation.cgroup = groups.map(|groups| groups.version().to_owned());
+        add_groups(&mut result.meta, groups.map(|groups| groups.version().to_owned()));
         result.meta.output_files = collected.files;
         result.meta.output_incomplete = collected.incomplete;
         if let Some(outlet) = outlet {

@@ -89,15 +89,17 @@ const FULL: [&str; 3] = ["No space left on device", "Disk quota exceeded", "File
 
 /// Returns a warning that names the limit, if a program's errors say that a file did not fit.
 pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Option<String> {
-    let full = FULL.iter().any(|text| stderr.contains(text));
+    let is_full = FULL.iter().any(|text| stderr.contains(text));
     let (size, why) = match runtime.traits().family {
         Family::Container => {
             let room = limits.disk.min(Bytes(limits.memory.0 / 2));
             (room, ", each of them, and no more than half of the memory")
         }
         Family::General | Family::Pyodide => (limits.disk, " together"),
+        // Its service has limits of its own.
+        Family::Remote => return None,
     };
-    full.then(|| {
+    is_full.then(|| {
         format!(
             "a file did not fit: /workspace, /output and /tmp hold {size}{why}; {}",
             Remedy::from(remedy::Run::RaiseDisk).person()

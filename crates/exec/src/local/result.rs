@@ -48,7 +48,7 @@ pub(super) fn assemble(
     let mut result = told(RuntimeKind::Local, request, end);
     result.duration = since.elapsed().as_secs_f64();
     let meta = &mut result.meta;
-    meta.isolation = isolation(guest.applied, &request.network);
+    meta.isolation = Some(isolation(guest.applied, &request.network));
     meta.resource_limits = enforced(meta.resource_limits, guest.limit_scope);
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
@@ -59,6 +59,13 @@ pub(super) fn assemble(
         digest: image.digest.clone(),
     });
     result
+}
+
+/// Adds the version of control groups to the layers of a result.
+pub(super) fn add_groups(meta: &mut Meta, version: Option<String>) {
+    if let Some(isolation) = &mut meta.isolation {
+        isolation.cgroup = version;
+    }
 }
 
 /// Returns the limits that hold for all processes together.

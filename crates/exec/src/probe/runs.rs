@@ -99,10 +99,9 @@ impl Runs {
     pub(super) fn fence(&self, machine: &Machine) -> Layer {
         const NAME: &str = "whole fence";
         match &self.required {
-            Ok(result) if worked(result) => Layer::ok(
-                NAME,
-                format!("a program ran within {}", layers_of(&result.meta.isolation)),
-            ),
+            Ok(result) if worked(result) => {
+                Layer::ok(NAME, format!("a program ran within {}", layers_of(result)))
+            }
             Ok(result) => Layer::missing(
                 NAME,
                 format!("it was put up, but the program {}", outcome(result.meta.outcome)),
@@ -123,7 +122,7 @@ impl Runs {
     pub(super) fn situation(&self, machine: &Machine) -> Situation {
         match self.default_run() {
             Err(_) => Situation::None,
-            Ok(result) if !result.meta.isolation.user_ns => Situation::Flat,
+            Ok(result) if !isolation_of(result).user_ns => Situation::Flat,
             Ok(_) if machine.is_root() && machine.host_ids => Situation::Root,
             Ok(_) => Situation::UserNamespace,
         }
@@ -141,9 +140,7 @@ impl Runs {
             }
             Situation::None => return self.refusal(),
         };
-        let got = self
-            .any()
-            .map_or(String::new(), |result| layers_of(&result.meta.isolation));
+        let got = self.any().map_or(String::new(), layers_of);
         format!("{what}: a default run gets {got}")
     }
 
@@ -159,7 +156,7 @@ impl Runs {
             (Some(result), false) => format!(
                 "a default run is refused: {why} ({} runs, within {})",
                 others.join(" and "),
-                layers_of(&result.meta.isolation)
+                layers_of(result)
             ),
             _ => format!("a default run is refused: {why}"),
         }
@@ -183,7 +180,13 @@ fn outcome(outcome: Outcome) -> &'static str {
 }
 
 /// Lists the layers of a run, in words.
-fn layers_of(isolation: &Isolation) -> String {
+fn isolation_of(result: &ExecutionResult) -> &Isolation {
+    // Of a run on this machine there always is one.
+    result.meta.isolation.as_ref().unwrap_or(&Isolation::NONE)
+}
+
+fn layers_of(result: &ExecutionResult) -> String {
+    let isolation = isolation_of(result);
     let namespaces: Vec<&str> = [
         (isolation.user_ns, "user"),
         (isolation.pid_ns, "pid"),

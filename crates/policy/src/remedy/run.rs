@@ -38,6 +38,15 @@ pub enum Run {
     Retry,
     Report,
     ReportInterpreter,
+    /// The key of the service that runs programs.
+    SetServiceKey,
+    ReplaceServiceKey,
+    /// An address that no service answers at.
+    CheckService,
+    /// For an account that has as many sandboxes as it may have.
+    EndSandboxes,
+    /// A template with what a program needs.
+    NameTemplate,
 }
 
 impl Run {
@@ -92,13 +101,30 @@ impl Run {
             Self::ReportInterpreter => {
                 "run the interpreter outside of Ringfence; if it works there, report this with the output of `ringfence doctor`"
             }
+            Self::SetServiceKey => {
+                "set E2B_API_KEY, or name a file with the key in `sandbox.e2b.api_key_file`; or use the runtime `local` \
+                 (`--runtime local`, or SANDBOX_TYPE=local)"
+            }
+            Self::ReplaceServiceKey => {
+                "check E2B_API_KEY (`sandbox.e2b.api_key_file`), and that it is a key of the service at this address"
+            }
+            Self::CheckService => {
+                "check E2B_API_URL, E2B_SANDBOX_URL and E2B_DOMAIN (`sandbox.e2b`): `https`, or plain `http` on this machine \
+                 alone; `ringfence doctor` shows the address"
+            }
+            Self::EndSandboxes => "let other sandboxes end, or raise the limits of the account",
+            Self::NameTemplate => {
+                "name a template of the service in `sandbox.e2b.template` that has a shell, tar and the language's interpreter"
+            }
         }
     }
 
     pub(super) fn model(self) -> &'static str {
         match self {
             Self::RaiseConcurrency => "try again later",
-            Self::UseLocal => "use the runtime `local`",
+            Self::UseLocal | Self::SetServiceKey | Self::ReplaceServiceKey | Self::CheckService => {
+                "use the runtime `local`"
+            }
             Self::SplitCode => "split the code up",
             Self::AllowProcesses
             | Self::RaiseDisk
@@ -119,7 +145,9 @@ impl Run {
             | Self::UnblockImportsInPyodide
             | Self::Retry
             | Self::Report
-            | Self::ReportInterpreter => self.person(),
+            | Self::ReportInterpreter
+            | Self::EndSandboxes
+            | Self::NameTemplate => self.person(),
         }
     }
 }

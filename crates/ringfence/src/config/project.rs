@@ -172,6 +172,8 @@ fn template(path: &[String], value: &Value, present: &Value) -> Option<&'static 
     (!allowed).then_some(reason)
 }
 
+const SENT: &str = "it would decide to whom your programs and files are sent, and who gets your key";
+
 /// Another image of this machine may hold data that the project may not see.
 const IMAGE: &str = "it would choose what your containers are made of";
 
@@ -287,8 +289,10 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
         "sandbox.docker.network_enabled" => (value == false, "it would let programs reach a network"),
         "sandbox.docker.fallback" => (value == "none", "it would run programs without a container"),
         "sandbox.docker.oci_runtime" => (value == "runsc", OCI_RUNTIME),
+        "sandbox.type" if value == "e2b" => (false, SENT),
         // A runtime other than `local` reports that it is not available.
         "sandbox.type" => (value != "local", "you asked for another runtime"),
+        key if key.starts_with("sandbox.e2b.") => (false, SENT),
         "sandbox.python" | "sandbox.javascript" => {
             (false, "it names a program that is started with your rights")
         }
@@ -393,6 +397,14 @@ mod tests {
     #[test]
     fn what_opens_the_fence_or_runs_foreign_code_is_refused() {
         assert!(!allowed("sandbox.isolation", json!("best-effort")));
+        assert!(!allowed("sandbox.type", json!("e2b")));
+        assert!(allowed_over(json!("e2b"), "sandbox.type", json!("docker")));
+        for key in ["api_url", "sandbox_url", "domain", "template", "api_key_file"] {
+            assert!(
+                !allowed(&format!("sandbox.e2b.{key}"), json!("evil.example")),
+                "{key}"
+            );
+        }
         assert!(!allowed("sandbox.python", json!("/tmp/evil")));
         assert!(!allowed("sandbox.javascript", json!("node")));
         assert!(!allowed("sandbox.pass_env", json!(["AWS_SECRET_ACCESS_KEY"])));

@@ -54,7 +54,7 @@ pub struct Config {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sandbox {
-    /// Runtime: `local`, `docker`, `podman` or `pyodide`.
+    /// Runtime: `local`, `docker`, `podman`, `pyodide` or `e2b`.
     #[serde(rename = "type")]
     pub runtime: RuntimeKind,
     /// Wall-clock limit of a run.
@@ -108,6 +108,8 @@ pub struct Sandbox {
     pub network: values::NetworkKind,
     /// Containers of the `docker` and `podman` runtimes.
     pub docker: Docker,
+    /// The service of the `e2b` runtime, to which code and files are sent.
+    pub e2b: E2b,
 }
 
 impl Default for Sandbox {
@@ -130,6 +132,7 @@ impl Default for Sandbox {
             pass_env: Vec::new(),
             network: values::NetworkKind::None,
             docker: Docker::default(),
+            e2b: E2b::default(),
         }
     }
 }
@@ -167,6 +170,34 @@ impl Default for Docker {
             memory_limit: Bytes::mib(256),
             oci_runtime: values::OciRuntime::Default,
             fallback: values::Fallback::None,
+        }
+    }
+}
+
+/// The service of the `e2b` runtime, to which code and files are sent. Its key is in E2B_API_KEY.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct E2b {
+    /// Base URL of the control plane. Unset: `https://api.` and the domain.
+    pub api_url: Option<String>,
+    /// Base URL of all sandboxes. Unset: a host each, below the domain.
+    pub sandbox_url: Option<String>,
+    /// Domain of the service.
+    pub domain: String,
+    /// Template of sandboxes.
+    pub template: String,
+    /// File with the key, instead of the variable E2B_API_KEY.
+    pub api_key_file: Option<PathBuf>,
+}
+
+impl Default for E2b {
+    fn default() -> Self {
+        Self {
+            api_url: None,
+            sandbox_url: None,
+            domain: ringfence_cloud::HOSTED.to_owned(),
+            template: "code-interpreter-v1".to_owned(),
+            api_key_file: None,
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Setting {
 /// A parser of a plain variable's text.
 type Read = fn(&str) -> Result<Value, String>;
 
-/// The variables of the sandbox specification, which lack our prefix.
+/// The variables of the sandbox specification, and those of E2B's clients, which lack our prefix.
 const PLAIN: &[(&str, &str, Read)] = &[
     ("SANDBOX_TYPE", "sandbox.type", text),
     ("SANDBOX_TIMEOUT_SEC", "sandbox.timeout", text),
@@ -45,6 +45,9 @@ const PLAIN: &[(&str, &str, Read)] = &[
     ),
     ("DOCKER_CPU_LIMIT", "sandbox.docker.cpu_limit", text),
     ("DOCKER_MEMORY_LIMIT", "sandbox.docker.memory_limit", text),
+    ("E2B_API_URL", "sandbox.e2b.api_url", text),
+    ("E2B_SANDBOX_URL", "sandbox.e2b.sandbox_url", text),
+    ("E2B_DOMAIN", "sandbox.e2b.domain", text),
 ];
 
 /// Returns `true` if any variable may affect the configuration; if none does, the layer can be skipped.

@@ -52,7 +52,7 @@ fn every_layer_holds_by_default() {
                 .await
                 .unwrap();
             assert_eq!(result.meta.outcome, Outcome::Exited, "{}", result.stderr);
-            let isolation = &result.meta.isolation;
+            let isolation = &result.meta.isolation.unwrap();
             assert!(
                 isolation.user_ns && isolation.pid_ns && isolation.net_ns,
                 "{isolation:?}"

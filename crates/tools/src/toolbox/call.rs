@@ -11,8 +11,8 @@ use ringfence_exec::runner::{self, Hooks, RunSpec};
 use ringfence_network::egress::Attempt;
 use ringfence_network::fetch::Fetcher;
 use ringfence_policy::{
-    Access, ExecutionResult, Feature, Limits, Mount, Network, RemoteRequest, RemoteRun, Request, RuntimeKind,
-    Target, Terms, Timeout, remedy,
+    Access, ExecutionResult, Family, Feature, Limits, Mount, Network, RemoteRequest, RemoteRun, Request,
+    RuntimeKind, Target, Terms, Timeout, remedy,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -105,6 +105,22 @@ impl Call<'_> {
             ..request
         };
         request.under(self.terms())
+    }
+
+    /// Rejects a runtime that only the operator may choose: one to which code and files are sent.
+    pub(crate) fn check_runtime(&self, runtime: RuntimeKind) -> Result<(), ToolError> {
+        let configured = self.terms().runtime;
+        if runtime.traits().family != Family::Remote || runtime == configured {
+            return Ok(());
+        }
+        Err(ToolError::new(
+            ErrorKind::RuntimeUnavailable,
+            format!(
+                "the runtime `{runtime}` is not available to callers, who would send code and files off this machine: \
+                 the configured runtime is `{configured}`"
+            ),
+            remedy::Run::UseLocal,
+        ))
     }
 
     /// Runs file work on a blocking thread, in the caller's workspace or in the output directory of its

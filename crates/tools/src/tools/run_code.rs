@@ -36,6 +36,7 @@ impl Tool for RunCode {
             stdin,
             files,
         } = call.accept(arguments);
+        call.check_runtime(runtime)?;
         let supplied = call.supply(&mut request, runtime, files).await?;
         let mut executed = call.execute(request, runtime, stdin).await?;
         drop(supplied);

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use self::scenarios::SCENARIOS;
 use self::targets::{Answer, Target};
+use crate::api::loopback_address;
 use crate::network::{OPEN, Server};
 use crate::pyodide::installed;
 use crate::support::{Output, finish, start};
@@ -88,6 +89,13 @@ struct Suite {
     place: Place,
     world: World,
     server: Server,
+    service: Option<Service>,
+}
+
+/// A server of ours, as a service by E2B's protocol.
+struct Service {
+    world: World,
+    env: Vec<(&'static str, String)>,
 }
 
 /// The answer of a command: a result, or an object with the key `error`.
@@ -144,6 +152,11 @@ fn conforms(target: &'static Target, place: Place) {
         failed.join("\n")
     );
     suite.world.close();
+    if let Some(service) = suite.service {
+        // No run left a sandbox.
+        assert_eq!(service.sandboxes(), 0);
+        service.world.close();
+    }
 }
 
 #[test]
@@ -155,6 +168,29 @@ fn every_difference_is_one_of_a_scenario() {
         for difference in target.differences {
             assert!(names.contains(difference.scenario), "{}", difference.scenario);
         }
+    }
+}
+
+impl Service {
+    fn new() -> Self {
+        const KEY: &str = "e2b_0000000000000000000000000000000000000000";
+        let world = World::before_engine();
+        let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
+        world.dir.write("config/ringfence/ringfence.toml", config);
+        world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+        let url = format!("http://{}", loopback_address(&world));
+        let env = vec![
+            ("E2B_API_KEY", KEY.to_owned()),
+            ("E2B_API_URL", url.clone()),
+            ("E2B_SANDBOX_URL", url),
+        ];
+        Self { world, env }
+    }
+
+    /// Returns the number of sandboxes.
+    fn sandboxes(&self) -> usize {
+        let listed = self.world.dir.run(["sandbox", "ls", "--json"]);
+        serde_json::from_str::<Vec<Value>>(listed.ok()).unwrap().len()
     }
 }
 
@@ -176,14 +212,18 @@ impl Suite {
         }
         fs::create_dir(world.dir.path("work/skills")).unwrap();
         world.dir.write("work/skills/probe.py", SKILL);
+        let service = target.service.then(Service::new);
         if place == Place::Server {
-            world.start_engine();
+            let env = service.iter().flat_map(|service| &service.env);
+            let env: Vec<(&str, &str)> = env.map(|(name, value)| (*name, value.as_str())).collect();
+            world.start_engine_with(&env, &[]);
         }
         Self {
             target,
             place,
             world,
             server: Server::new(),
+            service,
         }
     }
 
@@ -242,6 +282,8 @@ impl Suite {
         let port = self.server.port.to_string();
         let args = args.iter().map(|arg| arg.replace("{port}", &port));
         let mut command = self.world.command(&[], args);
+        let service = self.service.iter().flat_map(|service| &service.env);
+        command.envs(service.map(|(name, value)| (*name, value)));
         command.envs(request.env.iter().copied());
         command
     }
@@ -344,6 +386,7 @@ const OPTIONAL: &[&str] = &[
     "hints",
     "output_files",
     "output_incomplete",
+    "remote",
     "session",
     "warnings",
 ];
@@ -384,7 +427,11 @@ fn shape(result: &Value) -> Checked {
     meta.retain(|key| !OPTIONAL.contains(&key.as_str()));
     same("the keys", &keys("").as_slice(), &RESULT)?;
     same("the keys of `meta`", &meta.as_slice(), &META)?;
-    same("the layers", &keys("/meta/isolation").as_slice(), &ISOLATION)?;
+    let layers: &[&str] = match result.pointer("/meta/remote") {
+        Some(_) => &[],
+        None => ISOLATION,
+    };
+    same("the layers", &keys("/meta/isolation").as_slice(), &layers)?;
     same("the limits", &keys("/meta/resource_limits").as_slice(), &LIMITS)
 }
 

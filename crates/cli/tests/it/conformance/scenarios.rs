@@ -10,17 +10,21 @@ use super::{
 };
 
 pub(super) const ALLOWED_HOST: &str = "an allowed host is reached, and recorded";
+pub(super) const APART: &str = "output and errors arrive apart, with the status";
 pub(super) const BASH: &str = "bash";
 pub(super) const BLOCKED_IMPORT: &str = "a blocked import never runs";
 pub(super) const CPUS: &str = "processor cores are limited";
+pub(super) const BRIDGE: &str = "a function of the host is called";
 pub(super) const DISK: &str = "files that do not fit";
 pub(super) const INTERPRETER: &str = "an interpreter that the user names";
 pub(super) const JAVASCRIPT: &str = "JavaScript";
 pub(super) const MEMORY: &str = "memory is limited";
+pub(super) const MOUNT: &str = "a file comes in, and stays as it is";
 pub(super) const PROCESSES: &str = "processes are limited";
 pub(super) const SESSION: &str = "a session keeps its variables";
 pub(super) const SIGNAL: &str = "a signal kills";
 pub(super) const UNFENCED: &str = "a run without a fence";
+pub(super) const WARM: &str = "a server has something ready, a process alone has not";
 pub(super) const WORKSPACE: &str = "a workspace is read and written";
 pub(super) const WRITABLE_MOUNT: &str = "a writable mount is written";
 
@@ -76,7 +80,7 @@ const fn exits(exit_code: i64, stderr: Text) -> Expected {
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     Scenario {
-        name: "output and errors arrive apart, with the status",
+        name: APART,
         request: code("import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"),
         expected: Expected {
             exit_code: 7,
@@ -343,7 +347,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
-        name: "a file comes in, and stays as it is",
+        name: MOUNT,
         request: with(
             &["--mount", "in.txt:/data"],
             "print(open('/data').read(), end='')\ntry:\n    open('/data', 'w').write('spoilt')\nexcept OSError:\n    pass",
@@ -430,7 +434,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         BLOCKED,
     ),
     plain(
-        "a function of the host is called",
+        BRIDGE,
         with(&["--skills", "skills"], "print(device.Probe.twice(21))"),
         prints("42\n"),
     ),
@@ -511,7 +515,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         prints("/usr/bin/python3\n"),
     ),
     Scenario {
-        name: "a server has something ready, a process alone has not",
+        name: WARM,
         request: code("print(1)"),
         expected: prints("1\n"),
         also: |suite, _| match suite.place {

@@ -16,8 +16,8 @@ pub(super) struct Target {
     pub(super) cpus: f64,
     /// Part of the warning of a run that was moved to the local fence, as configured. `None`: none ever is.
     pub(super) replaced: Option<&'static str>,
-    /// Answer to every scenario that is not among the differences. `None`: the scenario's own.
-    pub(super) every: Option<Answer>,
+    /// Set for a service by E2B's protocol, which the suite then starts.
+    pub(super) service: bool,
     pub(super) differences: &'static [Difference],
 }
 
@@ -49,9 +49,7 @@ impl Target {
             difference.scenario == scenario && difference.place.is_none_or(|only| only == place)
         };
         let difference = self.differences.iter().find(is_of);
-        difference
-            .map(|difference| &difference.answer)
-            .or(self.every.as_ref())
+        difference.map(|difference| &difference.answer)
     }
 }
 
@@ -115,7 +113,7 @@ static LOCAL: Target = Target {
     seccomp: "fence",
     cpus: 1.0,
     replaced: None,
-    every: None,
+    service: false,
     differences: &[Difference {
         place: Some(Place::InProcess),
         ..refuses(
@@ -151,7 +149,7 @@ const CONTAINER: Target = Target {
     seccomp: "standard",
     cpus: 0.5,
     replaced: None,
-    every: None,
+    service: false,
     differences: &[
         refuses(
             s::JAVASCRIPT,
@@ -187,7 +185,7 @@ static PYODIDE: Target = Target {
     seccomp: "fence",
     cpus: 1.0,
     replaced: Some("NOT IN PYODIDE"),
-    every: None,
+    service: false,
     differences: &[
         otherwise(
             s::MEMORY,
@@ -236,18 +234,56 @@ static PYODIDE: Target = Target {
 static E2B: Target = Target {
     name: "e2b",
     installed: || true,
-    files: &[],
+    files: &["/tmp/.ringfence/main.py"],
+    // Nothing is claimed of another machine.
     seccomp: "",
     cpus: 0.0,
     replaced: None,
-    every: Some(Answer::Refuses(Refusal {
-        status: 125,
-        kind: "runtime_unavailable",
-        says: &["the runtime `e2b` is not available", "SANDBOX_TYPE=local"],
-    })),
+    // Another server of ours.
+    service: true,
     differences: &[
+        otherwise(
+            s::APART,
+            Expected {
+                exit_code: 7,
+                stdout: Text::Is("out\n"),
+                stderr: Text::Is("err\n"),
+                facts: &[
+                    ("/meta/runtime", "\"e2b\""),
+                    ("/meta/remote", "true"),
+                    ("/meta/isolation", "null"),
+                    ("/meta/resource_limits/cpus", "null"),
+                    ("/meta/resource_limits/disk_bytes", "null"),
+                    ("/meta/resource_limits/memory_bytes", "null"),
+                    ("/meta/resource_limits/pids", "null"),
+                    ("/meta/peak_memory_bytes", "null"),
+                    ("/meta/warm", "false"),
+                ],
+                ..SUCCESS
+            },
+        ),
+        otherwise(
+            s::WARM,
+            Expected {
+                stdout: Text::Is("1\n"),
+                facts: &[("/meta/warm", "false")],
+                ..SUCCESS
+            },
+        ),
         ignores(s::SESSION, &["`--session` has no effect with the runtime `e2b`"]),
-        // Programs are checked before anything is asked to run them.
-        otherwise(s::BLOCKED_IMPORT, s::BLOCKED),
+        ignores(s::MEMORY, &["the service decides"]),
+        ignores(s::PROCESSES, &["the service decides"]),
+        ignores(s::CPUS, &["the service decides"]),
+        ignores(s::DISK, &["the service decides"]),
+        ignores(
+            s::MOUNT,
+            &["directories of this machine are not sent to a service"],
+        ),
+        ignores(s::WRITABLE_MOUNT, &["directories of this machine are not sent"]),
+        ignores(s::WORKSPACE, &["directories of this machine are not sent"]),
+        ignores(s::ALLOWED_HOST, &["no list of hosts can be enforced there"]),
+        ignores(s::BRIDGE, &["reach nothing of this machine"]),
+        ignores(s::UNFENCED, &["run on machines of a service"]),
+        ignores(s::INTERPRETER, &["the interpreters of its template"]),
     ],
 };

@@ -8,7 +8,7 @@ use super::super::guest::{Guest, LimitScope};
 use super::super::launcher::Exit;
 use super::super::launcher_state::{LauncherState, SessionOrigin, clear_up};
 use super::super::notice;
-use super::super::result::{assemble, collect};
+use super::super::result::{add_groups, assemble, collect};
 use super::super::session_error::Error;
 use super::super::settings::Fence;
 use super::ending::Reason;
@@ -103,7 +103,7 @@ impl Interpreter {
         let warm = self.origin == SessionOrigin::Forked || count > 1;
         let mut result = assemble(request, &self.guest, finished, warm, work.since);
         let meta = &mut result.meta;
-        meta.isolation.cgroup.clone_from(&self.cgroup);
+        add_groups(meta, self.cgroup.clone());
         meta.output_files = collected.files;
         meta.output_incomplete = collected.incomplete;
         meta.truncated |= value.as_ref().is_some_and(|value| value.cut);
