@@ -2,8 +2,8 @@
 
 A message has its length in four bytes, then what is to be done in one.
 E, to evaluate: a number, the most bytes of a value that are wanted, which descriptors follow (1: standard input, 2: a
-bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before), and a job as worker.py
-reads it. The answer repeats the number, says the status, and how long the last expression's value is as a text (all ones
+bridge, see bridge.py; 4: no descriptor, but a SIGINT that waits was meant for the evaluation before; 8: the job's variables are set
+while it runs alone), and a job as worker.py reads it. The answer repeats the number, says the status, and how long the last expression's value is as a text (all ones
 where there is none); the text, as far as it is wanted, and the results that rich.py encodes follow their own lengths.
 F, to be forked, as the launcher has said or will say: a number. Answered the same way, but by the fork not at all.
 """
@@ -210,6 +210,7 @@ class Session:
         """Waits for the next message."""
         self.inbox, self.descriptors, self.message = [], [], b""
         self.forked, self.outbox, self.written = [], b"", []
+        self.before = {}
         self.interruptions = 0
         self.step = self.receive
 
@@ -365,7 +366,7 @@ class Session:
             self.main.__dict__.setdefault("device", self.device)
         name, code, arguments, variables = parse_job(self.message[9:])
         self.display.wanted = number(self.message[4:8])
-        set_variables(variables)
+        self.set_variables(variables)
         sys.argv[:] = [name, *arguments]
         file = self.file_name(name, code, number(self.message[:4]))
         if self.message[8] & 4:
@@ -380,12 +381,33 @@ class Session:
             complain(error)
         return code, file
 
+    def set_variables(self, variables):
+        if variables and self.message[8] & 8:
+            import os
+
+            self.before = {name: os.environ.get(name) for name in variables[::2]}
+        set_variables(variables)
+
+    def restore_variables(self):
+        try:
+            import os
+
+            for name, value in self.before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+        except BaseException as error:
+            complain(error)
+
     def conclude(self):
         status, text = self.result
         if posix.getpid() != self.process:
             # A child that the code forked, and that came back here: the session is its parent's.
             finish(status)
         self.end_bridge()
+        if self.before:
+            self.restore_variables()
         flush()
         if self.message[8] & 1:
             connect_nothing()

@@ -104,7 +104,7 @@ pub struct Code {
     pub code: String,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
-    /// Variables to set in the interpreter's environment, where they stay. Used by Python alone.
+    /// Variables that are set in the interpreter's environment while the code runs. Used by Python alone.
     pub variables: Vec<(EnvName, String)>,
 }
 

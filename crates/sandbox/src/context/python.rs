@@ -1,6 +1,6 @@
 //! Contexts in Python: the protocol of sessions, on a bridge.
 
-use ringfence_exec::local::session_messages::{Evaluation, NoAnswer};
+use ringfence_exec::local::session_messages::{Evaluation, Lasting, NoAnswer};
 use ringfence_exec::local::{interpreter_command, interpreter_greeting};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
@@ -38,6 +38,7 @@ pub(super) async fn evaluate(
         code: &code.code,
         arguments: &[],
         variables: &code.variables,
+        lasting: Lasting::Evaluation,
     };
     bridge
         .write_all(&evaluation.message())

@@ -20,6 +20,10 @@ pub(crate) const TESTS: &[Test] = &[
         "an_interpreter_that_ends_is_told_and_replaced",
         an_interpreter_that_ends_is_told_and_replaced,
     ),
+    (
+        "variables_of_an_execution_hold_while_it_runs",
+        variables_of_an_execution_hold_while_it_runs,
+    ),
 ];
 
 async fn execute_for(
@@ -28,12 +32,16 @@ async fn execute_for(
     code: &str,
     timeout: Timeout,
 ) -> (Execution, String) {
-    let (sender, mut output) = mpsc::channel(16);
     let code = Code {
         code: code.to_owned(),
         timeout,
         variables: Vec::new(),
     };
+    execute_code(sandbox, language, code).await
+}
+
+async fn execute_code(sandbox: &Sandbox, language: Language, code: Code) -> (Execution, String) {
+    let (sender, mut output) = mpsc::channel(16);
     let executing = sandbox.execute(ContextChoice::Default(language), code, sender);
     let listening = async {
         let mut printed = Vec::new();
@@ -48,6 +56,34 @@ async fn execute_for(
 
 async fn execute(sandbox: &Sandbox, language: Language, code: &str) -> (Execution, String) {
     execute_for(sandbox, language, code, Timeout::seconds(30)).await
+}
+
+fn variables_of_an_execution_hold_while_it_runs() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let python = async |code: &str, variables: &[(&str, &str)]| {
+            let variables = variables.iter();
+            let code = Code {
+                code: code.to_owned(),
+                timeout: Timeout::seconds(30),
+                variables: variables
+                    .map(|(name, value)| (name.parse().unwrap(), (*value).to_owned()))
+                    .collect(),
+            };
+            execute_code(&sandbox, Language::Python, code).await
+        };
+        let show = "print(os.environ.get('OWN'), os.environ.get('NEW'))";
+        let (_, printed) = python(&format!("import os; os.environ['OWN'] = 'a'; {show}"), &[]).await;
+        assert_eq!(printed, "a None\n");
+        let both = [("OWN", "b"), ("NEW", "c")];
+        let (_, printed) = python(show, &both).await;
+        assert_eq!(printed, "b c\n");
+        // Also after code that fails, or takes them away itself.
+        let (failed, _) = python("del os.environ['OWN']; 1/0", &both).await;
+        assert_eq!(failed.exit_code, 1);
+        let (_, printed) = python(show, &[]).await;
+        assert_eq!(printed, "a None\n");
+    });
 }
 
 fn python_keeps_its_state() {

@@ -87,6 +87,7 @@ pub(super) async fn evaluate(
         code: &request.code,
         arguments: &request.args,
         variables: &request.env,
+        lasting: messages::Lasting::Session,
     };
     let told = AtomicBool::new(false);
     let cancelled = connection.cancelled;

@@ -33,6 +33,15 @@ pub struct Evaluation<'a> {
     pub code: &'a str,
     pub arguments: &'a [String],
     pub variables: &'a [(EnvName, String)],
+    pub lasting: Lasting,
+}
+
+/// The time for which the variables of an evaluation are set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasting {
+    Session,
+    /// One evaluation: the environment from before is restored afterwards.
+    Evaluation,
 }
 
 /// Returns the maximum length of a value for this output limit.
@@ -50,7 +59,10 @@ impl Evaluation<'_> {
             b"E",
             &self.number.to_le_bytes()[..],
             &self.wanted.to_le_bytes(),
-            &[u8::from(self.stdin) | u8::from(self.bridge) << 1 | u8::from(self.after_interrupt) << 2],
+            &[u8::from(self.stdin)
+                | u8::from(self.bridge) << 1
+                | u8::from(self.after_interrupt) << 2
+                | u8::from(self.lasting == Lasting::Evaluation) << 3],
         ];
         let head = head.concat();
         let length = u32::try_from(head.len() + job.len()).unwrap_or(u32::MAX);
@@ -191,6 +203,7 @@ mod tests {
         code: "x",
         arguments: &[],
         variables: &[],
+        lasting: Lasting::Session,
     };
 
     #[track_caller]
