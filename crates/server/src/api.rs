@@ -9,6 +9,7 @@
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
 //! - `recording`: records of operations that no tool stands behind.
+//! - `mcp`: MCP over HTTP, in sessions.
 //! - `e2b`: E2B's protocol beside the API, behind the same door.
 //!
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
@@ -24,6 +25,7 @@ mod health;
 mod invocation;
 mod key_store;
 mod keys;
+mod mcp;
 mod openapi;
 mod recording;
 mod run;
@@ -50,16 +52,18 @@ use invocation::{Invocations, Use};
 pub use key_store::{KeyStore, NewKey, StoredKey};
 use keys::Grant;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
+use mcp::Sessions;
 
 /// State of the routes.
 #[derive(Debug)]
 pub struct Api {
     toolbox: Arc<Toolbox>,
-    keys: ApiKeys,
+    keys: Arc<ApiKeys>,
     /// Rights of the server's own user.
     owner: Arc<Grant>,
     bodies: Arc<BodyBudget>,
     invocations: Invocations,
+    mcp: Sessions,
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
     /// Records of what no tool stands behind.
@@ -80,10 +84,11 @@ impl Api {
         let sandboxes = Arc::new(sandboxes);
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
-            keys,
+            keys: Arc::new(keys),
             owner: Arc::new(Grant::of_owner()),
             bodies: Arc::default(),
             invocations: Invocations::default(),
+            mcp: Sessions::default(),
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
             log,
@@ -124,8 +129,9 @@ impl Api {
         routes.layer(from_fn_with_state(e2b::Entrance { api, door }, e2b::dispatch))
     }
 
-    /// Waits until every call has ended, and ends all sandboxes. The listeners have ended before.
+    /// Waits until every call has ended, and ends all sessions and sandboxes. The listeners have ended before.
     pub async fn close(&self) {
+        self.mcp.close().await;
         self.sandboxes.close().await;
         self.invocations.close().await;
     }

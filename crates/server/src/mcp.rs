@@ -1,7 +1,8 @@
-//! An MCP server: offers the tools of a [`Toolbox`] to a client over standard streams.
+//! An MCP server: offers the tools of a [`Toolbox`] to a client over standard streams, or in a session over HTTP.
 //!
 //! Protocol messages and versions are implemented by the official library. This module adds limits (line
-//! length, concurrent calls, queued responses) and cancellation of calls when the client is lost.
+//! length, concurrent calls, queued responses) and cancellation of calls when the client is lost. The routes of HTTP are
+//! those of [`crate::api`].
 #![expect(
     deprecated,
     reason = "roots and log messages have nothing in their place yet, and clients use them"
@@ -17,6 +18,8 @@ mod parked;
 mod progress;
 mod roots;
 mod schema;
+pub(crate) mod session;
+mod streams;
 mod tools;
 mod uri;
 
@@ -26,6 +29,8 @@ use std::time::Duration;
 
 use ringfence_policy::{Scope, SessionId};
 use ringfence_tools::toolbox::Toolbox;
+use rmcp::RoleServer;
+use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -57,6 +62,17 @@ pub struct Settings {
     pub elicitation: Elicitation,
     /// Channel for messages about questions that wait, to the person at this machine.
     pub notes: mpsc::Sender<String>,
+    /// Kind of the client.
+    pub peer: Peer,
+}
+
+/// The client of a connection, as far as it is known before it says anything.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// The user who started the server, by a program that names itself.
+    Local,
+    /// The holder of this credential of the HTTP API.
+    Credential(String),
 }
 
 /// Permission to ask the client's user for approval.
@@ -87,10 +103,21 @@ where
     let (lines, unwritten) = Lines::new(reader, lines::MAX_LINE, gone.clone());
     let mut writing = JoinSet::new();
     writing.spawn(lines::write_lines(writer, unwritten));
-    let handler = Handler::new(settings, left);
+    converse(Handler::new(settings, left), lines, gone, stop).await;
+    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
+    writing.shutdown().await;
+}
+
+/// Answers the messages of a transport until it ends or `stop` resolves. All calls have ended then.
+async fn converse<T: Transport<RoleServer> + 'static>(
+    handler: Handler,
+    transport: T,
+    gone: watch::Sender<bool>,
+    stop: impl Future<Output = ()>,
+) {
     tokio::pin!(stop);
     let started = tokio::select! {
-        started = rmcp::serve_server(handler.clone(), lines) => started.ok(),
+        started = rmcp::serve_server(handler.clone(), transport) => started.ok(),
         () = &mut stop => None,
     };
     if let Some(running) = started {
@@ -109,7 +136,4 @@ where
     }
     gone.send_replace(true);
     let _ = tokio::time::timeout(LAST_CALLS, handler.finished()).await;
-    drop(handler);
-    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
-    writing.shutdown().await;
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ringfence_policy::{Bytes, OutputFile, RichResult};
 
-use crate::toolbox::{Call, Executed, Picture, Surface};
+use crate::toolbox::{Call, Executed, Picture};
 
 /// Pictures of one answer.
 const MAX_PICTURES: usize = 4;
@@ -22,7 +22,7 @@ impl Pictures {
     /// Selects pictures, in the order in which the run made them. None if no model reads the answer.
     pub(crate) async fn of(call: &Call<'_>, executed: &Executed) -> Self {
         let mut pictures = Self::default();
-        if call.caller.surface != Surface::Mcp {
+        if !call.caller.surface.is_read_by_model() {
             return pictures;
         }
         let meta = &executed.result.meta;

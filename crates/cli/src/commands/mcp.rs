@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, SessionId, Trusted};
-use ringfence_server::mcp::{self, Elicitation, RootRequest, Settings};
+use ringfence_server::mcp::{self, Elicitation, Peer, RootRequest, Settings};
 use ringfence_tools::skills::Skills;
 use ringfence_tools::toolbox::Toolbox;
 use ringfence_tools::workspaces::Workspaces;
@@ -113,6 +113,7 @@ impl Server<'_> {
                 false => Elicitation::Off,
             },
             notes,
+            peer: Peer::Local,
         };
         if std::io::stdin().is_terminal() {
             self.context.ui.note(ON_TERMINAL);

@@ -53,6 +53,14 @@ pub(super) async fn json<T: DeserializeOwned + Send + 'static>(request: Request)
 pub(super) async fn parse_off_thread<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
 ) -> Result<T, ApiError> {
+    off_thread(bytes, parse).await
+}
+
+/// Like [`parse_off_thread`], by another parser.
+pub(super) async fn off_thread<T: Send + 'static>(
+    bytes: Bytes,
+    parse: fn(&[u8]) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
     if bytes.len() <= SMALL {
         return parse(&bytes);
     }

@@ -18,6 +18,7 @@ pub(crate) enum Reason {
     Rejected,
     NotFound,
     Method,
+    NotAcceptable,
     Slow,
     Conflict,
     BodyTooLarge,
@@ -46,6 +47,7 @@ impl Reason {
         Self::Rejected,
         Self::NotFound,
         Self::Method,
+        Self::NotAcceptable,
         Self::Slow,
         Self::Conflict,
         Self::BodyTooLarge,
@@ -87,6 +89,11 @@ impl Reason {
                 405,
                 "method_not_allowed",
                 "The route has other methods (`Allow`).",
+            ),
+            Self::NotAcceptable => (
+                406,
+                "invalid_arguments",
+                "`Accept` names no media type of the answer.",
             ),
             Self::Slow => (408, "timeout", "The body came too slowly."),
             Self::Conflict => (

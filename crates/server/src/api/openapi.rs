@@ -83,11 +83,17 @@ pub(super) fn document() -> Value {
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut responses = Map::new();
-    let answers = contents(&route.answers, &mut schemas.answers);
-    responses.insert(
-        "200".to_owned(),
-        json!({"description": "Success.", "content": answers}),
-    );
+    for answers in route.answers.chunk_by(|one, next| one.status == next.status) {
+        let Some(Content { status, .. }) = answers.first() else {
+            continue;
+        };
+        let mut answer = json!({"description": "Success."});
+        let content = contents(answers, &mut schemas.answers);
+        if content.as_object().is_some_and(|content| !content.is_empty()) {
+            answer["content"] = content;
+        }
+        responses.insert(status.to_string(), answer);
+    }
     for reason in Reason::ALL {
         let (status, ..) = reason.row();
         let answer = json!({
@@ -119,7 +125,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         .chain(route.parameters.iter().map(|parameter| {
             json!({
                 "name": parameter.name,
-                "in": "query",
+                "in": parameter.place.as_str(),
                 "required": parameter.required,
                 "description": parameter.description,
                 "schema": {"type": "string"},

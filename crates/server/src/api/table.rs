@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::keys::Right;
 use super::recording::{self, Recorder};
-use super::{Api, batch, body, guard, health, openapi, run, sandboxes, tools};
+use super::{Api, batch, body, guard, health, mcp, openapi, run, sandboxes, tools};
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -22,7 +22,7 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     /// Name of its records in the audit log. `None`: it changes nothing, or goes through the toolbox.
     pub(super) recorded: Option<&'static str>,
-    /// Parameters of the query.
+    /// Parameters of the query and the headers.
     pub(super) parameters: &'static [Parameter],
     pub(super) request: Option<Content>,
     /// Content of a success, by media type.
@@ -38,11 +38,29 @@ pub(super) enum Needs {
     Key(Right),
 }
 
-/// A parameter of the query.
+/// A parameter beside the path.
 pub(super) struct Parameter {
+    pub(super) place: Place,
     pub(super) name: &'static str,
     pub(super) required: bool,
     pub(super) description: &'static str,
+}
+
+/// The part of a request that has a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Query,
+    Header,
+}
+
+impl Place {
+    /// Returns the name used in OpenAPI.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Header => "header",
+        }
+    }
 }
 
 /// A body, of a request or an answer.
@@ -53,6 +71,8 @@ pub(super) struct Content {
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
     /// Maximum size in bytes, of a request.
     pub(super) max: usize,
+    /// Status, of an answer.
+    pub(super) status: u16,
 }
 
 impl Route {
@@ -62,8 +82,8 @@ impl Route {
         self
     }
 
-    /// Takes these parameters of the query.
-    pub(super) fn with_query(mut self, parameters: &'static [Parameter]) -> Self {
+    /// Takes these parameters.
+    pub(super) fn with_parameters(mut self, parameters: &'static [Parameter]) -> Self {
         self.parameters = parameters;
         self
     }
@@ -85,7 +105,13 @@ impl Content {
             media,
             schema,
             max: 0,
+            status: 200,
         }
+    }
+
+    /// Turns it into the content of an answer with another status.
+    pub(super) const fn with_status(self, status: u16) -> Self {
+        Self { status, ..self }
     }
 
     /// Creates the content of an answer of JSON.
@@ -107,6 +133,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     batch::routes,
     tools::routes,
     sandboxes::routes,
+    mcp::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

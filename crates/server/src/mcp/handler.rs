@@ -22,7 +22,7 @@ use super::lines::Length;
 use super::log::{Log, is_stateless};
 use super::parked::{self, Parked, ParkedInvocation};
 use super::roots::{Adopted, Roots};
-use super::{Elicitation, Settings, elicitation, progress, tools};
+use super::{Elicitation, Peer, Settings, elicitation, progress, tools};
 use crate::gateway::waiting;
 
 /// Instructions for a model about all tools.
@@ -34,6 +34,17 @@ exit status, output and limits apart.
 - Files that file tools write are there for code in its working directory, which is /workspace, and the other way \
 round. Paths are relative to it.
 - Code has no network. http_fetch reaches the hosts that the person here has allowed, and nothing else.
+- An error names its type, what was wrong, and after `hint:` what to do about it. Do that instead of calling again \
+unchanged; permission_denied does not go away by trying.
+- A timeout can be shortened, not lengthened: split long work.";
+
+/// The same for clients of the HTTP API, who have no tool of files.
+const REMOTE_INSTRUCTIONS: &str = "\
+Ringfence runs code that nobody has read yet in a sandbox: no network, an empty working directory, limits on time, memory \
+and output. Prefer these tools for anything that can be computed instead of guessed.
+- run_python_code is for a quick calculation: print what you want to see. run_code takes other languages and files, and \
+tells exit status, output and limits apart.
+- Each run starts anew. Give it what it needs, and print what you want to keep.
 - An error names its type, what was wrong, and after `hint:` what to do about it. Do that instead of calling again \
 unchanged; permission_denied does not go away by trying.
 - A timeout can be shortened, not lengthened: split long work.";
@@ -56,6 +67,7 @@ struct Server {
     parked: Parked,
     elicitation: Elicitation,
     notes: mpsc::Sender<String>,
+    peer: Peer,
     log: Log,
     gone: watch::Receiver<bool>,
 }
@@ -72,6 +84,7 @@ impl Handler {
             parked: Parked::default(),
             elicitation: settings.elicitation,
             notes: settings.notes,
+            peer: settings.peer,
             log: Log::new(),
             gone,
         }))
@@ -92,7 +105,10 @@ impl ServerHandler for Handler {
         let about = Implementation::new("ringfence", env!("CARGO_PKG_VERSION")).with_title("Ringfence");
         InitializeResult::new(capabilities)
             .with_server_info(about)
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(match self.0.peer {
+                Peer::Local => INSTRUCTIONS,
+                Peer::Credential(_) => REMOTE_INSTRUCTIONS,
+            })
     }
 
     async fn list_tools(
@@ -367,13 +383,20 @@ impl Server {
 
     fn caller(&self, context: &RequestContext<RoleServer>) -> Caller {
         let kept = |text: &str| text.chars().take(MAX_CLIENT).collect::<String>();
+        let (surface, client) = match &self.peer {
+            Peer::Local => {
+                let info = context.client_info();
+                let name = info.map(|client| format!("{}/{}", kept(&client.name), kept(&client.version)));
+                (Surface::Mcp, name)
+            }
+            // A name that the client chose could be another credential's.
+            Peer::Credential(name) => (Surface::McpOverHttp, Some(name.clone())),
+        };
         Caller {
             scope: self.scope.clone(),
             session: self.session.clone(),
-            surface: Surface::Mcp,
-            client: context
-                .client_info()
-                .map(|client| format!("{}/{}", kept(&client.name), kept(&client.version))),
+            surface,
+            client,
         }
     }
 }

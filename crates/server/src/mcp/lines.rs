@@ -40,9 +40,9 @@ pub(super) struct Lines<R> {
 
 /// The response to an invalid message.
 #[derive(Debug)]
-struct Refusal {
+pub(super) struct Refusal {
     code: ErrorCode,
-    what: String,
+    pub(super) what: String,
     id: Option<RequestId>,
 }
 
@@ -140,7 +140,7 @@ fn begins(request: &ClientRequest) -> Result<bool, String> {
 const MAX_METHOD: usize = 80;
 
 /// Returns `true` if the request has any metadata of stateless requests; the library checks the rest.
-fn is_stateless(request: &ClientRequest) -> bool {
+pub(super) fn is_stateless(request: &ClientRequest) -> bool {
     let version = ProtocolVersion::V_2026_07_28;
     let missing = request.get_meta().missing_required_keys(&version);
     let all = RequestMetaObject::default().missing_required_keys(&version);
@@ -148,7 +148,7 @@ fn is_stateless(request: &ClientRequest) -> bool {
 }
 
 /// Returns the error for an `initialize` without a required parameter, or with one of another type.
-fn incomplete(params: Option<&Value>) -> String {
+pub(super) fn incomplete(params: Option<&Value>) -> String {
     const NEEDED: [&str; 3] = ["protocolVersion", "capabilities", "clientInfo"];
     let has = |name: &&&str| params.is_some_and(|params| params.get(**name).is_some());
     let missing: Vec<String> = NEEDED
@@ -221,7 +221,7 @@ pub fn refusal(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Parses a message. `None` for an empty line and for an unknown notification.
-fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
+pub(super) fn parse(line: &[u8]) -> Result<Option<ClientJsonRpcMessage>, Refusal> {
     if line.trim_ascii().is_empty() {
         return Ok(None);
     }

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rmcp::RoleServer;
-use rmcp::model::{LoggingLevel, LoggingMessageNotificationParam, ProtocolVersion};
+use rmcp::model::{
+    Extensions, LoggingLevel, LoggingMessageNotification, LoggingMessageNotificationParam, ProtocolVersion,
+    RequestId,
+};
 use rmcp::service::{Peer, RequestContext};
 use serde_json::Value;
 
@@ -26,7 +29,7 @@ impl Log {
     /// Sends a log message outside any request.
     pub(super) async fn send(&self, peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
         if level as u8 >= self.0.load(Ordering::Relaxed) {
-            send(peer, level, what).await;
+            send(peer, level, what, Extensions::new()).await;
         }
     }
 
@@ -37,15 +40,17 @@ impl Log {
         level: LoggingLevel,
         what: &str,
     ) {
-        if !is_stateless(context) {
-            return self.send(&context.peer, level, what).await;
-        }
-        if context
-            .meta
-            .log_level()
-            .is_some_and(|wanted| level as u8 >= wanted as u8)
-        {
-            send(&context.peer, level, what).await;
+        let is_wanted = match is_stateless(context) {
+            false => level as u8 >= self.0.load(Ordering::Relaxed),
+            true => {
+                let wanted = context.meta.log_level();
+                wanted.is_some_and(|wanted| level as u8 >= wanted as u8)
+            }
+        };
+        if is_wanted {
+            let mut extensions = Extensions::new();
+            extensions.insert(About(context.id.clone()));
+            send(&context.peer, level, what, extensions).await;
         }
     }
 }
@@ -57,10 +62,16 @@ pub(super) fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
         .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-async fn send(peer: &Peer<RoleServer>, level: LoggingLevel, what: &str) {
+/// The request that a message is about, for transports with a stream for each.
+#[derive(Debug, Clone)]
+pub(super) struct About(pub(super) RequestId);
+
+async fn send(peer: &Peer<RoleServer>, level: LoggingLevel, what: &str, extensions: Extensions) {
     let message = LoggingMessageNotificationParam::new(level, Value::from(what)).with_logger("ringfence");
+    let mut notification = LoggingMessageNotification::new(message);
+    notification.extensions = extensions;
     // A client that is gone needs no log.
-    let _ = peer.notify_logging_message(message).await;
+    let _ = peer.send_notification(notification.into()).await;
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub enum Surface {
     Mcp,
     /// The server's HTTP API.
     Http,
+    /// MCP on the listeners of the HTTP API.
+    McpOverHttp,
     /// A program that embeds the library.
     Library,
 }
@@ -33,7 +35,24 @@ impl Surface {
             Self::CommandLine => "cli",
             Self::Mcp => "mcp",
             Self::Http => "http",
+            Self::McpOverHttp => "mcp_http",
             Self::Library => "library",
+        }
+    }
+
+    /// Returns `true` for clients of the server's HTTP listeners, who have no directory on this machine.
+    pub const fn is_remote(self) -> bool {
+        match self {
+            Self::Http | Self::McpOverHttp => true,
+            Self::CommandLine | Self::Mcp | Self::Library => false,
+        }
+    }
+
+    /// Returns `true` if a model reads the answers.
+    pub const fn is_read_by_model(self) -> bool {
+        match self {
+            Self::Mcp | Self::McpOverHttp => true,
+            Self::CommandLine | Self::Http | Self::Library => false,
         }
     }
 }

@@ -10,7 +10,7 @@ use ringfence_policy::{
     Request, Target,
 };
 
-use super::{Call, ErrorKind, Surface, ToolError};
+use super::{Call, ErrorKind, ToolError};
 use crate::files::{self, Root};
 use crate::render;
 
@@ -93,7 +93,7 @@ impl Call<'_> {
     /// have none, as they have no tool that reads it; a session keeps its own.
     pub(super) async fn output_of(&self, request: &Request) -> Option<OpenOutput> {
         let Self { caller, toolbox, .. } = self;
-        if caller.surface == Surface::Http || request.session.is_some() {
+        if caller.surface.is_remote() || request.session.is_some() {
             return None;
         }
         let outputs = &toolbox.sandbox.as_ref()?.outputs;

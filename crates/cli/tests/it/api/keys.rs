@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Surface, world};
 use crate::world::World;
 
-fn create(world: &World, options: &[&str]) -> (String, Value) {
+pub(crate) fn create(world: &World, options: &[&str]) -> (String, Value) {
     let output = world
         .dir
         .run([&["keys", "create", "a name", "--json"], options].concat());

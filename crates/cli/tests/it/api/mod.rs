@@ -4,8 +4,9 @@ mod batch;
 mod bodies;
 mod guard;
 mod guide;
-mod keys;
+pub(crate) mod keys;
 mod listen;
+mod mcp;
 mod run;
 
 use std::io::{Read, Write};

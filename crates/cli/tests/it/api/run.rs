@@ -109,7 +109,7 @@ fn lasting(mark: &str) -> String {
     json!({"language": "bash", "code": format!("echo begun; exec -a {mark} sleep 1000")}).to_string()
 }
 
-fn lives(mark: &str) -> bool {
+pub(super) fn lives(mark: &str) -> bool {
     processes().iter().any(|process| process.command.contains(mark))
 }
 

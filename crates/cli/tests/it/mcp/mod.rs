@@ -7,6 +7,7 @@ mod frames;
 mod models;
 mod notices;
 pub(crate) mod official;
+mod over_http;
 mod stateless;
 mod workspace;
 

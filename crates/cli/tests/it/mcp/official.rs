@@ -71,11 +71,11 @@ fn calls() -> Value {
 }
 
 /// A client's report, by the name of the check.
-pub(super) struct Told(BTreeMap<String, Value>);
+pub(crate) struct Told(BTreeMap<String, Value>);
 
 impl Told {
     #[track_caller]
-    pub(super) fn get(&self, check: &str) -> &Value {
+    pub(crate) fn get(&self, check: &str) -> &Value {
         assert!(self.0.contains_key(check), "the client did not come to `{check}`");
         &self.0[check]
     }
@@ -93,7 +93,7 @@ impl Told {
 
     /// Asserts that a call failed with this type of error, for a program and for a model.
     #[track_caller]
-    pub(super) fn failed(&self, check: &str, kind: &str) {
+    pub(crate) fn failed(&self, check: &str, kind: &str) {
         let told = self.get(check);
         assert_eq!(told["error"], true, "{check}: {told}");
         let error = &told["structured"]["error"];
@@ -107,7 +107,7 @@ impl Told {
 }
 
 /// Runs a client's program with these calls, and returns its report.
-pub(super) fn told(mut client: Command, calls: &Value) -> Told {
+pub(crate) fn told(mut client: Command, calls: &Value) -> Told {
     let output = finish(&mut client, calls.to_string().as_bytes());
     assert_eq!(output.status, 0, "{}", output.stderr);
     let lines = output.stdout.lines();

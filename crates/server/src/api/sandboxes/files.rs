@@ -13,49 +13,56 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::ApiError;
-use super::super::table::{Content, Parameter, Route};
+use super::super::table::{Content, Parameter, Place, Route};
 use super::super::{body, events, stream};
 use super::{BYTES, InSandbox, MAX_BYTES, NOTHING, Params, done, route};
 
 /// Maximum size of a request that is no file, in bytes.
 const MAX: usize = 1024 * 1024;
 const PATH: Parameter = Parameter {
+    place: Place::Query,
     name: "path",
     required: true,
     description: "Absolute path in the sandbox.",
 };
 
 const OFFSET: Parameter = Parameter {
+    place: Place::Query,
     name: "offset",
     required: false,
     description: "First byte.",
 };
 
 const LENGTH: Parameter = Parameter {
+    place: Place::Query,
     name: "length",
     required: false,
     description: "Number of bytes at most.",
 };
 
 const SIZE: Parameter = Parameter {
+    place: Place::Query,
     name: "size",
     required: false,
     description: "Length of the body: a body that breaks off leaves the file as it was.",
 };
 
 const MODE: Parameter = Parameter {
+    place: Place::Query,
     name: "mode",
     required: false,
     description: "Permission bits in octal digits; those of the replaced file, or 644.",
 };
 
 const DEPTH: Parameter = Parameter {
+    place: Place::Query,
     name: "depth",
     required: false,
     description: "Levels of directories; 1 by default.",
 };
 
 const RECURSIVE: Parameter = Parameter {
+    place: Place::Query,
     name: "recursive",
     required: false,
     description: "Watch all directories below it, too: true or false.",
@@ -114,7 +121,7 @@ fn contents() -> Vec<Route> {
             vec![BYTES],
             |method| on(method, read),
         )
-        .with_query(&[PATH, OFFSET, LENGTH])
+        .with_parameters(&[PATH, OFFSET, LENGTH])
         .recorded_as("sandbox.read"),
         route(
             Method::PUT,
@@ -123,7 +130,7 @@ fn contents() -> Vec<Route> {
             vec![ENTRY],
             |method| on(method, write),
         )
-        .with_query(&[PATH, SIZE, MODE])
+        .with_parameters(&[PATH, SIZE, MODE])
         .with_body(BYTES.at_most(MAX_BYTES))
         .recorded_as("sandbox.write"),
         route(
@@ -133,7 +140,7 @@ fn contents() -> Vec<Route> {
             vec![NOTHING],
             |method| on(method, remove),
         )
-        .with_query(&[PATH])
+        .with_parameters(&[PATH])
         .recorded_as("sandbox.delete"),
     ]
 }
@@ -147,7 +154,7 @@ fn trees() -> Vec<Route> {
             vec![ENTRY],
             |method| on(method, stat),
         )
-        .with_query(&[PATH]),
+        .with_parameters(&[PATH]),
         route(
             Method::GET,
             "/v1/sandboxes/{id}/files/list",
@@ -155,7 +162,7 @@ fn trees() -> Vec<Route> {
             vec![LISTING],
             |method| on(method, list),
         )
-        .with_query(&[PATH, DEPTH]),
+        .with_parameters(&[PATH, DEPTH]),
         route(
             Method::POST,
             "/v1/sandboxes/{id}/files/mkdir",
@@ -195,7 +202,7 @@ fn streams() -> Vec<Route> {
             vec![BYTES],
             |method| on(method, archive),
         )
-        .with_query(&[PATH])
+        .with_parameters(&[PATH])
         .recorded_as("sandbox.archive"),
         route(
             Method::PUT,
@@ -204,7 +211,7 @@ fn streams() -> Vec<Route> {
             vec![REPORT],
             |method| on(method, extract),
         )
-        .with_query(&[PATH])
+        .with_parameters(&[PATH])
         .with_body(BYTES.at_most(MAX_BYTES))
         .recorded_as("sandbox.extract"),
         route(
@@ -214,7 +221,7 @@ fn streams() -> Vec<Route> {
             vec![CHANGES],
             |method| on(method, watch),
         )
-        .with_query(&[PATH, RECURSIVE]),
+        .with_parameters(&[PATH, RECURSIVE]),
     ]
 }
 

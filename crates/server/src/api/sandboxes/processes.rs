@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::super::error::{ApiError, Reason};
 use super::super::recording::Described;
-use super::super::table::{Content, Parameter, Route};
+use super::super::table::{Content, Parameter, Place, Route};
 use super::super::{body, events, stream};
 use super::life::Amount;
 use super::{
@@ -106,7 +106,8 @@ fn uses() -> Vec<Route> {
             vec![EVENTS],
             |method| on(method, output),
         )
-        .with_query(&[Parameter {
+        .with_parameters(&[Parameter {
+            place: Place::Query,
             name: "from",
             required: false,
             description: "First byte; 0 by default.",
@@ -118,7 +119,8 @@ fn uses() -> Vec<Route> {
             vec![NOTHING],
             |method| on(method, stdin),
         )
-        .with_query(&[Parameter {
+        .with_parameters(&[Parameter {
+            place: Place::Query,
             name: "end",
             required: false,
             description: "Close the input after that: true or false.",

@@ -1,0 +1,202 @@
+//! A session of MCP over HTTP: its messages come in requests of their own, and answers leave on streams.
+
+use std::sync::Arc;
+
+use ringfence_policy::Scope;
+use ringfence_tools::toolbox::Toolbox;
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage,
+    ProtocolVersion,
+};
+use tokio::sync::{mpsc, watch};
+
+use super::handler::Handler;
+use super::lines::{self, Length};
+use super::streams::{Asking, Posts, Streams};
+pub(crate) use super::streams::{Exchange, Outgoing};
+use super::{Elicitation, Peer, Settings, converse};
+
+/// Maximum size of a message: that of one over standard streams.
+pub(crate) const MAX_MESSAGE: usize = lines::MAX_LINE;
+
+/// Maximum number of queued messages. Each request under way keeps one place, for its cancellation.
+const MAX_QUEUED: usize = 256;
+
+/// The client's side of a session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    incoming: mpsc::Sender<ClientJsonRpcMessage>,
+    streams: Arc<Streams>,
+}
+
+/// The client of a session, with its tools.
+#[derive(Debug)]
+pub(crate) struct SessionOwner {
+    pub(crate) toolbox: Arc<Toolbox>,
+    pub(crate) scope: Scope,
+    /// Name of its credential.
+    pub(crate) credential: String,
+}
+
+/// A message of a client.
+#[derive(Debug)]
+pub(crate) struct Incoming(ClientJsonRpcMessage);
+
+/// The kind of a message, by which its HTTP request is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Begins a session.
+    Initialize,
+    /// A request that is answered at once.
+    Question,
+    /// A tool call, which may take long and send notifications.
+    Call,
+    /// A notification, or the answer to a request of ours: gets no answer.
+    Notice,
+}
+
+/// A message is none, or not one for this transport.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MessageError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("version 2026-07-28 of MCP is served over standard streams only")]
+    Stateless,
+}
+
+/// A session takes no further message.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SendError {
+    #[error("too many messages of the session are under way")]
+    Full,
+    #[error("a request with the same id is under way")]
+    SameId,
+    #[error("the session has ended")]
+    Ended,
+}
+
+impl Incoming {
+    /// Parses a message. `None` for a notification that is not known.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, MessageError> {
+        if bytes.trim_ascii().is_empty() {
+            return Err(MessageError::Invalid("the body is empty".to_owned()));
+        }
+        let message = lines::parse(bytes).map_err(|refusal| MessageError::Invalid(refusal.what))?;
+        let Some(mut message) = message else {
+            return Ok(None);
+        };
+        if let JsonRpcMessage::Request(request) = &mut message {
+            if let ClientRequest::CustomRequest(custom) = &request.request
+                && custom.method == "initialize"
+            {
+                return Err(MessageError::Invalid(lines::incomplete(custom.params.as_ref())));
+            }
+            if lines::is_stateless(&request.request)
+                || matches!(request.request, ClientRequest::DiscoverRequest(_))
+            {
+                return Err(MessageError::Stateless);
+            }
+            request.request.extensions_mut().insert(Length(bytes.len()));
+        }
+        Ok(Some(Self(message)))
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match &self.0 {
+            JsonRpcMessage::Request(request) => match request.request {
+                ClientRequest::InitializeRequest(_) => Kind::Initialize,
+                ClientRequest::CallToolRequest(_) => Kind::Call,
+                _ => Kind::Question,
+            },
+            JsonRpcMessage::Notification(_) | JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                Kind::Notice
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Creates a session, and the task that serves it until `stop` resolves.
+    pub(crate) fn new(
+        owner: SessionOwner,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (incoming, queued) = mpsc::channel(MAX_QUEUED);
+        let (gone, left) = watch::channel(false);
+        let streams = Arc::new(Streams::default());
+        // Nobody at this machine reads them: a question is listed with all others.
+        let (notes, _) = mpsc::channel(1);
+        let handler = Handler::new(
+            Settings {
+                scope: owner.scope,
+                session: None,
+                toolbox: owner.toolbox,
+                wishes: None,
+                elicitation: Elicitation::Off,
+                notes,
+                peer: Peer::Credential(owner.credential),
+            },
+            left,
+        );
+        let posts = Posts {
+            incoming: queued,
+            streams: Arc::clone(&streams),
+            gone: gone.clone(),
+        };
+        let session = Self {
+            incoming,
+            streams: Arc::clone(&streams),
+        };
+        let work = async move {
+            converse(handler, posts, gone, stop).await;
+            streams.end();
+        };
+        (session, work)
+    }
+
+    /// Sends a request, and returns its stream.
+    pub(crate) fn ask(&self, incoming: Incoming) -> Result<Exchange, SendError> {
+        let JsonRpcMessage::Request(request) = &incoming.0 else {
+            return Err(SendError::Full);
+        };
+        let place = || self.incoming.clone().try_reserve_owned();
+        let (send, cancel) = (place().map_err(refused)?, place().map_err(refused)?);
+        let asking = Asking {
+            id: request.id.clone(),
+            progress: request.request.get_meta().get_progress_token(),
+            cancel,
+        };
+        let exchange = self.streams.open(asking).ok_or(SendError::SameId)?;
+        send.send(incoming.0);
+        Ok(exchange)
+    }
+
+    /// Sends a message that gets no answer.
+    pub(crate) fn tell(&self, incoming: Incoming) -> Result<(), SendError> {
+        if let JsonRpcMessage::Notification(notification) = &incoming.0
+            && let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+            && let Some(id) = &cancelled.params.request_id
+        {
+            self.streams.cancel(id);
+        }
+        self.incoming.try_send(incoming.0).map_err(refused)
+    }
+
+    /// Opens the stream of messages that belong to no request.
+    pub(crate) fn listen(&self) -> mpsc::Receiver<Outgoing> {
+        self.streams.open_standing()
+    }
+}
+
+fn refused<T>(error: mpsc::error::TrySendError<T>) -> SendError {
+    match error {
+        mpsc::error::TrySendError::Full(_) => SendError::Full,
+        mpsc::error::TrySendError::Closed(_) => SendError::Ended,
+    }
+}
+
+/// Returns `true` for a version that a client may name in a session.
+pub(crate) fn is_version(text: &str) -> bool {
+    let versions = ProtocolVersion::known_up_to(&ProtocolVersion::LATEST_WITH_INITIALIZE);
+    versions.iter().any(|version| version.as_str() == text)
+}

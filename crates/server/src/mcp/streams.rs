@@ -1,0 +1,226 @@
+//! Routes the messages of a session over HTTP to the streams that its requests opened.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Bytes;
+use rmcp::RoleServer;
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ClientNotification,
+    GetExtensions, JsonRpcMessage, ProgressToken, RequestId, ServerNotification,
+};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::sync::mpsc::{self, OwnedPermit};
+use tokio::sync::watch;
+
+use super::log::About;
+
+/// Maximum number of buffered messages of a stream. A slow reader holds up its own call only.
+const UNREAD: usize = 16;
+
+/// The open streams of a session.
+#[derive(Debug, Default)]
+pub(super) struct Streams(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    requests: HashMap<RequestId, Waiting>,
+    /// The stream of messages that belong to no request. The newest replaces an older one, whose client may be gone
+    /// without a sign.
+    standing: Option<mpsc::Sender<Outgoing>>,
+    /// Distinguishes requests of the same id, one after the other.
+    count: u64,
+    has_ended: bool,
+}
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    progress: Option<ProgressToken>,
+    stream: mpsc::Sender<Outgoing>,
+}
+
+/// A message for the client, as JSON.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// The answer to the request of the stream, which ends it.
+    Answer(Bytes),
+    Notice(Bytes),
+}
+
+/// A request under way: its messages. Dropping it cancels the request.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    id: RequestId,
+    number: u64,
+    streams: Arc<Streams>,
+    messages: mpsc::Receiver<Outgoing>,
+    /// Place in the session's queue for the cancellation.
+    cancel: Option<OwnedPermit<ClientJsonRpcMessage>>,
+}
+
+/// A request that a stream is opened for.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) id: RequestId,
+    pub(super) progress: Option<ProgressToken>,
+    pub(super) cancel: OwnedPermit<ClientJsonRpcMessage>,
+}
+
+impl Streams {
+    /// Opens the stream of a request. `None` if one of the same id is under way, or the session has ended.
+    pub(super) fn open(self: &Arc<Self>, asking: Asking) -> Option<Exchange> {
+        let Asking { id, progress, cancel } = asking;
+        let mut open = self.lock();
+        if open.has_ended || open.requests.contains_key(&id) {
+            return None;
+        }
+        open.count += 1;
+        let number = open.count;
+        let (stream, messages) = mpsc::channel(UNREAD);
+        let waiting = Waiting {
+            number,
+            progress,
+            stream,
+        };
+        open.requests.insert(id.clone(), waiting);
+        Some(Exchange {
+            id,
+            number,
+            streams: Arc::clone(self),
+            messages,
+            cancel: Some(cancel),
+        })
+    }
+
+    /// Opens the stream of messages that belong to no request.
+    pub(super) fn open_standing(&self) -> mpsc::Receiver<Outgoing> {
+        let (stream, messages) = mpsc::channel(UNREAD);
+        let mut open = self.lock();
+        if !open.has_ended {
+            open.standing = Some(stream);
+        }
+        messages
+    }
+
+    /// Ends the stream of a request that its client cancels: it gets no answer.
+    pub(super) fn cancel(&self, id: &RequestId) {
+        self.lock().requests.remove(id);
+    }
+
+    /// Ends all streams.
+    pub(super) fn end(&self) {
+        let mut open = self.lock();
+        open.has_ended = true;
+        open.requests.clear();
+        open.standing = None;
+    }
+
+    /// Returns the stream of a message, with the message. `None` if nobody reads it.
+    fn route(&self, message: &TxJsonRpcMessage<RoleServer>) -> Option<(mpsc::Sender<Outgoing>, Outgoing)> {
+        let bytes = Bytes::from(serde_json::to_vec(message).ok()?);
+        let mut open = self.lock();
+        let answered = match message {
+            JsonRpcMessage::Response(response) => Some(&response.id),
+            JsonRpcMessage::Error(error) => Some(error.id.as_ref()?),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        if let Some(id) = answered {
+            let waiting = open.requests.remove(id)?;
+            return Some((waiting.stream, Outgoing::Answer(bytes)));
+        }
+        let stream = match message {
+            JsonRpcMessage::Notification(notice) => open.of_notice(&notice.notification),
+            _ => open.standing.clone(),
+        };
+        Some((stream?, Outgoing::Notice(bytes)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// Returns the stream of the request that a notification is about. About none, it is the standing one.
+    fn of_notice(&self, notification: &ServerNotification) -> Option<mpsc::Sender<Outgoing>> {
+        if let ServerNotification::ProgressNotification(progress) = notification {
+            let token = &progress.params.progress_token;
+            let mut waiting = self.requests.values();
+            let waiting = waiting.find(|waiting| waiting.progress.as_ref() == Some(token));
+            return waiting.map(|waiting| waiting.stream.clone());
+        }
+        match notification.extensions().get::<About>() {
+            Some(About(id)) => self.requests.get(id).map(|waiting| waiting.stream.clone()),
+            None => self.standing.clone(),
+        }
+    }
+}
+
+impl Exchange {
+    /// Returns the next message; `None` at the end, which comes without an answer if the request was cancelled or the
+    /// session has ended.
+    pub(crate) async fn next(&mut self) -> Option<Outgoing> {
+        self.messages.recv().await
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let mut open = self.streams.lock();
+        let waiting = open.requests.get(&self.id);
+        if waiting.is_none_or(|waiting| waiting.number != self.number) {
+            return;
+        }
+        open.requests.remove(&self.id);
+        drop(open);
+        if let Some(cancel) = self.cancel.take() {
+            let why = Some("the stream of the request was closed".to_owned());
+            let params = CancelledNotificationParam::new(Some(self.id.clone()), why);
+            let cancelled = ClientNotification::CancelledNotification(CancelledNotification::new(params));
+            cancel.send(JsonRpcMessage::notification(cancelled));
+        }
+    }
+}
+
+/// The transport of a session, for the library's loop.
+#[derive(Debug)]
+pub(super) struct Posts {
+    pub(super) incoming: mpsc::Receiver<ClientJsonRpcMessage>,
+    pub(super) streams: Arc<Streams>,
+    pub(super) gone: watch::Sender<bool>,
+}
+
+impl Transport<RoleServer> for Posts {
+    type Error = Infallible;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
+        let routed = self.streams.route(&message);
+        async move {
+            if let Some((stream, message)) = routed {
+                // A client that closed its stream has cancelled its request.
+                let _ = stream.send(message).await;
+            }
+            Ok(())
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        let message = self.incoming.recv().await;
+        if message.is_none() {
+            self.gone.send_replace(true);
+        }
+        message
+    }
+
+    async fn close(&mut self) -> Result<(), Infallible> {
+        self.streams.end();
+        Ok(())
+    }
+}
