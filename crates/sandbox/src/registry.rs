@@ -220,6 +220,13 @@ impl Sandboxes {
         all.iter().map(|sandbox| sandbox.info()).collect()
     }
 
+    /// Returns the states of all sandboxes, whoever they belong to.
+    pub fn states(&self) -> Vec<SandboxState> {
+        let state = lock(&self.state);
+        let sandboxes = state.all.values().filter_map(|entry| entry.sandbox.as_ref());
+        sandboxes.map(|sandbox| sandbox.state()).collect()
+    }
+
     /// Returns a sandbox by its id or name.
     ///
     /// # Errors

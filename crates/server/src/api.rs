@@ -9,7 +9,9 @@
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
 //! - `recording`: records of operations that no tool stands behind.
+//! - `docs`: the same document for people.
 //! - `mcp`: MCP over HTTP, in sessions.
+//! - `metrics`: figures for monitoring.
 //! - `e2b`: E2B's protocol beside the API, behind the same door.
 //!
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
@@ -17,6 +19,7 @@
 mod batch;
 mod body;
 mod budget;
+mod docs;
 mod e2b;
 mod error;
 mod events;
@@ -26,6 +29,7 @@ mod invocation;
 mod key_store;
 mod keys;
 mod mcp;
+mod metrics;
 mod openapi;
 mod recording;
 mod run;
@@ -54,6 +58,8 @@ use keys::Grant;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
 use mcp::Sessions;
 
+use crate::metrics::Metrics;
+
 /// State of the routes.
 #[derive(Debug)]
 pub struct Api {
@@ -64,6 +70,7 @@ pub struct Api {
     bodies: Arc<BodyBudget>,
     invocations: Invocations,
     mcp: Sessions,
+    metrics: Arc<Metrics>,
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
     /// Records of what no tool stands behind.
@@ -78,8 +85,13 @@ pub struct RecordedSandboxes {
 }
 
 impl Api {
-    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`.
-    pub fn new(toolbox: Toolbox, sandboxes: RecordedSandboxes, keys: ApiKeys) -> Arc<Self> {
+    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`. It counts its errors in `metrics`.
+    pub fn new(
+        toolbox: Toolbox,
+        sandboxes: RecordedSandboxes,
+        keys: ApiKeys,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         let RecordedSandboxes { sandboxes, log } = sandboxes;
         let sandboxes = Arc::new(sandboxes);
         Arc::new(Self {
@@ -89,6 +101,7 @@ impl Api {
             bodies: Arc::default(),
             invocations: Invocations::default(),
             mcp: Sessions::default(),
+            metrics,
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
             log,
@@ -97,15 +110,15 @@ impl Api {
 
     /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.
     pub(crate) fn on_socket(self: &Arc<Self>) -> Router {
-        self.alone(Door::of_socket())
+        self.alone(Door::of_socket(Arc::clone(&self.metrics)))
     }
 
     /// Returns the routes for a loopback address, to which `rest` answers what is not the API.
     pub(crate) fn on_loopback(self: &Arc<Self>, address: SocketAddr, rest: Option<Router>) -> Router {
         match rest {
-            None => self.alone(Door::of_loopback(address)),
+            None => self.alone(Door::of_loopback(address, Arc::clone(&self.metrics))),
             Some(rest) => {
-                let door = Arc::new(Door::of_loopback(address));
+                let door = Arc::new(Door::of_loopback(address, Arc::clone(&self.metrics)));
                 let routes = guarded(table::router(self, &door), Arc::clone(&door));
                 self.beside_e2b(routes.fallback_service(rest), door)
             }
@@ -114,7 +127,7 @@ impl Api {
 
     /// Returns the routes for an address that other machines reach.
     pub(crate) fn on_network(self: &Arc<Self>) -> Router {
-        self.alone(Door::of_network())
+        self.alone(Door::of_network(Arc::clone(&self.metrics)))
     }
 
     fn alone(self: &Arc<Self>, door: Door) -> Router {

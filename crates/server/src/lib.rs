@@ -8,6 +8,7 @@
 //! - [`http`]: connections of browsers and programs.
 //! - [`api`]: the HTTP API.
 //! - [`console`]: the web console for approvals.
+//! - [`metrics`]: figures for monitoring.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
 //! - [`audit_line`]: records of the audit log, for people.
@@ -25,6 +26,7 @@ pub mod gateway;
 pub mod http;
 pub mod listener;
 pub mod mcp;
+pub mod metrics;
 pub mod server_or_local;
 pub mod site;
 pub mod stop;

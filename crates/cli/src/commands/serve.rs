@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use ringfence_container::Sandboxes;
+use ringfence_exec::backend::Backend;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
+use ringfence_server::metrics::Metrics;
 use ringfence_server::stop::Stop;
 use tokio::sync::watch;
 
@@ -41,7 +43,9 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let approvals = toolbox::approvals(context)?;
         let mut requested = Stop::watch(args.while_used.as_deref())?;
         let backend = InProcess::for_many(Local::new(settings), context)?;
-        let toolbox = toolbox::for_clients(Arc::new(backend.clone()), context)?;
+        let metrics = Arc::new(Metrics::new(approvals.clone()));
+        let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
+        let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
         let fence = settings::default_fence(context.config()?);
@@ -55,10 +59,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots)
             .with_packages(packages::store(context)?);
         let log = toolbox::operations_log(context)?;
-        let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys);
+        let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys, metrics);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
-            backend: Arc::new(backend.clone()),
+            backend: counted,
             local: Arc::clone(&backend.local),
             sandboxes: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
             api: Arc::clone(&api),

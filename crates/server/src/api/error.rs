@@ -67,11 +67,7 @@ impl Reason {
     /// Returns the status, the type and its meaning.
     pub(super) const fn row(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::Malformed => (
-                400,
-                "invalid_arguments",
-                "The body is not what its media type says.",
-            ),
+            Self::Malformed => (400, "invalid_arguments", "The body or a header is malformed."),
             Self::Unauthenticated => (
                 401,
                 "unauthenticated",
@@ -93,7 +89,7 @@ impl Reason {
             Self::NotAcceptable => (
                 406,
                 "invalid_arguments",
-                "`Accept` names no media type of the answer.",
+                "`Accept` lacks the answer's media type.",
             ),
             Self::Slow => (408, "timeout", "The body came too slowly."),
             Self::Conflict => (

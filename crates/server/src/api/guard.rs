@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
-use ringfence_e2b::Target;
+use ringfence_e2b::{Failure, Target};
 
 use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
@@ -19,6 +19,7 @@ use super::keys::Grant;
 use super::table::Needs;
 use super::{Api, body};
 use crate::http::{self, Failures, single};
+use crate::metrics::{Metrics, Refusal};
 
 /// Identifies a request, in its answer and in a client's log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,6 +33,7 @@ pub(super) struct Door {
     hosts: Hosts,
     credential: Credential,
     failures: Failures,
+    metrics: Arc<Metrics>,
     /// Distinguishes the request ids of this server from those of others.
     series: u64,
     count: AtomicU64,
@@ -53,27 +55,28 @@ enum Credential {
 
 impl Door {
     /// Creates the door of a private Unix socket.
-    pub(super) fn of_socket() -> Self {
-        Self::new(Hosts::Any, Credential::Peer)
+    pub(super) fn of_socket(metrics: Arc<Metrics>) -> Self {
+        Self::new(Hosts::Any, Credential::Peer, metrics)
     }
 
     /// Creates the door of a loopback address, whose `Host` must be a loopback name: a web page that rebinds its own
     /// name to this machine is refused.
-    pub(super) fn of_loopback(address: SocketAddr) -> Self {
-        Self::new(Hosts::Only(http::hosts_of(address)), Credential::Key)
+    pub(super) fn of_loopback(address: SocketAddr, metrics: Arc<Metrics>) -> Self {
+        Self::new(Hosts::Only(http::hosts_of(address)), Credential::Key, metrics)
     }
 
     /// Creates the door of an address that other machines reach, by names that are not known here.
-    pub(super) fn of_network() -> Self {
-        Self::new(Hosts::Any, Credential::Key)
+    pub(super) fn of_network(metrics: Arc<Metrics>) -> Self {
+        Self::new(Hosts::Any, Credential::Key, metrics)
     }
 
-    fn new(hosts: Hosts, credential: Credential) -> Self {
+    fn new(hosts: Hosts, credential: Credential, metrics: Arc<Metrics>) -> Self {
         let since = UNIX_EPOCH.elapsed().unwrap_or_default();
         Self {
             hosts,
             credential,
             failures: Failures::new(),
+            metrics,
             series: since.as_nanos() as u64 ^ u64::from(std::process::id()),
             count: AtomicU64::new(0),
         }
@@ -179,10 +182,27 @@ impl Door {
             Ok(()) => answer(request).await,
             Err(error) => refuse(error),
         };
+        self.count(&response);
         let headers = response.headers_mut();
         http::harden(headers);
         headers.insert(REQUEST_ID, id);
         response
+    }
+}
+
+impl Door {
+    /// Counts an answer that is an error, of the API or of E2B's protocol.
+    fn count(&self, response: &Response) {
+        let extensions = response.extensions();
+        let own = || extensions.get::<Reason>().map(|reason| reason.row().1);
+        let kind = match extensions.get::<Failure>() {
+            Some(Failure(kind)) => Some(*kind),
+            None => own(),
+        };
+        if let Some(kind) = kind {
+            let status = response.status().as_u16();
+            self.metrics.refused(Refusal { status, kind });
+        }
     }
 }
 

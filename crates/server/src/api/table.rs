@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::keys::Right;
 use super::recording::{self, Recorder};
-use super::{Api, batch, body, guard, health, mcp, openapi, run, sandboxes, tools};
+use super::{Api, batch, body, docs, guard, health, mcp, metrics, openapi, run, sandboxes, tools};
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -129,11 +129,13 @@ impl Content {
 const GROUPS: &[fn() -> Vec<Route>] = &[
     health::routes,
     openapi::routes,
+    docs::routes,
     run::routes,
     batch::routes,
     tools::routes,
     sandboxes::routes,
     mcp::routes,
+    metrics::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -2,11 +2,13 @@
 
 mod batch;
 mod bodies;
+mod docs;
 mod guard;
 mod guide;
 pub(crate) mod keys;
 mod listen;
 mod mcp;
+mod metrics;
 mod run;
 
 use std::io::{Read, Write};

@@ -123,6 +123,11 @@ impl Sessions {
         })
     }
 
+    /// Returns the number of open sessions.
+    pub(crate) fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+
     /// Ends a client's session: its calls are cancelled, and its streams end.
     pub(super) fn end(&self, grant: &Grant, id: &str) -> Result<(), ApiError> {
         self.find(grant, id)?;

@@ -1,0 +1,109 @@
+//! Figures of a server for monitoring, with labels that no client chooses.
+//!
+//! - `runs`: runs, counted at the backend, which every run of the server passes.
+//! - `process`: the server's own memory and descriptors.
+//! - `text`: the format of Prometheus.
+
+mod process;
+mod runs;
+mod text;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringfence_exec::backend::Backend;
+use ringfence_records::approval::Service;
+use ringfence_sandbox::SandboxState;
+
+pub use runs::CountedBackend;
+use runs::Runs;
+pub(crate) use text::MEDIA;
+use text::{Kind, Label, Text};
+
+/// Counters of a server, from its start on.
+#[derive(Debug)]
+pub struct Metrics {
+    runs: Arc<Runs>,
+    refusals: Mutex<BTreeMap<Refusal, u64>>,
+    approvals: Service,
+}
+
+/// A kind of refused requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal {
+    pub(crate) status: u16,
+    /// Type of the error: one of the API's table, or of E2B's.
+    pub(crate) kind: &'static str,
+}
+
+/// Figures that others keep, at the time of an answer.
+#[derive(Debug)]
+pub(crate) struct Gauges {
+    pub(crate) sandboxes: Vec<SandboxState>,
+    pub(crate) mcp_sessions: usize,
+}
+
+impl Metrics {
+    /// Creates the counters of a server whose questions wait at `approvals`.
+    pub fn new(approvals: Service) -> Self {
+        Self {
+            runs: Arc::default(),
+            refusals: Mutex::default(),
+            approvals,
+        }
+    }
+
+    /// Returns a backend that counts the runs of `inner`.
+    pub fn counted(&self, inner: Arc<dyn Backend>) -> CountedBackend {
+        CountedBackend::new(inner, Arc::clone(&self.runs))
+    }
+
+    /// Counts a request over HTTP that was answered with an error.
+    pub(crate) fn refused(&self, refusal: Refusal) {
+        let mut all = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        *all.entry(refusal).or_default() += 1;
+    }
+
+    /// Renders all figures. One that cannot be read is left out.
+    pub(crate) async fn render(&self, gauges: &Gauges) -> String {
+        let mut text = Text::default();
+        let version = env!("CARGO_PKG_VERSION");
+        text.family("ringfence_build_info", Kind::Gauge, "Version of the server.");
+        text.sample("ringfence_build_info", &[Label::new("version", version)], 1);
+        self.runs.render(&mut text);
+        self.render_refusals(&mut text);
+        let name = "ringfence_sandboxes";
+        text.family(name, Kind::Gauge, "Sandboxes that live, by state.");
+        for (state, label) in [
+            (SandboxState::Running, "running"),
+            (SandboxState::Paused, "paused"),
+        ] {
+            let count = gauges.sandboxes.iter().filter(|found| **found == state).count();
+            text.sample(name, &[Label::new("state", label)], count);
+        }
+        text.family("ringfence_mcp_sessions", Kind::Gauge, "Open sessions of `/mcp`.");
+        text.sample("ringfence_mcp_sessions", &[], gauges.mcp_sessions);
+        if let Ok(waiting) = self.approvals.waiting().await {
+            let name = "ringfence_approvals_waiting";
+            text.family(name, Kind::Gauge, "Questions that wait for a person's answer.");
+            text.sample(name, &[], waiting.len());
+        }
+        process::render(&mut text);
+        text.into_string()
+    }
+
+    fn render_refusals(&self, text: &mut Text) {
+        let name = "ringfence_http_errors_total";
+        text.family(
+            name,
+            Kind::Counter,
+            "Answers of the HTTP API that are errors, by status and type.",
+        );
+        let all = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        for (refusal, count) in &*all {
+            let status = refusal.status.to_string();
+            let labels = [Label::new("status", &status), Label::new("type", refusal.kind)];
+            text.sample(name, &labels, count);
+        }
+    }
+}
