@@ -16,6 +16,7 @@ const BUDGET: &[(&str, u64)] = &[
     ),
     ("E2B's protocol; pauses, forks and snapshots of sandboxes", 1_400),
     ("images: registries, layers with gzip, their store", 450),
+    ("packages of runs, ports of sandboxes, the runtime `e2b`", 1_400),
     ("MCP over HTTP, figures for monitoring and a page of the API", 300),
 ];
 
