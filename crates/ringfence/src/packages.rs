@@ -173,6 +173,12 @@ fn check(spec: &RunSpec) -> Result<(), Failure> {
             "leave --with out",
         );
     }
+    if request.image.is_some() {
+        return refused(
+            "packages are built for this machine's Python, not for an image's".to_owned(),
+            "leave --with out, or use an image that has the packages",
+        );
+    }
     if request.session.is_some() {
         return refused(
             "a session has the packages of its interpreter alone".to_owned(),

@@ -50,6 +50,23 @@ fn a_program_sees_the_image_and_not_the_host() {
 }
 
 #[test]
+fn an_image_has_no_packages_of_this_machine() {
+    let dir = imported();
+    // Nobody answers there: an installation would fail.
+    let config = "[packages]\nindex = 'http://127.0.0.1:9/simple'\ndefault = ['pandas']\n";
+    dir.write("config/ringfence/ringfence.toml", config);
+    let plain = dir.run(["run", "--no-engine", "-c", "print(1)"]);
+    assert_eq!(plain.status, 125, "{plain:?}");
+    let out = on_image(
+        &dir,
+        &["-c", "import os; print(os.path.exists('/opt/ringfence'))"],
+    );
+    assert_eq!(out.ok(), "False\n");
+    let both = on_image(&dir, &["--with", "pandas", "-c", "print(1)"]);
+    assert_eq!(both.status, 2, "{both:?}");
+}
+
+#[test]
 fn its_python_runs_a_program() {
     let dir = imported();
     dir.write("work/helper.py", "def answer():\n    return 42\n");
