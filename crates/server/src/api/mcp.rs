@@ -22,7 +22,8 @@ use super::table::{Content, Needs, Parameter, Place, Route};
 use super::{Api, body, stream};
 use crate::http::single;
 use crate::mcp::session::{
-    Exchange, Incoming, Kind, MAX_MESSAGE, MessageError, Outgoing, SendError, SessionOwner, is_version,
+    Exchange, Incoming, Kind, MAX_FIRST, MAX_MESSAGE, MessageError, Outgoing, SendError, SessionOwner,
+    is_version,
 };
 use sessions::InUse;
 pub(super) use sessions::Sessions;
@@ -120,6 +121,9 @@ async fn post(
     check_accept(&headers, &[body::JSON, MEDIA])?;
     check_version(&headers)?;
     let (_, bytes) = body::read(request, &[body::JSON]).await?;
+    if !headers.contains_key(SESSION) && bytes.len() > MAX_FIRST {
+        return Err(body::too_large(MAX_FIRST));
+    }
     let parsed = body::off_thread(bytes, |bytes| Incoming::parse(bytes).map_err(Into::into)).await?;
     let Some(message) = parsed else {
         // A notification that is not known: there is nothing to do about it.

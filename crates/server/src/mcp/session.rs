@@ -6,7 +6,7 @@ use ringfence_policy::Scope;
 use ringfence_tools::toolbox::Toolbox;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage,
-    ProtocolVersion,
+    ProtocolVersion, RequestId,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +21,12 @@ pub(crate) const MAX_MESSAGE: usize = lines::MAX_LINE;
 
 /// Maximum number of queued messages. Each request under way keeps one place, for its cancellation.
 const MAX_QUEUED: usize = 256;
+
+/// Maximum size of a message that begins a session: the library keeps all of it for as long as that.
+pub(crate) const MAX_FIRST: usize = 16 * 1024;
+
+/// Maximum length of an id or progress token: each is repeated in messages to the client.
+const MAX_ID: usize = 256;
 
 /// The client's side of a session.
 #[derive(Debug)]
@@ -62,6 +68,8 @@ pub(crate) enum MessageError {
     Invalid(String),
     #[error("version 2026-07-28 of MCP is served over standard streams only")]
     Stateless,
+    #[error("an id or progress token has at most {MAX_ID} bytes")]
+    LongId,
 }
 
 /// A session takes no further message.
@@ -95,6 +103,11 @@ impl Incoming {
                 || matches!(request.request, ClientRequest::DiscoverRequest(_))
             {
                 return Err(MessageError::Stateless);
+            }
+            let progress = request.request.get_meta().get_progress_token();
+            let progress = progress.as_ref().map(|token| &token.0);
+            if !progress.into_iter().chain([&request.id]).all(is_short) {
+                return Err(MessageError::LongId);
             }
             request.request.extensions_mut().insert(Length(bytes.len()));
         }
@@ -155,8 +168,8 @@ impl Session {
     }
 
     /// Sends a request, and returns its stream.
-    pub(crate) fn ask(&self, incoming: Incoming) -> Result<Exchange, SendError> {
-        let JsonRpcMessage::Request(request) = &incoming.0 else {
+    pub(crate) fn ask(&self, mut incoming: Incoming) -> Result<Exchange, SendError> {
+        let JsonRpcMessage::Request(request) = &mut incoming.0 else {
             return Err(SendError::Full);
         };
         let place = || self.incoming.clone().try_reserve_owned();
@@ -167,24 +180,37 @@ impl Session {
             cancel,
         };
         let exchange = self.streams.open(asking).ok_or(SendError::SameId)?;
+        request.id = exchange.id();
         send.send(incoming.0);
         Ok(exchange)
     }
 
     /// Sends a message that gets no answer.
-    pub(crate) fn tell(&self, incoming: Incoming) -> Result<(), SendError> {
-        if let JsonRpcMessage::Notification(notification) = &incoming.0
-            && let ClientNotification::CancelledNotification(cancelled) = &notification.notification
-            && let Some(id) = &cancelled.params.request_id
+    pub(crate) fn tell(&self, mut incoming: Incoming) -> Result<(), SendError> {
+        let place = self.incoming.try_reserve().map_err(refused)?;
+        if let JsonRpcMessage::Notification(notification) = &mut incoming.0
+            && let ClientNotification::CancelledNotification(cancelled) = &mut notification.notification
+            && let Some(id) = &mut cancelled.params.request_id
         {
-            self.streams.cancel(id);
+            let Some(known) = self.streams.cancel(id) else {
+                return Ok(());
+            };
+            *id = known;
         }
-        self.incoming.try_send(incoming.0).map_err(refused)
+        place.send(incoming.0);
+        Ok(())
     }
 
     /// Opens the stream of messages that belong to no request.
     pub(crate) fn listen(&self) -> mpsc::Receiver<Outgoing> {
         self.streams.open_standing()
+    }
+}
+
+fn is_short(id: &RequestId) -> bool {
+    match id {
+        RequestId::Number(_) => true,
+        RequestId::String(text) => text.len() <= MAX_ID,
     }
 }
 

@@ -26,19 +26,22 @@ pub(super) struct Streams(Mutex<Open>);
 
 #[derive(Debug, Default)]
 struct Open {
-    requests: HashMap<RequestId, Waiting>,
+    /// By the number that the library knows the request by. A client may use its own id again while the end of a cancelled
+    /// request is under way, whose late answer must not be taken for the new one's.
+    requests: HashMap<i64, Waiting>,
     /// The stream of messages that belong to no request. The newest replaces an older one, whose client may be gone
     /// without a sign.
     standing: Option<mpsc::Sender<Outgoing>>,
-    /// Distinguishes requests of the same id, one after the other.
-    count: u64,
+    /// Number of the newest request.
+    count: i64,
     has_ended: bool,
 }
 
 /// A request that is not answered yet.
 #[derive(Debug)]
 struct Waiting {
-    number: u64,
+    /// Its id for the client.
+    id: RequestId,
     progress: Option<ProgressToken>,
     stream: mpsc::Sender<Outgoing>,
 }
@@ -54,8 +57,7 @@ pub(crate) enum Outgoing {
 /// A request under way: its messages. Dropping it cancels the request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
-    id: RequestId,
-    number: u64,
+    number: i64,
     streams: Arc<Streams>,
     messages: mpsc::Receiver<Outgoing>,
     /// Place in the session's queue for the cancellation.
@@ -75,20 +77,15 @@ impl Streams {
     pub(super) fn open(self: &Arc<Self>, asking: Asking) -> Option<Exchange> {
         let Asking { id, progress, cancel } = asking;
         let mut open = self.lock();
-        if open.has_ended || open.requests.contains_key(&id) {
+        if open.has_ended || open.requests.values().any(|waiting| waiting.id == id) {
             return None;
         }
         open.count += 1;
         let number = open.count;
         let (stream, messages) = mpsc::channel(UNREAD);
-        let waiting = Waiting {
-            number,
-            progress,
-            stream,
-        };
-        open.requests.insert(id.clone(), waiting);
+        let waiting = Waiting { id, progress, stream };
+        open.requests.insert(number, waiting);
         Some(Exchange {
-            id,
             number,
             streams: Arc::clone(self),
             messages,
@@ -106,9 +103,14 @@ impl Streams {
         messages
     }
 
-    /// Ends the stream of a request that its client cancels: it gets no answer.
-    pub(super) fn cancel(&self, id: &RequestId) {
-        self.lock().requests.remove(id);
+    /// Ends the stream of a request that its client cancels: it gets no answer. Returns the library's id of it; `None` if it
+    /// is not under way.
+    pub(super) fn cancel(&self, id: &RequestId) -> Option<RequestId> {
+        let mut open = self.lock();
+        let known = open.requests.iter().find(|(_, waiting)| waiting.id == *id);
+        let number = *known?.0;
+        open.requests.remove(&number);
+        Some(RequestId::Number(number))
     }
 
     /// Ends all streams.
@@ -120,28 +122,39 @@ impl Streams {
     }
 
     /// Returns the stream of a message, with the message. `None` if nobody reads it.
-    fn route(&self, message: &TxJsonRpcMessage<RoleServer>) -> Option<(mpsc::Sender<Outgoing>, Outgoing)> {
-        let bytes = Bytes::from(serde_json::to_vec(message).ok()?);
-        let mut open = self.lock();
-        let answered = match message {
-            JsonRpcMessage::Response(response) => Some(&response.id),
-            JsonRpcMessage::Error(error) => Some(error.id.as_ref()?),
+    fn route(&self, mut message: TxJsonRpcMessage<RoleServer>) -> Option<(mpsc::Sender<Outgoing>, Outgoing)> {
+        let answered = match &mut message {
+            JsonRpcMessage::Response(response) => Some(&mut response.id),
+            JsonRpcMessage::Error(error) => Some(error.id.as_mut()?),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
         if let Some(id) = answered {
-            let waiting = open.requests.remove(id)?;
-            return Some((waiting.stream, Outgoing::Answer(bytes)));
+            let waiting = self.lock().requests.remove(&number(id)?)?;
+            *id = waiting.id;
+            return Some((waiting.stream, Outgoing::Answer(json(&message)?)));
         }
-        let stream = match message {
-            JsonRpcMessage::Notification(notice) => open.of_notice(&notice.notification),
-            _ => open.standing.clone(),
+        let stream = match &message {
+            JsonRpcMessage::Notification(notice) => self.lock().of_notice(&notice.notification),
+            _ => self.lock().standing.clone(),
         };
-        Some((stream?, Outgoing::Notice(bytes)))
+        Some((stream?, Outgoing::Notice(json(&message)?)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns the number of a request from its id for the library.
+fn number(id: &RequestId) -> Option<i64> {
+    match id {
+        RequestId::Number(number) => Some(*number),
+        RequestId::String(_) => None,
+    }
+}
+
+fn json(message: &TxJsonRpcMessage<RoleServer>) -> Option<Bytes> {
+    serde_json::to_vec(message).ok().map(Bytes::from)
 }
 
 impl Open {
@@ -154,13 +167,21 @@ impl Open {
             return waiting.map(|waiting| waiting.stream.clone());
         }
         match notification.extensions().get::<About>() {
-            Some(About(id)) => self.requests.get(id).map(|waiting| waiting.stream.clone()),
+            Some(About(id)) => {
+                let waiting = self.requests.get(&number(id)?);
+                waiting.map(|waiting| waiting.stream.clone())
+            }
             None => self.standing.clone(),
         }
     }
 }
 
 impl Exchange {
+    /// Returns the library's id of the request.
+    pub(super) const fn id(&self) -> RequestId {
+        RequestId::Number(self.number)
+    }
+
     /// Returns the next message; `None` at the end, which comes without an answer if the request was cancelled or the
     /// session has ended.
     pub(crate) async fn next(&mut self) -> Option<Outgoing> {
@@ -170,16 +191,10 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let mut open = self.streams.lock();
-        let waiting = open.requests.get(&self.id);
-        if waiting.is_none_or(|waiting| waiting.number != self.number) {
-            return;
-        }
-        open.requests.remove(&self.id);
-        drop(open);
-        if let Some(cancel) = self.cancel.take() {
+        let waiting = self.streams.lock().requests.remove(&self.number);
+        if let (Some(_), Some(cancel)) = (waiting, self.cancel.take()) {
             let why = Some("the stream of the request was closed".to_owned());
-            let params = CancelledNotificationParam::new(Some(self.id.clone()), why);
+            let params = CancelledNotificationParam::new(Some(self.id()), why);
             let cancelled = ClientNotification::CancelledNotification(CancelledNotification::new(params));
             cancel.send(JsonRpcMessage::notification(cancelled));
         }
@@ -201,7 +216,7 @@ impl Transport<RoleServer> for Posts {
         &mut self,
         message: TxJsonRpcMessage<RoleServer>,
     ) -> impl Future<Output = Result<(), Infallible>> + Send + 'static {
-        let routed = self.streams.route(&message);
+        let routed = self.streams.route(message);
         async move {
             if let Some((stream, message)) = routed {
                 // A client that closed its stream has cancelled its request.

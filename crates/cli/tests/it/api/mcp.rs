@@ -184,6 +184,25 @@ fn every_rule_of_the_transport_has_its_status() {
         413,
         "limit_exceeded",
     );
+    // What a session keeps is small, and so is what its messages repeat.
+    let experimental = json!({"protocolVersion": "2025-06-18", "capabilities": {"experimental": {"a": {"b": "x".repeat(20_000)}}},
+        "clientInfo": {"name": "by hand", "version": "1"}});
+    let padded = message(1, "initialize", &experimental);
+    check("POST /mcp", &[key, ACCEPT], &padded, 413, "limit_exceeded");
+    let long = "x".repeat(300);
+    for repeated in [
+        json!({"jsonrpc": "2.0", "id": long, "method": "tools/list"}),
+        json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {"_meta": {"progressToken": long}}}),
+    ] {
+        let headers = [key, ACCEPT, session];
+        check(
+            "POST /mcp",
+            &headers,
+            &repeated.to_string(),
+            400,
+            "invalid_arguments",
+        );
+    }
     // The session has survived all of it; without a version it is served, too.
     let reply = client.with("POST /mcp", &[key, "Accept: */*", session], &list);
     assert!(reply.head.contains("content-type: application/json"), "{reply:?}");
@@ -263,6 +282,14 @@ fn a_call_ends_with_its_stream_its_cancellation_and_its_session() {
     eventually("the program runs", || lives(&mark));
     client.post(&call).refused(409, "conflict");
     drop(stream);
+    // The id is free again once the server has seen that, and has the answer of its new request.
+    let again = loop {
+        let reply = client.post(&program(7, "echo again"));
+        if reply.status != 409 {
+            break reply;
+        }
+    };
+    assert_eq!(last(&again)["result"]["structuredContent"]["stdout"], "again\n");
     eventually("the program is killed", || !lives(&mark));
     let (call, mark) = lasting("cancelled");
     let mut stream = client.send("POST /mcp", &call);
