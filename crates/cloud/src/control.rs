@@ -37,6 +37,13 @@ pub(crate) struct Sandbox {
     traffic_token: Option<String>,
 }
 
+/// A sandbox of whose description no more is understood.
+#[derive(Debug, Deserialize)]
+struct Named {
+    #[serde(rename = "sandboxID")]
+    id: String,
+}
+
 #[derive(Debug, Deserialize)]
 struct Created {
     #[serde(rename = "sandboxID")]
@@ -87,8 +94,13 @@ impl Control {
         if answer.status != StatusCode::CREATED && answer.status != StatusCode::OK {
             return Err(self.refusal(&answer));
         }
-        let created: Created = serde_json::from_slice(&answer.body)
-            .map_err(|_| Error::Protocol("a new sandbox is described in another way"))?;
+        let Ok(created) = serde_json::from_slice::<Created>(&answer.body) else {
+            let id = serde_json::from_slice(&answer.body).map(|Named { id }| id);
+            if let Some(id) = id.ok().filter(|id| is_id(id)) {
+                let _ = self.kill(&id).await;
+            }
+            return Err(Error::Protocol("a new sandbox is described in another way"));
+        };
         match self.accepted(created) {
             Ok(sandbox) => Ok(sandbox),
             Err((error, id)) => {

@@ -192,9 +192,11 @@ impl Envd {
         match answer.status {
             StatusCode::OK => Ok(true),
             StatusCode::BAD_GATEWAY => Err(refusal(&answer)),
-            // An answer of the sandbox itself: the process is known no more, or has closed its end.
-            _ if WireError::read(&answer.body).code.is_string() => Ok(false),
-            _ => Err(refusal(&answer)),
+            // The process is known no more, or has closed its end. Any other answer is a failure of the service.
+            _ => match WireError::read(&answer.body).code.as_str() {
+                Some("not_found" | "failed_precondition" | "internal") => Ok(false),
+                _ => Err(refusal(&answer)),
+            },
         }
     }
 }

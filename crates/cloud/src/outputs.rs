@@ -25,8 +25,13 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 const HEADERS: u64 = 1024 * 1024;
 /// Maximum number of members that are looked at.
 const MAX_MEMBERS: usize = 2_000;
-/// Maximum length of a path.
+/// Maximum length of a path, in bytes and in components.
 const MAX_PATH: usize = 1024;
+const MAX_DEPTH: usize = 32;
+/// Maximum number of directories that members lie in, each counted as often as it is named.
+const MAX_DIRECTORIES: usize = 10_000;
+/// Maximum number of warnings about members.
+const MAX_WARNINGS: usize = 20;
 
 /// Prints an archive of `/output`, unless that is empty.
 const PACK: &str = "cd /output || exit; [ -n \"$(ls -A)\" ] || exit 0; exec tar --hard-dereference -cf - .";
@@ -82,6 +87,7 @@ fn delivered(produced: &Produced, destination: Option<&Destination>, limit: u64)
 /// Writes the regular files of an archive below a directory of ours.
 fn unpack(archive: &[u8], output: &Path, warnings: &mut Vec<String>) -> Result<(), TarError> {
     let mut reader = Reader::new(archive);
+    let mut directories = 0;
     for _ in 0..MAX_MEMBERS {
         let Some(member) = reader.member()? else {
             return Ok(());
@@ -91,10 +97,16 @@ fn unpack(archive: &[u8], output: &Path, warnings: &mut Vec<String>) -> Result<(
             (Kind::File, Some(path)) => path,
             (_, path) => {
                 let path = path.unwrap_or_default();
-                warnings.push(format!("{} is not a regular file and was left", path.display()));
+                if warnings.len() < MAX_WARNINGS {
+                    warnings.push(format!("{} is not a regular file and was left", path.display()));
+                }
                 continue;
             }
         };
+        directories += path.components().count();
+        if directories > MAX_DIRECTORIES {
+            return Err(TarError::Invalid("its files lie in too many directories"));
+        }
         let to = output.join(path);
         let mut content = Vec::new();
         reader
@@ -124,7 +136,8 @@ fn plain(name: &[u8]) -> Option<PathBuf> {
             Component::Prefix(_) | Component::RootDir | Component::ParentDir => return None,
         }
     }
-    (name.len() <= MAX_PATH && !plain.as_os_str().is_empty()).then_some(plain)
+    let is_short = name.len() <= MAX_PATH && plain.components().count() <= MAX_DEPTH;
+    (is_short && !plain.as_os_str().is_empty()).then_some(plain)
 }
 
 #[cfg(test)]
@@ -174,6 +187,29 @@ mod tests {
         assert_eq!(files, ["link/below", "sub/a"]);
         assert_eq!(collected.warnings.len(), 3, "{collected:?}");
         assert!(!collected.incomplete);
+    }
+
+    #[test]
+    fn directories_are_bounded() {
+        let deep = format!("{}file", "d/".repeat(40));
+        let collected = delivered(&produced(archive(&[(&deep, Kind::File, "x")])), None, 1 << 20);
+        assert!(
+            collected.files.is_empty() && collected.warnings.len() == 1,
+            "{collected:?}"
+        );
+        let paths: Vec<String> = (0..400).map(|n| format!("{n}/{}file", "d/".repeat(30))).collect();
+        let members: Vec<_> = paths
+            .iter()
+            .map(|path| (path.as_str(), Kind::File, "x"))
+            .collect();
+        let collected = delivered(&produced(archive(&members)), None, 1 << 20);
+        assert!(collected.incomplete, "{collected:?}");
+        assert!(
+            collected
+                .warnings
+                .iter()
+                .any(|warning| warning.contains("too many directories"))
+        );
     }
 
     #[test]

@@ -11,10 +11,11 @@ use ringfence_exec::supervise::{Interruption, ProgramExit, RunLimits, cancellati
 use ringfence_network::secret::KeyError;
 use ringfence_policy::{ExecutionResult, Network, Outcome, Request, ResourceLimits, RuntimeKind};
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use crate::control::{Control, Sandbox};
 use crate::envd::{Envd, Stdin};
-use crate::error::Error;
+use crate::error::{Error, Said};
 use crate::files::{self, SentFile};
 use crate::outputs;
 use crate::program::{self, OutputReader};
@@ -23,6 +24,9 @@ use crate::settings::Settings;
 /// Time that a sandbox has beside that of its program: to be prepared, and for its files to be fetched. It ends by itself
 /// after that, should nobody end it.
 const MARGIN: Duration = Duration::from_secs(180);
+
+/// Timeout of the preparation of a sandbox: it may trickle bytes for ever.
+const PREPARING: Duration = Duration::from_secs(60);
 
 /// Makes the directories that every program has. The user of hosted sandboxes may become root.
 const PREPARE: &str = "for d in /workspace /output; do [ -w $d ] || mkdir -p $d 2>/dev/null && [ -w $d ] || \
@@ -173,7 +177,10 @@ impl Work<'_> {
             origin: control.origin_of(sandbox)?,
         };
         let prepared = tokio::select! {
-            prepared = prepare(&envd, self.request, sent) => Some(prepared?),
+            prepared = timeout(PREPARING, prepare(&envd, self.request, sent)) => match prepared {
+                Ok(prepared) => Some(prepared?),
+                Err(_) => return Err(Error::Setup(Said::new("it was not ready in time", ""))),
+            },
             () = self.stop.clone().reached() => None,
         };
         let ending = match prepared {
