@@ -76,7 +76,7 @@ impl Sandbox {
     }
 }
 
-/// Sends what a client writes, up to its end. A broken connection breaks the request off.
+/// Sends what a client writes, up to its end.
 async fn send(mut reading: OwnedReadHalf, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
     let mut buffer = vec![0; PIECE];
     loop {

@@ -46,7 +46,7 @@ async fn connect(
     Ok(([(header::CONTENT_TYPE, body::BYTES)], body).into_response())
 }
 
-/// Sends a body to the port. If it breaks off, so does the answer, which closes the connection.
+/// Sends a body to the port. A body that breaks off ends that direction as one that ends does: TCP has no word for it.
 async fn pump_in(mut body: axum::body::Body, sending: mpsc::Sender<Vec<u8>>) {
     while let Ok(Some(bytes)) = body::next(&mut body).await {
         if sending.send(bytes.into()).await.is_err() {
