@@ -184,25 +184,6 @@ fn every_rule_of_the_transport_has_its_status() {
         413,
         "limit_exceeded",
     );
-    // What a session keeps is small, and so is what its messages repeat.
-    let experimental = json!({"protocolVersion": "2025-06-18", "capabilities": {"experimental": {"a": {"b": "x".repeat(20_000)}}},
-        "clientInfo": {"name": "by hand", "version": "1"}});
-    let padded = message(1, "initialize", &experimental);
-    check("POST /mcp", &[key, ACCEPT], &padded, 413, "limit_exceeded");
-    let long = "x".repeat(300);
-    for repeated in [
-        json!({"jsonrpc": "2.0", "id": long, "method": "tools/list"}),
-        json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {"_meta": {"progressToken": long}}}),
-    ] {
-        let headers = [key, ACCEPT, session];
-        check(
-            "POST /mcp",
-            &headers,
-            &repeated.to_string(),
-            400,
-            "invalid_arguments",
-        );
-    }
     // The session has survived all of it; without a version it is served, too.
     let reply = client.with("POST /mcp", &[key, "Accept: */*", session], &list);
     assert!(reply.head.contains("content-type: application/json"), "{reply:?}");
@@ -212,6 +193,31 @@ fn every_rule_of_the_transport_has_its_status() {
     let reply = client.with("DELETE /mcp", &[key, session], "");
     assert_eq!((reply.status, reply.body.as_str()), (200, "{}"), "{reply:?}");
     client.post(&list).refused(404, "not_found");
+    world.close();
+}
+
+#[test]
+fn what_a_session_keeps_and_repeats_is_small() {
+    let world = world();
+    let (credential, _) = bearer(&world, "tools");
+    let client = Client::begin(Surface::loopback(&world), &credential);
+    let (key, session) = (credential.as_str(), client.session.as_str());
+    let check = |headers: &[&str], body: &str, status: u16, kind: &str| {
+        client.with("POST /mcp", headers, body).refused(status, kind);
+    };
+    let experimental = json!({"protocolVersion": "2025-06-18", "capabilities": {"experimental": {"a": {"b": "x".repeat(20_000)}}},
+        "clientInfo": {"name": "by hand", "version": "1"}});
+    let padded = message(1, "initialize", &experimental);
+    check(&[key, ACCEPT], &padded, 413, "limit_exceeded");
+    let long = "x".repeat(300);
+    for repeated in [
+        json!({"jsonrpc": "2.0", "id": long, "method": "tools/list"}),
+        json!({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {"_meta": {"progressToken": long}}}),
+    ] {
+        let headers = [key, ACCEPT, session];
+        check(&headers, &repeated.to_string(), 400, "invalid_arguments");
+    }
+    client.post(&message(5, "tools/list", &json!({}))).json();
     world.close();
 }
 
