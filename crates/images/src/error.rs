@@ -30,6 +30,8 @@ pub enum Error {
     Archive(#[source] io::Error),
     #[error("the archive cannot be used: {0}")]
     ArchiveContent(String),
+    #[error("an import cannot have the name {0}: the digest in it is a registry's word for other content")]
+    DigestName(String),
     #[error(transparent)]
     Reference(#[from] ParseReferenceError),
     #[error("cannot pull the image: {0}")]
@@ -63,6 +65,7 @@ impl Error {
         match self {
             Self::Store { .. } => "check the directory `images` in the state directory".to_owned(),
             Self::Input { .. } => "name an archive, or the directory of an OCI layout".to_owned(),
+            Self::DigestName(_) => "give it a name with a tag: --name NAME:TAG".to_owned(),
             Self::Archive(_) | Self::ArchiveContent(_) => {
                 "give an archive of `docker save`, an OCI layout, or a tar of a root file system with --name"
                     .to_owned()

@@ -54,6 +54,13 @@ fn import_all(
         let message = format!("it has {} images, and one name was given", found.len());
         return Err(Error::ArchiveContent(message));
     }
+    // Before anything is kept.
+    match name {
+        Some(name) => check_names(std::slice::from_ref(name))?,
+        None => found
+            .iter()
+            .try_for_each(|image| check_names(&image.references))?,
+    }
     found
         .into_iter()
         .map(|mut image| {
@@ -86,6 +93,12 @@ fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Erro
     })
 }
 
+/// Rejects names with a digest: nothing of an archive proves that it is what a registry calls so.
+fn check_names(references: &[Reference]) -> Result<(), Error> {
+    let named = references.iter().find(|name| name.digest().is_some());
+    named.map_or(Ok(()), |name| Err(Error::DigestName(name.to_string())))
+}
+
 /// Imports a root file system, which becomes the only layer.
 fn import_root(store: &Store, path: &Path, name: &Reference) -> Result<Vec<Import>, Error> {
     let unreadable = |source| Error::Input {
@@ -99,6 +112,7 @@ fn import_root(store: &Store, path: &Path, name: &Reference) -> Result<Vec<Impor
     let configuration = Configuration::of_root(hashing.finish().0);
     file.rewind().map_err(unreadable)?;
     let references = vec![name.clone()];
+    check_names(&references)?;
     let digest = Digest::of(&configuration);
     if store.name(digest, &references)?.is_none() {
         let mut build = store.build(&configuration)?;

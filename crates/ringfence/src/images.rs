@@ -68,6 +68,7 @@ pub fn failure(error: &Error) -> Failure {
         | Error::Document(_)
         | Error::Layer { .. }
         | Error::Digest { .. }
+        | Error::DigestName(_)
         | Error::Unnamed => failure,
     }
 }

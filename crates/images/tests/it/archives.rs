@@ -91,6 +91,11 @@ pub(crate) fn configuration(layers: &[Vec<u8>]) -> Value {
 
 /// Writes an archive as `docker save` does, with layers that are not compressed.
 pub(crate) fn saved(directory: &Path, configuration: &Value, layers: &[Vec<u8>]) -> PathBuf {
+    saved_as("test/image:1", directory, configuration, layers)
+}
+
+/// Writes such an archive of an image with this name.
+pub(crate) fn saved_as(name: &str, directory: &Path, configuration: &Value, layers: &[Vec<u8>]) -> PathBuf {
     let mut members = vec![file("c.json", &configuration.to_string())];
     let names: Vec<String> = (0..layers.len())
         .map(|number| format!("{number}/layer.tar"))
@@ -101,7 +106,7 @@ pub(crate) fn saved(directory: &Path, configuration: &Value, layers: &[Vec<u8>])
             ..file(name, "")
         });
     }
-    let table = json!([{"Config": "c.json", "RepoTags": ["test/image:1"], "Layers": names}]);
+    let table = json!([{"Config": "c.json", "RepoTags": [name], "Layers": names}]);
     members.push(file("manifest.json", &table.to_string()));
     let path = directory.join("saved.tar");
     fs::write(&path, tar(&members)).unwrap();

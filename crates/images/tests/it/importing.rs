@@ -53,6 +53,31 @@ fn an_archive_a_layout_and_a_root_become_images() {
 }
 
 #[test]
+fn an_import_has_no_name_with_a_digest() {
+    let place = Place::new();
+    let layers = small();
+    let pinned = format!(
+        "test/image@{}",
+        ringfence_images::Digest::of(b"a manifest of a registry")
+    );
+    let archive = saved_as(&pinned, place.path(), &configuration(&layers), &layers);
+    let root = place.path().join("root.tar");
+    fs::write(&root, &layers[0]).unwrap();
+    let pinned = reference(&pinned);
+    for (path, name) in [
+        (&archive, None),
+        (&archive, Some(&pinned)),
+        (&root, Some(&pinned)),
+    ] {
+        let error = import(&place.store, path, name).unwrap_err();
+        assert!(matches!(error, Error::DigestName(_)), "{error}");
+    }
+    assert!(place.store.list().unwrap().is_empty());
+    // With a name of the user's own the same archive is taken.
+    import(&place.store, &archive, Some(&reference("test/image:1"))).unwrap();
+}
+
+#[test]
 fn an_archive_of_a_layout_is_one_too() {
     let place = Place::new();
     let layers = small();
