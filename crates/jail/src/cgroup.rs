@@ -218,9 +218,8 @@ impl Hierarchy {
     pub fn sweep(&self, is_dead: &dyn Fn(&str) -> bool) -> Vec<String> {
         if let Some(folder) = &self.freezer {
             for name in subfolders(folder) {
-                let owner = name.strip_prefix(PREFIX).filter(|_| name != ENGINE);
-                if owner.is_some_and(is_dead) {
-                    kill_frozen(&folder.join(name));
+                if owner_of(&name).is_some_and(is_dead) {
+                    kill_frozen(&folder.join(&name));
                 }
             }
         }
@@ -228,18 +227,12 @@ impl Hierarchy {
         let mut removed = Vec::new();
         let mut kept = Vec::new();
         for folder in self.paths_with_freezer().distinct() {
-            for name in subfolders(&folder)
-                .into_iter()
-                .filter(|name| name.starts_with(PREFIX) && name != ENGINE)
-            {
+            for name in subfolders(&folder) {
                 let path = folder.join(&name);
                 if name.starts_with(PROBE) {
                     // Always empty. If its creator is just about to remove it, one of the two comes first.
                     let _ = std::fs::remove_dir(&path);
-                    continue;
-                }
-                let owner = &name[PREFIX.len()..];
-                if is_dead(owner) {
+                } else if let Some(owner) = owner_of(&name).filter(|owner| is_dead(owner)) {
                     let gone = remove_tree(&path, deadline).is_ok();
                     if gone { &mut removed } else { &mut kept }.push(owner.to_owned());
                 }
@@ -250,6 +243,12 @@ impl Hierarchy {
         removed.retain(|owner| !kept.contains(owner));
         removed
     }
+}
+
+/// Returns the owner of a directory that one of our servers made; `None` for those of others.
+fn owner_of(name: &str) -> Option<&str> {
+    let owner = name.strip_prefix(PREFIX)?;
+    (name != ENGINE && !name.starts_with(PROBE)).then_some(owner)
 }
 
 fn is_name(name: &str) -> bool {

@@ -62,11 +62,16 @@ impl Ruleset {
 pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
     let abi = abi()?;
     let handled = handled_rights(abi);
+    let tcp = match abi {
+        // The kernel does not govern it.
+        0..=3 => TcpPorts::All,
+        _ => rules.tcp,
+    };
     let attributes = sys::RulesetAttributes {
         handled_access_fs: handled,
-        handled_access_net: match rules.tcp {
-            TcpPorts::None | TcpPorts::Connect(_) if abi >= 4 => NET_TCP,
-            TcpPorts::None | TcpPorts::Connect(_) | TcpPorts::All => 0,
+        handled_access_net: match tcp {
+            TcpPorts::None | TcpPorts::Connect(_) => NET_TCP,
+            TcpPorts::All => 0,
         },
         scoped: if abi >= 6 { SCOPES } else { 0 },
     };
@@ -102,11 +107,8 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
             Link::Follow,
         )?;
     }
-    match rules.tcp {
-        TcpPorts::Connect(port) if abi >= 4 => {
-            sys::landlock_allow_port(ruleset.fd.as_fd(), port, CONNECT_TCP)?;
-        }
-        TcpPorts::Connect(_) | TcpPorts::None | TcpPorts::All => {}
+    if let TcpPorts::Connect(port) = tcp {
+        sys::landlock_allow_port(ruleset.fd.as_fd(), port, CONNECT_TCP)?;
     }
     Ok(ruleset)
 }

@@ -38,6 +38,8 @@ const MAX_LINE: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Operating {
     process: Process,
+    /// Output that came with the first line.
+    unread: Vec<u8>,
     error: Vec<u8>,
     done: bool,
     clock: Clock,
@@ -55,8 +57,6 @@ pub struct Listing {
 #[derive(Debug)]
 pub struct FileReader {
     pub entry: Entry,
-    /// Bytes that came with the description.
-    first: Vec<u8>,
     operating: Operating,
 }
 
@@ -74,6 +74,7 @@ impl Sandbox {
         };
         Ok(Operating {
             process: self.init().start(start, None).await?,
+            unread: Vec::new(),
             error: Vec::new(),
             done: false,
             clock: self.pauses().clock(),
@@ -138,21 +139,8 @@ impl Sandbox {
     /// If it cannot be read.
     pub async fn read_file(&self, path: String, range: FileRange) -> Result<FileReader, Error> {
         let mut operating = self.operate(&Operation::Read { path, range }).await?;
-        let mut first = Vec::new();
-        loop {
-            if let Some(end) = first.iter().position(|byte| *byte == b'\n') {
-                let rest = first.split_off(end + 1);
-                return Ok(FileReader {
-                    entry: parse(&first)?,
-                    first: rest,
-                    operating,
-                });
-            }
-            match operating.next_with_deadline().await? {
-                Some(bytes) if first.len() <= MAX_LINE => first.extend(bytes),
-                _ => return Err(malformed()),
-            }
-        }
+        let entry = parse(&operating.first_line().await?)?;
+        Ok(FileReader { entry, operating })
     }
 }
 
@@ -162,9 +150,6 @@ impl FileReader {
     /// # Errors
     /// If it cannot be read any further.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        if !self.first.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.first)));
-        }
         self.operating.next().await
     }
 }
@@ -186,11 +171,30 @@ impl Operating {
         std::mem::replace(&mut self.process.stdin, closed)
     }
 
+    /// Returns the first line of output, without its end. What follows is left to [`Operating::next`].
+    pub(crate) async fn first_line(&mut self) -> Result<Vec<u8>, Error> {
+        let mut line = Vec::new();
+        loop {
+            match self.next_with_deadline().await? {
+                Some(bytes) if line.len() <= MAX_LINE => line.extend(bytes),
+                _ => return Err(malformed()),
+            }
+            if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+                self.unread = line.split_off(end + 1);
+                line.truncate(end);
+                return Ok(line);
+            }
+        }
+    }
+
     /// Returns the next piece of output; `None` after a success. Cancel safe.
     ///
     /// # Errors
     /// If the operation failed.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        if !self.unread.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.unread)));
+        }
         while !self.done {
             match self.process.events.recv().await {
                 Some(ProcessEvent::Output(chunk)) => match chunk.stream {

@@ -25,8 +25,6 @@ impl Default for Connections {
 /// The bytes that a port sends. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct PortReader {
-    /// Bytes that came with the report of success.
-    first: Vec<u8>,
     operating: Operating,
     _permit: OwnedSemaphorePermit,
 }
@@ -48,20 +46,10 @@ impl Sandbox {
             most: MAX_CONNECTIONS,
         })?;
         let mut operating = self.operate(&Operation::Connect { port }).await?;
-        let greeting = operating
-            .next_with_deadline()
-            .await
-            .map_err(|error| refused(error, port));
-        let mut first = greeting?.unwrap_or_default();
-        if first.first() != Some(&b'\n') {
-            return Err(Error::Broken(
-                "its answer to a connection is malformed".to_owned(),
-            ));
-        }
-        first.remove(0);
+        let connected = operating.first_line().await;
+        connected.map_err(|error| refused(error, port))?;
         let sending = operating.take_input();
         let reader = PortReader {
-            first,
             operating,
             _permit: permit,
         };
@@ -85,9 +73,6 @@ impl PortReader {
     /// # Errors
     /// If the connection broke.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        if !self.first.is_empty() {
-            return Ok(Some(std::mem::take(&mut self.first)));
-        }
         self.operating.next().await
     }
 }

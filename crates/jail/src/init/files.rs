@@ -1,4 +1,4 @@
-//! Programs of the init that work on a container's or sandbox's files.
+//! Programs of the init that work on a container's or sandbox's files, or connect to its ports.
 //!
 //! `ringfence-init collect DIR` writes the new files of a directory, `ringfence-init place DIR` stores the
 //! files it reads; an [`Operation`] does what the API of sandboxes offers. All of them run as the guests' user,

@@ -274,7 +274,7 @@ pub enum Program {
     },
     /// An executable, by path or by name in `PATH`.
     Command(String),
-    /// The init's own file operations; see [`super::files`]. Its arguments name the operation.
+    /// One of the init's own operations; see [`super::files`]. Its arguments name the operation.
     Files,
 }
 

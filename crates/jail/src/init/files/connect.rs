@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpStream};
 use std::path::Path;
 
 use super::error::{At, FileError};
@@ -11,33 +11,19 @@ use super::stream::transfer;
 /// Connects to a TCP port at 127.0.0.1 and writes a line feed; then standard input goes there, and what comes from
 /// there goes to `out`, until that ends.
 pub(super) fn connect(port: u16, input: File, out: &mut dyn Write) -> Result<(), FileError> {
-    let nowhere = Path::new("");
-    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).at(nowhere)?;
-    // Pieces arrive as somebody wrote them.
-    stream.set_nodelay(true).at(nowhere)?;
-    out.write_all(b"\n").and_then(|()| out.flush()).at(nowhere)?;
-    let sending = stream.try_clone().at(nowhere)?;
-    let send = move || send(input, sending);
-    std::thread::Builder::new().spawn(send).at(nowhere)?;
-    let mut receiving = stream;
-    transfer(&mut receiving, &mut Unbuffered(out))
-        .map(drop)
-        .at(nowhere)
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    relay(address, input, out).at(Path::new(&address.to_string()))
 }
 
-/// An output that keeps nothing back: the other end may wait for it before it sends more.
-struct Unbuffered<'a>(&'a mut dyn Write);
-
-impl Write for Unbuffered<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.0.write(bytes)?;
-        self.0.flush()?;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+fn relay(address: SocketAddrV4, input: File, out: &mut dyn Write) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    // Pieces arrive as somebody wrote them.
+    stream.set_nodelay(true)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    let sending = stream.try_clone()?;
+    std::thread::Builder::new().spawn(move || send(input, sending))?;
+    transfer(&mut stream, out).map(drop)
 }
 
 /// Sends everything, then the end of the stream. The process's end ends it.

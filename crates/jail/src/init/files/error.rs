@@ -12,7 +12,7 @@ pub struct FileError {
     pub kind: FileErrorKind,
     /// Error number of the failed system call (errno(3)); 0 if none failed.
     pub errno: i32,
-    /// Path at which it failed, which may lie below the operation's own; empty if it was no path.
+    /// Path at which it failed, which may lie below the operation's own, or address; empty if it was neither.
     pub path: String,
     /// Sentence in lower case, without the path.
     pub message: String,

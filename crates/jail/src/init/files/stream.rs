@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind, Read, Write};
 /// Size of a buffer: as much as a pipe holds.
 const BUFFER: usize = 64 * 1024;
 
-/// Copies everything up to the end of the input; returns the number of bytes.
+/// Copies everything up to the end of the input; returns the number of bytes. Each piece leaves at once: the other end may
+/// wait for it before it sends more.
 pub(super) fn transfer(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u64> {
     let (mut buffer, mut total) = (vec![0; BUFFER], 0);
     loop {
@@ -17,6 +18,7 @@ pub(super) fn transfer(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u6
             return Ok(total);
         }
         to.write_all(&buffer[..read])?;
+        to.flush()?;
         total += read as u64;
     }
 }
