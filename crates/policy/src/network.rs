@@ -11,3 +11,10 @@ pub enum Network {
     /// Hosts that the policy allows, through the egress proxy.
     Allowlist(EgressPolicy),
 }
+
+impl Network {
+    /// Returns the network of programs that reach each other and no host: sockets, and an allowlist that is empty.
+    pub fn loopback() -> Self {
+        Self::Allowlist(EgressPolicy::default())
+    }
+}

@@ -83,8 +83,7 @@ impl NewSandbox {
     pub(crate) fn network(&self) -> Network {
         match &self.egress {
             Some(policy) => Network::Allowlist(policy.clone()),
-            // Sockets on its own loopback interface, and a way to no host.
-            None if self.ports => Network::Allowlist(EgressPolicy::default()),
+            None if self.ports => Network::loopback(),
             None => Network::None,
         }
     }

@@ -93,10 +93,10 @@ impl Local {
             ..Request::new(Language::Command, "")
         };
         network::check(&request, fence)?;
-        let equipped = match &request.network {
-            // Sockets for its own ports: a proxy that leads nowhere would be in the way to them.
-            Network::Allowlist(policy) if policy.allowed.is_empty() => Cow::Borrowed(&request),
-            Network::Allowlist(_) | Network::None => network::equipped(&request),
+        // A proxy that leads nowhere would be in the way from program to program.
+        let equipped = match request.network == Network::loopback() {
+            true => Cow::Borrowed(&request),
+            false => network::equipped(&request),
         };
         let served = self
             .launchers

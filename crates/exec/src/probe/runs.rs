@@ -179,12 +179,12 @@ fn outcome(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Lists the layers of a run, in words.
 fn isolation_of(result: &ExecutionResult) -> &Isolation {
-    // Of a run on this machine there always is one.
+    // Only runs on other machines have none.
     result.meta.isolation.as_ref().unwrap_or(&Isolation::NONE)
 }
 
+/// Lists the layers of a run, in words.
 fn layers_of(result: &ExecutionResult) -> String {
     let isolation = isolation_of(result);
     let namespaces: Vec<&str> = [
