@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Sandbox};
 use ringfence_client::{Client, Error, query};
+use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
@@ -53,8 +54,8 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Port(args) => port::port(args, context).await,
         SandboxCommand::Fork(args) => snapshot::fork(args, context).await,
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
-        SandboxCommand::Pause(args) => pause_or_resume(args, true, context).await,
-        SandboxCommand::Resume(args) => pause_or_resume(args, false, context).await,
+        SandboxCommand::Pause(args) => set_state(args, SandboxState::Paused, context).await,
+        SandboxCommand::Resume(args) => set_state(args, SandboxState::Running, context).await,
         SandboxCommand::Logs(args) => logs(args, context).await,
         SandboxCommand::Stats(args) => stats(args, context).await,
         SandboxCommand::Rm(args) => remove(args, context).await,
@@ -390,22 +391,23 @@ async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-async fn pause_or_resume(
+/// Pauses or resumes a sandbox.
+async fn set_state(
     args: &SandboxNameArgs,
-    pauses: bool,
+    state: SandboxState,
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
     let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
         let name = args.name.clone();
-        let action = match pauses {
-            true => SandboxAction::Pause { name },
-            false => SandboxAction::Resume { name },
+        let action = match state {
+            SandboxState::Paused => SandboxAction::Pause { name },
+            SandboxState::Running => SandboxAction::Resume { name },
         };
         return container::quietly(action, &args.options, context).await;
     };
-    let done = match pauses {
-        true => sandbox.pause().await,
-        false => sandbox.resume().await,
+    let done = match state {
+        SandboxState::Paused => sandbox.pause().await,
+        SandboxState::Running => sandbox.resume().await,
     };
     done.map_err(failure)?;
     Ok(ExitCode::SUCCESS)

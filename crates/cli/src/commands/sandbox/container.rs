@@ -29,6 +29,10 @@ pub(super) async fn create(
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
     for (is_given, option) in [
+        (args.disk.is_some(), "--disk"),
+        (!args.allow_host.is_empty(), "--allow-host"),
+        (!args.env.is_empty(), "--env"),
+        (!args.metadata.is_empty(), "--metadata"),
         (args.snapshot.is_some(), "--snapshot"),
         (args.pause_on_expiry, "--pause-on-expiry"),
         (args.ports, "--ports"),
