@@ -5,7 +5,9 @@
 
 mod refused;
 
-use crate::{Bytes, ExecutionResult, Family, Language, Outcome, RuntimeKind, Timeout};
+use crate::{Bytes, ExecutionResult, Family, Language, Meta, Outcome, RuntimeKind, Timeout};
+
+pub use refused::closed_address;
 
 /// A remedy for a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +58,7 @@ fn by_errors(result: &ExecutionResult) -> Option<Hint> {
     let errors = result.stderr.as_str();
     let has = |texts: &[&str]| texts.iter().any(|text| errors.contains(text));
     if let Some(module) = missing_module(errors) {
-        Some(no_module(module, &result.meta.runtime))
+        Some(no_module(module, &result.meta))
     } else if has(FULL) {
         full(result)
     } else if result.meta.failed_forks > 0 || has(NO_THREAD) || (has(FORK) && has(AGAIN)) {
@@ -117,8 +119,8 @@ fn missing_module(errors: &str) -> Option<&str> {
     (!top.is_empty() && top.len() <= MAX_MODULE && top.chars().all(is_name)).then_some(top)
 }
 
-fn no_module(module: &str, runtime: &str) -> Hint {
-    let person = match family(runtime) {
+fn no_module(module: &str, meta: &Meta) -> Hint {
+    let person = match family(&meta.runtime) {
         Family::Container => {
             format!("the image has no module `{module}`; name one that has it in `sandbox.docker.image`")
         }
@@ -128,6 +130,14 @@ fn no_module(module: &str, runtime: &str) -> Hint {
         Family::Remote => {
             format!("the template has no module `{module}`; name one that has it in `sandbox.e2b.template`")
         }
+        Family::General if meta.image.is_some() => format!(
+            "the image has no module `{module}`; name one that has it with `--image`, or show the module's directory with \
+             `--workspace`"
+        ),
+        Family::General if meta.session.is_some() => format!(
+            "the session's interpreter has no module `{module}`; start the server with one that has it (`sandbox.python`), \
+             or run the program without a session"
+        ),
         Family::General => format!(
             "the interpreter has no module `{module}`; install it with `--with {}`, name an interpreter that has it, such \
              as `--python .venv/bin/python`, or show the module's directory with `--workspace` or `--mount`",
@@ -264,7 +274,7 @@ fn no_network() -> Hint {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Limits, Meta, Pids};
+    use crate::{ImageFacts, Limits, Pids, SessionFacts};
 
     use super::*;
 
@@ -274,13 +284,12 @@ mod tests {
             stderr: stderr.to_owned(),
             exit_code,
             duration: 0.0,
-            meta: Meta::of(
-                RuntimeKind::Local,
-                Language::Python,
-                Limits::DEFAULT,
-                Outcome::Exited,
-            ),
+            meta: meta(RuntimeKind::Local),
         }
+    }
+
+    fn meta(runtime: RuntimeKind) -> Meta {
+        Meta::of(runtime, Language::Python, Limits::DEFAULT, Outcome::Exited)
     }
 
     fn check(stderr: &str, expected: Option<&str>) {
@@ -404,18 +413,40 @@ mod tests {
     #[test]
     fn each_runtime_has_its_own_way_to_modules() {
         for (runtime, expected) in [
-            ("local", "`--with numpy`"),
-            ("docker", "sandbox.docker.image"),
-            ("pyodide", "skills.sandbox.packages"),
+            (RuntimeKind::Local, "`--with numpy`"),
+            (RuntimeKind::Docker, "sandbox.docker.image"),
+            (RuntimeKind::Pyodide, "skills.sandbox.packages"),
         ] {
-            let found = no_module("numpy", runtime);
+            let found = no_module("numpy", &meta(runtime));
             assert!(found.person.contains(expected), "{found:?}");
             assert!(!found.model.unwrap().contains("--"));
         }
-        assert!(
-            no_module("sklearn", "local")
-                .person
-                .contains("`--with scikit-learn`")
-        );
+        let renamed = no_module("sklearn", &meta(RuntimeKind::Local));
+        assert!(renamed.person.contains("`--with scikit-learn`"));
+    }
+
+    #[test]
+    fn a_program_that_cannot_have_packages_is_not_told_to_install_them() {
+        let on_image = Meta {
+            image: Some(ImageFacts {
+                reference: "docker.io/test/root:1".to_owned(),
+                digest: String::new(),
+            }),
+            ..meta(RuntimeKind::Local)
+        };
+        let in_session = Meta {
+            session: Some(SessionFacts {
+                id: "a".to_owned(),
+                evaluations: 1,
+                value: None,
+                interrupted: false,
+                ended: false,
+            }),
+            ..meta(RuntimeKind::Local)
+        };
+        for (meta, expected) in [(on_image, "`--image`"), (in_session, "`sandbox.python`")] {
+            let found = no_module("numpy", &meta).person;
+            assert!(found.contains(expected) && !found.contains("--with"), "{found}");
+        }
     }
 }

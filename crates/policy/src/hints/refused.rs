@@ -23,6 +23,12 @@ pub(super) fn hints(facts: &EgressFacts) -> Vec<Hint> {
     refused.into_iter().take(MAX_HINTS).map(Refused::hint).collect()
 }
 
+/// Returns the setting that opens the address of a refused host; `None` if it was refused for another reason.
+pub fn closed_address(attempt: &EgressAttempt) -> Option<String> {
+    let refused = Refused::by(attempt).filter(|refused| !is_unlisted(refused.reason))?;
+    Some(open(refused.host_and_port().0))
+}
+
 /// A host and port that was refused, and why.
 #[derive(PartialEq)]
 struct Refused<'a> {
@@ -39,9 +45,13 @@ impl<'a> Refused<'a> {
         })
     }
 
+    fn host_and_port(&self) -> (&'a str, &'a str) {
+        self.target.rsplit_once(':').unwrap_or((self.target, ""))
+    }
+
     fn hint(self) -> Hint {
         let Self { target, reason } = self;
-        let (host, port) = target.rsplit_once(':').unwrap_or((target, ""));
+        let (host, port) = self.host_and_port();
         // The target is named already.
         let cause = match reason.strip_suffix(host) {
             Some(rest) if !rest.contains(host) => format!("{rest}it"),
