@@ -4,8 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::backend;
-use ringfence_policy::{Bytes, ExecutionResult, Timeout};
+use ringfence_policy::hints::closed_address;
+use ringfence_policy::{Bytes, EgressAttempt, ExecutionResult, Timeout};
+use tokio::task::JoinError;
 
+use crate::requirement::shown;
 use crate::tree::TreeError;
 
 /// An environment could not be provided.
@@ -43,6 +46,8 @@ pub enum StoreError {
     Gone,
     #[error("the packages were installed for another Python")]
     Interpreter,
+    #[error("a task that writes packages panicked")]
+    Panicked(#[source] JoinError),
 }
 
 impl StoreError {
@@ -54,18 +59,20 @@ impl StoreError {
 
     fn hint(&self) -> String {
         match self {
-            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                "free some disk; `ringfence packages ls` lists kept packages, and `rm` removes them"
-            }
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => FREE_DISK,
             Self::Io { .. } => {
                 "make the state directory yours and writable, or set XDG_STATE_HOME to another one"
             }
             Self::Gone => "run it again",
+            Self::Panicked(_) => "this is a fault of Ringfence; please report it",
             Self::Interpreter => "start the server with the same Python, or name it in `sandbox.python`",
         }
         .to_owned()
     }
 }
+
+const FREE_DISK: &str =
+    "free some disk; `ringfence packages ls` lists kept packages, and `ringfence packages rm` removes them";
 
 /// Packages were not installed.
 #[derive(Debug, thiserror::Error)]
@@ -74,13 +81,12 @@ pub enum InstallError {
     NoInstaller,
     #[error("the index has no package `{name}`, or no wheel of it for this Python and machine{detail}")]
     NotFound { name: String, detail: String },
-    #[error("the packages exclude each other{0}")]
+    #[error("the packages have conflicting dependencies{0}")]
     Conflict(String),
-    /// A file is not the one that the index names.
-    #[error("the index delivered a file with another digest than its page says; nothing was installed")]
+    #[error("a file from the index does not match the hash on its page; nothing was installed")]
     Digest,
     #[error("the index could not be reached: {0}")]
-    Unreachable(String),
+    Unreachable(EgressAttempt),
     #[error("the packages do not fit into {0}")]
     Disk(Bytes),
     #[error("installing the packages needs more than {0} of memory")]
@@ -89,14 +95,14 @@ pub enum InstallError {
     TimedOut(Timeout),
     #[error("installing the packages was cancelled")]
     Cancelled,
-    #[error("refusing what was installed: {0}")]
+    #[error("the installed files cannot be kept: {0}")]
     Tree(#[from] TreeError),
     #[error("pip failed{0}")]
     Failed(String),
 }
 
 impl InstallError {
-    /// Classifies the failure of pip, which the network's record and its own messages tell.
+    /// Classifies a failure of pip by the attempts to reach hosts and by pip's messages.
     pub(crate) fn of(result: &ExecutionResult, disk: Bytes) -> Self {
         let errors = result.stderr.as_str();
         let attempts = result.meta.egress.iter().flat_map(|facts| &facts.attempts);
@@ -106,17 +112,10 @@ impl InstallError {
         } else if errors.contains("DO NOT MATCH THE HASHES") {
             Self::Digest
         } else if let Some(attempt) = failed {
-            Self::Unreachable(attempt.to_string())
+            Self::Unreachable(attempt.clone())
         } else if let Some((_, rest)) = errors.rsplit_once("No matching distribution found for ") {
-            let name = rest.split_whitespace().next().unwrap_or_default();
-            let name = name
-                .chars()
-                .take(80)
-                .collect::<String>()
-                .escape_debug()
-                .to_string();
             Self::NotFound {
-                name,
+                name: shown(rest.split_whitespace().next().unwrap_or_default()),
                 detail: offered(errors),
             }
         } else if errors.contains("ResolutionImpossible") {
@@ -127,23 +126,41 @@ impl InstallError {
     }
 
     fn hint(&self) -> String {
-        match self {
-            Self::NoInstaller => "install pip for it (Debian: `apt install python3-pip`), or name another interpreter with `--python`",
+        let hint = match self {
+            Self::Unreachable(attempt) => return reach(attempt),
+            Self::NoInstaller => {
+                "install pip for it (Debian: `apt install python3-pip`), or name another interpreter with `--python`"
+            }
             Self::NotFound { .. } => {
                 "check the spelling and the version; packages are installed from wheels alone, never built from source"
             }
             Self::Conflict(_) => "ask for other versions, or leave versions out",
             Self::Digest => "try again later; if it stays, tell whoever runs the index",
-            Self::Unreachable(_) => {
-                "check the connection and `packages.index`; a host that the index links to belongs into `packages.hosts`"
+            Self::Disk(_) | Self::Memory(_) => {
+                "ask for fewer packages, or use an image or a virtual environment (`--python`)"
             }
-            Self::Disk(_) | Self::Memory(_) => "ask for fewer packages, or use an image or a virtual environment (`--python`)",
             Self::TimedOut(_) => "try again, or ask for fewer packages",
             Self::Cancelled => "run it again",
-            Self::Tree(_) => "ask for other packages; this one cannot be kept",
+            Self::Tree(TreeError::Write { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
+                FREE_DISK
+            }
+            Self::Tree(TreeError::Write { .. }) => "make the state directory yours and writable",
+            Self::Tree(_) => "ask for other packages",
             Self::Failed(_) => "the program that installs is a run: `ringfence audit show` has its record",
+        };
+        hint.to_owned()
+    }
+}
+
+/// Returns advice on reaching a host that an installation could not reach.
+fn reach(attempt: &EgressAttempt) -> String {
+    match closed_address(attempt) {
+        Some(remedy) => remedy,
+        None if attempt.verdict == "refused" => {
+            "the index links to this host; if you trust it, add it to `packages.hosts` in your own configuration"
+                .to_owned()
         }
-        .to_owned()
+        None => "check the connection and `packages.index`".to_owned(),
     }
 }
 
@@ -188,9 +205,9 @@ fn excerpt(errors: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ringfence_policy::{EgressAttempt, EgressFacts, Language, Limits, Meta, Outcome, RuntimeKind};
+    use ringfence_policy::{EgressFacts, EgressPolicy, Language, Limits, Meta, Outcome, RuntimeKind};
 
-    fn failed(stderr: &str, verdict: &str) -> String {
+    fn failed(stderr: &str, verdict: &str, reason: Option<String>) -> InstallError {
         let mut meta = Meta::of(
             RuntimeKind::Local,
             Language::Python,
@@ -201,7 +218,7 @@ mod tests {
             attempts: vec![EgressAttempt {
                 target: "index.test:443".to_owned(),
                 verdict: verdict.to_owned(),
-                reason: None,
+                reason,
             }],
             left_off: 0,
         });
@@ -212,7 +229,7 @@ mod tests {
             duration: 0.0,
             meta,
         };
-        InstallError::of(&result, Bytes::mib(2)).to_string()
+        InstallError::of(&result, Bytes::mib(2))
     }
 
     #[test]
@@ -233,12 +250,12 @@ mod tests {
             (
                 "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM",
                 "connected",
-                "another digest",
+                "does not match the hash",
             ),
             (
                 "ERROR: ResolutionImpossible: for help",
                 "connected",
-                "exclude each other: ResolutionImpossible",
+                "conflicting dependencies: ResolutionImpossible",
             ),
             (
                 "noise\nERROR: odd \u{1b}[31m",
@@ -247,9 +264,34 @@ mod tests {
             ),
             ("", "connected", "pip failed"),
         ] {
-            let found = failed(stderr, verdict);
+            let found = failed(stderr, verdict, None).to_string();
             assert!(found.contains(expected), "{stderr}: {found}");
         }
-        assert!(failed(&"ERROR: x".repeat(1000), "connected").len() < 700);
+        let long = failed(&"ERROR: x".repeat(1000), "connected", None);
+        assert!(long.to_string().len() < 700);
+    }
+
+    #[test]
+    fn a_host_that_was_not_reached_has_its_remedy() {
+        let host = "index.test".parse().unwrap();
+        let policy = EgressPolicy::default();
+        let closed = policy.check_address(&host, "10.0.0.1".parse().unwrap());
+        let unlisted = policy.check_host(&host, 443);
+        for (verdict, reason, expected) in [
+            (
+                "refused",
+                closed.err().map(|refusal| refusal.to_string()),
+                "`egress.private_networks`",
+            ),
+            (
+                "refused",
+                unlisted.err().map(|refusal| refusal.to_string()),
+                "`packages.hosts`",
+            ),
+            ("unreachable", None, "`packages.index`"),
+        ] {
+            let hint = failed("", verdict, reason).hint();
+            assert!(hint.contains(expected), "{verdict}: {hint}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use crate::error::{Error, InstallError, StoreError};
 use crate::index::Index;
 use crate::requirement::Requirement;
-use crate::store::Installing;
+use crate::store::Staging;
 use crate::tree::{self, Tree, TreeError};
 
 /// The program of the guest that installs.
@@ -80,15 +80,15 @@ impl Installation<'_> {
     /// Runs it, and unpacks what it wrote.
     pub(crate) async fn run(
         self,
-        installing: Installing,
+        staging: Staging,
         runner: &Runner,
         cancelled: Option<watch::Receiver<bool>>,
-    ) -> Result<(Installing, Tree), Error> {
+    ) -> Result<(Staging, Tree), Error> {
         let (output, chunks) = mpsc::channel(IN_FLIGHT);
         // The lock stays with the thread that writes, even if nobody waits for it any more.
         let unpacking = tokio::task::spawn_blocking(move || {
-            let tree = tree::unpack(Archive::new(chunks), &installing.site_packages());
-            (installing, tree)
+            let tree = tree::unpack(Archive::new(chunks), &staging.site_packages());
+            (staging, tree)
         });
         let connection = Connection {
             output: Some(output),
@@ -97,8 +97,8 @@ impl Installation<'_> {
         };
         let spec = self.spec();
         let result = runner.run(&spec, Hooks::default(), connection).await;
-        let (installing, tree) = unpacking.await.map_err(|_| StoreError::Gone)?;
-        Ok((installing, installed(&result?, tree)?))
+        let (staging, tree) = unpacking.await.map_err(StoreError::Panicked)?;
+        Ok((staging, installed(&result?, tree)?))
     }
 }
 

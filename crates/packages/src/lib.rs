@@ -1,13 +1,12 @@
 //! Installs Python packages in a fence, and keeps them for runs.
 //!
-//! A package is code of a stranger. Nothing of it is executed, imported or believed outside a fence: the interpreter of the
-//! guests installs it in a fence whose network ends at the index, and what comes out is an archive that [`tree`] unpacks
+//! A package is code of a stranger. Nothing of it is executed, imported or believed outside a fence: a guest installs it in a fence whose network ends at the index, and what comes out is an archive that [`tree`] unpacks
 //! under bounds into a directory that guests see read-only.
 //!
 //! - [`requirement`]: names and versions that a caller asks for; [`index`]: the place that they come from
 //! - [`install`]: the fenced installation; [`tree`]: its files on this machine
 //! - [`store`]: environments on disk, found by request, shared by content, removed when unused
-//! - [`packages`]: the way from requirements to an environment
+//! - [`packages`]: from requirements to an environment, kept or new
 #![forbid(unsafe_code)]
 
 mod digest;
@@ -25,4 +24,4 @@ pub use error::{Error, InstallError, StoreError};
 pub use index::Index;
 pub use packages::Packages;
 pub use requirement::{Requirement, parse_list};
-pub use store::{Checkout, Keep, Kept, Store};
+pub use store::{Checkout, EnvironmentInfo, Keep, Store};

@@ -1,4 +1,4 @@
-//! The way from requirements to an environment: the one of before, or a new installation.
+//! Provides environments for requirements: one that is kept, or a new installation.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use ringfence_exec::backend::Fingerprint;
 use ringfence_exec::local::Fence;
 use ringfence_exec::runner::Runner;
+use ringfence_exec::supervise::cancellation;
 use ringfence_policy::{Cidr, Scope};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
@@ -14,12 +15,13 @@ use crate::error::{Error, InstallError, StoreError};
 use crate::index::{Access, Index};
 use crate::install::Installation;
 use crate::requirement::Requirement;
-use crate::store::{Checkout, Installing, Named, Store};
+use crate::store::{Checkout, Publication, Staging, Store};
+use crate::tree::Tree;
 
 /// Version of the layout of environments. A change of what an installation writes increases it.
 const LAYOUT: &str = "1";
 
-const OLD: &str = "the packages are those of more than a week ago, for the index could not be reached";
+const OLD: &str = "the packages were chosen more than a week ago, and the index could not be reached now";
 
 /// Provides environments of packages. Clones install one at a time.
 #[derive(Debug, Clone)]
@@ -55,8 +57,7 @@ impl Packages {
     }
 
     /// Returns an environment with the packages: one that is kept, or else a new one, which `runner` installs. If the index
-    /// cannot be reached, the one of an earlier time is returned with a warning. `announce` is called before an
-    /// installation.
+    /// cannot be reached, an outdated one is returned with a warning. `announce` is called before an installation.
     ///
     /// `runner` must not check imports: the program that it runs is ours.
     ///
@@ -78,15 +79,15 @@ impl Packages {
             return Ok(kept);
         }
         announce();
-        let (_turn, installing) = tokio::select! {
+        let (_turn, staging) = tokio::select! {
             begun = self.begin() => begun?,
-            () = cancel(cancelled.clone()) => return Err(InstallError::Cancelled.into()),
+            () = cancellation(cancelled.clone()) => return Err(InstallError::Cancelled.into()),
         };
         // Another process may have installed the same meanwhile.
         if let Some(kept) = self.store.recent(&request, SystemTime::now())? {
             return Ok(kept);
         }
-        let (installing, tree) = match installation.run(installing, runner, cancelled).await {
+        let (staging, tree) = match installation.run(staging, runner, cancelled).await {
             Err(Error::Install(InstallError::Unreachable(why))) => {
                 let old = self.store.any(&request)?;
                 return old
@@ -95,26 +96,32 @@ impl Packages {
             }
             installed => installed?,
         };
-        let key = Digest::of([origin.as_str().as_bytes(), tree.digest.as_str().as_bytes()]);
-        let (store, named) = (
-            self.store.clone(),
-            Named {
-                request,
-                key,
-                interpreter,
-            },
-        );
-        let publishing = move || store.publish(installing, &tree, &named, SystemTime::now());
-        let published = tokio::task::spawn_blocking(publishing).await;
-        Ok(published.map_err(|_| StoreError::Gone)??)
+        let publication = Publication {
+            request,
+            key: Digest::of([origin.as_str().as_bytes(), tree.digest.as_str().as_bytes()]),
+            interpreter,
+        };
+        self.publish(staging, tree, publication).await
     }
 
     /// Waits until nobody else installs.
-    async fn begin(&self) -> Result<(MutexGuard<'_, ()>, Installing), Error> {
+    async fn begin(&self) -> Result<(MutexGuard<'_, ()>, Staging), Error> {
         let turn = self.turn.lock().await;
         let store = self.store.clone();
-        let installing = tokio::task::spawn_blocking(move || store.begin()).await;
-        Ok((turn, installing.map_err(|_| StoreError::Gone)??))
+        let staging = tokio::task::spawn_blocking(move || store.begin()).await;
+        Ok((turn, staging.map_err(StoreError::Panicked)??))
+    }
+
+    async fn publish(
+        &self,
+        staging: Staging,
+        tree: Tree,
+        publication: Publication,
+    ) -> Result<Checkout, Error> {
+        let store = self.store.clone();
+        let publishing = move || store.publish(staging, &tree, &publication, SystemTime::now());
+        let published = tokio::task::spawn_blocking(publishing).await;
+        Ok(published.map_err(StoreError::Panicked)??)
     }
 
     fn installation<'a>(&'a self, needs: Needs<'a>) -> Installation<'a> {
@@ -143,15 +150,6 @@ impl Packages {
             index.as_bytes(),
             owner.as_bytes(),
         ]))
-    }
-}
-
-/// Resolves when the caller cancels.
-async fn cancel(cancelled: Option<watch::Receiver<bool>>) {
-    match cancelled {
-        // A sender that is gone cancels, too.
-        Some(mut cancelled) => drop(cancelled.wait_for(|cancelled| *cancelled).await),
-        None => std::future::pending().await,
     }
 }
 

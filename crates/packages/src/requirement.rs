@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Maximum number of requirements of a run.
-pub const MAX_REQUIREMENTS: usize = 32;
+const MAX_REQUIREMENTS: usize = 32;
 /// Maximum length of a list of requirements, in bytes.
 const MAX_LIST: usize = 4096;
 /// Maximum length of a name, and of a version.
@@ -57,13 +57,6 @@ pub enum ParseRequirementError {
     Long(usize),
     #[error("at most {MAX_REQUIREMENTS} packages may be named for a run, got {0}")]
     Many(usize),
-}
-
-impl Requirement {
-    /// Returns the normalized name (PEP 503).
-    pub fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl fmt::Display for Requirement {
@@ -193,8 +186,8 @@ fn clause(text: &str) -> Option<Clause> {
     })
 }
 
-/// Returns the beginning of a text for a message, with control characters escaped.
-fn shown(text: &str) -> String {
+/// Returns the beginning of a stranger's text for a message, with control characters escaped.
+pub(crate) fn shown(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
     short.escape_debug().to_string()
 }

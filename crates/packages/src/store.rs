@@ -28,12 +28,14 @@ use crate::tree::Tree;
 
 /// Age at which a request is resolved anew, so that fixes of packages arrive.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Description of an environment, in its directory.
+const RECORD: &str = "environment.json";
 /// Maximum size of a record, and of the answer to a request.
-const MAX_RECORD: u64 = 256 * 1024;
+pub(crate) const MAX_RECORD: u64 = 256 * 1024;
 /// Maximum number of remembered requests.
 const MAX_REQUESTS: usize = 1024;
 
-/// Amounts of environments that are kept. The one that was used longest ago goes first.
+/// Maximum number and size of kept environments. The one that was used longest ago is removed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     pub environments: usize,
@@ -54,7 +56,7 @@ pub struct Store {
     keep: Keep,
 }
 
-/// The use of an environment, which is not removed meanwhile.
+/// An environment in use, which is not removed while this exists.
 #[derive(Debug)]
 pub struct Checkout {
     pub key: Digest,
@@ -62,13 +64,13 @@ pub struct Checkout {
     pub site_packages: PathBuf,
     /// Names and versions, in order.
     pub packages: Vec<String>,
-    /// Remark about their age.
+    /// Warning about their age.
     pub warning: Option<String>,
     _lock: UseLock,
 }
 
 impl Checkout {
-    /// Adds what shows the packages to a program: a mount, and the variable by which interpreters find it.
+    /// Adds the mount of the packages, and the variable by which interpreters find it.
     pub fn add_to(&self, mounts: &mut Vec<Mount>, env: &mut Vec<(EnvName, String)>) {
         mounts.push(Mount::packages(self.site_packages.clone()));
         match env.iter_mut().find(|(name, _)| name.as_str() == PYTHONPATH) {
@@ -96,7 +98,7 @@ impl PartialEq for Checkout {
 
 /// A kept environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct EnvironmentInfo {
     pub key: Digest,
     pub packages: Vec<String>,
     pub size: Bytes,
@@ -129,22 +131,22 @@ struct Answer {
     resolved: u64,
 }
 
-/// An installation under way, the only one of this store.
+/// The directory of an installation under way, the only one of this store.
 #[derive(Debug)]
-pub(crate) struct Installing {
+pub(crate) struct Staging {
     directory: PathBuf,
     _lock: InstallLock,
 }
 
 /// Removes what was not published, before others may install.
-impl Drop for Installing {
+impl Drop for Staging {
     fn drop(&mut self) {
         // The next installation removes what is left.
         let _ = remove_directory(&self.directory);
     }
 }
 
-impl Installing {
+impl Staging {
     /// Returns the directory for the files of the environment.
     pub(crate) fn site_packages(&self) -> PathBuf {
         self.directory.join("site-packages")
@@ -159,8 +161,7 @@ impl Store {
 
     /// Returns the environment of a request that was resolved not long ago; `None` if there is none any more.
     pub(crate) fn recent(&self, request: &Digest, now: SystemTime) -> Result<Option<Checkout>, StoreError> {
-        let path = self.root.join("requests").join(request.as_str());
-        let Some(answer) = read::<Answer>(&path)? else {
+        let Some(answer) = self.answer(request)? else {
             return Ok(None);
         };
         let age = now.duration_since(UNIX_EPOCH + Duration::from_secs(answer.resolved));
@@ -172,8 +173,8 @@ impl Store {
 
     /// Returns the environment of a request, however long ago it was resolved.
     pub(crate) fn any(&self, request: &Digest) -> Result<Option<Checkout>, StoreError> {
-        let answer = read::<Answer>(&self.root.join("requests").join(request.as_str()))?;
-        answer.map_or(Ok(None), |answer| self.checkout(&answer.key))
+        self.answer(request)?
+            .map_or(Ok(None), |answer| self.checkout(&answer.key))
     }
 
     /// Returns the environment of a key; `None` if there is none.
@@ -184,8 +185,10 @@ impl Store {
         let Some(checkout) = self.checkout(key)? else {
             return Ok(None);
         };
-        let record = read::<Record>(&self.environment(key).join("environment.json"))?;
-        match record.is_some_and(|record| record.interpreter == *interpreter) {
+        match self
+            .record(key)?
+            .is_some_and(|record| record.interpreter == *interpreter)
+        {
             true => Ok(Some(checkout)),
             false => Err(StoreError::Interpreter),
         }
@@ -197,8 +200,7 @@ impl Store {
         let Some(lock) = UseLock::shared(&path).map_err(StoreError::at(&path))? else {
             return Ok(None);
         };
-        let record = read::<Record>(&directory.join("environment.json"))?;
-        Ok(record.map(|record| Checkout {
+        Ok(self.record(key)?.map(|record| Checkout {
             key: key.clone(),
             site_packages: directory.join("site-packages"),
             packages: record.packages,
@@ -208,61 +210,64 @@ impl Store {
     }
 
     /// Waits until no other installation runs, and removes what one that was killed left.
-    pub(crate) fn begin(&self) -> Result<Installing, StoreError> {
+    pub(crate) fn begin(&self) -> Result<Staging, StoreError> {
         for name in ["requests", "environments"] {
             make_directory(&self.root.join(name))?;
         }
         let path = self.root.join("install.lock");
         let lock = InstallLock::wait(&path).map_err(StoreError::at(&path))?;
-        let installing = Installing {
+        let staging = Staging {
             directory: self.root.join("installing"),
             _lock: lock,
         };
-        remove_directory(&installing.directory)?;
+        remove_directory(&staging.directory)?;
         self.finish_removals()?;
-        make_directory(&installing.directory)?;
+        make_directory(&staging.directory)?;
         // Guests see it: only the directories above are closed to others.
-        let site_packages = installing.site_packages();
+        let site_packages = staging.site_packages();
         let made = DirBuilder::new().mode(0o755).create(&site_packages);
         let open = Permissions::from_mode(0o755);
         made.and_then(|()| fs::set_permissions(&site_packages, open))
             .map_err(StoreError::at(&site_packages))?;
-        Ok(installing)
+        Ok(staging)
     }
 
-    /// Publishes an installation under its key, notes that the request led to it, and removes what is too much.
-    /// The content may be there already.
+    /// Publishes an installation under its key, unless the same content is there already; records the answer to its
+    /// request, and evicts what exceeds the limits.
     pub(crate) fn publish(
         &self,
-        installing: Installing,
+        staging: Staging,
         tree: &Tree,
-        named: &Named,
+        publication: &Publication,
         now: SystemTime,
     ) -> Result<Checkout, StoreError> {
         let record = Record {
             packages: tree.packages.clone(),
             bytes: tree.bytes,
-            interpreter: named.interpreter.clone(),
+            interpreter: publication.interpreter.clone(),
         };
-        let from = &installing.directory;
-        write(&from.join("environment.json"), &record)?;
+        let from = &staging.directory;
+        write(&from.join(RECORD), &record)?;
         let lock = from.join("lock");
         created(&lock).map_err(StoreError::at(&lock))?;
         // A rename that the disk has before the files would publish empty ones after a power failure.
         let synced = File::open(from).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
         synced.map_err(StoreError::at(from))?;
-        let to = self.environment(&named.key);
+        let to = self.environment(&publication.key);
         match fs::rename(from, &to) {
             Ok(()) => {}
             Err(error) if is_taken(&error) => remove_directory(from)?,
             Err(error) => return Err(StoreError::at(&to)(error)),
         }
-        let checkout = self.checkout(&named.key)?.ok_or(StoreError::Gone)?;
+        let checkout = self.checkout(&publication.key)?.ok_or(StoreError::Gone)?;
         let answer = Answer {
-            key: named.key.clone(),
+            key: publication.key.clone(),
             resolved: now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
         };
-        write(&self.root.join("requests").join(named.request.as_str()), &answer)?;
+        write(
+            &self.root.join("requests").join(publication.request.as_str()),
+            &answer,
+        )?;
         self.evict()?;
         Ok(checkout)
     }
@@ -271,17 +276,16 @@ impl Store {
     ///
     /// # Errors
     /// If a directory or a record cannot be read.
-    pub fn list(&self) -> Result<Vec<Kept>, StoreError> {
+    pub fn list(&self) -> Result<Vec<EnvironmentInfo>, StoreError> {
         let mut all = Vec::new();
         for key in names(&self.root.join("environments"))? {
-            let directory = self.environment(&key);
-            let used = fs::metadata(directory.join("lock")).and_then(|lock| lock.modified());
+            let lock = self.environment(&key).join("lock");
+            let used = fs::metadata(lock).and_then(|lock| lock.modified());
             // One that is removed meanwhile is left out.
-            let (Ok(used), Some(record)) = (used, read::<Record>(&directory.join("environment.json"))?)
-            else {
+            let (Ok(used), Some(record)) = (used, self.record(&key)?) else {
                 continue;
             };
-            all.push(Kept {
+            all.push(EnvironmentInfo {
                 key,
                 packages: record.packages,
                 size: Bytes(record.bytes),
@@ -305,8 +309,8 @@ impl Store {
                 false => Removal::Removed,
             });
         };
-        // Without its record it is whole for nobody: a removal that is cut off leaves nothing that is used.
-        let record = directory.join("environment.json");
+        // Nobody uses one without its record: a removal that is cut off leaves no half of an environment.
+        let record = directory.join(RECORD);
         fs::remove_file(&record).map_err(StoreError::at(&record))?;
         remove_directory(&directory)?;
         Ok(Removal::Removed)
@@ -329,13 +333,14 @@ impl Store {
         self.forget_requests()
     }
 
-    /// Removes what a removal that was cut off left. It would keep the same content from being published again.
+    /// Removes environments without a readable record, such as a removal that was cut off leaves. They would keep the
+    /// same content from being published again.
     fn finish_removals(&self) -> Result<(), StoreError> {
         for key in names(&self.root.join("environments"))? {
-            let directory = self.environment(&key);
-            if directory.join("environment.json").exists() {
+            if self.record(&key)?.is_some() {
                 continue;
             }
+            let directory = self.environment(&key);
             let path = directory.join("lock");
             let held = UseLock::exclusive(&path).map_err(StoreError::at(&path))?;
             if held.is_some() || !path.exists() {
@@ -350,9 +355,9 @@ impl Store {
         let all = names(&requests)?;
         let too_many = all.len() > MAX_REQUESTS;
         for name in all {
-            let path = requests.join(name.as_str());
-            let answer = read::<Answer>(&path)?;
+            let answer = self.answer(&name)?;
             if too_many || answer.is_none_or(|answer| !self.environment(&answer.key).exists()) {
+                let path = requests.join(name.as_str());
                 absent(fs::remove_file(&path)).map_err(StoreError::at(&path))?;
             }
         }
@@ -362,14 +367,21 @@ impl Store {
     fn environment(&self, key: &Digest) -> PathBuf {
         self.root.join("environments").join(key.as_str())
     }
+
+    fn record(&self, key: &Digest) -> Result<Option<Record>, StoreError> {
+        read(&self.environment(key).join(RECORD))
+    }
+
+    fn answer(&self, request: &Digest) -> Result<Option<Answer>, StoreError> {
+        read(&self.root.join("requests").join(request.as_str()))
+    }
 }
 
-/// The two names of an environment, and the interpreter that it is for.
+/// Names under which an installation is published, and the interpreter that it is for.
 #[derive(Debug)]
-pub(crate) struct Named {
-    /// Digest of what was asked for.
+pub(crate) struct Publication {
     pub(crate) request: Digest,
-    /// Digest of what came of it.
+    /// Digest of the content, with its origin.
     pub(crate) key: Digest,
     pub(crate) interpreter: Fingerprint,
 }

@@ -14,7 +14,7 @@ use ringfence_tar::{Kind, Member, Reader, TarError};
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::Digest;
-use crate::requirement::Requirement;
+use crate::requirement::{Requirement, shown};
 
 /// Maximum number of files and directories.
 const MAX_ENTRIES: usize = 200_000;
@@ -23,6 +23,8 @@ pub(crate) const MAX_BYTES: Bytes = Bytes::mib(4 * 1024);
 /// Maximum length of a path, and maximum number of its components.
 const MAX_PATH: usize = 1024;
 const MAX_DEPTH: usize = 32;
+/// Maximum number of packages. Their names fit into the record of an environment, and into a result.
+const MAX_PACKAGES: usize = 1000;
 
 /// An unpacked tree.
 #[derive(Debug)]
@@ -49,7 +51,9 @@ pub enum TreeError {
     Many,
     #[error("it is larger than {MAX_BYTES}")]
     Large,
-    #[error("cannot write `{path}`")]
+    #[error("it has more than {MAX_PACKAGES} packages")]
+    Packages,
+    #[error("cannot write `{path}`: {source}")]
     Write { path: String, source: io::Error },
 }
 
@@ -66,7 +70,7 @@ pub(crate) fn unpack(input: impl Read, root: &Path) -> Result<Tree, TreeError> {
         unpacking.take(&member, &mut reader.content())?;
     }
     reader.finish_input()?;
-    Ok(unpacking.finished())
+    unpacking.finished()
 }
 
 struct Unpacking<'a> {
@@ -93,7 +97,7 @@ impl Unpacking<'_> {
                 self.write(path, member, content)
             }
             Kind::HardLink | Kind::Symlink | Kind::Fifo | Kind::Device | Kind::Other(_) => {
-                Err(TreeError::Kind(shown(&path)))
+                Err(TreeError::Kind(shown_path(&path)))
             }
         }
     }
@@ -105,7 +109,7 @@ impl Unpacking<'_> {
             entered.push(name);
             match self.contents.get(&entered) {
                 Some(None) => continue,
-                Some(Some(_)) => return Err(TreeError::Twice(shown(&entered))),
+                Some(Some(_)) => return Err(TreeError::Twice(shown_path(&entered))),
                 None => {}
             }
             // Parents that the archive leaves out count, too.
@@ -124,7 +128,7 @@ impl Unpacking<'_> {
 
     fn write(&mut self, path: PathBuf, member: &Member, content: &mut dyn Read) -> Result<(), TreeError> {
         if self.contents.contains_key(&path) {
-            return Err(TreeError::Twice(shown(&path)));
+            return Err(TreeError::Twice(shown_path(&path)));
         }
         // Nothing else of the mode is kept: no set-id, no write access for others.
         let mode = if member.mode & 0o111 == 0 { 0o644 } else { 0o755 };
@@ -142,7 +146,7 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    fn finished(self) -> Tree {
+    fn finished(self) -> Result<Tree, TreeError> {
         let mut hasher = Sha256::new();
         let mut packages = Vec::new();
         for (path, content) in &self.contents {
@@ -157,26 +161,20 @@ impl Unpacking<'_> {
                 None => packages.extend(package(path)),
             }
         }
-        Tree {
+        if packages.len() > MAX_PACKAGES {
+            return Err(TreeError::Packages);
+        }
+        Ok(Tree {
             digest: Digest::finished(hasher),
             bytes: MAX_BYTES.0 - self.left,
             packages,
-        }
+        })
     }
 }
 
 /// Returns the path of a member, if it lies below the root: plain names in UTF-8, not too many.
 fn below(path: &[u8]) -> Result<PathBuf, TreeError> {
-    let outside = || {
-        TreeError::Path(
-            String::from_utf8_lossy(path)
-                .chars()
-                .take(80)
-                .collect::<String>()
-                .escape_debug()
-                .to_string(),
-        )
-    };
+    let outside = || TreeError::Path(shown(&String::from_utf8_lossy(path)));
     let text = std::str::from_utf8(path).map_err(|_| outside())?;
     let found: PathBuf = Path::new(text)
         .components()
@@ -216,14 +214,13 @@ fn package(directory: &Path) -> Option<String> {
 
 fn unwritten(path: &Path, source: io::Error) -> TreeError {
     TreeError::Write {
-        path: shown(path),
+        path: shown_path(path),
         source,
     }
 }
 
-fn shown(path: &Path) -> String {
-    let text: String = path.to_string_lossy().chars().take(80).collect();
-    text.escape_debug().to_string()
+fn shown_path(path: &Path) -> String {
+    shown(&path.to_string_lossy())
 }
 
 #[cfg(test)]
@@ -315,6 +312,23 @@ mod tests {
         let outer = tempfile::tempdir().unwrap();
         let error = unpack(writer.finish().unwrap().as_slice(), outer.path()).unwrap_err();
         assert!(matches!(error, TreeError::Large), "{error}");
+    }
+
+    #[test]
+    fn a_tree_has_no_more_packages_than_its_record_holds() {
+        let of = |count: usize| {
+            let package = |at| format!("{at}{}-{}.dist-info", "a".repeat(95), "1".repeat(100));
+            let members: Vec<_> = (0..count)
+                .map(|at| member(&package(at), Kind::Directory, 0o755, b""))
+                .collect();
+            unpacked(&members).1
+        };
+        let packages = of(MAX_PACKAGES).unwrap().packages;
+        assert_eq!(packages.len(), MAX_PACKAGES);
+        let record = serde_json::to_vec(&packages).unwrap().len() as u64;
+        assert!(record < crate::store::MAX_RECORD - 1024, "{record}");
+        let error = of(MAX_PACKAGES + 1).unwrap_err();
+        assert!(matches!(error, TreeError::Packages), "{error}");
     }
 
     #[test]

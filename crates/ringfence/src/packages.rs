@@ -17,12 +17,12 @@ use tokio::sync::watch;
 
 use crate::config::Problems;
 use crate::context::Context;
-use crate::failure::{Cause, Error, Failure};
+use crate::failure::{Error, Failure};
 use crate::{AuditedRuns, local, settings};
 
 pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
-pub use ringfence_packages::{Checkout, Index, Kept, Requirement, Store, parse_list, requirement};
+pub use ringfence_packages::{Checkout, EnvironmentInfo, Index, Requirement, Store, parse_list};
 
 /// Provides packages of runs, and installs those that are not kept.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Installer {
         self.packages.index()
     }
 
-    /// Provides packages for whoever opens them by their key, such as the server's sandboxes.
+    /// Provides packages that others open by their key, such as the server's sandboxes.
     ///
     /// # Errors
     /// If they cannot be installed.
@@ -120,7 +120,7 @@ pub fn all(
     Ok(named)
 }
 
-/// Adds to a result what is known of its packages.
+/// Adds the packages, and the warning about their age, to a result.
 pub fn describe(checkout: &Checkout, result: &mut ExecutionResult) {
     result.meta.packages.clone_from(&checkout.packages);
     result.meta.warnings.extend(checkout.warning.clone());
@@ -139,7 +139,7 @@ pub fn store(context: &Context) -> Result<Store, Error> {
 ///
 /// # Errors
 /// If they cannot be read.
-pub fn kept(store: &Store) -> Result<Vec<Kept>, Failure> {
+pub fn list(store: &Store) -> Result<Vec<EnvironmentInfo>, Failure> {
     store.list().map_err(|error| failure(error.into()))
 }
 
@@ -147,8 +147,10 @@ pub fn kept(store: &Store) -> Result<Vec<Kept>, Failure> {
 ///
 /// # Errors
 /// If they cannot be removed.
-pub fn remove(store: &Store, kept: &Kept) -> Result<Removal, Failure> {
-    store.remove(&kept.key).map_err(|error| failure(error.into()))
+pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, Failure> {
+    store
+        .remove(&environment.key)
+        .map_err(|error| failure(error.into()))
 }
 
 /// Rejects a run that cannot have packages.
@@ -182,7 +184,7 @@ fn check(spec: &RunSpec) -> Result<(), Failure> {
     if request.session.is_some() {
         return refused(
             "a session has the packages of its interpreter alone".to_owned(),
-            "leave --session out, or name an interpreter that has them with `--python`",
+            "leave --session out, or start the server with an interpreter that has them (`sandbox.python`)",
         );
     }
     if matches!(spec.fence, Fence::Unfenced | Fence::Host) {
@@ -203,7 +205,6 @@ fn check(spec: &RunSpec) -> Result<(), Failure> {
 }
 
 fn failure(error: ringfence_packages::Error) -> Failure {
-    let hint = error.hint();
     let message = error.to_string();
     match error {
         ringfence_packages::Error::Backend(error) => Failure {
@@ -212,9 +213,6 @@ fn failure(error: ringfence_packages::Error) -> Failure {
         },
         ringfence_packages::Error::Install(_)
         | ringfence_packages::Error::Store(_)
-        | ringfence_packages::Error::NoPython => Failure {
-            cause: Cause::Refused,
-            ..Failure::refused(message, hint)
-        },
+        | ringfence_packages::Error::NoPython => Failure::refused(message, error.hint()),
     }
 }

@@ -22,19 +22,19 @@ fn store(root: &Path, environments: usize) -> Store {
 
 /// Publishes an environment of one file for the request of the same name.
 fn publish(store: &Store, name: &str, bytes: u64) -> Checkout {
-    let installing = store.begin().unwrap();
-    fs::write(installing.site_packages().join("module.py"), name).unwrap();
+    let staging = store.begin().unwrap();
+    fs::write(staging.site_packages().join("module.py"), name).unwrap();
     let tree = Tree {
         digest: digest(name),
         bytes,
         packages: vec![format!("{name}==1")],
     };
-    let named = Named {
+    let publication = Publication {
         request: digest(name),
         key: digest(&format!("key of {name}")),
         interpreter: interpreter("3.11"),
     };
-    store.publish(installing, &tree, &named, NOW).unwrap()
+    store.publish(staging, &tree, &publication, NOW).unwrap()
 }
 
 fn listed(store: &Store) -> Vec<String> {
@@ -95,9 +95,9 @@ fn the_same_content_is_kept_once() {
 fn what_a_killed_installation_left_is_never_used() {
     let dir = tempfile::tempdir().unwrap();
     let store = store(dir.path(), 9);
-    let installing = store.begin().unwrap();
+    let staging = store.begin().unwrap();
     let directory = dir.path().join("packages/installing");
-    drop(installing);
+    drop(staging);
     assert!(!directory.exists());
     fs::create_dir_all(directory.join("site-packages")).unwrap();
     fs::write(directory.join("site-packages/half.py"), "").unwrap();
@@ -153,10 +153,22 @@ fn a_removal_that_was_cut_off_is_finished() {
     let store = store(dir.path(), 9);
     drop(publish(&store, "a", 1));
     let directory = store.environment(&digest("key of a"));
-    fs::remove_file(directory.join("environment.json")).unwrap();
+    fs::remove_file(directory.join(RECORD)).unwrap();
     assert!(store.recent(&digest("a"), NOW).unwrap().is_none());
     drop(publish(&store, "b", 1));
     assert!(!directory.exists());
+}
+
+#[test]
+fn an_environment_with_a_damaged_record_is_installed_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(dir.path(), 9);
+    drop(publish(&store, "a", 1));
+    let record = store.environment(&digest("key of a")).join(RECORD);
+    fs::write(record, "damaged").unwrap();
+    assert!(store.recent(&digest("a"), NOW).unwrap().is_none());
+    let again = publish(&store, "a", 1);
+    assert_eq!(again.packages, ["a==1"]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub fn with_defaults(
     if default.is_empty() {
         return Ok(backend);
     }
-    Ok(Arc::new(Equipped {
+    Ok(Arc::new(BackendWithPackages {
         installer: Arc::new(Installer::new(Arc::clone(&backend), surface, context)?),
         requirements: default.clone(),
         backend,
@@ -36,7 +36,7 @@ pub fn with_defaults(
 }
 
 #[derive(Debug)]
-struct Equipped {
+struct BackendWithPackages {
     backend: Arc<dyn Backend>,
     installer: Arc<Installer>,
     requirements: Vec<Requirement>,
@@ -44,10 +44,10 @@ struct Equipped {
     installing: Mutex<JoinSet<()>>,
 }
 
-impl Equipped {
-    /// Adds the packages to a specification. An installation goes on if this is dropped.
-    async fn equip(&self, spec: &RunSpec) -> Result<(RunSpec, Checkout), Failure> {
-        let (done, equipped) = oneshot::channel();
+impl BackendWithPackages {
+    /// Returns a copy of a specification with the packages. Dropping this does not cancel an installation.
+    async fn with_packages(&self, spec: &RunSpec) -> Result<(RunSpec, Checkout), Failure> {
+        let (done, added) = oneshot::channel();
         let (installer, requirements) = (Arc::clone(&self.installer), self.requirements.clone());
         let mut spec = spec.clone();
         let task = async move {
@@ -60,23 +60,23 @@ impl Equipped {
             while installing.try_join_next().is_some() {}
             installing.spawn(task);
         }
-        equipped.await.unwrap_or_else(|_| {
+        added.await.unwrap_or_else(|_| {
             Err(Failure::refused(
-                "installing the packages broke off",
+                "the task that installs packages panicked",
                 "this is a fault of Ringfence; please report it",
             ))
         })
     }
 }
 
-impl Backend for Equipped {
+impl Backend for BackendWithPackages {
     fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a> {
         // The others have no packages, as the guide says.
         if check(spec).is_err() {
             return self.backend.run(spec, connection);
         }
         Box::pin(async move {
-            let (spec, checkout) = self.equip(spec).await.map_err(unavailable)?;
+            let (spec, checkout) = self.with_packages(spec).await.map_err(unavailable)?;
             let mut result = self.backend.run(&spec, connection).await?;
             describe(&checkout, &mut result);
             Ok(result)
