@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use ringfence::Failure;
-use ringfence::packages::{self, Kept, Removal, Store};
+use ringfence::packages::{self, EnvironmentInfo, Removal, Store};
 use ringfence_args::{PackagesCommand, PackagesRmArgs};
 use serde_json::json;
 
@@ -16,48 +16,62 @@ const SHORT: usize = 12;
 
 pub(crate) fn run(command: &PackagesCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = packages::store(context)?;
-    let kept = packages::kept(&store)?;
-    let text = match command {
+    let kept = packages::list(&store)?;
+    match command {
         PackagesCommand::Ls { json: true } => {
             let all: Vec<_> = kept.iter().map(object).collect();
-            serde_json::to_string_pretty(&all)? + "\n"
+            context.ui.out(serde_json::to_string_pretty(&all)? + "\n")?;
         }
-        PackagesCommand::Ls { json: false } => kept.iter().map(line).collect(),
+        PackagesCommand::Ls { json: false } => {
+            note_if_empty(&kept, context);
+            context.ui.out(kept.iter().map(line).collect::<String>())?;
+        }
         PackagesCommand::Rm(args) => {
-            for kept in chosen(args, &kept)? {
-                remove(&store, kept, args, context)?;
+            if args.all {
+                note_if_empty(&kept, context);
             }
-            String::new()
+            for environment in chosen(args, &kept)? {
+                remove(&store, environment, args, context)?;
+            }
         }
-    };
-    context.ui.out(text)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn object(kept: &Kept) -> serde_json::Value {
-    let used = kept
+fn note_if_empty(kept: &[EnvironmentInfo], context: &Context) {
+    if kept.is_empty() {
+        context.ui.note("no packages are kept");
+    }
+}
+
+fn object(environment: &EnvironmentInfo) -> serde_json::Value {
+    let used = environment
         .used
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
     json!({
-        "id": kept.key,
-        "packages": kept.packages,
-        "bytes": kept.size.0,
+        "id": environment.key,
+        "packages": environment.packages,
+        "bytes": environment.size.0,
         "used": used.as_secs(),
     })
 }
 
-fn line(kept: &Kept) -> String {
-    let size = kept.size.0.div_ceil(1024 * 1024);
-    format!("{}  {size:>5} MiB  {}\n", short(kept), kept.packages.join(", "))
+fn line(environment: &EnvironmentInfo) -> String {
+    let size = environment.size.0.div_ceil(1024);
+    let packages = environment.packages.join(", ");
+    format!("{}  {size:>8} KiB  {packages}\n", short(environment))
 }
 
-fn short(kept: &Kept) -> &str {
-    kept.key.as_str().get(..SHORT).unwrap_or_default()
+fn short(environment: &EnvironmentInfo) -> &str {
+    environment.key.as_str().get(..SHORT).unwrap_or_default()
 }
 
-/// Returns what the arguments name.
-fn chosen<'a>(args: &PackagesRmArgs, kept: &'a [Kept]) -> Result<Vec<&'a Kept>, Failure> {
+/// Returns the environments that the arguments name.
+fn chosen<'a>(
+    args: &PackagesRmArgs,
+    kept: &'a [EnvironmentInfo],
+) -> Result<Vec<&'a EnvironmentInfo>, Failure> {
     if args.all {
         return Ok(kept.iter().collect());
     }
@@ -66,32 +80,37 @@ fn chosen<'a>(args: &PackagesRmArgs, kept: &'a [Kept]) -> Result<Vec<&'a Kept>, 
             .iter()
             .filter(|kept| kept.key.as_str().starts_with(id.as_str()));
         match (found.next(), found.next()) {
-            (Some(kept), None) if !id.is_empty() => Ok(kept),
-            (None, _) => Err(unknown(id, "begins with")),
-            (Some(_), _) => Err(unknown(id, "alone begins with")),
+            (Some(one), None) if !id.is_empty() => Ok(one),
+            (None, _) => Err(unknown(format!("no kept packages have the id `{}`", visible(id)))),
+            (Some(_), _) => Err(unknown(format!("more than one id begins with `{}`", visible(id)))),
         }
     };
     args.ids.iter().map(one).collect()
 }
 
-fn unknown(id: &str, verb: &str) -> Failure {
-    let what = format!("no id of kept packages {verb} `{}`", visible(id));
-    Failure::usage(what, "`ringfence packages ls` lists them")
+fn unknown(message: String) -> Failure {
+    Failure::usage(message, "`ringfence packages ls` lists the ids")
 }
 
 /// Removes an environment. One in use is an error if it was named.
-fn remove(store: &Store, kept: &Kept, args: &PackagesRmArgs, context: &Context) -> Result<(), Failure> {
-    match packages::remove(store, kept)? {
-        Removal::Removed => Ok(()),
-        Removal::InUse if args.all => {
-            context
-                .ui
-                .warn(&format!("{} are in use and were left", short(kept)));
-            Ok(())
+fn remove(
+    store: &Store,
+    environment: &EnvironmentInfo,
+    args: &PackagesRmArgs,
+    context: &Context,
+) -> Result<(), Failure> {
+    let id = short(environment);
+    match packages::remove(store, environment)? {
+        Removal::Removed => context.ui.note(&format!("removed the packages {id}")),
+        Removal::InUse if args.all => context
+            .ui
+            .warn(&format!("the packages {id} are in use and were left")),
+        Removal::InUse => {
+            return Err(Failure::refused(
+                format!("a program uses the packages {id}"),
+                "wait until it has ended",
+            ));
         }
-        Removal::InUse => Err(Failure::refused(
-            format!("a program uses the packages {}", short(kept)),
-            "wait until it has ended",
-        )),
     }
+    Ok(())
 }

@@ -83,6 +83,13 @@ impl Index {
         Self::serve(pages)
     }
 
+    /// Serves an index of wheels, and configures it.
+    pub(crate) fn configured(world: &World, wheels: &[Wheel]) -> Self {
+        let index = Self::of(world, wheels);
+        index.configure(world, "");
+        index
+    }
+
     /// Serves pages.
     pub(crate) fn serve(pages: Pages) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

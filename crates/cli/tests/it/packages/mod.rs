@@ -31,6 +31,9 @@ const TOP: Wheel = Wheel {
     files: &[("demo_top.py", "import demo_base\nVALUE = demo_base.VALUE + 1\n")],
 };
 
+/// A program that needs [`BASE`], and prints 41.
+const CODE: &str = "import demo_base; print(demo_base.VALUE)";
+
 here!(packages_are_installed_once_and_kept);
 
 crate::world::tests!(as_user, OneShot, User, packages_are_installed_once_and_kept);
@@ -45,8 +48,7 @@ fn ringfence(world: &World, args: &[&str]) -> Output {
 }
 
 fn packages_are_installed_once_and_kept(world: &World) {
-    let mut index = Index::of(world, &[BASE, TOP]);
-    index.configure(world, "");
+    let mut index = Index::configured(world, &[BASE, TOP]);
     let code = "import demo_top, statistics\nprint(demo_top.VALUE, demo_top.__file__, statistics.mean([1]))";
     let first = run(world, "demo-top", code);
     let expected = "42 /opt/ringfence/site-packages/demo_top.py 1\n";
@@ -102,7 +104,9 @@ fn packages_are_installed_once_and_kept(world: &World) {
         "{listed:?}"
     );
     ringfence(world, &["packages", "rm", "--all"]).ok();
-    assert_eq!(ringfence(world, &["packages", "ls"]).ok(), "");
+    let empty = ringfence(world, &["packages", "ls"]);
+    assert_eq!(empty.ok(), "");
+    assert_eq!(empty.stderr, "note: no packages are kept\n");
 }
 
 #[test]
@@ -155,7 +159,7 @@ fn refusals_have_advice(world: &World) {
         "`demo-base==9`, or no wheel of it for this Python and machine; the latest are 1.0",
     );
     refused("source", 125, "the index has no package `source`, or no wheel");
-    refused("forged", 125, "another digest");
+    refused("forged", 125, "does not match the hash");
     refused("hostile", 125, "pip failed");
     refused("https://example.invalid/a.whl", 2, "names a place");
     refused("./a.whl", 2, "names a place");
@@ -188,7 +192,7 @@ fn an_installation_reaches_no_host_but_the_index() {
 
         // Only the list of hosts was in the way.
         index.configure(world, &format!("hosts = ['127.0.0.1:{}']\n", other.port));
-        let allowed = run(world, "demo-base", "import demo_base; print(demo_base.VALUE)");
+        let allowed = run(world, "demo-base", CODE);
         assert_eq!(allowed.stdout(), "41\n", "{allowed:?}");
         assert_eq!(other.requests(&file), 1);
     });
@@ -197,8 +201,7 @@ fn an_installation_reaches_no_host_but_the_index() {
 #[test]
 fn an_interpreter_without_pip_installs_with_its_bundled_one() {
     play(Some(World::here()), |world| {
-        let index = Index::of(world, &[BASE]);
-        index.configure(world, "");
+        let _index = Index::configured(world, &[BASE]);
         let venv = world.dir.path("plain");
         let make = ["-m", "venv", "--without-pip"];
         finish(world.dir.program("/usr/bin/python3").args(make).arg(&venv), b"").ok();
@@ -213,11 +216,9 @@ fn an_interpreter_without_pip_installs_with_its_bundled_one() {
 #[test]
 fn runs_at_once_install_once() {
     play(Some(World::here()), |world| {
-        let index = Index::of(world, &[BASE]);
-        index.configure(world, "");
-        let code = "import demo_base; print(demo_base.VALUE)";
+        let index = Index::configured(world, &[BASE]);
         let started: Vec<_> = (0..3)
-            .map(|_| world.call(["--with", "demo-base", "-c", code]).start())
+            .map(|_| world.call(["--with", "demo-base", "-c", CODE]).start())
             .collect();
         for child in started {
             let output = child.wait_with_output().unwrap();
@@ -230,8 +231,7 @@ fn runs_at_once_install_once() {
 #[test]
 fn packages_in_use_stay() {
     play(Some(World::here()), |world| {
-        let index = Index::of(world, &[BASE]);
-        index.configure(world, "");
+        let _index = Index::configured(world, &[BASE]);
         let code =
             "import demo_base; print('ready', flush=True); input(); import demo_base.data; print('found')";
         let mut child = world
@@ -256,10 +256,8 @@ fn packages_in_use_stay() {
 #[test]
 fn packages_of_a_private_index_belong_to_their_user() {
     play(Some(World::here()), |world| {
-        let mut index = Index::of(world, &[BASE]);
-        index.configure(world, "");
-        let code = "import demo_base; print(demo_base.VALUE)";
-        let of = |user: &str| world.run(["--user", user, "--with", "demo-base", "-c", code]);
+        let mut index = Index::configured(world, &[BASE]);
+        let of = |user: &str| world.run(["--user", user, "--with", "demo-base", "-c", CODE]);
         of("ann").ok();
         index.close();
         of("ann").ok();
@@ -272,9 +270,8 @@ fn every_program_and_tool_has_the_configured_packages() {
     play(Some(World::here()), |world| {
         let index = Index::of(world, &[BASE, TOP]);
         index.configure(world, "default = ['demo-base']\n");
-        let code = "import demo_base; print(demo_base.VALUE)";
-        assert_eq!(world.run(["-c", code]).ok(), "41\n");
-        let answer = world.tool(&[], "run_python_code", &json!({"code": code}));
+        assert_eq!(world.run(["-c", CODE]).ok(), "41\n");
+        let answer = world.tool(&[], "run_python_code", &json!({"code": CODE}));
         assert!(answer.to_string().contains("41"), "{answer}");
         let both = run(
             world,
@@ -301,11 +298,9 @@ fn every_program_and_tool_has_the_configured_packages() {
 #[test]
 fn old_packages_serve_while_the_index_is_away() {
     play(Some(World::here()), |world| {
-        let mut index = Index::of(world, &[BASE]);
-        index.configure(world, "");
-        let code = "import demo_base; print(demo_base.VALUE)";
+        let mut index = Index::configured(world, &[BASE]);
         let warnings = |run: &Run| run.get("meta.warnings").to_string();
-        run(world, "demo-base", code);
+        run(world, "demo-base", CODE);
         let aged = || {
             let request = remembered(world);
             let mut answer: serde_json::Value = serde_json::from_slice(&fs::read(&request).unwrap()).unwrap();
@@ -315,12 +310,12 @@ fn old_packages_serve_while_the_index_is_away() {
         // Open versions are resolved anew after a week.
         aged();
         let before = index.requests("/simple/");
-        let renewed = run(world, "demo-base", code);
+        let renewed = run(world, "demo-base", CODE);
         assert!(!warnings(&renewed).contains("week"), "{renewed:?}");
         assert!(index.requests("/simple/") > before);
         aged();
         index.close();
-        let old = run(world, "demo-base", code);
+        let old = run(world, "demo-base", CODE);
         assert_eq!(old.stdout(), "41\n", "{old:?}");
         assert!(warnings(&old).contains("more than a week ago"), "{old:?}");
     });
@@ -335,8 +330,7 @@ fn remembered(world: &World) -> std::path::PathBuf {
 #[test]
 fn a_sandbox_has_packages_while_it_lives() {
     play(World::new(Mode::Engine, Place::Here), |world| {
-        let index = Index::of(world, &[BASE, TOP]);
-        index.configure(world, "");
+        let _index = Index::configured(world, &[BASE, TOP]);
         let sandbox = |args: &[&str]| ringfence(world, &[&["sandbox"], args].concat());
         sandbox(&["create", "--name", "lab", "--with", "demo-top"]).ok();
         let code = "import demo_top; print(demo_top.VALUE, demo_top.__file__)";
@@ -360,7 +354,8 @@ fn a_sandbox_has_packages_while_it_lives() {
         sandbox(&["rm", "lab"]).ok();
         assert_eq!(sandbox(&["run", &copy, "-c", code]).ok(), expected);
         sandbox(&["rm", &copy]).ok();
-        assert_eq!(ringfence(world, &["packages", "rm", "--all"]).stderr, "");
+        let removed = ringfence(world, &["packages", "rm", "--all"]);
+        assert!(removed.stderr.contains("removed the packages"), "{removed:?}");
         assert_eq!(ringfence(world, &["packages", "ls"]).ok(), "");
     });
 }
@@ -368,8 +363,7 @@ fn a_sandbox_has_packages_while_it_lives() {
 #[test]
 fn keys_of_the_api_open_no_packages() {
     play(Some(api::world()), |world| {
-        let index = Index::of(world, &[BASE]);
-        index.configure(world, "");
+        let _index = Index::configured(world, &[BASE]);
         run(world, "demo-base", "");
         let listed = ringfence(world, &["packages", "ls", "--json"]);
         let listed: serde_json::Value = serde_json::from_str(listed.ok()).unwrap();
@@ -425,8 +419,9 @@ fn only_fenced_python_of_this_machine_has_packages() {
     ] {
         world.run([&["--with", "demo"], args].concat()).refused(2, what);
     }
-    for option in ["--unfenced", "--session=a"] {
+    for option in ["--unfenced", "--session=a", "--image=a"] {
         let refused = ringfence(&world, &["run", "--with", "demo", option, "-c", ""]);
         assert_eq!(refused.status, 2, "{refused:?}");
+        assert!(refused.stderr.contains("cannot be used with"), "{refused:?}");
     }
 }
