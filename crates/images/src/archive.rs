@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_tar::{Kind, Reader, TarError};
 
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, read_at_most};
 use crate::decode::Decoded;
 use crate::digest::{Digest, Hashing};
 use crate::document::Descriptor;
@@ -36,11 +36,16 @@ pub(crate) enum Stored {
 pub(crate) fn has_member(archive: &Path, names: &[&str], bounds: &Bounds) -> Result<bool, Error> {
     let mut decoded = Decoded::of(open(archive)?, bounds).map_err(Error::Archive)?;
     let mut reader = Reader::new(&mut decoded);
-    while let Some(member) = reader.member().map_err(invalid)? {
+    let mut next = reader.member().map_err(|error| match error {
+        TarError::Truncated => invalid(TarError::Invalid("it ends before its first member")),
+        error => invalid(error),
+    })?;
+    while let Some(member) = next {
         let path = plain(&member.path);
         if path.is_some_and(|path| names.iter().any(|name| path == Path::new(name))) {
             return Ok(true);
         }
+        next = reader.member().map_err(invalid)?;
     }
     Ok(false)
 }
@@ -122,15 +127,8 @@ impl Files {
 
     /// Reads a document of bounded length.
     pub(crate) fn document(&self, name: &str, bounds: &Bounds) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::new();
-        let file = self.open(name)?;
-        file.take(bounds.document + 1)
-            .read_to_end(&mut bytes)
-            .map_err(Error::Archive)?;
-        match bytes.len() as u64 > bounds.document {
-            true => Err(Error::ArchiveContent(format!("{name:?} is too long"))),
-            false => Ok(bytes),
-        }
+        let read = read_at_most(self.open(name)?, bounds.document).map_err(Error::Archive)?;
+        read.ok_or_else(|| Error::ArchiveContent(format!("{name:?} is too long")))
     }
 
     /// Reads a document by its digest.

@@ -1,5 +1,7 @@
 //! Limits of images, which whoever made an image cannot raise.
 
+use std::io::{self, Read};
+
 /// Limits of images and of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -41,4 +43,11 @@ impl Bounds {
     pub(crate) fn decompressed(&self, compressed: u64) -> u64 {
         compressed.saturating_mul(self.ratio).saturating_add(self.free)
     }
+}
+
+/// Reads a file to its end; `None` if it is longer than `most`.
+pub(crate) fn read_at_most(file: impl Read, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= most).then_some(bytes))
 }

@@ -55,6 +55,9 @@ pub enum Error {
     Full { limit: Bytes },
     #[error("there is no image `{0}`")]
     NotFound(Selector),
+    /// As [`Self::NotFound`], of an image to remove.
+    #[error("there is no image `{0}`")]
+    NothingToRemove(Selector),
     #[error("the image has no name")]
     Unnamed,
 }
@@ -78,8 +81,12 @@ impl Error {
                 "it was damaged or exchanged on the way; get it again from its origin".to_owned()
             }
             Self::Full { .. } => "remove images with `ringfence image rm`".to_owned(),
-            Self::NotFound(Selector::Reference(reference)) => format!("ringfence image pull {reference}"),
-            Self::NotFound(Selector::Digest(_)) => "`ringfence image ls` lists the images".to_owned(),
+            Self::NotFound(Selector::Reference(reference)) => format!(
+                "get it with `ringfence image pull {reference}`, or from a file with `ringfence image import`"
+            ),
+            Self::NotFound(Selector::Digest(_)) | Self::NothingToRemove(_) => {
+                "`ringfence image ls` lists the images".to_owned()
+            }
             Self::Unnamed => "name it with --name REF".to_owned(),
         }
     }

@@ -77,7 +77,7 @@ fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Erro
         return Err(Error::Unnamed);
     }
     let digest = Digest::of(&image.configuration);
-    if store.name(digest, &image.references)?.is_none() {
+    if !store.name(digest, &image.references)? {
         let mut build = store.build(&image.configuration)?;
         for layer in &image.layers {
             build.layer(match layer {
@@ -114,7 +114,7 @@ fn import_root(store: &Store, path: &Path, name: &Reference) -> Result<Vec<Impor
     let references = vec![name.clone()];
     check_names(&references)?;
     let digest = Digest::of(&configuration);
-    if store.name(digest, &references)?.is_none() {
+    if !store.name(digest, &references)? {
         let mut build = store.build(&configuration)?;
         build.layer(file)?;
         build.finish(&references)?;

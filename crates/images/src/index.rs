@@ -8,6 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+use crate::record;
 use crate::reference::Reference;
 use crate::staging::random_name;
 
@@ -23,17 +24,16 @@ pub(crate) struct Index {
 impl Index {
     /// Reads the index of a store; an empty one if there is none.
     pub(crate) fn read(store: &Path) -> io::Result<Self> {
-        match fs::read(store.join(NAME)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+        match record::read(&store.join(NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
+            read => read,
         }
     }
 
     /// Replaces the index of a store.
     pub(crate) fn write(&self, store: &Path) -> io::Result<()> {
         let new = store.join(format!("{NAME}.{}", random_name()?));
-        let written = write(&new, &serde_json::to_vec_pretty(self)?);
+        let written = write(&new, &record::render(self)?);
         written
             .and_then(|()| fs::rename(&new, store.join(NAME)))
             .inspect_err(|_| drop(fs::remove_file(&new)))

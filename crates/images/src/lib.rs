@@ -18,6 +18,7 @@ mod layer;
 mod layout;
 mod platform;
 mod pull;
+mod record;
 mod reference;
 mod registry;
 mod root;

@@ -68,7 +68,7 @@ pub async fn pull(
         configuration.len() as u64,
     )?;
     let references = [reference.clone()];
-    if store.name(digest, &references)?.is_some() {
+    if store.name(digest, &references)? {
         return Ok(Pulled {
             digest,
             was_there: true,

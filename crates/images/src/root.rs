@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{EntrySource, EnvName, Image, Language, RootEntry};
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::fs::{FileType, Mode, OFlags, fstat};
 
 use crate::reference::Selector;
 use crate::store::Lease;
+use crate::tree::open_inside;
 
 /// Maximum number of entries of a root: each is a mount or a link.
 const MAX_ENTRIES: usize = 256;
@@ -136,9 +137,7 @@ impl Lease {
     fn stat(&self, path: &Path) -> Option<rustix::fs::Stat> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let found = openat2(root, path, flags, Mode::empty(), inside).ok()?;
-        fstat(found).ok()
+        fstat(open_inside(&root, path, flags).ok()?).ok()
     }
 }
 

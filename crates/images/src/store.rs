@@ -18,6 +18,7 @@ use crate::document::Process;
 use crate::error::{Error, InStore};
 use crate::index::Index;
 use crate::layer::Content;
+use crate::record;
 use crate::reference::{Reference, Selector};
 use crate::staging::{self, Staging, lock_file, make_private};
 
@@ -147,7 +148,8 @@ impl Store {
     /// If there is none, or the store cannot be read.
     pub fn lease(&self, selector: &Selector) -> Result<Lease, Error> {
         let _lock = self.shared()?;
-        let digest = self.find(&Index::read(&self.path).when("read")?, selector)?;
+        let found = self.find(&Index::read(&self.path).when("read")?, selector);
+        let digest = found.ok_or_else(|| Error::NotFound(selector.clone()))?;
         let directory = self.directory(digest);
         let lock = lock_file(&directory).when("lock")?;
         lock.lock_shared().when("lock")?;
@@ -165,7 +167,8 @@ impl Store {
     pub fn remove(&self, selector: &Selector) -> Result<Removal, Error> {
         let lock = self.exclusive()?;
         let mut index = Index::read(&self.path).when("read")?;
-        let digest = self.find(&index, selector)?;
+        let found = self.find(&index, selector);
+        let digest = found.ok_or_else(|| Error::NothingToRemove(selector.clone()))?;
         match selector {
             Selector::Reference(reference) => drop(index.references.remove(reference)),
             Selector::Digest(digest) => index.references.retain(|_, found| found != digest),
@@ -200,20 +203,16 @@ impl Store {
         staging
     }
 
-    /// Names an image that is there already; `None` if it is not.
-    pub(crate) fn name(
-        &self,
-        digest: Digest,
-        references: &[Reference],
-    ) -> Result<Option<Description>, Error> {
+    /// Names an image that is there already; returns `false` if it is not.
+    pub(crate) fn name(&self, digest: Digest, references: &[Reference]) -> Result<bool, Error> {
         let lock = self.exclusive()?;
-        let Ok(description) = describe(&self.directory(digest)) else {
-            return Ok(None);
-        };
+        if describe(&self.directory(digest)).is_err() {
+            return Ok(false);
+        }
         self.add_names(digest, references)?;
         drop(lock);
         self.empty_trash();
-        Ok(Some(description))
+        Ok(true)
     }
 
     /// Adds an unpacked image under its references, unless it came to be there meanwhile.
@@ -233,8 +232,7 @@ impl Store {
             if directory.exists() {
                 self.discard(&directory).when("write")?;
             }
-            let described = serde_json::to_vec_pretty(description).map_err(io::Error::from);
-            described
+            record::render(description)
                 .and_then(|text| fs::write(staging.image().join(DESCRIPTION), text))
                 .and_then(|()| fs::rename(staging.image(), &directory))
                 .when("write")?;
@@ -261,14 +259,13 @@ impl Store {
         Ok(())
     }
 
-    fn find(&self, index: &Index, selector: &Selector) -> Result<Digest, Error> {
-        let found = match selector {
+    fn find(&self, index: &Index, selector: &Selector) -> Option<Digest> {
+        match selector {
             Selector::Reference(reference) => index.references.get(reference).copied(),
             Selector::Digest(digest) => {
                 Some(*digest).filter(|digest| describe(&self.directory(*digest)).is_ok())
             }
-        };
-        found.ok_or_else(|| Error::NotFound(selector.clone()))
+        }
     }
 
     fn directory(&self, digest: Digest) -> PathBuf {
@@ -342,8 +339,7 @@ impl Store {
 }
 
 fn describe(directory: &Path) -> io::Result<Description> {
-    let text = fs::read(directory.join(DESCRIPTION))?;
-    serde_json::from_slice(&text).map_err(io::Error::from)
+    record::read(&directory.join(DESCRIPTION))
 }
 
 /// Returns the present time in seconds since 1970.

@@ -19,6 +19,9 @@ pub(crate) const MAX_DEPTH: usize = 128;
 /// Links are followed as if the tree were the root: as a program in the image would find it.
 const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
+/// Maximum number of attempts at a look-up.
+const ATTEMPTS: usize = 128;
+
 /// A tree of which this process alone changes the entries.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -55,10 +58,10 @@ impl Tree {
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let plain = INSIDE.union(ResolveFlags::NO_SYMLINKS);
-        let (handle, path) = match openat2(&self.root, name, flags, Mode::empty(), plain) {
+        let (handle, path) = match open_with(&self.root, name, flags, plain) {
             Ok(handle) => (handle, path.to_owned()),
             Err(Errno::LOOP) => {
-                let handle = match openat2(&self.root, name, flags, Mode::empty(), INSIDE) {
+                let handle = match open_inside(&self.root, name, flags) {
                     Err(Errno::NOENT) => return Ok(None),
                     handle => handle?,
                 };
@@ -164,6 +167,24 @@ impl Directory {
     fn readable(&self, name: &OsStr) -> io::Result<OwnedFd> {
         readable_at(self.handle.as_fd(), name)
     }
+}
+
+/// Opens a path below `root` as a program finds it whose root that is. Links lead no further.
+pub(crate) fn open_inside(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    open_with(root, path, flags, INSIDE)
+}
+
+fn open_with(root: &OwnedFd, path: &Path, flags: OFlags, resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    let open = || openat2(root, path, flags, Mode::empty(), resolve);
+    let mut opened = open();
+    // The kernel returns EAGAIN if any rename or mount of the machine raced with a `..` on the way.
+    for _ in 1..ATTEMPTS {
+        if !matches!(opened, Err(Errno::AGAIN | Errno::INTR)) {
+            break;
+        }
+        opened = open();
+    }
+    opened
 }
 
 fn readable_at(directory: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {

@@ -57,7 +57,7 @@ pub fn lease(selector: &Selector, language: Language, context: &Context) -> Resu
 pub fn failure(error: &Error) -> Failure {
     let failure = Failure::refused(explained(error), error.hint());
     match error {
-        Error::NotFound(_) => failure.of(ErrorKind::NotFound),
+        Error::NotFound(_) | Error::NothingToRemove(_) => failure.of(ErrorKind::NotFound),
         Error::Full { .. } => failure.of(ErrorKind::LimitExceeded),
         Error::Store { .. }
         | Error::Input { .. }

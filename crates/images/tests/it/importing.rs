@@ -173,7 +173,13 @@ fn an_image_is_removed_with_its_last_name_and_its_last_run() {
         Removal::StillNamed
     );
     let error = place.store.remove(&by("test/image:1")).unwrap_err();
-    assert_eq!(error.hint(), "ringfence image pull docker.io/test/image:1");
+    assert_eq!(error.hint(), "`ringfence image ls` lists the images");
+    let error = place.store.lease(&by("test/image:1")).unwrap_err();
+    assert!(
+        error.hint().contains("image pull docker.io/test/image:1`"),
+        "{}",
+        error.hint()
+    );
     let lease = place.store.lease(&by("second")).unwrap();
     assert_eq!(place.store.remove(&by("second")).unwrap(), Removal::InUse);
     assert!(place.root().join("a").exists());
