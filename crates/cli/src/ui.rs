@@ -6,6 +6,8 @@ pub(crate) use ringfence_server::gateway::visible;
 
 use ringfence::env::Environment;
 use ringfence_args::ColorChoice;
+use ringfence_server::gateway::is_hidden;
+use serde::Serialize;
 
 /// Style and destination of messages.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +33,27 @@ pub(crate) enum Tone {
     Hint,
     /// Neutral.
     Plain,
+}
+
+/// Renders a value as indented JSON, and a line break. What controls a terminal or cannot be seen is escaped in its strings,
+/// which may be a guest's, a package's or an image's: parsed, they are the same.
+pub(crate) fn json(value: &(impl Serialize + ?Sized)) -> serde_json::Result<String> {
+    Ok(ascii_where_hidden(&serde_json::to_string_pretty(value)?) + "\n")
+}
+
+/// Escapes hidden characters of a JSON text as `\uXXXX`. Its line breaks are layout: those of strings are escaped already.
+fn ascii_where_hidden(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c == '\n' || !is_hidden(c) {
+            escaped.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            escaped.push_str(&format!("\\u{unit:04x}"));
+        }
+    }
+    escaped
 }
 
 const RED: &str = "\x1b[1;31m";
@@ -67,6 +90,11 @@ impl Ui {
         let mut out = io::stdout().lock();
         out.write_all(bytes.as_ref())?;
         out.flush()
+    }
+
+    /// Writes a value to standard output as [`json`] renders it.
+    pub(crate) fn json(self, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
+        self.out(json(value)?)
     }
 
     /// Writes to standard error, unchanged.
@@ -120,6 +148,14 @@ impl Ui {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_no_character_that_controls_a_terminal() {
+        let name = "a\u{9b}31m\u{7f}\u{202e}\u{e0041}é\n";
+        let text = json(&[name]).unwrap();
+        assert_eq!(text, "[\n  \"a\\u009b31m\\u007f\\u202e\\udb40\\udc41é\\n\"\n]\n");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [name]);
+    }
 
     #[test]
     fn colours_obey_the_flag_and_the_variable() {

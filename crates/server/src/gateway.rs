@@ -25,7 +25,7 @@ pub use messages::{
     FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
 };
 pub use secret::{NotASecret, Secret};
-pub use shown::{Piece, decidable, foreign, framed, lines, pieces, remaining, visible, waiting};
+pub use shown::{Piece, decidable, foreign, framed, is_hidden, lines, pieces, remaining, visible, waiting};
 pub use start::{ChatService, PROGRAM, Start};
 
 /// Maximum length of a line, without its newline. A question of 10,000 characters, each escaped, fits.

@@ -9,7 +9,7 @@ use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::ui::visible;
+use crate::ui::{self, visible};
 use ringfence::Failure;
 use ringfence::toolbox;
 use ringfence_args::ApprovalsCommand;
@@ -59,7 +59,7 @@ async fn list(service: &Service, all: bool, json: bool) -> anyhow::Result<String
     };
     let requests = requests.map_err(failure)?;
     if json {
-        return Ok(serde_json::to_string_pretty(&requests)? + "\n");
+        return Ok(ui::json(&requests)?);
     }
     if requests.is_empty() {
         return Ok(if all {
@@ -81,7 +81,7 @@ fn list_standing(service: &Service, json: bool) -> anyhow::Result<String> {
             Ok(object)
         };
         let objects: Vec<Value> = entries.iter().map(object).collect::<serde_json::Result<_>>()?;
-        return Ok(serde_json::to_string_pretty(&objects)? + "\n");
+        return Ok(ui::json(&objects)?);
     }
     if entries.is_empty() {
         return Ok("no command is approved always\n".to_owned());

@@ -8,7 +8,7 @@ use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::ui::visible;
+use crate::ui::{json, visible};
 use ringfence::Failure;
 use ringfence::settings;
 use ringfence_args::ArtifactsCommand;
@@ -16,7 +16,7 @@ use ringfence_args::ArtifactsCommand;
 pub(crate) fn run(command: &ArtifactsCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = settings::store(context)?;
     let text = match command {
-        ArtifactsCommand::Ls { json: true } => serde_json::to_string_pretty(&store.list(usize::MAX)?)? + "\n",
+        ArtifactsCommand::Ls { json: true } => json(&store.list(usize::MAX)?)?,
         ArtifactsCommand::Ls { json: false } => store
             .list(usize::MAX)?
             .iter()

@@ -57,7 +57,7 @@ fn verify(directory: &Path, host: bool, head: Option<&Link>, json: bool, ui: Ui)
             object["host"] = shown(second)?;
         }
         if !object["intact"].is_null() {
-            ui.out(serde_json::to_string_pretty(&object)? + "\n")?;
+            ui.json(&object)?;
         }
     }
     let verified = result.map_err(failure)?;

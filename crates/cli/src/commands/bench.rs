@@ -32,7 +32,7 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
     let figures = measure(&rows, args, context)?;
     if args.json {
         let document = document(&figures, before);
-        context.ui.out(serde_json::to_string_pretty(&document)? + "\n")?;
+        context.ui.json(&document)?;
     }
     if before.is_some_and(|load| load > processors() as f64 / 2.0) {
         context

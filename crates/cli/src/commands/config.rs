@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
+use crate::ui;
 use ringfence::config::values::{ShellFallback, ShellRunner};
 use ringfence::config::{Config, reference};
 use ringfence::parts::missing_key;
@@ -106,5 +107,5 @@ fn unfenced_shell(config: &Config) -> Option<&'static str> {
 }
 
 fn pretty(value: &Value) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
+    Ok(ui::json(value)?)
 }

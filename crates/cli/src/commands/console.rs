@@ -15,6 +15,7 @@ use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
 
 use crate::context::Context;
+use crate::ui;
 use ringfence::{Failure, audit, toolbox};
 use ringfence_args::{ConsoleArgs, ServeArgs};
 
@@ -30,11 +31,11 @@ pub(crate) fn run(args: &ConsoleArgs, context: &Context) -> anyhow::Result<ExitC
     let access = runtime.block_on(ask(context))?;
     let text = if args.json {
         let ConsoleAccess { address, token, .. } = &access;
-        serde_json::to_string_pretty(&json!({"address": address, "link": link(&access), "token": token}))?
+        ui::json(&json!({"address": address, "link": link(&access), "token": token}))?
     } else {
-        link(&access)
+        link(&access) + "\n"
     };
-    context.ui.out(text + "\n")?;
+    context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
         .build()?;
     let report = runtime.block_on(doctor::examine(context))?;
     if args.json {
-        context.ui.out(serde_json::to_string_pretty(&report)? + "\n")?;
+        context.ui.json(&report)?;
     } else {
         context.ui.out(readable(&report, context.ui))?;
     }

@@ -7,7 +7,7 @@ use ringfence_server::api::{KeyStore, NewKey, StoredKey};
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::ui::visible;
+use crate::ui::{json, visible};
 use ringfence::Failure;
 use ringfence_args::KeysCommand;
 
@@ -25,9 +25,9 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 true => {
                     let mut object = stored.to_json();
                     object["key"] = key.into();
-                    serde_json::to_string_pretty(&object)?
+                    json(&object)?
                 }
-                false => key,
+                false => key + "\n",
             }
         }
         KeysCommand::Ls { json: true } => {
@@ -37,7 +37,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 .iter()
                 .map(StoredKey::to_json)
                 .collect();
-            serde_json::to_string_pretty(&keys)?
+            json(&keys)?
         }
         KeysCommand::Ls { json: false } => {
             let lines = store
@@ -50,14 +50,14 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             return Ok(ExitCode::SUCCESS);
         }
         KeysCommand::Revoke { id } => match store.revoke(id).map_err(unusable)? {
-            true => format!("revoked {}", visible(id)),
+            true => format!("revoked {}\n", visible(id)),
             false => {
                 let what = format!("there is no key `{}`", visible(id));
                 return Err(Failure::refused(what, "`ringfence keys ls` lists them").into());
             }
         },
     };
-    context.ui.out(text + "\n")?;
+    context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
 }
 

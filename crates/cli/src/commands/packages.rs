@@ -20,7 +20,7 @@ pub(crate) fn run(command: &PackagesCommand, context: &Context) -> anyhow::Resul
     match command {
         PackagesCommand::Ls { json: true } => {
             let all: Vec<_> = kept.iter().map(object).collect();
-            context.ui.out(serde_json::to_string_pretty(&all)? + "\n")?;
+            context.ui.json(&all)?;
         }
         PackagesCommand::Ls { json: false } => {
             note_if_empty(&kept, context);

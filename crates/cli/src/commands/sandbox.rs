@@ -139,7 +139,7 @@ fn failure(error: Error) -> anyhow::Error {
 }
 
 fn print_json(value: &Value, context: &Context) -> anyhow::Result<ExitCode> {
-    context.ui.out(serde_json::to_string_pretty(value)? + "\n")?;
+    context.ui.json(value)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -22,6 +22,6 @@ pub(crate) fn run(command: &SeccompCommand, context: &Context) -> anyhow::Result
         }
         UnknownFilter::Broken(_) => error.into(),
     })?;
-    context.ui.out(serde_json::to_string_pretty(&document)? + "\n")?;
+    context.ui.json(&document)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -8,6 +8,7 @@ use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
 use crate::context::Context;
+use crate::ui::json;
 use ringfence::Failure;
 use ringfence::settings;
 use ringfence_args::{ScopedOptions, SessionCommand, SessionNewArgs};
@@ -68,7 +69,7 @@ async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionI
 
 fn printed(sessions: &[SessionInfo], options: &ScopedOptions, quiet: bool) -> serde_json::Result<String> {
     if options.json {
-        return Ok(serde_json::to_string_pretty(sessions)? + "\n");
+        return json(sessions);
     }
     if quiet {
         return Ok(String::new());

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::tool::read;
 use crate::context::Context;
 use crate::skills::{self, SkillCalls, attended};
-use crate::ui::visible;
+use crate::ui::{json, visible};
 use ringfence::Failure;
 use ringfence_args::{SkillsAcceptArgs, SkillsCallArgs, SkillsCommand, SkillsOptions};
 
@@ -77,7 +77,7 @@ async fn perform(
         SkillsCommand::Call(args) => {
             let called = gatekeeper.call(call(args)?).await;
             let called = called.map_err(|fault| failed(fault, args, context))?;
-            Ok(serde_json::to_string_pretty(&called)? + "\n")
+            Ok(json(&called)?)
         }
         // Handled before, without starting skills.
         SkillsCommand::Accept(_) => Ok(String::new()),
@@ -110,7 +110,7 @@ fn listed(functions: &[(&Function, Policy)], options: &SkillsOptions) -> serde_j
         let all = functions
             .iter()
             .map(|(function, policy)| whole(function, *policy));
-        return Ok(serde_json::to_string_pretty(&all.collect::<Vec<_>>())? + "\n");
+        return json(&all.collect::<Vec<_>>());
     }
     Ok(functions
         .iter()
@@ -158,7 +158,7 @@ fn described(
             .of(ErrorKind::NotFound)
     })?;
     Ok(match options.json {
-        true => serde_json::to_string_pretty(&whole(function, policy))? + "\n",
+        true => json(&whole(function, policy))?,
         // Its author may have tried to control the terminal.
         false => function
             .description()

@@ -17,7 +17,7 @@ use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit;
 use crate::skills::{Notifier, Person, attended};
-use crate::ui::{Tone, Ui};
+use crate::ui::{self, Tone, Ui};
 use ringfence::Failure;
 use ringfence::{local, settings, toolbox};
 use ringfence_args::ToolArgs;
@@ -146,10 +146,10 @@ pub(super) fn read(from: impl Read) -> anyhow::Result<String> {
     })?)
 }
 
-fn printed(answer: &Answer, json: bool) -> serde_json::Result<String> {
+fn printed(answer: &Answer, is_json: bool) -> serde_json::Result<String> {
     let mut text = match &answer.structured {
-        Some(value) if json => serde_json::to_string_pretty(value)?,
-        None if json => serde_json::to_string(&answer.text)?,
+        Some(value) if is_json => ui::json(value)?,
+        None if is_json => ui::json(&answer.text)?,
         _ => answer.text.clone(),
     };
     if !text.ends_with('\n') {
@@ -161,7 +161,7 @@ fn printed(answer: &Answer, json: bool) -> serde_json::Result<String> {
 fn list(toolbox: &Toolbox, json: bool, ui: Ui) -> anyhow::Result<()> {
     if json {
         let tools: Vec<Value> = toolbox.tools().map(described).collect();
-        ui.out(serde_json::to_string_pretty(&tools)? + "\n")?;
+        ui.json(&tools)?;
         return Ok(());
     }
     for tool in toolbox.tools() {

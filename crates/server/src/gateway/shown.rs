@@ -11,7 +11,7 @@ const MAX_FOREIGN: usize = 8;
 /// Escapes line breaks, control sequences, and invisible and bidirectional characters: messages quote names
 /// that others chose.
 pub fn visible(text: &str) -> String {
-    text.chars().map(escaped_if(hidden)).collect()
+    text.chars().map(escaped_if(is_hidden)).collect()
 }
 
 /// Maximum length of a question in a single line, in characters.
@@ -186,7 +186,7 @@ fn escaped_if(hides: fn(char) -> bool) -> impl Fn(char) -> String {
 }
 
 /// Returns `true` for characters that control a terminal, reorder text or are invisible.
-fn hidden(c: char) -> bool {
+pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -203,7 +203,7 @@ fn hidden(c: char) -> bool {
 
 /// Also returns `true` for characters that look like a space or like nothing.
 fn unseen(c: char) -> bool {
-    hidden(c)
+    is_hidden(c)
         || matches!(
             c,
             '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}'

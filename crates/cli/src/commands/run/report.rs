@@ -121,9 +121,7 @@ pub(super) fn finish(
 ) -> anyhow::Result<ExitCode> {
     match report {
         Report::Json => {
-            let mut text = serde_json::to_string_pretty(&with_hints(result, requested))?;
-            text.push('\n');
-            ui.out(text)?;
+            ui.json(&with_hints(result, requested))?;
         }
         Report::JsonLines => ui.out(event(
             &json!({"type": "result", "result": with_hints(result, requested)}),

@@ -12,6 +12,7 @@ use ringfence_server::wire::{SandboxAction, SandboxAnswer, SandboxRequest};
 
 use crate::context::Context;
 use crate::exit;
+use crate::ui::json;
 use ringfence::Failure;
 use ringfence::config::schema::Template;
 use ringfence::config::values::{NetworkMode, SeccompProfile};
@@ -135,7 +136,7 @@ pub(super) async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow:
         return Err(nonsense().into());
     };
     if args.options.json {
-        context.ui.out(serde_json::to_string_pretty(&ran)? + "\n")?;
+        context.ui.json(&ran)?;
     } else {
         context.ui.out(&ran.stdout)?;
         context.ui.err(&ran.stderr)?;
@@ -307,7 +308,7 @@ pub(super) fn print(
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
     let text = match options.json {
-        true => serde_json::to_string_pretty(all)? + "\n",
+        true => json(all)?,
         false => all.iter().map(|sandbox| line(sandbox) + "\n").collect(),
     };
     context.ui.out(text)?;
