@@ -3,6 +3,7 @@
 It runs as a guest: whoever reads the archive believes nothing of it.
 """
 import compileall
+import csv
 import glob
 import importlib.util
 import os
@@ -12,7 +13,7 @@ import sys
 import tarfile
 import warnings
 
-NO_INSTALLER, NOT_INSTALLED = 3, 4
+NO_INSTALLER, NOT_INSTALLED, FOREIGN_METADATA = 3, 4, 5
 
 # Authorities that this machine trusts, those of a company included, where distributions keep them.
 AUTHORITIES = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"]
@@ -45,6 +46,16 @@ def install(target, index, trusted, requirements):
         sys.exit(NOT_INSTALLED)
 
 
+def check_metadata(target):
+    """Refuses a package that brings the metadata of another, which would look installed: pip records all files of each."""
+    for record in glob.glob(target + "/*.dist-info/RECORD"):
+        own = os.path.basename(os.path.dirname(record))
+        with open(record, newline="", encoding="utf-8") as rows:
+            directories = {path.split("/")[0] for path, *_ in csv.reader(rows)}
+        if any(name.endswith(".dist-info") and name != own for name in directories):
+            sys.exit(FOREIGN_METADATA)
+
+
 def compile_all(target, seen):
     """Compiles the modules, which guests cannot do where they see them. Nothing checks them against their sources again:
     these do not change."""
@@ -73,6 +84,7 @@ def write(target):
 def main(index, trusted, seen, *requirements):
     target = "/tmp/packages"
     install(target, index, trusted, requirements)
+    check_metadata(target)
     compile_all(target, seen)
     write(target)
 

@@ -85,6 +85,8 @@ pub enum InstallError {
     Conflict(String),
     #[error("a file from the index does not match the hash on its page; nothing was installed")]
     Digest,
+    #[error("a package brings the metadata of another, as if that were installed; nothing was installed")]
+    ForeignMetadata,
     #[error("the index could not be reached: {0}")]
     Unreachable(EgressAttempt),
     #[error("the packages do not fit into {0}")]
@@ -145,7 +147,7 @@ impl InstallError {
                 FREE_DISK
             }
             Self::Tree(TreeError::Write { .. }) => "make the state directory yours and writable",
-            Self::Tree(_) => "ask for other packages",
+            Self::Tree(_) | Self::ForeignMetadata => "ask for other packages",
             Self::Failed(_) => "the program that installs is a run: `ringfence audit show` has its record",
         };
         hint.to_owned()

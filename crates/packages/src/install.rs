@@ -20,6 +20,8 @@ use crate::tree::{self, Tree, TreeError};
 const INSTALL: &str = include_str!("../python/install.py");
 /// Exit status of a guest without pip.
 const NO_INSTALLER: i32 = 3;
+/// Exit status after a package that brought the metadata of another.
+const FOREIGN_METADATA: i32 = 5;
 
 /// Capacity of the queue of output chunks.
 const IN_FLIGHT: usize = 16;
@@ -111,6 +113,7 @@ fn installed(result: &ExecutionResult, tree: Result<Tree, TreeError>) -> Result<
         }
         (Outcome::Exited, 0) => tree.map_err(InstallError::Tree),
         (Outcome::Exited, NO_INSTALLER) => Err(InstallError::NoInstaller),
+        (Outcome::Exited, FOREIGN_METADATA) => Err(InstallError::ForeignMetadata),
         (Outcome::TimedOut, _) => Err(InstallError::TimedOut(limits().timeout)),
         (Outcome::MemoryExceeded, _) => Err(InstallError::Memory(limits().memory)),
         (Outcome::Cancelled, _) => Err(InstallError::Cancelled),

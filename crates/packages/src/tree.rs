@@ -153,6 +153,8 @@ impl Unpacking<'_> {
             let bytes = path.as_os_str().as_encoded_bytes();
             hasher.update((bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
+            // A directory and a file of the same name differ by the first byte.
+            hasher.update([u8::from(content.is_some())]);
             match content {
                 Some((digest, mode)) => {
                     hasher.update(mode.to_le_bytes());

@@ -112,7 +112,7 @@ pub fn all(
     spec: &RunSpec,
     context: &Context,
 ) -> Result<Vec<Requirement>, Problems> {
-    if check(spec).is_ok() {
+    if check_kind(spec).is_ok() {
         named.extend(context.parts()?.packages.default.iter().cloned());
         named.sort();
         named.dedup();
@@ -155,6 +155,20 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
 
 /// Rejects a run that cannot have packages.
 fn check(spec: &RunSpec) -> Result<(), Failure> {
+    check_kind(spec)?;
+    let place = Path::new(PACKAGES);
+    let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
+    match spec.request.mounts.iter().find(overlaps) {
+        None => Ok(()),
+        Some(mount) => Err(Failure::usage(
+            format!("`{mount}` lies where the packages are: {PACKAGES}"),
+            "give the mount another path inside",
+        )),
+    }
+}
+
+/// Rejects a run of a kind that has no packages: the configured ones are left out there, as the guide says.
+fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
     let request = &spec.request;
     let refused = |message: String, hint: &str| Err(Failure::usage(message, hint));
     if spec.target != Target::Local {
@@ -193,15 +207,7 @@ fn check(spec: &RunSpec) -> Result<(), Failure> {
             "leave --unfenced out, or name an interpreter that has them with `--python`",
         );
     }
-    let place = Path::new(PACKAGES);
-    let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
-    match request.mounts.iter().find(overlaps) {
-        None => Ok(()),
-        Some(mount) => refused(
-            format!("`{mount}` lies where the packages are: {PACKAGES}"),
-            "give the mount another path inside",
-        ),
-    }
+    Ok(())
 }
 
 fn failure(error: ringfence_packages::Error) -> Failure {

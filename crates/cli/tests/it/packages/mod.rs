@@ -124,6 +124,13 @@ fn refusals_have_advice(world: &World) {
         files: &[("../../../../../../tmp/ringfence-evil.py", "")],
     };
     let traversing = hostile.bytes(world);
+    let pretending = Wheel {
+        name: "pretending",
+        version: "1",
+        needs: &[],
+        files: &[("pretending-1.data/purelib/numpy-9.9.dist-info/METADATA", "")],
+    };
+    let pretending_bytes = pretending.bytes(world);
     let pages = BTreeMap::from([
         (
             "/simple/demo-base/".to_owned(),
@@ -142,6 +149,14 @@ fn refusals_have_advice(world: &World) {
             link(&format!("/files/{}", hostile.file()), &digest(world, &traversing)),
         ),
         (format!("/files/{}", hostile.file()), traversing),
+        (
+            "/simple/pretending/".to_owned(),
+            link(
+                &format!("/files/{}", pretending.file()),
+                &digest(world, &pretending_bytes),
+            ),
+        ),
+        (format!("/files/{}", pretending.file()), pretending_bytes),
         ("/files/forged-1-py3-none-any.whl".to_owned(), base.clone()),
         (file, base),
     ]);
@@ -161,6 +176,7 @@ fn refusals_have_advice(world: &World) {
     refused("source", 125, "the index has no package `source`, or no wheel");
     refused("forged", 125, "does not match the hash");
     refused("hostile", 125, "pip failed");
+    refused("pretending", 125, "brings the metadata of another");
     refused("https://example.invalid/a.whl", 2, "names a place");
     refused("./a.whl", 2, "names a place");
     refused("--pre", 2, "`--pre` is not a package");
@@ -286,6 +302,9 @@ fn every_program_and_tool_has_the_configured_packages() {
         let reached = format!("127.0.0.1:{} connected", index.port);
         let reached = installs.filter(|line| line.contains(&reached)).count();
         assert_eq!(reached, 2, "{log:?}");
+        // Nothing is left out without a word where a mount hides it.
+        let hidden = world.run(["--mount", ".:/opt", "-c", CODE]);
+        hidden.refused(2, "lies where the packages are");
         // What cannot have any runs as before.
         assert_eq!(world.run(["-l", "bash", "-c", "echo bash"]).ok(), "bash\n");
         assert_eq!(
