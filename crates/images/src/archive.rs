@@ -13,6 +13,7 @@ use crate::digest::{Digest, Hashing};
 use crate::document::Descriptor;
 use crate::error::{Error, InStore};
 use crate::staging::Staging;
+use crate::store::Store;
 use crate::tree::plain;
 
 /// Maximum number of links from one member to another: old archives of `docker save` name equal layers so.
@@ -51,11 +52,12 @@ pub(crate) fn has_member(archive: &Path, names: &[&str], bounds: &Bounds) -> Res
 }
 
 /// Copies the members of an archive to the staging directory, under numbers of ours.
-pub(crate) fn spool(archive: &Path, staging: &Staging, bounds: &Bounds) -> Result<Files, Error> {
+pub(crate) fn spool(archive: &Path, staging: &Staging, store: &Store) -> Result<Files, Error> {
+    let bounds = store.bounds();
     let mut decoded = Decoded::of(open(archive)?, bounds).map_err(Error::Archive)?;
     let mut reader = Reader::new(&mut decoded);
     let mut files = HashMap::new();
-    let mut room = bounds.store;
+    let mut room = store.room();
     while let Some(member) = reader.member().map_err(invalid)? {
         let Some(path) = plain(&member.path) else {
             return Err(Error::ArchiveContent("a member's path leads upwards".to_owned()));
@@ -66,11 +68,10 @@ pub(crate) fn spool(archive: &Path, staging: &Staging, bounds: &Bounds) -> Resul
         }
         match member.kind {
             Kind::File => {
-                let too_large = || Error::ArchiveContent(format!("{path:?} is too large"));
-                let size = Some(member.size).filter(|size| *size <= bounds.blob);
-                room = size
-                    .and_then(|size| room.checked_sub(size))
-                    .ok_or_else(too_large)?;
+                if member.size > bounds.blob {
+                    return Err(Error::ArchiveContent(format!("{path:?} is too large")));
+                }
+                room = room.checked_sub(member.size).ok_or_else(|| store.full())?;
                 let name = format!("member-{}", files.len());
                 let mut copy = staging.create(&name).when("write")?;
                 io::copy(&mut reader.content(), &mut copy).map_err(Error::Archive)?;

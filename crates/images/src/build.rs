@@ -1,7 +1,9 @@
 //! Unpacks an image, layer by layer.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ringfence_policy::Bytes;
 
@@ -17,10 +19,13 @@ use crate::staging::{Staging, make_private};
 use crate::store::{Description, ROOT, Store, now};
 use crate::tree::Tree;
 
+/// Number of entries that whiteouts may find and leave, for each that an image may have.
+const KEPT: u64 = 4;
+
 /// An image in the making. Dropped, it leaves nothing.
 #[derive(Debug)]
-pub(crate) struct Build<'a> {
-    store: &'a Store,
+pub(crate) struct Build {
+    store: Store,
     staging: Staging,
     tree: Tree,
     digest: Digest,
@@ -33,14 +38,14 @@ pub(crate) struct Build<'a> {
     is_short: bool,
 }
 
-impl<'a> Build<'a> {
+impl Build {
     pub(crate) fn new(
-        store: &'a Store,
+        store: Store,
         staging: Staging,
         configuration: &[u8],
         room: u64,
     ) -> Result<Self, Error> {
-        let bounds = store.bounds();
+        let bounds = *store.bounds();
         let parsed = Configuration::read(configuration, bounds.layers)?;
         let root = staging.image().join(ROOT);
         make_private(&root).when("write")?;
@@ -49,7 +54,6 @@ impl<'a> Build<'a> {
             .map_err(io::Error::from)
             .when("write")?;
         Ok(Self {
-            store,
             tree: Tree::open(&root).when("write")?,
             staging,
             digest: Digest::of(configuration),
@@ -57,21 +61,27 @@ impl<'a> Build<'a> {
             budget: Budget {
                 entries: bounds.entries,
                 bytes: bounds.image.min(room),
+                kept: bounds.entries.saturating_mul(KEPT),
                 most: (bounds.entries, Bytes(bounds.image)),
             },
             content: Content::default(),
             layers: 0,
             is_short: room < bounds.image,
+            store,
         })
     }
 
     /// Applies the next layer, compressed or not. Its digest is that of the configuration, so that equal
     /// configurations have equal trees, whoever sent their layers.
     pub(crate) fn layer(&mut self, file: File) -> Result<(), Error> {
+        self.layer_unless(file, &AtomicBool::new(false))
+    }
+
+    fn layer_unless(&mut self, file: File, cancelled: &AtomicBool) -> Result<(), Error> {
         let number = self.layers + 1;
         let failed = |source| Error::Layer { number, source };
         let expected = self.configuration.rootfs.diff_ids.get(self.layers).copied();
-        let found = match self.applied(file) {
+        let found = match self.applied(file, cancelled) {
             Err(LayerError::Bytes(_)) if self.is_short => return Err(self.store.full()),
             applied => applied.map_err(failed)?,
         };
@@ -87,15 +97,24 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Applies the next layer beside other tasks. Dropped, it ends the unpacking.
+    pub(crate) async fn layer_in_background(mut self, file: File) -> Result<Self, Error> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let _cancel = CancelOnDrop(Arc::clone(&cancelled));
+        let applying = move || self.layer_unless(file, &cancelled).map(|()| self);
+        let applied = tokio::task::spawn_blocking(applying).await;
+        applied.map_err(io::Error::other).when("write")?
+    }
+
     /// Applies a layer in a confined thread. Returns the digest of the layer after decompression.
-    fn applied(&mut self, file: File) -> Result<Digest, LayerError> {
+    fn applied(&mut self, file: File, cancelled: &AtomicBool) -> Result<Digest, LayerError> {
         let (bounds, confine) = (self.store.bounds(), self.store.confine());
         let (root, tree) = (self.staging.image().join(ROOT), &self.tree);
         let (budget, content) = (&mut self.budget, &mut self.content);
         let apply = || {
             confine(&root).map_err(LayerError::Confine)?;
             let decoded = Decoded::of(file, bounds).map_err(LayerError::Input)?;
-            let mut input = Hashing::new(decoded);
+            let mut input = Hashing::new(Cancellable { decoded, cancelled });
             apply(tree, &mut input, budget, content)?;
             Ok(input.finish().0)
         };
@@ -136,5 +155,29 @@ impl<'a> Build<'a> {
         Error::ArchiveContent(format!(
             "the manifest and the configuration of the image disagree on its layers: {listed} are configured"
         ))
+    }
+}
+
+/// Cancels a build whose caller waits no more. One that has ended does not look.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A layer whose next read fails once it is cancelled.
+struct Cancellable<'a> {
+    decoded: Decoded,
+    cancelled: &'a AtomicBool,
+}
+
+impl Read for Cancellable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.cancelled.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("it was cancelled")),
+            false => self.decoded.read(buffer),
+        }
     }
 }

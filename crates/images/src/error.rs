@@ -8,7 +8,7 @@ use ringfence_policy::Bytes;
 use crate::digest::Digest;
 use crate::document::DocumentError;
 use crate::layer::LayerError;
-use crate::reference::{ParseReferenceError, Selector};
+use crate::reference::{ParseReferenceError, Reference, Selector};
 use crate::registry::RegistryError;
 
 /// A failure of an operation on images.
@@ -32,6 +32,8 @@ pub enum Error {
     ArchiveContent(String),
     #[error("an import cannot have the name {0}: the digest in it is a registry's word for other content")]
     DigestName(String),
+    #[error("the name {name} is taken: it means the image {digest}")]
+    NameTaken { name: Reference, digest: Digest },
     #[error(transparent)]
     Reference(#[from] ParseReferenceError),
     #[error("cannot pull the image: {0}")]
@@ -69,6 +71,9 @@ impl Error {
             Self::Store { .. } => "check the directory `images` in the state directory".to_owned(),
             Self::Input { .. } => "name an archive, or the directory of an OCI layout".to_owned(),
             Self::DigestName(_) => "give it a name with a tag: --name NAME:TAG".to_owned(),
+            Self::NameTaken { name, .. } => {
+                format!("free it with `ringfence image rm {name}`, or give another with --name")
+            }
             Self::Archive(_) | Self::ArchiveContent(_) => {
                 "give an archive of `docker save`, an OCI layout, or a tar of a root file system with --name"
                     .to_owned()

@@ -36,7 +36,7 @@ pub fn import(store: &Store, path: &Path, name: Option<&Reference>) -> Result<Ve
         return import_root(store, path, name.ok_or(Error::Unnamed)?);
     }
     let staging = store.staging()?;
-    let files = spool(path, &staging, bounds)?;
+    let files = spool(path, &staging, store)?;
     let found = match files.open(layout::DOCKER) {
         Ok(_) => layout::docker(&files, bounds)?,
         Err(_) => layout::oci(&files, bounds)?,
@@ -54,21 +54,21 @@ fn import_all(
         let message = format!("it has {} images, and one name was given", found.len());
         return Err(Error::ArchiveContent(message));
     }
+    let named = found.into_iter().map(|image| match name {
+        Some(name) => Found {
+            references: vec![name.clone()],
+            ..image
+        },
+        None => image,
+    });
+    let named: Vec<Found> = named.collect();
     // Before anything is kept.
-    match name {
-        Some(name) => check_names(std::slice::from_ref(name))?,
-        None => found
-            .iter()
-            .try_for_each(|image| check_names(&image.references))?,
+    for image in &named {
+        check_names(store, &image.references, Digest::of(&image.configuration))?;
     }
-    found
+    named
         .into_iter()
-        .map(|mut image| {
-            if let Some(name) = name {
-                image.references = vec![name.clone()];
-            }
-            import_one(store, files, image)
-        })
+        .map(|image| import_one(store, files, image))
         .collect()
 }
 
@@ -93,10 +93,24 @@ fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Erro
     })
 }
 
-/// Rejects names with a digest: nothing of an archive proves that it is what a registry calls so.
-fn check_names(references: &[Reference]) -> Result<(), Error> {
-    let named = references.iter().find(|name| name.digest().is_some());
-    named.map_or(Ok(()), |name| Err(Error::DigestName(name.to_string())))
+/// Rejects names with a digest, since nothing of an archive proves that it is what a registry calls so, and those of other
+/// images: whoever made an archive must not choose what runs under a name that is in use.
+fn check_names(store: &Store, references: &[Reference], digest: Digest) -> Result<(), Error> {
+    for name in references {
+        if name.digest().is_some() {
+            return Err(Error::DigestName(name.to_string()));
+        }
+        match store.meaning(name)? {
+            Some(other) if other != digest => {
+                return Err(Error::NameTaken {
+                    name: name.clone(),
+                    digest: other,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Imports a root file system, which becomes the only layer.
@@ -112,8 +126,8 @@ fn import_root(store: &Store, path: &Path, name: &Reference) -> Result<Vec<Impor
     let configuration = Configuration::of_root(hashing.finish().0);
     file.rewind().map_err(unreadable)?;
     let references = vec![name.clone()];
-    check_names(&references)?;
     let digest = Digest::of(&configuration);
+    check_names(store, &references, digest)?;
     if !store.name(digest, &references)? {
         let mut build = store.build(&configuration)?;
         build.layer(file)?;

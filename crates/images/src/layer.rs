@@ -55,13 +55,42 @@ pub enum LayerError {
     Bytes(Bytes),
 }
 
-/// Remaining entries and bytes of an image.
+/// Bytes that an entry takes beside its content, in a common file system.
+const ENTRY: u64 = 4096;
+
+/// What an image may still take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     pub(crate) entries: u64,
+    /// Bytes of files and of the entries themselves.
     pub(crate) bytes: u64,
+    /// Entries that whiteouts may find and leave, since their layer made them. Without a limit, a layer of many of both
+    /// would take hours.
+    pub(crate) kept: u64,
     /// The limits, for messages.
     pub(crate) most: (u64, Bytes),
+}
+
+impl Budget {
+    fn take_entry(&mut self, content: &mut Content) -> Result<(), LayerError> {
+        let left = self.entries.checked_sub(1);
+        self.entries = left.ok_or(LayerError::Entries(self.most.0))?;
+        content.entries += 1;
+        self.take_bytes(ENTRY)
+    }
+
+    fn take_bytes(&mut self, bytes: u64) -> Result<(), LayerError> {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.ok_or(LayerError::Bytes(self.most.1))?;
+        Ok(())
+    }
+
+    /// Takes an entry that a whiteout found and left.
+    fn take_kept(&mut self) -> io::Result<()> {
+        let few = || io::Error::other("the whiteouts of the image hide too little for their number");
+        self.kept = self.kept.checked_sub(1).ok_or_else(few)?;
+        Ok(())
+    }
 }
 
 /// Content of an image's layers, and what was left out.
@@ -76,6 +105,13 @@ pub struct Content {
     pub set_ids: u64,
     /// Extended attributes, such as capabilities, which were left out.
     pub attributes: u64,
+}
+
+impl Content {
+    /// Returns the bytes that it takes on disk, files and entries.
+    pub(crate) fn stored(&self) -> u64 {
+        self.bytes.saturating_add(self.entries.saturating_mul(ENTRY))
+    }
 }
 
 /// Applies a layer to a tree.
@@ -132,7 +168,7 @@ impl Application<'_> {
     fn member(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), LayerError> {
         let shown = || PathBuf::from(OsStr::from_bytes(&member.path));
         let path = plain(&member.path).ok_or_else(|| LayerError::Path(shown()))?;
-        self.count_entry()?;
+        self.budget.take_entry(self.content)?;
         let Some(name) = path.file_name() else {
             // The root itself, whose attributes are ours.
             return match member.kind {
@@ -155,29 +191,28 @@ impl Application<'_> {
         }
     }
 
-    fn count_entry(&mut self) -> Result<(), LayerError> {
-        let left = self.budget.entries.checked_sub(1);
-        self.budget.entries = left.ok_or(LayerError::Entries(self.budget.most.0))?;
-        self.content.entries += 1;
-        Ok(())
-    }
-
     fn whiteout(&mut self, path: &Path, name: &OsStr) -> Result<(), LayerError> {
         let above = path.parent().unwrap_or(Path::new(""));
         let Some(parent) = self.tree.directory(above).writing(path)? else {
             return Ok(());
         };
-        let keep = |path: &Path| self.made.has(path);
+        let (made, budget) = (&self.made, &mut self.budget);
+        let mut keep = |path: &Path| match made.has(path) {
+            true => budget.take_kept().map(|()| true),
+            false => Ok(false),
+        };
         let bytes = name.as_bytes();
         if bytes == OPAQUE {
-            return parent.clear_but(&keep).writing(path);
+            return parent.clear_but(&mut keep).writing(path);
         }
         if bytes.starts_with(NOTE) {
             return Ok(());
         }
         match &bytes[WHITEOUT.len()..] {
             b"" | b"." | b".." => Err(LayerError::Whiteout(path.to_owned())),
-            hidden => parent.remove_but(OsStr::from_bytes(hidden), &keep).writing(path),
+            hidden => parent
+                .remove_but(OsStr::from_bytes(hidden), &mut keep)
+                .writing(path),
         }
     }
 
@@ -198,8 +233,7 @@ impl Application<'_> {
         member: &Member,
         content: &mut dyn Read,
     ) -> Result<(), LayerError> {
-        let left = self.budget.bytes.checked_sub(member.size);
-        self.budget.bytes = left.ok_or(LayerError::Bytes(self.budget.most.1))?;
+        self.budget.take_bytes(member.size)?;
         let parent = self.place(path, name).writing(path)?;
         let mut file = parent.create_file(name).writing(path)?;
         copy(content, &mut file, path)?;
@@ -252,10 +286,7 @@ impl Application<'_> {
             ..
         } = self;
         tree.make(path.parent().unwrap_or(Path::new("")), &mut |_| {
-            let left = budget.entries.checked_sub(1);
-            budget.entries = left.ok_or_else(|| io::Error::other("the layers have too many directories"))?;
-            content.entries += 1;
-            Ok(())
+            budget.take_entry(content).map_err(io::Error::other)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Pulls images from registries.
 
-use std::io::{self, Seek, Write};
+use std::io::{Seek, Write};
 use std::ops::ControlFlow;
 
 use crate::archive::check;
@@ -85,7 +85,7 @@ pub async fn pull(
                 size: descriptor.size,
             });
         };
-        layer(&mut build, descriptor, &mut registry, &mut report).await?;
+        build = layer(build, descriptor, &mut registry, &mut report).await?;
     }
     build.finish(&references)?;
     Ok(Pulled {
@@ -130,11 +130,11 @@ async fn manifest(
 
 /// Fetches a layer and unpacks it. The file is checked before it is opened as an archive.
 async fn layer(
-    build: &mut Build<'_>,
+    build: Build,
     descriptor: &Descriptor,
     registry: &mut Registry<'_>,
     progress: &mut (dyn FnMut(u64) + Send),
-) -> Result<(), Error> {
+) -> Result<Build, Error> {
     let what = format!("the layer {}", descriptor.digest);
     if descriptor.size > build.bounds().blob {
         return Err(Error::ArchiveContent(format!("{what} is too large")));
@@ -158,11 +158,11 @@ async fn layer(
         .blob(&descriptor.digest.to_string(), descriptor.size, &mut write)
         .await;
     if let Some(error) = failure {
-        return Err::<(), io::Error>(error).when("write");
+        return Err(error).when("write");
     }
     sent?;
     let (found, length) = hashing.finish();
     check(&what, descriptor, found, length)?;
     file.rewind().when("read")?;
-    build.layer(file)
+    build.layer_in_background(file).await
 }

@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 
 use crate::reference::Selector;
 use crate::store::Lease;
-use crate::tree::open_inside;
+use crate::tree::{open_inside, path_of};
 
 /// Maximum number of entries of a root: each is a mount or a link.
 const MAX_ENTRIES: usize = 256;
@@ -105,12 +105,7 @@ impl Lease {
 
     fn working_directory(&self) -> Option<PathBuf> {
         let path = Path::new(&self.description.process.working_dir);
-        let first = path.strip_prefix("/").ok()?.components().next()?;
-        let is_ours = Image::RESERVED
-            .iter()
-            .any(|name| first.as_os_str() == OsStr::new(name));
-        let found = self.kind(path).filter(|_| !is_ours);
-        (found == Some(FileType::Directory)).then(|| path.to_owned())
+        (path.is_absolute() && self.kind(path) == Some(FileType::Directory)).then(|| path.to_owned())
     }
 
     /// Returns the path in the image of a program on the search path. Nothing is executed.
@@ -133,11 +128,17 @@ impl Lease {
             .map(|found| FileType::from_raw_mode(found.st_mode))
     }
 
-    /// Follows links as a program in the image would: its root is the image's.
+    /// Follows links as a program in the image would: its root is the image's. What leads to a directory that the fence
+    /// replaces by its own is missing: guests write there.
     fn stat(&self, path: &Path) -> Option<rustix::fs::Stat> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-        fstat(open_inside(&root, path, flags).ok()?).ok()
+        let found = open_inside(&root, path, flags).ok()?;
+        let resolved = path_of(&found).ok()?;
+        let below = resolved.strip_prefix(path_of(&root).ok()?).ok()?;
+        let first = below.components().next().map(|first| first.as_os_str());
+        let is_ours = Image::RESERVED.iter().any(|name| first == Some(OsStr::new(name)));
+        fstat(found).ok().filter(|_| !is_ours)
     }
 }
 

@@ -28,7 +28,7 @@ const DESCRIPTION: &str = "image.json";
 pub(crate) const ROOT: &str = "root";
 
 /// The store of a user's images.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Store {
     path: PathBuf,
     bounds: Bounds,
@@ -187,9 +187,9 @@ impl Store {
     }
 
     /// Begins to unpack an image. What others left is removed first.
-    pub(crate) fn build(&self, configuration: &[u8]) -> Result<Build<'_>, Error> {
-        let room = self.bounds.store.saturating_sub(self.used()?);
-        Build::new(self, self.staging()?, configuration, room)
+    pub(crate) fn build(&self, configuration: &[u8]) -> Result<Build, Error> {
+        let staging = self.staging()?;
+        Build::new(self.clone(), staging, configuration, self.room())
     }
 
     /// Makes a directory for the files of one operation.
@@ -201,6 +201,13 @@ impl Store {
         drop(lock);
         self.empty_trash();
         staging
+    }
+
+    /// Returns the digest that a name means.
+    pub(crate) fn meaning(&self, reference: &Reference) -> Result<Option<Digest>, Error> {
+        let _lock = self.shared()?;
+        let index = Index::read(&self.path).when("read")?;
+        Ok(index.references.get(reference).copied())
     }
 
     /// Names an image that is there already; returns `false` if it is not.
@@ -225,7 +232,7 @@ impl Store {
         let lock = self.exclusive()?;
         let directory = self.directory(description.digest);
         if describe(&directory).is_err() {
-            if self.used()?.saturating_add(description.content.bytes) > self.bounds.store {
+            if self.used().saturating_add(description.content.stored()) > self.bounds.store {
                 return Err(self.full());
             }
             // An image that cannot be read, as after a power cut, makes room for itself.
@@ -294,8 +301,13 @@ impl Store {
     }
 
     /// Returns the bytes of all images.
-    fn used(&self) -> Result<u64, Error> {
-        Ok(self.described().iter().map(|image| image.content.bytes).sum())
+    fn used(&self) -> u64 {
+        self.described().iter().map(|image| image.content.stored()).sum()
+    }
+
+    /// Returns the bytes that the store has room for. The files of an import on its way may take as much once more.
+    pub(crate) fn room(&self) -> u64 {
+        self.bounds.store.saturating_sub(self.used())
     }
 
     /// Moves the images that nobody names or uses to the trash. The caller holds the lock.

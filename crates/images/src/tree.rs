@@ -140,10 +140,14 @@ impl Directory {
     }
 
     /// Removes an entry with all that is in it, except for what `keep` returns `true` for and the directories on
-    /// the way to that.
-    pub(crate) fn remove_but(&self, name: &OsStr, keep: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    /// the way to that. An error of `keep` ends it.
+    pub(crate) fn remove_but(
+        &self,
+        name: &OsStr,
+        keep: &mut dyn FnMut(&Path) -> io::Result<bool>,
+    ) -> io::Result<()> {
         let path = self.path.join(name);
-        if !keep(&path) {
+        if !keep(&path)? {
             return self.remove(name);
         }
         if self.kind(name)? != Some(FileType::Directory) {
@@ -157,7 +161,7 @@ impl Directory {
     }
 
     /// Removes the entries of a directory, as [`Self::remove_but`] does.
-    pub(crate) fn clear_but(&self, keep: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+    pub(crate) fn clear_but(&self, keep: &mut dyn FnMut(&Path) -> io::Result<bool>) -> io::Result<()> {
         for name in names(self.readable(OsStr::new("."))?)? {
             self.remove_but(&name, keep)?;
         }
@@ -217,7 +221,7 @@ fn names(directory: OwnedFd) -> io::Result<Vec<std::ffi::OsString>> {
     Ok(names)
 }
 
-fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
+pub(crate) fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
     let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
     let target = readlinkat(rustix::fs::CWD, link, Vec::new())?;
     Ok(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))

@@ -13,6 +13,9 @@ use ringfence_tools::toolbox::ErrorKind;
 use crate::context::Context;
 use crate::failure::Failure;
 
+/// Maximum length of a message, in characters.
+const MAX_MESSAGE: usize = 1000;
+
 /// Opens the store in the state directory.
 ///
 /// # Errors
@@ -69,12 +72,17 @@ pub fn failure(error: &Error) -> Failure {
         | Error::Layer { .. }
         | Error::Digest { .. }
         | Error::DigestName(_)
+        | Error::NameTaken { .. }
         | Error::Unnamed => failure,
     }
 }
 
-/// Formats an error with its causes, on one line.
+/// Formats an error with its causes, on one line. What it quotes of an image may be as long as a document.
 fn explained(error: &dyn std::error::Error) -> String {
     let causes = iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    match text.char_indices().nth(MAX_MESSAGE) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ringfence::Failure;
 use ringfence::images::{failure, network, store};
@@ -11,6 +12,9 @@ use ringfence_images::{ImageInfo, Import, Progress, Pulled, Removal, Selector, S
 use crate::commands::run::interrupted;
 use crate::context::Context;
 
+/// Maximum duration of the removal of what a cancelled pull has unpacked. The next command removes the rest.
+const CLEANUP: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = store(context)?;
     match command {
@@ -18,10 +22,10 @@ pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<E
         ImageCommand::Import(args) => imported(args, &store, context)?,
         ImageCommand::Ls { json } => {
             let images = store.list().map_err(|error| failure(&error))?;
-            context.ui.out(match json {
-                true => serde_json::to_string_pretty(&images)? + "\n",
-                false => images.iter().map(lines).collect(),
-            })?;
+            match json {
+                true => context.ui.json(&images)?,
+                false => context.ui.out(images.iter().map(lines).collect::<String>())?,
+            }
         }
         ImageCommand::Rm { images } => {
             for selector in images {
@@ -55,7 +59,8 @@ fn pulled(args: &ImagePullArgs, store: &Store, context: &Context) -> anyhow::Res
         }
     };
     let outcome = runtime.block_on(interruptible);
-    runtime.shutdown_background();
+    // A layer that is being unpacked is removed.
+    runtime.shutdown_timeout(CLEANUP);
     if is_shown {
         let _ = ui.err("\r\x1b[K");
     }
@@ -93,7 +98,7 @@ fn note_left_out(store: &Store, selector: &Selector, context: &Context) -> anyho
     let named: Vec<String> = left_out
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .map(|(count, what)| format!("{what} ({count})"))
         .collect();
     if !named.is_empty() {
         context.ui.note(&format!("left out: {}", named.join(", ")));

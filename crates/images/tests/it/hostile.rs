@@ -83,11 +83,39 @@ fn limits_are_kept() {
     let many = (0..41).map(|number| file(&format!("f{number}"), "")).collect();
     check(&[many], "more than 40 entries");
     // Directories that only paths imply count, too.
-    check(&[vec![file(&"d/".repeat(45), "")]], "too many directories");
+    check(&[vec![file(&"d/".repeat(45), "")]], "more than 40 entries");
     check(&[vec![file(&"d/".repeat(200), "")]], "too long or too deep");
     check(&[vec![file("big", &"x".repeat(300 << 10))]], "more than 256KiB");
     let layers: Vec<_> = (0..5).map(|_| vec![file("a", "")]).collect();
     check(&layers, "more than 4 layers");
+}
+
+#[test]
+fn whiteouts_that_hide_nothing_have_a_limit() {
+    let layer = |count| {
+        let files = (0..count).map(|number| file(&format!("d/{number}"), ""));
+        let whiteouts = (0..count).map(|_| file("d/.wh..wh..opq", ""));
+        vec![files.chain(whiteouts).collect::<Vec<_>>()]
+    };
+    // 100 and 225 entries that are looked at and left, of 160.
+    Place::new().import(&layer(10)).unwrap();
+    check(&layer(15), "hide too little for their number");
+}
+
+#[test]
+fn an_import_takes_no_name_of_another_image() {
+    let place = Place::new();
+    place.import(&[vec![file("a", "first")]]).unwrap();
+    let first = place.store.list().unwrap();
+    let error = place.import(&[vec![file("a", "second")]]).unwrap_err();
+    assert!(matches!(error, Error::NameTaken { .. }), "{error}");
+    assert_eq!(
+        error.hint(),
+        "free it with `ringfence image rm docker.io/test/image:1`, or give another with --name"
+    );
+    assert_eq!(place.store.list().unwrap(), first);
+    // The same image may come again.
+    place.import(&[vec![file("a", "first")]]).unwrap();
 }
 
 #[test]

@@ -140,6 +140,12 @@ fn a_root_shows_what_the_fence_has_not_itself() {
             // Outside, this leads to a program; inside, to nothing.
             symlink("usr/bin/bash", "/bin/sh"),
             file("usr/bin/node", "no program"),
+            // Nor is what a guest may have written later.
+            Entry {
+                mode: 0o755,
+                ..file("workspace/node", "")
+            },
+            symlink("usr/bin/nodejs", "/workspace/node"),
         ]])
         .unwrap();
     let selector = Selector::Reference(reference("test/image:1"));

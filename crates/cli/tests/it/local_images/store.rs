@@ -26,9 +26,9 @@ fn a_root_file_system_is_imported_listed_and_removed() {
     let missing = dir.run(["run", "--image", "test/root:2", "-l", "bash", "-c", "true"]);
     missing.refused(125, "there is no image `docker.io/test/root:2`");
     assert!(
-        missing
-            .stderr
-            .ends_with("hint: ringfence image pull docker.io/test/root:2\n"),
+        missing.stderr.ends_with(
+            "`ringfence image pull docker.io/test/root:2`, or from a file with `ringfence image import`\n"
+        ),
         "{missing:?}"
     );
     dir.run(["image", "rm", "test/root:1"]).ok();
