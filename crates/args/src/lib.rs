@@ -33,8 +33,8 @@ pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxForkArgs,
-    SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxStatsArgs, SnapshotCommand,
-    SnapshotCreateArgs, SnapshotNameArgs,
+    SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs,
+    SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};

@@ -68,69 +68,72 @@ pub enum SandboxCommand {
 pub struct SandboxCreateArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
-    /// The name; of a container 1 to 40 of `a-z`, `0-9` and `-` (default: none; of a container an unused one).
+    /// The name; with a template 1 to 40 of `a-z`, `0-9` and `-` (default: none; with a template an unused one).
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// The runtime: local, docker or podman (default: local; docker with --template, --image or --oci-runtime).
-    #[arg(long, alias = "engine", value_name = "NAME")]
+    /// The runtime: local, docker or podman (default: local).
+    #[arg(long, value_name = "NAME", conflicts_with = "engine")]
     pub runtime: Option<SandboxRuntimeArg>,
+    /// The engine of a container that is made by a template: docker or podman (default: docker with --template, --image
+    /// or --oci-runtime).
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<EngineArg>,
     /// The template of a container's limits (default: code-executor).
     #[arg(long, value_name = "NAME")]
     pub template: Option<String>,
-    /// The image of a container (default: the template's).
+    /// The image of a container of a template (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub image: Option<String>,
-    /// Size limit of all its files together (default: 256MiB). Not of a container.
+    /// Size limit of all its files together (default: 256MiB). Not with a template.
     #[arg(long, value_name = "SIZE")]
     pub disk: Option<Bytes>,
-    /// Allow connections to this host; may be repeated. Not of a container: its template has them.
+    /// Allow connections to this host; may be repeated. Not with a template, which has them.
     #[arg(long, value_name = "HOST")]
     pub allow_host: Vec<String>,
-    /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not of a container.
+    /// Let its programs listen on TCP ports, which `ringfence sandbox port` reaches. Not with a template.
     #[arg(long)]
     pub ports: bool,
-    /// Install these Python packages for its programs, such as `pandas,seaborn==0.13`; may be repeated. Not of a container.
+    /// Install these Python packages for its programs, such as `pandas,seaborn==0.13`; may be repeated. Not with a template.
     #[arg(long, value_name = "PKG,…")]
     pub with: Vec<String>,
-    /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not of a container.
+    /// Set an environment variable of its programs, as NAME=VALUE; may be repeated. Not with a template.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
-    /// Label it, as NAME=VALUE; may be repeated. Not of a container.
+    /// Label it, as NAME=VALUE; may be repeated. Not with a template.
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     pub metadata: Vec<(String, String)>,
-    /// Memory limit (default: 512MiB; of a container the template's).
+    /// Memory limit (default: 512MiB; with a template its own).
     #[arg(long, value_name = "SIZE", value_parser = ringfence_policy::memory::parse)]
     pub memory: Option<Bytes>,
-    /// CPU limit in cores (default: 1; of a container the template's).
+    /// CPU limit in cores (default: 1; with a template its own).
     #[arg(long, value_name = "NUMBER")]
     pub cpus: Option<Cpus>,
-    /// Maximum number of processes and threads (default: 64; of a container the template's).
+    /// Maximum number of processes and threads (default: 64; with a template its own).
     #[arg(long, value_name = "NUMBER")]
     pub pids: Option<Pids>,
-    /// Time until it expires (default: 1h; of a container the template's).
+    /// Time until it expires (default: 1h; with a template its own).
     #[arg(long, alias = "max-duration", value_name = "TIME")]
     pub timeout: Option<Timeout>,
-    /// Pause it when its time is up, and end it a day later (default: end it). Not of a container.
+    /// Pause it when its time is up, and end it a day later (default: end it). Not with a template.
     #[arg(long)]
     pub pause_on_expiry: bool,
-    /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not of a
-    /// container.
+    /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not with
+    /// a template.
     #[arg(long, value_name = "ID")]
     pub snapshot: Option<String>,
-    /// The OCI runtime of a container (default: the template's).
+    /// The OCI runtime of a container of a template (default: the template's).
     #[arg(long, value_name = "NAME")]
     pub oci_runtime: Option<OciRuntimeArg>,
 }
 
 impl SandboxCreateArgs {
-    /// Returns the container engine, if it is to be a container.
+    /// Returns the container engine, if it is to be a container of a template.
     pub fn engine(&self) -> Option<EngineArg> {
         let has_options = self.template.is_some() || self.image.is_some() || self.oci_runtime.is_some();
-        match self.runtime {
-            Some(SandboxRuntimeArg::Docker) => Some(EngineArg::Docker),
-            Some(SandboxRuntimeArg::Podman) => Some(EngineArg::Podman),
-            None if has_options => Some(EngineArg::Docker),
-            Some(SandboxRuntimeArg::Local) | None => None,
+        let engine = self.runtime.and_then(SandboxRuntimeArg::engine).or(self.engine);
+        match has_options {
+            true => engine.or(Some(EngineArg::Docker)),
+            false => self.engine,
         }
     }
 }
@@ -144,6 +147,25 @@ pub enum SandboxRuntimeArg {
     Docker,
     /// A container of Podman.
     Podman,
+}
+
+impl SandboxRuntimeArg {
+    /// Returns the name that the API takes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+
+    const fn engine(self) -> Option<EngineArg> {
+        match self {
+            Self::Local => None,
+            Self::Docker => Some(EngineArg::Docker),
+            Self::Podman => Some(EngineArg::Podman),
+        }
+    }
 }
 
 /// Parses an address that only this machine reaches, and that is not the console's.

@@ -21,6 +21,7 @@ use super::guest_paths::OUTPUT;
 use ringfence_jail::init::frames::{
     FrameReader, Hello, InitRequest, Leftovers, Ready, Report, Secret, VERSION,
 };
+use ringfence_network::egress::Outlet;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -48,6 +49,8 @@ const READ_SIZE: usize = 64 * 1024;
 pub struct InitClient {
     line: Arc<Mux>,
     ready: Ready,
+    /// Egress outlet of the processes that [`Self::start`] starts.
+    outlet: Option<Outlet>,
 }
 
 /// The I/O driver of the connection between an [`InitClient`] and its container.
@@ -125,7 +128,12 @@ where
         reader,
         writer,
     };
-    Ok((InitClient { line, ready }, carrier))
+    let client = InitClient {
+        line,
+        ready,
+        outlet: None,
+    };
+    Ok((client, carrier))
 }
 
 /// Generates the secret that authenticates the init's frames. No guest in the container may guess it.
@@ -194,6 +202,15 @@ async fn next<R: AsyncRead + Unpin>(reader: &mut R, frames: &mut FrameReader) ->
 }
 
 impl InitClient {
+    /// Returns a client whose processes have a network that leads only through `outlet`.
+    #[must_use]
+    pub fn through(self, outlet: Outlet) -> Self {
+        Self {
+            outlet: Some(outlet),
+            ..self
+        }
+    }
+
     /// Returns the init's description of its container.
     pub const fn ready(&self) -> &Ready {
         &self.ready

@@ -151,7 +151,7 @@ impl RunError {
         )
     }
 
-    fn reason(&self) -> backend::Reason {
+    pub fn reason(&self) -> backend::Reason {
         use backend::Reason as R;
         match self {
             Self::Engine(error) => match error {

@@ -98,20 +98,25 @@ pub fn with_init(
 /// If the container cannot be created, the init does not answer, or its mounts are not what was checked.
 pub async fn start(
     manager: &Manager,
-    mut sandbox_spec: SandboxSpec,
+    sandbox_spec: SandboxSpec,
     interpreter: Interpreter,
+) -> Result<Warm, RunError> {
+    let greeting = Greeting::of_runs(interpreter, sandbox_spec.spec.binds.mount_points());
+    greet(manager, sandbox_spec, greeting).await
+}
+
+/// Like [`start`], with this greeting of the init, which names the mount points of the container.
+pub(super) async fn greet(
+    manager: &Manager,
+    mut sandbox_spec: SandboxSpec,
+    greeting: Greeting,
 ) -> Result<Warm, RunError> {
     sandbox_spec.attach = true;
     sandbox_spec.spec.oci_runtime = manager.oci_runtime(sandbox_spec.spec.oci_runtime)?;
     let spec = sandbox_spec.spec.clone();
     let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
-    let connected = init::connect(
-        reader,
-        writer,
-        Greeting::of_runs(interpreter, spec.binds.mount_points()),
-    )
-    .await;
+    let connected = init::connect(reader, writer, greeting).await;
     let checked = connected.map_err(RunError::from).and_then(|connected| {
         check_mounts(&spec, &connected.0)?;
         Ok(connected)

@@ -1,6 +1,8 @@
 //! Errors of sandboxes.
 
+use ringfence_container::RunError;
 use ringfence_container::init::NotRun;
+use ringfence_exec::backend::Reason;
 use ringfence_exec::local::{self, PauseError};
 use ringfence_jail::init::files::{FileError, FileErrorKind};
 
@@ -90,6 +92,9 @@ pub enum Error {
     /// A cell could not be made.
     #[error("cannot make the sandbox: {}", .0.explain())]
     Local(Box<local::Error>),
+    /// A container could not be made, paused or resumed.
+    #[error("{0}")]
+    Container(Box<RunError>),
     /// The init of the sandbox failed.
     #[error("the sandbox does not work: {0}")]
     Broken(String),
@@ -154,6 +159,10 @@ impl Error {
                 _ => ErrorKind::InvalidArguments,
             },
             Self::Local(_) => ErrorKind::RuntimeUnavailable,
+            Self::Container(error) => match error.reason() {
+                Reason::Unavailable => ErrorKind::RuntimeUnavailable,
+                _ => ErrorKind::Internal,
+            },
         }
     }
 
@@ -197,6 +206,7 @@ impl Error {
             Self::File(error) if error.errno == EAGAIN => "end some of its processes".to_owned(),
             Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
+            Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
         }
     }
@@ -233,6 +243,18 @@ impl From<NotRun> for Error {
             NotRun::InitLost(lost) => Self::Broken(lost.to_string()),
             error @ (NotRun::TooLong | NotRun::Busy | NotRun::NotStarted { .. }) => Self::NotStarted(error),
         }
+    }
+}
+
+impl From<RunError> for Error {
+    fn from(error: RunError) -> Self {
+        Self::Container(Box::new(error))
+    }
+}
+
+impl From<ringfence_container::Error> for Error {
+    fn from(error: ringfence_container::Error) -> Self {
+        RunError::from(error).into()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sandboxes that live: a file system, processes and interpreters that stay until somebody ends them or they expire.
 //!
-//! A sandbox is a cell of this machine; containers of Docker and Podman are refused by name. Its init starts programs, and
+//! A sandbox is a cell of this machine, or a container of Docker or Podman. Its init starts programs, and
 //! reads and writes files, inside and with the guest's rights; the server opens no path that a guest may have written.
 //!
 //! - [`Sandboxes`]: the sandboxes of a server, with their owners, names and expiry.
@@ -19,6 +19,7 @@ pub mod files;
 mod id;
 pub mod output;
 mod pause;
+mod place;
 mod ports;
 pub mod process;
 mod registry;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ringfence_exec::local::PauseControl;
 use tokio::sync::{Mutex, RwLock, RwLockReadGuard, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::Error;
+use super::place::Freezer;
 use super::sandbox::Sandbox;
 use super::spec::SandboxState;
 
@@ -16,7 +16,7 @@ const STARTING: Duration = Duration::from_secs(2);
 /// The pauses of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Pauses {
-    control: PauseControl,
+    control: Freezer,
     state: watch::Sender<SandboxState>,
     /// Held while the sandbox is being paused or resumed.
     turn: Mutex<()>,
@@ -25,7 +25,7 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    pub(crate) fn new(control: PauseControl) -> Self {
+    pub(crate) fn new(control: Freezer) -> Self {
         Self {
             control,
             state: watch::Sender::new(SandboxState::Running),
@@ -60,7 +60,7 @@ impl Sandbox {
         let pausing = RunningOnDrop(Some(&pauses.state));
         pauses.state.send_replace(SandboxState::Paused);
         drop(starting);
-        pauses.control.pause().await.map_err(Error::CannotPause)?;
+        pauses.control.pause().await?;
         pausing.done();
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Sandbox {
         let pauses = self.pauses();
         let _turn = pauses.turn.lock().await;
         if pauses.state() == SandboxState::Paused {
-            pauses.control.resume().map_err(Error::CannotPause)?;
+            pauses.control.resume().await?;
             pauses.state.send_replace(SandboxState::Running);
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! The sandboxes of a server.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use ringfence_container::init::InitLost;
-use ringfence_exec::local::{Fence, Local, PauseError};
+use ringfence_container::Containers;
+use ringfence_exec::local::{Fence, Local};
 use ringfence_packages::{Checkout, Digest};
 use ringfence_policy::{Bytes, Language, Scope, Timeout};
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use super::cell::ConnectedCell;
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
+use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore};
 use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxState};
@@ -24,6 +26,8 @@ use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, San
 const MAX: usize = 1024;
 /// Sandboxes of one owner at a time.
 const MAX_OF_SCOPE: usize = 512;
+/// Containers of one owner at a time: an engine takes much more for one than a cell takes.
+const MAX_CONTAINERS_OF_SCOPE: usize = 64;
 /// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
 /// Least number of processes: the init's supervisor, a program, and one that it starts.
@@ -35,11 +39,15 @@ const LIFETIME: Timeout = Timeout::seconds(60 * 60);
 /// Longest time until expiry: a day.
 const MAX_LIFETIME: Timeout = Timeout::seconds(24 * 60 * 60);
 
+/// The end of a place, as a reason.
+type Ending = Pin<Box<dyn Future<Output = String> + Send>>;
+
 /// The sandboxes of a server, each with an owner.
 #[derive(Debug)]
 pub struct Sandboxes {
     local: Arc<Local>,
-    /// Fence that every cell must have.
+    containers: Option<Arc<Containers>>,
+    /// Fence that every sandbox must have.
     fence: Fence,
     state: Arc<Mutex<Registry>>,
     keepers: Mutex<JoinSet<()>>,
@@ -59,6 +67,7 @@ struct Registry {
 struct Entry {
     scope: Scope,
     name: Option<String>,
+    runtime: Runtime,
     /// `None` while it is being created.
     sandbox: Option<Arc<Sandbox>>,
     /// Set to end it, to the reason.
@@ -66,15 +75,25 @@ struct Entry {
 }
 
 impl Sandboxes {
-    /// Creates a registry whose cells have at least this fence.
+    /// Creates a registry whose sandboxes have at least this fence.
     pub fn new(local: Arc<Local>, fence: Fence, store: SnapshotStore) -> Self {
         Self {
             local,
+            containers: None,
             fence,
             state: Arc::default(),
             keepers: Mutex::default(),
             store,
             packages: None,
+        }
+    }
+
+    /// Lets sandboxes be containers.
+    #[must_use]
+    pub fn with_containers(self, containers: Arc<Containers>) -> Self {
+        Self {
+            containers: Some(containers),
+            ..self
         }
     }
 
@@ -159,27 +178,37 @@ impl Sandboxes {
         check(&new.limits)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
-        let (cell, driver) = match new.runtime {
-            Runtime::Local => ConnectedCell::open(&self.local, self.fence, scope, &new).await?,
-            runtime @ (Runtime::Docker | Runtime::Podman) => {
-                return Err(Error::NotSupported {
-                    runtime,
-                    what: "be made this way yet",
-                });
-            }
-        };
-        if new.on_expiry == OnExpiry::Pause && !cell.pause_control().is_supported() {
-            cell.close().await;
-            return Err(Error::CannotPause(PauseError::NoFreezer));
+        let (place, end) = self.open(scope, &new).await?;
+        if new.on_expiry == OnExpiry::Pause
+            && let Err(error) = place.pause_control().check()
+        {
+            place.close().await;
+            return Err(error);
         }
-        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, cell, expires));
+        let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
         let stopped = reserved.keep();
-        let keeper = keep(Arc::clone(&sandbox), driver, stopped, Arc::clone(&self.state));
+        let keeper = keep(Arc::clone(&sandbox), end, stopped, Arc::clone(&self.state));
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
         keepers.spawn(keeper);
         drop(keepers);
         Ok(Unpublished { reserved, sandbox })
+    }
+
+    /// Opens the place of a sandbox. The second part, which must be driven, resolves at its end, to the reason.
+    async fn open(&self, scope: &Scope, new: &NewSandbox) -> Result<(Place, Ending), Error> {
+        let Some(engine) = new.runtime.engine() else {
+            let (cell, driver) = ConnectedCell::open(&self.local, self.fence, scope, new).await?;
+            let end = async move { driver.await.to_string() };
+            return Ok((Place::Cell(Box::new(cell)), Box::pin(end)));
+        };
+        let containers = self.containers.as_ref().ok_or(Error::NotSupported {
+            runtime: new.runtime,
+            what: "be made by this server",
+        })?;
+        let container = open_container(containers, engine, self.fence, scope, new).await?;
+        let end = container.end();
+        Ok((Place::Container(Box::new(container)), Box::pin(end)))
     }
 
     /// Returns the snapshots of a scope, the oldest first.
@@ -307,16 +336,16 @@ impl Sandboxes {
 /// Keeps a sandbox until it expires, is stopped or its place ends; then closes it.
 async fn keep(
     sandbox: Arc<Sandbox>,
-    driver: impl Future<Output = InitLost> + Send + 'static,
+    end: Ending,
     mut stopped: watch::Receiver<Option<&'static str>>,
     state: Arc<Mutex<Registry>>,
 ) {
     // In a task of its own: its processes are served while this one waits for their end.
     let mut carrying = JoinSet::new();
-    carrying.spawn(driver);
+    carrying.spawn(end);
     let why = tokio::select! {
         lost = carrying.join_next() => match lost {
-            Some(Ok(lost)) => lost.to_string(),
+            Some(Ok(why)) => why,
             _ => "its driver has failed".to_owned(),
         },
         why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
@@ -324,8 +353,8 @@ async fn keep(
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
-    if let Some(cell) = sandbox.take_cell() {
-        cell.close().await;
+    if let Some(place) = sandbox.take_place() {
+        place.close().await;
     }
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
@@ -440,6 +469,14 @@ impl<'a> Reserved<'a> {
             .values()
             .filter(|entry| entry.scope == *scope)
             .count();
+        let containers = registry
+            .all
+            .values()
+            .filter(|entry| entry.scope == *scope && entry.runtime.engine().is_some())
+            .count();
+        if new.runtime.engine().is_some() && containers >= MAX_CONTAINERS_OF_SCOPE {
+            return Err(Error::TooMany(MAX_CONTAINERS_OF_SCOPE));
+        }
         if own >= MAX_OF_SCOPE {
             return Err(Error::TooMany(MAX_OF_SCOPE));
         }
@@ -450,6 +487,7 @@ impl<'a> Reserved<'a> {
         let entry = Entry {
             scope: scope.clone(),
             name,
+            runtime: new.runtime,
             sandbox: None,
             stop: stop.clone(),
         };

@@ -13,16 +13,16 @@ use ringfence_policy::{Bytes, Outcome};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::cell::ConnectedCell;
 use super::context::{Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
 use super::output::{self, Collected};
 use super::pause::Pauses;
+use super::place::Place;
 use super::ports::Connections;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
-use super::spec::{NewSandbox, SandboxInfo};
+use super::spec::{NewSandbox, Resources, SandboxInfo};
 
 /// Working directory of processes that name none.
 const DIRECTORY: &str = "/workspace";
@@ -31,8 +31,8 @@ const ENDED: usize = 16;
 /// Processes of a sandbox that run at a time: some calls are left for contexts and file operations.
 const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 
-/// The cell of a sandbox; `None` once it has ended.
-pub(crate) type SharedCell = Arc<Mutex<Option<ConnectedCell>>>;
+/// The place of a sandbox; `None` once it has ended.
+pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
 
 /// A sandbox that lives.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Sandbox {
     new: NewSandbox,
     created: SystemTime,
     init: InitClient,
-    cell: SharedCell,
+    place: SharedPlace,
     processes: Arc<Processes>,
     pub(crate) contexts: Contexts,
     pub(crate) connections: Connections,
@@ -71,11 +71,11 @@ struct Processes {
 }
 
 impl Sandbox {
-    pub(crate) fn new(id: SandboxId, new: NewSandbox, cell: ConnectedCell, expires: SystemTime) -> Self {
+    pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
         Self {
-            init: cell.init.clone(),
-            pauses: Pauses::new(cell.pause_control()),
-            cell: Arc::new(Mutex::new(Some(cell))),
+            init: place.init().clone(),
+            pauses: Pauses::new(place.pause_control()),
+            place: Arc::new(Mutex::new(Some(place))),
             id,
             new,
             created: SystemTime::now(),
@@ -124,14 +124,14 @@ impl Sandbox {
 
     /// Returns a description.
     pub fn info(&self) -> SandboxInfo {
-        let resources = self.of_cell(ConnectedCell::resources).unwrap_or_default();
+        let resources = self.of_place(Place::resources).unwrap_or_default();
         let egress = self.new.egress.iter();
         SandboxInfo {
             id: self.id.clone(),
             name: self.new.name.clone(),
             runtime: self.new.runtime,
             state: self.state(),
-            image: "host".to_owned(),
+            image: self.of_place(Place::image).unwrap_or_default(),
             created_at: rfc3339(self.created),
             expires_at: rfc3339(*self.expiry.borrow()),
             on_expiry: self.new.on_expiry,
@@ -142,11 +142,29 @@ impl Sandbox {
                 .map(ToString::to_string)
                 .collect(),
             ports: self.new.ports,
-            isolation: self.of_cell(ConnectedCell::isolation),
+            isolation: self.of_place(Place::isolation),
             processes: self.processes.running(),
             contexts: self.contexts.count(),
-            warnings: self.of_cell(ConnectedCell::warnings).unwrap_or_default(),
+            warnings: self.of_place(Place::warnings).unwrap_or_default(),
         }
+    }
+
+    /// Returns a description with its resource usage, which engines of containers take some time to measure.
+    pub async fn measured_info(&self) -> SandboxInfo {
+        let measuring = self.of_place(Place::measure).flatten();
+        let mut info = self.info();
+        if let Some(measuring) = measuring
+            && let Some(used) = measuring.await
+        {
+            info.resources = Resources {
+                memory_bytes: used.memory_bytes,
+                peak_memory_bytes: used.memory_peak_bytes,
+                cpu_seconds: used.cpu_seconds,
+                pids: used.pids,
+                ..info.resources
+            };
+        }
+        info
     }
 
     pub(crate) const fn pauses(&self) -> &Pauses {
@@ -157,13 +175,13 @@ impl Sandbox {
         &self.init
     }
 
-    fn of_cell<T>(&self, read: impl FnOnce(&ConnectedCell) -> T) -> Option<T> {
-        lock(&self.cell).as_ref().map(read)
+    fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
+        lock(&self.place).as_ref().map(read)
     }
 
-    /// Takes the cell out, to close it.
-    pub(crate) fn take_cell(&self) -> Option<ConnectedCell> {
-        lock(&self.cell).take()
+    /// Takes the place out, to close it.
+    pub(crate) fn take_place(&self) -> Option<Place> {
+        lock(&self.place).take()
     }
 
     /// Starts a process, which runs on until it ends, is killed, or the sandbox ends.
@@ -206,8 +224,8 @@ impl Sandbox {
         };
         let running = self.init.start(start, None).await;
         let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
-        let cell = Arc::clone(&self.cell);
-        let memory_kills = move || lock(&cell).as_ref().map_or(0, ConnectedCell::memory_kills);
+        let place = Arc::clone(&self.place);
+        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
         let (process, pump) = Process::new(running, described, memory_kills, limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
@@ -347,7 +365,7 @@ impl Sandbox {
             }
         };
         drop(starting);
-        let kills = || self.of_cell(ConnectedCell::memory_kills).unwrap_or_default();
+        let kills = || self.of_place(Place::memory_kills).unwrap_or_default();
         let before = kills();
         let mut executed = context.execute(code, output, &self.pauses.clock()).await;
         if let Ok(execution) = &mut executed

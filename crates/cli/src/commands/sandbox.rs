@@ -1,4 +1,4 @@
-//! `ringfence sandbox`: sandboxes of the server, in cells of this machine or in containers.
+//! `ringfence sandbox`: sandboxes of the server, in cells of this machine or in containers, and containers of templates.
 
 mod container;
 mod copy;
@@ -22,7 +22,7 @@ use ringfence::source::Source;
 use ringfence::{Failure, Language};
 use ringfence_args::{
     SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
-    SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
+    SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, ScopedOptions,
 };
 
 /// Exit status where a sandbox has no such program, as a shell's.
@@ -112,8 +112,8 @@ async fn cell_only(
     let is_it = |known: &str| known == name || known.strip_prefix("fw-sandbox-") == Some(name);
     Err(match containers.iter().any(|known| is_it(&known.name)) {
         true => Failure::refused(
-            format!("not_supported: {what} does not work yet in sandboxes that are containers"),
-            "create one with `--runtime local`, or use `ringfence sandbox run NAME -- COMMAND`",
+            format!("not_supported: {what} does not work in containers of a template"),
+            "create one with `--runtime` and without a template, or use `ringfence sandbox run NAME -- COMMAND`",
         ),
         false => Failure::refused(
             format!("there is no sandbox `{}`", visible(name)),
@@ -158,6 +158,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
     let packages = packages::provide(args, context).await?;
     let mut body = json!({
         "packages": packages.as_ref().map(|packages| &packages.key),
+        "runtime": args.runtime.map(SandboxRuntimeArg::as_str),
         "name": args.name,
         "cpus": args.cpus.map(|cpus| cpus.get()),
         "pids": args.pids.map(|pids| pids.get()),

@@ -57,6 +57,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             )
         })?;
         let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots)
+            .with_containers(Arc::clone(&backend.containers))
             .with_packages(packages::store(context)?);
         let log = toolbox::operations_log(context)?;
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys, metrics);

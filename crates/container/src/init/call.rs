@@ -22,7 +22,7 @@ use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
 
 /// Upper bound for the connections of a call, its bridge included.
-const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
+pub(super) const MAX_SERVED: usize = MAX_CONNECTIONS_OF_CALL + 1;
 
 /// Outcome, captured output and resource usage of a finished call.
 #[derive(Debug)]

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_exec::local::Chunk;
-use ringfence_jail::init::frames::{End, Fate, InitRequest, Recipient, Start, TerminalSize};
+use ringfence_jail::init::frames::{End, Fate, InitRequest, Program, Recipient, Start, TerminalSize};
+use ringfence_network::egress::Outlet;
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::InitClient;
+use super::call::{MAX_SERVED, tell_of_proxy};
 use super::connection::GuestStream;
 use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
@@ -93,6 +95,11 @@ impl InitClient {
     /// If it cannot be started, or the limit of concurrent processes is reached.
     pub async fn start(&self, mut start: Start, bridge: Option<DuplexStream>) -> Result<Process, NotRun> {
         start.bridge = bridge.is_some();
+        // Files are the init's own operations, without a network.
+        let outlet = self.outlet.clone().filter(|_| start.program != Program::Files);
+        if outlet.is_some() {
+            tell_of_proxy(&mut start);
+        }
         let (events, received) = mpsc::channel(UNREAD);
         let (stdin, input) = mpsc::channel(UNWRITTEN);
         let (started, starting) = oneshot::channel();
@@ -100,6 +107,7 @@ impl InitClient {
             line: Arc::clone(&self.line),
             events,
             bridge,
+            outlet,
             serving: JoinSet::new(),
         };
         let mut task = JoinSet::new();
@@ -131,7 +139,9 @@ struct Driver {
     line: Arc<Mux>,
     events: mpsc::Sender<ProcessEvent>,
     bridge: Option<DuplexStream>,
-    /// The task that serves its bridge.
+    /// Egress outlet of its connections, if it has a network.
+    outlet: Option<Outlet>,
+    /// The tasks that serve its bridge and its connections.
     serving: JoinSet<()>,
 }
 
@@ -185,6 +195,9 @@ impl Driver {
         if let Some(id) = arrived.bridged {
             self.serve(id);
         }
+        for id in arrived.connected {
+            self.serve_connection(id);
+        }
         for chunk in arrived.chunks {
             let length = chunk.bytes.len();
             // Without a reader, output is discarded.
@@ -209,6 +222,16 @@ impl Driver {
             let _ = started.send(Err(NotRun::InitLost(parted.clone())));
         }
         Some(ProcessEvent::Lost(parted))
+    }
+
+    /// Serves a connection through the outlet, unless there are too many.
+    fn serve_connection(&mut self, id: u32) {
+        let stream = GuestStream::new(Arc::clone(&self.line), id);
+        if let Some(outlet) = &self.outlet
+            && self.serving.len() < MAX_SERVED
+        {
+            self.serving.spawn(outlet.clone().serve(stream));
+        }
     }
 
     /// Connects the bridge with the process's end.

@@ -41,8 +41,8 @@ pub(super) async fn create(
     ] {
         if is_given {
             return Err(Failure::usage(
-                format!("`{option}` is not an option of containers"),
-                "leave it out, or use `--runtime local`",
+                format!("`{option}` is not an option of containers of a template"),
+                "leave it out, or use `--runtime` without a template",
             )
             .into());
         }

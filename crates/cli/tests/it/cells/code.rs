@@ -2,96 +2,109 @@
 
 use serde_json::json;
 
-use super::Lab;
+use super::everywhere;
 
 #[test]
 fn python_keeps_its_state() {
-    let lab = Lab::with_sandbox();
-    let run = |code: &str| lab.sandbox(&["run", "lab", "-c", code]);
-    assert_eq!(run("x = 20; print('set')").ok(), "set\n");
-    assert_eq!(run("x + 22").ok(), "42\n");
-    let failed = run("import sys; print('aside', file=sys.stderr)\nraise ValueError('no')");
-    assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");
-    assert!(
-        failed.stderr.starts_with("aside\n") && failed.stderr.ends_with("ValueError: no\n"),
-        "{failed:?}"
-    );
-    let file = lab.world.dir.write("work/more.py", "x += 1\nprint(x)\n");
-    assert_eq!(lab.sandbox(&["run", "lab", file.to_str().unwrap()]).ok(), "21\n");
-    assert_eq!(lab.sandbox_with(&["run", "lab", "-"], b"print(x)").ok(), "21\n");
-    let told = lab.json(&["run", "lab", "-c", "print('p'); x"]);
-    assert_eq!(
-        (
-            &told["stdout"],
-            &told["value"],
-            &told["exit_code"],
-            &told["execution_count"]
-        ),
-        (&json!("p\n"), &json!("21"), &json!(0), &json!(6)),
-        "{told}"
-    );
-    // Files are shared with commands.
-    run("open('/workspace/made', 'w').write('by code')").ok();
-    assert_eq!(lab.sandbox(&["exec", "lab", "--", "cat", "made"]).ok(), "by code");
-    lab.sandbox(&["run", "lab", "nosuch.py"])
-        .refused(2, "cannot read nosuch.py");
-    lab.sandbox(&["run", "lab"]).refused(2, "nothing to run");
-    assert_eq!(lab.sandbox(&["run", "lab", "-l", "cobol", "-c", "1"]).status, 2);
-    let javascript = |code| lab.sandbox(&["run", "lab", "-l", "javascript", "-c", code]);
-    assert_eq!(javascript("const n = 20").ok(), "");
-    assert_eq!(javascript("await Promise.resolve(n + 1)").ok(), "21\n");
-    assert_eq!(lab.json(&["get", "lab"])["contexts"], 2);
-    lab.close();
+    everywhere(|lab| {
+        let run = |code: &str| lab.sandbox(&["run", "lab", "-c", code]);
+        assert_eq!(run("x = 20; print('set')").ok(), "set\n");
+        assert_eq!(run("x + 22").ok(), "42\n");
+        let failed = run("import sys; print('aside', file=sys.stderr)\nraise ValueError('no')");
+        assert_eq!((failed.status, failed.stdout.as_str()), (1, ""), "{failed:?}");
+        assert!(
+            failed.stderr.starts_with("aside\n") && failed.stderr.ends_with("ValueError: no\n"),
+            "{failed:?}"
+        );
+        let file = lab.world.dir.write("work/more.py", "x += 1\nprint(x)\n");
+        assert_eq!(lab.sandbox(&["run", "lab", file.to_str().unwrap()]).ok(), "21\n");
+        assert_eq!(lab.sandbox_with(&["run", "lab", "-"], b"print(x)").ok(), "21\n");
+        let told = lab.json(&["run", "lab", "-c", "print('p'); x"]);
+        assert_eq!(
+            (
+                &told["stdout"],
+                &told["value"],
+                &told["exit_code"],
+                &told["execution_count"]
+            ),
+            (&json!("p\n"), &json!("21"), &json!(0), &json!(6)),
+            "{told}"
+        );
+        // Files are shared with commands.
+        run("open('/workspace/made', 'w').write('by code')").ok();
+        assert_eq!(lab.sandbox(&["exec", "lab", "--", "cat", "made"]).ok(), "by code");
+        lab.sandbox(&["run", "lab", "nosuch.py"])
+            .refused(2, "cannot read nosuch.py");
+        lab.sandbox(&["run", "lab"]).refused(2, "nothing to run");
+        assert_eq!(lab.sandbox(&["run", "lab", "-l", "cobol", "-c", "1"]).status, 2);
+        assert_eq!(lab.json(&["get", "lab"])["contexts"], 1);
+    });
+}
+
+/// The image of the containers has no Node.
+#[test]
+fn javascript_keeps_its_state() {
+    everywhere(|lab| {
+        let run = |code| lab.sandbox(&["run", "lab", "-l", "javascript", "-c", code]);
+        match lab.runtime {
+            "local" => {
+                assert_eq!(run("const n = 20").ok(), "");
+                assert_eq!(run("await Promise.resolve(n + 1)").ok(), "21\n");
+                assert_eq!(lab.json(&["get", "lab"])["contexts"], 1);
+            }
+            _ => run("1").refused(125, "there is no program `node` in the sandbox"),
+        }
+    });
 }
 
 #[test]
 fn bash_keeps_its_state() {
-    let lab = Lab::with_sandbox();
-    let run = |code: &str| lab.sandbox(&["run", "lab", "-l", "bash", "-c", code]);
-    assert_eq!(run("cd /tmp; N=7; f() { echo f $N; }").ok(), "");
-    assert_eq!(run("pwd; f; false").stdout, "/tmp\nf 7\n");
-    assert_eq!(run("(exit 9)").status, 9);
-    let file = lab.world.dir.write("work/more.sh", "echo $N\n");
-    assert_eq!(lab.sandbox(&["run", "lab", file.to_str().unwrap()]).ok(), "7\n");
-    let late = lab.sandbox(&[
-        "run",
-        "lab",
-        "-l",
-        "bash",
-        "--timeout",
-        "300ms",
-        "-c",
-        "sleep 600",
-    ]);
-    assert_eq!(late.status, 124, "{late:?}");
-    assert_eq!(run("echo $N").ok(), "7\n");
-    lab.close();
+    everywhere(|lab| {
+        let run = |code: &str| lab.sandbox(&["run", "lab", "-l", "bash", "-c", code]);
+        assert_eq!(run("cd /tmp; N=7; f() { echo f $N; }").ok(), "");
+        assert_eq!(run("pwd; f; false").stdout, "/tmp\nf 7\n");
+        assert_eq!(run("(exit 9)").status, 9);
+        let file = lab.world.dir.write("work/more.sh", "echo $N\n");
+        assert_eq!(lab.sandbox(&["run", "lab", file.to_str().unwrap()]).ok(), "7\n");
+        let late = lab.sandbox(&[
+            "run",
+            "lab",
+            "-l",
+            "bash",
+            "--timeout",
+            "300ms",
+            "-c",
+            "sleep 600",
+        ]);
+        assert_eq!(late.status, 124, "{late:?}");
+        assert_eq!(run("echo $N").ok(), "7\n");
+    });
 }
 
 #[test]
 fn code_that_is_interrupted_keeps_its_state() {
-    let lab = Lab::with_sandbox();
-    let run = |code: &str| lab.sandbox(&["run", "lab", "-c", code]);
-    run("x = 5").ok();
-    let late = lab.sandbox(&["run", "lab", "--timeout", "300ms", "-c", "while True: pass"]);
-    assert_eq!(late.status, 124, "{late:?}");
-    assert!(late.stderr.contains("has kept its state"), "{late:?}");
-    assert_eq!(run("x").ok(), "5\n");
-    // A person's Ctrl-C.
-    let code = "x = 6; open('/workspace/on', 'w')\nwhile True: pass";
-    let mut running = lab.start(&["run", "lab", "-c", code]);
-    lab.appears("/workspace/on");
-    lab.world.signal(&running, "INT");
-    let ended = running.wait().unwrap();
-    assert!(!ended.success(), "{ended:?}");
-    assert_eq!(run("x").ok(), "6\n");
-    // An interpreter that ends takes its state along, and says so.
-    let lost = run("import os; os._exit(3)");
-    assert_eq!(lost.status, 125, "{lost:?}");
-    assert!(
-        lost.stderr.contains("the state of its context is lost"),
-        "{lost:?}"
-    );
-    assert_eq!(run("x").status, 1);
-    lab.close();
+    everywhere(|lab| {
+        let run = |code: &str| lab.sandbox(&["run", "lab", "-c", code]);
+        run("x = 5").ok();
+        let late = lab.sandbox(&["run", "lab", "--timeout", "300ms", "-c", "while True: pass"]);
+        assert_eq!(late.status, 124, "{late:?}");
+        assert!(late.stderr.contains("has kept its state"), "{late:?}");
+        assert_eq!(run("x").ok(), "5\n");
+        // A person's Ctrl-C.
+        let code = "x = 6; open('/workspace/on', 'w')\nwhile True: pass";
+        let mut running = lab.start(&["run", "lab", "-c", code]);
+        lab.appears("/workspace/on");
+        lab.world.signal(&running, "INT");
+        let ended = running.wait().unwrap();
+        assert!(!ended.success(), "{ended:?}");
+        assert_eq!(run("x").ok(), "6\n");
+        // An interpreter that ends takes its state along, and says so.
+        let lost = run("import os; os._exit(3)");
+        assert_eq!(lost.status, 125, "{lost:?}");
+        assert!(
+            lost.stderr.contains("the state of its context is lost"),
+            "{lost:?}"
+        );
+        assert_eq!(run("x").status, 1);
+    });
 }

@@ -5,160 +5,160 @@ use std::process::Stdio;
 
 use serde_json::json;
 
-use super::Lab;
+use super::everywhere;
 use crate::support::entries;
 
 #[test]
 fn files_are_copied_both_ways() {
-    let lab = Lab::with_sandbox();
-    let large: Vec<u8> = (0..9_000_000_u32).map(|n| (n % 253) as u8).collect();
-    lab.world.dir.write("work/large", &large);
-    lab.world.dir.write("work/empty", "");
-    lab.sandbox(&["cp", "large", "lab:/workspace/"]).ok();
-    lab.sandbox(&["cp", "empty", "lab:/tmp/new/parents/e"]).ok();
-    assert_eq!(
-        lab.bash("stat -c %s large /tmp/new/parents/e").ok(),
-        "9000000\n0\n"
-    );
-    lab.sandbox(&["cp", "lab:/workspace/large", "back"]).ok();
-    assert_eq!(fs::read(lab.world.dir.path("work/back")).unwrap(), large);
-    // Into a directory, with its slash and without.
-    fs::create_dir(lab.world.dir.path("work/in")).unwrap();
-    lab.bash("echo a > /output/a; echo b > /output/b").ok();
-    lab.sandbox(&["cp", "lab:/output/a", "in"]).ok();
-    lab.sandbox(&["cp", "lab:/output/b", "in/"]).ok();
-    assert_eq!(entries(&lab.world.dir.path("work/in")), ["a", "b"]);
-    // Streams.
-    lab.sandbox_with(&["cp", "-", "lab:/tmp/s"], &large).ok();
-    assert_eq!(lab.bash("stat -c %s /tmp/s").ok(), "9000000\n");
-    assert_eq!(lab.sandbox(&["cp", "lab:/output/a", "-"]).ok(), "a\n");
-    // A file that does not know its length.
-    lab.sandbox(&["cp", "/proc/version", "lab:/tmp/v"]).ok();
-    assert!(lab.bash("cat /tmp/v").ok().starts_with("Linux"));
-    // What is there is replaced.
-    lab.sandbox(&["cp", "-", "lab:/output/a"]).ok();
-    assert_eq!(lab.bash("cat /output/a").ok(), "");
-    let told = lab.json(&["cp", "large", "lab:/workspace/large"]);
-    assert_eq!(
-        (&told["size"], &told["path"]),
-        (&json!(9_000_000), &json!("/workspace/large")),
-        "{told}"
-    );
-    lab.close();
+    everywhere(|lab| {
+        let large: Vec<u8> = (0..9_000_000_u32).map(|n| (n % 253) as u8).collect();
+        lab.world.dir.write("work/large", &large);
+        lab.world.dir.write("work/empty", "");
+        lab.sandbox(&["cp", "large", "lab:/workspace/"]).ok();
+        lab.sandbox(&["cp", "empty", "lab:/tmp/new/parents/e"]).ok();
+        assert_eq!(
+            lab.bash("stat -c %s large /tmp/new/parents/e").ok(),
+            "9000000\n0\n"
+        );
+        lab.sandbox(&["cp", "lab:/workspace/large", "back"]).ok();
+        assert_eq!(fs::read(lab.world.dir.path("work/back")).unwrap(), large);
+        // Into a directory, with its slash and without.
+        fs::create_dir(lab.world.dir.path("work/in")).unwrap();
+        lab.bash("echo a > /output/a; echo b > /output/b").ok();
+        lab.sandbox(&["cp", "lab:/output/a", "in"]).ok();
+        lab.sandbox(&["cp", "lab:/output/b", "in/"]).ok();
+        assert_eq!(entries(&lab.world.dir.path("work/in")), ["a", "b"]);
+        // Streams.
+        lab.sandbox_with(&["cp", "-", "lab:/tmp/s"], &large).ok();
+        assert_eq!(lab.bash("stat -c %s /tmp/s").ok(), "9000000\n");
+        assert_eq!(lab.sandbox(&["cp", "lab:/output/a", "-"]).ok(), "a\n");
+        // A file that does not know its length.
+        lab.sandbox(&["cp", "/proc/version", "lab:/tmp/v"]).ok();
+        assert!(lab.bash("cat /tmp/v").ok().starts_with("Linux"));
+        // What is there is replaced.
+        lab.sandbox(&["cp", "-", "lab:/output/a"]).ok();
+        assert_eq!(lab.bash("cat /output/a").ok(), "");
+        let told = lab.json(&["cp", "large", "lab:/workspace/large"]);
+        assert_eq!(
+            (&told["size"], &told["path"]),
+            (&json!(9_000_000), &json!("/workspace/large")),
+            "{told}"
+        );
+    });
 }
 
 #[test]
 fn a_copy_that_fails_changes_nothing() {
-    let lab = Lab::with_sandbox();
-    let file = lab.world.dir.write("work/mine", "mine");
-    lab.bash("echo theirs > /workspace/theirs").ok();
-    lab.sandbox(&["cp", "lab:/workspace/nosuch", "mine"])
-        .refused(125, "nosuch");
-    lab.sandbox(&["cp", "lab:/workspace", "mine"])
-        .refused(125, "/workspace");
-    assert_eq!(fs::read_to_string(file).unwrap(), "mine");
-    lab.sandbox(&["cp", "lab:/workspace/nosuch", "new"])
-        .refused(125, "nosuch");
-    lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"])
-        .refused(2, "cannot read nosuch");
-    lab.sandbox(&["cp", ".", "lab:/workspace/"])
-        .refused(2, "is a directory");
-    lab.sandbox(&["cp", "mine", "lab:/usr/bin/mine"])
-        .refused(125, "/usr/bin/mine");
-    lab.sandbox(&["cp", "mine", "new"])
-        .refused(2, "one of the paths must be in a sandbox");
-    lab.sandbox(&["cp", "mine", "nosuch:/x"])
-        .refused(125, "there is no sandbox `nosuch`");
-    // A source that breaks off: a directory can be opened, not read.
-    let directory = File::open(lab.world.dir.path("work")).unwrap();
-    let mut broken = lab
-        .world
-        .command(&[], ["sandbox", "cp", "-", "lab:/workspace/theirs"]);
-    let output = broken.stdin(Stdio::from(directory)).output().unwrap();
-    assert_eq!(output.status.code(), Some(125), "{output:?}");
-    assert_eq!(lab.bash("cat theirs; ls").ok(), "theirs\ntheirs\n");
-    assert_eq!(entries(&lab.world.dir.path("work")), ["mine"]);
-    // Too large for the disk of the sandbox.
-    File::create(lab.world.dir.path("work/huge"))
-        .unwrap()
-        .set_len(300 << 20)
-        .unwrap();
-    let full = lab.sandbox(&["cp", "huge", "lab:/workspace/theirs"]);
-    full.refused(125, "");
-    assert!(full.stderr.contains("`disk`"), "{full:?}");
-    assert_eq!(lab.bash("cat theirs; ls").ok(), "theirs\ntheirs\n");
-    lab.close();
+    everywhere(|lab| {
+        let file = lab.world.dir.write("work/mine", "mine");
+        lab.bash("echo theirs > /workspace/theirs").ok();
+        lab.sandbox(&["cp", "lab:/workspace/nosuch", "mine"])
+            .refused(125, "nosuch");
+        lab.sandbox(&["cp", "lab:/workspace", "mine"])
+            .refused(125, "/workspace");
+        assert_eq!(fs::read_to_string(file).unwrap(), "mine");
+        lab.sandbox(&["cp", "lab:/workspace/nosuch", "new"])
+            .refused(125, "nosuch");
+        lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"])
+            .refused(2, "cannot read nosuch");
+        lab.sandbox(&["cp", ".", "lab:/workspace/"])
+            .refused(2, "is a directory");
+        lab.sandbox(&["cp", "mine", "lab:/usr/bin/mine"])
+            .refused(125, "/usr/bin/mine");
+        lab.sandbox(&["cp", "mine", "new"])
+            .refused(2, "one of the paths must be in a sandbox");
+        lab.sandbox(&["cp", "mine", "nosuch:/x"])
+            .refused(125, "there is no sandbox `nosuch`");
+        // A source that breaks off: a directory can be opened, not read.
+        let directory = File::open(lab.world.dir.path("work")).unwrap();
+        let mut broken = lab
+            .world
+            .command(&[], ["sandbox", "cp", "-", "lab:/workspace/theirs"]);
+        let output = broken.stdin(Stdio::from(directory)).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert_eq!(lab.bash("cat theirs; ls").ok(), "theirs\ntheirs\n");
+        assert_eq!(entries(&lab.world.dir.path("work")), ["mine"]);
+        // Too large for the disk of the sandbox.
+        File::create(lab.world.dir.path("work/huge"))
+            .unwrap()
+            .set_len(300 << 20)
+            .unwrap();
+        let full = lab.sandbox(&["cp", "huge", "lab:/workspace/theirs"]);
+        full.refused(125, "");
+        assert!(full.stderr.contains("`disk`"), "{full:?}");
+        assert_eq!(lab.bash("cat theirs; ls").ok(), "theirs\ntheirs\n");
+    });
 }
 
 #[test]
 fn directories_are_listed() {
-    let lab = Lab::with_sandbox();
-    assert_eq!(lab.sandbox(&["files", "lab"]).ok(), "");
-    lab.bash("mkdir -p d/e; echo 12345 > d/e/f; ln -s d l; printf x > $'new\\nline'")
-        .ok();
-    let shown = lab.sandbox(&["files", "lab"]);
-    assert!(
-        shown.ok().contains("  /workspace/d/\n") && shown.stdout.contains("  /workspace/l@\n"),
-        "{shown:?}"
-    );
-    assert_eq!(shown.stdout.lines().count(), 3, "{shown:?}");
-    assert!(
-        lab.sandbox(&["files", "--depth", "3", "lab", "/workspace/d"])
-            .ok()
-            .contains("6  /workspace/d/e/f\n")
-    );
-    let told = lab.json(&["files", "--depth", "9", "lab"]);
-    let paths: Vec<_> = told["entries"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|entry| entry["path"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        paths,
-        [
-            "/workspace/d",
-            "/workspace/d/e",
-            "/workspace/d/e/f",
-            "/workspace/l",
-            "/workspace/new\nline"
-        ]
-    );
-    assert_eq!(told["complete"], true);
-    lab.sandbox(&["files", "lab", "/nosuch"]).refused(125, "/nosuch");
-    lab.close();
+    everywhere(|lab| {
+        assert_eq!(lab.sandbox(&["files", "lab"]).ok(), "");
+        lab.bash("mkdir -p d/e; echo 12345 > d/e/f; ln -s d l; printf x > $'new\\nline'")
+            .ok();
+        let shown = lab.sandbox(&["files", "lab"]);
+        assert!(
+            shown.ok().contains("  /workspace/d/\n") && shown.stdout.contains("  /workspace/l@\n"),
+            "{shown:?}"
+        );
+        assert_eq!(shown.stdout.lines().count(), 3, "{shown:?}");
+        assert!(
+            lab.sandbox(&["files", "--depth", "3", "lab", "/workspace/d"])
+                .ok()
+                .contains("6  /workspace/d/e/f\n")
+        );
+        let told = lab.json(&["files", "--depth", "9", "lab"]);
+        let paths: Vec<_> = told["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| entry["path"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            paths,
+            [
+                "/workspace/d",
+                "/workspace/d/e",
+                "/workspace/d/e/f",
+                "/workspace/l",
+                "/workspace/new\nline"
+            ]
+        );
+        assert_eq!(told["complete"], true);
+        lab.sandbox(&["files", "lab", "/nosuch"]).refused(125, "/nosuch");
+    });
 }
 
 #[test]
 fn a_tree_is_copied_through_tar() {
-    let lab = Lab::with_sandbox();
-    fs::create_dir_all(lab.world.dir.path("work/tree/deep")).unwrap();
-    lab.world.dir.write("work/tree/deep/file", "content");
-    let mut tar = lab.world.dir.program("tar");
-    let packed = tar.args(["-c", "tree"]).output().unwrap();
-    lab.sandbox_with(&["exec", "-i", "lab", "--", "tar", "-x"], &packed.stdout)
-        .ok();
-    assert_eq!(lab.bash("cat tree/deep/file").ok(), "content");
-    lab.close();
+    everywhere(|lab| {
+        fs::create_dir_all(lab.world.dir.path("work/tree/deep")).unwrap();
+        lab.world.dir.write("work/tree/deep/file", "content");
+        let mut tar = lab.world.dir.program("tar");
+        let packed = tar.args(["-c", "tree"]).output().unwrap();
+        lab.sandbox_with(&["exec", "-i", "lab", "--", "tar", "-x"], &packed.stdout)
+            .ok();
+        assert_eq!(lab.bash("cat tree/deep/file").ok(), "content");
+    });
 }
 
 #[test]
 fn links_that_programs_made_lead_no_copy_elsewhere() {
-    let lab = Lab::with_sandbox();
-    let secret = lab.world.dir.write("home/secret", "secret");
-    let link = format!(
-        "ln -s {0} read; ln -s {0} write; ln -s {0}2 dangling",
-        secret.display()
-    );
-    lab.world.run(["-w", ".", "-l", "bash", "-c", &link]).ok();
-    lab.sandbox(&["cp", "read", "lab:/workspace/x"])
-        .refused(125, "read");
-    lab.sandbox(&["run", "lab", "read"]).refused(125, "read");
-    lab.bash("echo mine > x").ok();
-    for name in ["write", "dangling"] {
-        lab.sandbox(&["cp", "lab:/workspace/x", name]).refused(125, name);
-    }
-    assert_eq!(entries(&lab.world.dir.path("home")), ["secret"]);
-    assert_eq!(fs::read_to_string(secret).unwrap(), "secret");
-    lab.close();
+    everywhere(|lab| {
+        let secret = lab.world.dir.write("home/secret", "secret");
+        let link = format!(
+            "ln -s {0} read; ln -s {0} write; ln -s {0}2 dangling",
+            secret.display()
+        );
+        lab.world.run(["-w", ".", "-l", "bash", "-c", &link]).ok();
+        lab.sandbox(&["cp", "read", "lab:/workspace/x"])
+            .refused(125, "read");
+        lab.sandbox(&["run", "lab", "read"]).refused(125, "read");
+        lab.bash("echo mine > x").ok();
+        for name in ["write", "dangling"] {
+            lab.sandbox(&["cp", "lab:/workspace/x", name]).refused(125, name);
+        }
+        assert_eq!(entries(&lab.world.dir.path("home")), ["secret"]);
+        assert_eq!(fs::read_to_string(secret).unwrap(), "secret");
+    });
 }

@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use super::Lab;
+use super::{Lab, everywhere, everywhere_with};
 use crate::containers::engines;
-use crate::support::{eventually, eventually_none};
+use crate::support::{eventually, eventually_none, finish};
 
 #[test]
 fn a_sandbox_expires_with_what_runs_in_it() {
-    let lab = Lab::new();
+    let lab = Lab::new("local");
     let id = lab.json(&["create", "--name", "lab", "--timeout", "3s"])["id"]
         .as_str()
         .unwrap()
@@ -68,11 +68,11 @@ fn a_removal_ends_what_runs() {
 }
 
 #[test]
-fn containers_take_their_own_path() {
+fn containers_of_templates_take_their_own_path() {
     for engine in engines() {
         let lab = Lab::with_sandbox();
         let name = format!("cells-{}", std::process::id());
-        let made = lab.json(&["create", "--runtime", engine.name, "--name", &name]);
+        let made = lab.json(&["create", "--engine", engine.name, "--name", &name]);
         let full = format!("fw-sandbox-{name}");
         assert_eq!(made[0]["name"], full.as_str());
         assert_eq!(
@@ -87,11 +87,75 @@ fn containers_take_their_own_path() {
             &["get", &name],
         ] {
             lab.sandbox(args)
-                .refused(125, "does not work yet in sandboxes that are containers");
+                .refused(125, "does not work in containers of a template");
         }
         lab.sandbox(&["pause", &name]).ok();
         lab.sandbox(&["resume", &name]).ok();
         lab.sandbox(&["rm", &name]).ok();
+        lab.close();
+    }
+}
+
+/// Reads memory of its own, then of the init.
+const MEMORY: &str = "
+for pid in 'self', '1':
+    try:
+        with open(f'/proc/{pid}/maps') as maps: print(bool(maps.read()))
+        open(f'/proc/{pid}/mem', 'rb')
+        print('opened')
+    except OSError as error:
+        print(type(error).__name__)
+";
+
+#[test]
+fn programs_do_not_reach_the_init() {
+    everywhere(|lab| {
+        let memory = lab.sandbox(&["exec", "lab", "--", "python3", "-c", MEMORY]);
+        let lines: Vec<&str> = memory.ok().lines().collect();
+        let denied = |line: &&str| ["PermissionError", "FileNotFoundError"].contains(line);
+        assert!(
+            lines[..2] == ["True", "opened"] && lines[2..].iter().all(denied),
+            "{memory:?}"
+        );
+        // Whoever watched the command goes, too: its end is unknown.
+        assert_ne!(lab.bash("kill -9 1; kill -9 -1").status, 0);
+        assert_eq!(lab.bash("echo lives").ok(), "lives\n");
+    });
+}
+
+#[test]
+fn programs_reach_the_proxy_alone() {
+    everywhere_with(&["--allow-host", "allowed.test"], |lab| {
+        let ask = "curl --silent --output /dev/null --write-out '%{http_code}' http://other.test/; curl --silent --noproxy '*' http://127.0.0.1:9/ || echo no";
+        assert_eq!(lab.bash(ask).ok(), "403no\n");
+        let python = "import urllib.request as u\ntry: u.urlopen('http://other.test/')\nexcept u.HTTPError as error: print(error.code)";
+        assert_eq!(lab.sandbox(&["run", "lab", "-c", python]).ok(), "403\n");
+    });
+}
+
+#[test]
+fn a_container_that_ends_is_told() {
+    for engine in engines() {
+        let lab = Lab::on(engine.name, &[]);
+        let sandbox = lab.json(&["get", "lab"])["id"].as_str().unwrap().to_owned();
+        let pid = lab.world.engine_pid().unwrap();
+        let own = || {
+            let format = "{{.ID}} {{.Labels}}";
+            let mut list = engine.dir.program(engine.name);
+            let all = finish(list.args(["ps", "--format", format]), b"");
+            let own = all.ok().lines().filter(|line| line.contains(&format!(".{pid}.")));
+            own.map(|line| line.split(' ').next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let [id] = &own()[..] else {
+            panic!("{:?}", own());
+        };
+        finish(engine.dir.program(engine.name).args(["kill", id]), b"").ok();
+        eventually("its end is told", || {
+            let output = lab.sandbox(&["exec", &sandbox, "--", "true"]);
+            output.stderr.contains("has ended: its container has ended")
+        });
+        eventually_none("the container", own);
         lab.close();
     }
 }

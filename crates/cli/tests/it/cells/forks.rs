@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::Lab;
 use super::ends::running;
+use super::{Lab, everywhere};
 use crate::api::{BEARER, Surface};
 use crate::support::{eventually, eventually_none};
 use crate::world::skip;
@@ -26,31 +26,31 @@ fn paused(lab: &Lab) -> bool {
 
 #[test]
 fn a_paused_sandbox_says_so_until_it_is_resumed() {
-    let lab = Lab::with_sandbox();
-    lab.bash("echo kept > file").ok();
-    if !paused(&lab) {
-        return lab.close();
-    }
-    assert_eq!(lab.json(&["get", "lab"])["state"], "paused");
-    assert!(lab.sandbox(&["ls"]).ok().contains("paused"));
-    for args in [
-        &["exec", "lab", "--", "true"][..],
-        &["run", "lab", "-c", "1"],
-        &["files", "lab"],
-        &["cp", "lab:/workspace/file", "-"],
-        &["fork", "lab"],
-        &["snapshot", "create", "lab"],
-    ] {
-        let output = lab.sandbox(args);
-        assert!(output.stderr.contains("hint: resume it first"), "{output:?}");
-        output.refused(125, "is paused");
-    }
-    lab.sandbox(&["resume", "lab"]).ok();
-    assert_eq!(lab.bash("cat file").ok(), "kept\n");
-    lab.sandbox(&["pause", "lab"]).ok();
-    lab.sandbox(&["rm", "lab"]).ok();
-    lab.sandbox(&["pause", "lab"]).refused(125, "");
-    lab.close();
+    everywhere(|lab| {
+        lab.bash("echo kept > file").ok();
+        if !paused(lab) {
+            return;
+        }
+        assert_eq!(lab.json(&["get", "lab"])["state"], "paused");
+        assert!(lab.sandbox(&["ls"]).ok().contains("paused"));
+        for args in [
+            &["exec", "lab", "--", "true"][..],
+            &["run", "lab", "-c", "1"],
+            &["files", "lab"],
+            &["cp", "lab:/workspace/file", "-"],
+            &["fork", "lab"],
+            &["snapshot", "create", "lab"],
+        ] {
+            let output = lab.sandbox(args);
+            assert!(output.stderr.contains("hint: resume it first"), "{output:?}");
+            output.refused(125, "is paused");
+        }
+        lab.sandbox(&["resume", "lab"]).ok();
+        assert_eq!(lab.bash("cat file").ok(), "kept\n");
+        lab.sandbox(&["pause", "lab"]).ok();
+        lab.sandbox(&["rm", "lab"]).ok();
+        lab.sandbox(&["pause", "lab"]).refused(125, "");
+    });
 }
 
 /// Returns the command lines of `sleep` that contain this text.
@@ -79,53 +79,62 @@ fn no_server_leaves_a_paused_process_to_the_next() {
 
 #[test]
 fn forks_and_snapshots_have_the_files() {
-    let lab = Lab::with_sandbox();
-    lab.bash("mkdir d && echo one > d/file").ok();
-    let forks = lab.sandbox(&["fork", "--count", "2", "lab"]);
-    let forks: Vec<&str> = forks.ok().lines().collect();
-    assert_eq!(forks.len(), 2);
-    for id in forks {
-        assert_eq!(lab.sandbox(&["exec", id, "--", "cat", "d/file"]).ok(), "one\n");
-    }
-    let forked = lab.json(&["fork", "lab"]);
-    assert_eq!(
-        forked["not_copied"],
-        serde_json::json!(["processes", "contexts", "name"])
-    );
-    assert_eq!(
-        lab.sandbox(&["snapshot", "create", "lab", "--name", "base"]).ok(),
-        "base\n"
-    );
-    lab.sandbox(&["snapshot", "create", "lab", "--name", "base"])
-        .refused(125, "exists already");
-    // It is there when the server comes back, and belongs to its user.
-    lab.world.stop_engine("TERM");
-    lab.world.start_engine();
-    let all = json(&lab, &["snapshot", "ls"]);
-    assert_eq!(all[0]["name"], "base", "{all}");
-    assert!(lab.sandbox(&["snapshot", "ls"]).ok().contains("bytes"));
-    assert_eq!(
-        json(&lab, &["snapshot", "ls", "--user", "ann"]),
-        Value::Array(Vec::new())
-    );
-    lab.sandbox(&["snapshot", "rm", "--user", "ann", "base"])
-        .refused(125, "there is no snapshot `base`");
-    lab.sandbox(&["create", "--user", "ann", "--snapshot", "base"])
-        .refused(125, "there is no snapshot `base`");
-    lab.sandbox(&["create", "--name", "lab", "--snapshot", "base"])
+    everywhere(|lab| {
+        lab.bash("mkdir d && echo one > d/file").ok();
+        let forks = lab.sandbox(&["fork", "--count", "2", "lab"]);
+        let forks: Vec<&str> = forks.ok().lines().collect();
+        assert_eq!(forks.len(), 2);
+        for id in forks {
+            assert_eq!(lab.sandbox(&["exec", id, "--", "cat", "d/file"]).ok(), "one\n");
+        }
+        let forked = lab.json(&["fork", "lab"]);
+        assert_eq!(
+            forked["not_copied"],
+            serde_json::json!(["processes", "contexts", "name"])
+        );
+        assert_eq!(
+            lab.sandbox(&["snapshot", "create", "lab", "--name", "base"]).ok(),
+            "base\n"
+        );
+        lab.sandbox(&["snapshot", "create", "lab", "--name", "base"])
+            .refused(125, "exists already");
+        // It is there when the server comes back, and belongs to its user.
+        lab.world.stop_engine("TERM");
+        lab.world.start_engine();
+        let all = json(lab, &["snapshot", "ls"]);
+        assert_eq!(all[0]["name"], "base", "{all}");
+        assert!(lab.sandbox(&["snapshot", "ls"]).ok().contains("bytes"));
+        assert_eq!(
+            json(lab, &["snapshot", "ls", "--user", "ann"]),
+            Value::Array(Vec::new())
+        );
+        lab.sandbox(&["snapshot", "rm", "--user", "ann", "base"])
+            .refused(125, "there is no snapshot `base`");
+        lab.sandbox(&["create", "--user", "ann", "--snapshot", "base"])
+            .refused(125, "there is no snapshot `base`");
+        lab.sandbox(&[
+            "create",
+            "--name",
+            "lab",
+            "--runtime",
+            lab.runtime,
+            "--snapshot",
+            "base",
+        ])
         .ok();
-    assert_eq!(lab.bash("cat d/file").ok(), "one\n");
-    lab.sandbox(&["snapshot", "rm", "base"]).ok();
-    assert_eq!(json(&lab, &["snapshot", "ls"]), Value::Array(Vec::new()));
-    lab.sandbox(&["create", "--snapshot", "base"])
-        .refused(125, "there is no snapshot `base`");
-    lab.close();
+        assert_eq!(lab.bash("cat d/file").ok(), "one\n");
+        lab.sandbox(&["snapshot", "rm", "base"]).ok();
+        assert_eq!(json(lab, &["snapshot", "ls"]), Value::Array(Vec::new()));
+        lab.sandbox(&["create", "--snapshot", "base"])
+            .refused(125, "there is no snapshot `base`");
+    });
 }
 
 #[test]
 fn a_key_has_its_own_copies() {
     let lab = Lab {
         world: crate::api::world(),
+        runtime: "local",
     };
     lab.sandbox(&["create", "--name", "lab"]).ok();
     let made = json(&lab, &["snapshot", "create", "lab"]);

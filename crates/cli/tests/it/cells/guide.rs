@@ -7,7 +7,7 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/sandboxes.md");
 
 #[test]
 fn every_command_of_the_guide_prints_what_it_says() {
-    let lab = Lab::new();
+    let lab = Lab::new("local");
     let commands = commands(GUIDE);
     assert!(commands.len() >= 20);
     for (command, expected) in commands {

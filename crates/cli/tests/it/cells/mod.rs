@@ -12,9 +12,11 @@ mod records;
 mod terminal;
 
 use std::process::Child;
+use std::thread;
 
 use serde_json::Value;
 
+use crate::containers::engines;
 use crate::support::{Output, eventually, finish, start};
 use crate::world::World;
 
@@ -23,20 +25,53 @@ const CONFIG: &str = "[engine]\npool_size = 1\n";
 /// A server of ours.
 struct Lab {
     world: World,
+    /// Runtime of its sandbox.
+    runtime: &'static str,
+}
+
+/// Plays a scenario with a sandbox `lab` of each runtime, in a server of its own each, at the same time.
+fn everywhere(scenario: fn(&Lab)) {
+    everywhere_with(&[], scenario);
+}
+
+/// Like [`everywhere`], with these options of `create`.
+fn everywhere_with(options: &[&str], scenario: fn(&Lab)) {
+    let engines = engines();
+    let runtimes = engines.iter().map(|engine| engine.name).chain(["local"]);
+    thread::scope(|scope| {
+        for runtime in runtimes {
+            let play = move || {
+                let lab = Lab::on(runtime, options);
+                scenario(&lab);
+                lab.close();
+            };
+            // The message of a panic has the name.
+            thread::Builder::new()
+                .name(runtime.to_owned())
+                .spawn_scoped(scope, play)
+                .unwrap();
+        }
+    });
 }
 
 impl Lab {
-    fn new() -> Self {
+    fn new(runtime: &'static str) -> Self {
         let world = World::before_engine();
         world.dir.write("config/ringfence/ringfence.toml", CONFIG);
         world.start_engine();
-        Self { world }
+        Self { world, runtime }
     }
 
-    /// Creates a server with one sandbox, `lab`.
+    /// Creates a server with one sandbox of this machine, `lab`.
     fn with_sandbox() -> Self {
-        let lab = Self::new();
-        assert_eq!(lab.sandbox(&["create", "--name", "lab"]).ok(), "lab\n");
+        Self::on("local", &[])
+    }
+
+    /// Creates a server with a sandbox `lab` of a runtime.
+    fn on(runtime: &'static str, options: &[&str]) -> Self {
+        let lab = Self::new(runtime);
+        let create = ["create", "--name", "lab", "--runtime", runtime];
+        assert_eq!(lab.sandbox(&[&create, options].concat()).ok(), "lab\n");
         lab
     }
 

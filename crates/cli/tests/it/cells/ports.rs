@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::Lab;
+use super::{Lab, everywhere_with};
 
 /// Serves the files of `/workspace` on the port 8000, and answers on 8001 with what comes, in capitals.
 const SERVERS: &str = r#"python3 -m http.server 8000 & python3 -c '
@@ -55,26 +55,25 @@ impl Drop for Forwarded {
 
 #[test]
 fn a_port_of_a_sandbox_is_reached_from_this_machine() {
-    let lab = Lab::new();
-    lab.sandbox(&["create", "--name", "lab", "--ports"]).ok();
-    lab.bash("echo hello > hello.txt").ok();
-    let closed = Forwarded::new(&lab, "8001");
-    assert_eq!(closed.ask(b"anybody"), "");
-    drop(closed);
-    let mut serving = lab.start(&["exec", "lab", "--", "bash", "-c", SERVERS]);
-    lab.bash("for port in 8000 8001; do until (: < /dev/tcp/127.0.0.1/$port) 2>/dev/null; do sleep 0.05; done; done")
+    everywhere_with(&["--ports"], |lab| {
+        lab.bash("echo hello > hello.txt").ok();
+        let closed = Forwarded::new(lab, "8001");
+        assert_eq!(closed.ask(b"anybody"), "");
+        drop(closed);
+        let mut serving = lab.start(&["exec", "lab", "--", "bash", "-c", SERVERS]);
+        lab.bash("for port in 8000 8001; do until (: < /dev/tcp/127.0.0.1/$port) 2>/dev/null; do sleep 0.05; done; done")
         .ok();
-    let web = Forwarded::new(&lab, "8000");
-    let answer = web.ask(b"GET /hello.txt HTTP/1.0\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-    assert!(answer.ends_with("\r\n\r\nhello\n"), "{answer}");
-    let shout = Forwarded::new(&lab, "8001");
-    let text = "words ".repeat(50_000);
-    assert_eq!(shout.ask(text.as_bytes()), text.to_uppercase());
-    drop((web, shout));
-    lab.sandbox(&["rm", "lab"]).ok();
-    serving.wait().unwrap();
-    lab.close();
+        let web = Forwarded::new(lab, "8000");
+        let answer = web.ask(b"GET /hello.txt HTTP/1.0\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\nhello\n"), "{answer}");
+        let shout = Forwarded::new(lab, "8001");
+        let text = "words ".repeat(50_000);
+        assert_eq!(shout.ask(text.as_bytes()), text.to_uppercase());
+        drop((web, shout));
+        lab.sandbox(&["rm", "lab"]).ok();
+        serving.wait().unwrap();
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::Lab;
+use super::{everywhere, everywhere_with};
 use crate::support::eventually;
 
 /// Forks until it cannot.
@@ -22,170 +22,178 @@ for pid in pids: os.waitpid(pid, 0)
 
 #[test]
 fn a_command_has_its_status_streams_and_directory() {
-    let lab = Lab::with_sandbox();
-    let ended = lab.bash("pwd; echo aside >&2; exit 3");
-    assert_eq!(
-        (ended.status, ended.stdout.as_str(), ended.stderr.as_str()),
-        (3, "/workspace\n", "aside\n")
-    );
-    assert_eq!(lab.bash("kill -SEGV $$").status, 139);
-    lab.bash("echo kept > /workspace/x; cd /tmp; mkdir -p a").ok();
-    let elsewhere = lab.sandbox(&[
-        "exec",
-        "-w",
-        "/tmp/a",
-        "-e",
-        "N=1 2",
-        "lab",
-        "--",
-        "bash",
-        "-c",
-        "pwd; echo $N",
-    ]);
-    assert_eq!(elsewhere.ok(), "/tmp/a\n1 2\n");
-    assert_eq!(
-        lab.sandbox(&["exec", "lab", "--", "cat", "/workspace/x"]).ok(),
-        "kept\n"
-    );
-    for verb in ["exec", "run"] {
-        let missing = lab.sandbox(&[verb, "lab", "--", "nosuch"]);
-        missing.refused(127, "there is no program `nosuch` in the sandbox");
-    }
-    lab.sandbox(&["exec", "-w", "/nosuch", "lab", "--", "true"])
-        .refused(125, "/nosuch");
-    assert_eq!(lab.sandbox(&["exec", "lab"]).status, 2);
-    assert_eq!(lab.sandbox(&["exec", "-e", "N", "lab", "--", "true"]).status, 2);
-    lab.close();
+    everywhere(|lab| {
+        let ended = lab.bash("pwd; echo aside >&2; exit 3");
+        assert_eq!(
+            (ended.status, ended.stdout.as_str(), ended.stderr.as_str()),
+            (3, "/workspace\n", "aside\n")
+        );
+        assert_eq!(lab.bash("kill -SEGV $$").status, 139);
+        lab.bash("echo kept > /workspace/x; cd /tmp; mkdir -p a").ok();
+        let elsewhere = lab.sandbox(&[
+            "exec",
+            "-w",
+            "/tmp/a",
+            "-e",
+            "N=1 2",
+            "lab",
+            "--",
+            "bash",
+            "-c",
+            "pwd; echo $N",
+        ]);
+        assert_eq!(elsewhere.ok(), "/tmp/a\n1 2\n");
+        assert_eq!(
+            lab.sandbox(&["exec", "lab", "--", "cat", "/workspace/x"]).ok(),
+            "kept\n"
+        );
+        for verb in ["exec", "run"] {
+            let missing = lab.sandbox(&[verb, "lab", "--", "nosuch"]);
+            missing.refused(127, "there is no program `nosuch` in the sandbox");
+        }
+        lab.sandbox(&["exec", "-w", "/nosuch", "lab", "--", "true"])
+            .refused(125, "/nosuch");
+        assert_eq!(lab.sandbox(&["exec", "lab"]).status, 2);
+        assert_eq!(lab.sandbox(&["exec", "-e", "N", "lab", "--", "true"]).status, 2);
+    });
 }
 
 #[test]
 fn standard_input_reaches_a_command_that_asks_for_it() {
-    let lab = Lab::with_sandbox();
-    let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
-    let count = lab.sandbox_with(&["exec", "-i", "lab", "--", "sha256sum"], &long);
-    let whole = lab.sandbox_with(&["exec", "-i", "lab", "--", "wc", "-c"], &long);
-    assert_eq!((count.ok().len(), whole.ok()), (68, "3000000\n"));
-    // A command that reads no more ends all the same.
-    assert_eq!(
-        lab.sandbox_with(&["exec", "-i", "lab", "--", "head", "-c", "3"], b"abcdef")
-            .ok(),
-        "abc"
-    );
-    assert_eq!(
-        lab.sandbox_with(&["exec", "-i", "lab", "--", "true"], &long).ok(),
-        ""
-    );
-    assert_eq!(
-        lab.sandbox_with(&["exec", "lab", "--", "cat"], b"unasked").ok(),
-        ""
-    );
-    let refused = lab.sandbox(&["exec", "-it", "lab", "--", "bash"]);
-    refused.refused(2, "`-t` needs a terminal");
-    assert_eq!(lab.sandbox(&["exec", "-t", "lab", "--", "bash"]).status, 2);
-    assert_eq!(
-        lab.sandbox_with(&["shell", "lab"], b"echo $((6 * 7))\n").ok(),
-        "42\n"
-    );
-    lab.close();
+    everywhere(|lab| {
+        let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+        let count = lab.sandbox_with(&["exec", "-i", "lab", "--", "sha256sum"], &long);
+        let whole = lab.sandbox_with(&["exec", "-i", "lab", "--", "wc", "-c"], &long);
+        assert_eq!((count.ok().len(), whole.ok()), (68, "3000000\n"));
+        // A command that reads no more ends all the same.
+        assert_eq!(
+            lab.sandbox_with(&["exec", "-i", "lab", "--", "head", "-c", "3"], b"abcdef")
+                .ok(),
+            "abc"
+        );
+        assert_eq!(
+            lab.sandbox_with(&["exec", "-i", "lab", "--", "true"], &long).ok(),
+            ""
+        );
+        assert_eq!(
+            lab.sandbox_with(&["exec", "lab", "--", "cat"], b"unasked").ok(),
+            ""
+        );
+        let refused = lab.sandbox(&["exec", "-it", "lab", "--", "bash"]);
+        refused.refused(2, "`-t` needs a terminal");
+        assert_eq!(lab.sandbox(&["exec", "-t", "lab", "--", "bash"]).status, 2);
+        assert_eq!(
+            lab.sandbox_with(&["shell", "lab"], b"echo $((6 * 7))\n").ok(),
+            "42\n"
+        );
+    });
 }
 
 #[test]
 fn a_command_is_killed_at_its_limits() {
-    let lab = Lab::new();
-    let create = [
-        "create", "--name", "lab", "--memory", "64MiB", "--disk", "8MiB", "--pids", "8",
-    ];
-    lab.sandbox(&create).ok();
-    let late = lab.sandbox(&["exec", "--timeout", "300ms", "lab", "--", "sleep", "600"]);
-    assert_eq!((late.status, late.stdout.as_str()), (124, ""));
-    assert!(
-        late.stderr.starts_with("error: it went past its time"),
-        "{late:?}"
-    );
-    let large = lab.sandbox(&["exec", "lab", "--", "python3", "-c", "x = b'x' * (1 << 30)"]);
-    assert_eq!(large.status, 137, "{large:?}");
-    assert!(large.stderr.contains("memory limit"), "{large:?}");
-    let full =
-        lab.bash("head -c 5M /dev/zero > /tmp/a; head -c 5M /dev/zero > b; stat -c %s /tmp/a b; rm /tmp/a b");
-    assert!(full.stderr.contains("No space left on device"), "{full:?}");
-    let sizes: Vec<u64> = full.stdout.lines().map(|size| size.parse().unwrap()).collect();
-    assert!(sizes[0] == 5 << 20 && sizes[0] + sizes[1] <= 8 << 20, "{full:?}");
-    let forks = lab.sandbox(&["exec", "lab", "--", "python3", "-c", FORKS]);
-    assert_eq!(forks.ok(), "Resource temporarily unavailable\n");
-    assert_eq!(lab.bash("echo lives").ok(), "lives\n");
-    lab.close();
+    everywhere_with(&["--memory", "64MiB", "--disk", "8MiB", "--pids", "8"], |lab| {
+        let late = lab.sandbox(&["exec", "--timeout", "300ms", "lab", "--", "sleep", "600"]);
+        assert_eq!((late.status, late.stdout.as_str()), (124, ""));
+        assert!(
+            late.stderr.starts_with("error: it went past its time"),
+            "{late:?}"
+        );
+        let large = lab.sandbox(&["exec", "lab", "--", "python3", "-c", "x = b'x' * (1 << 30)"]);
+        assert_eq!(large.status, 137, "{large:?}");
+        assert!(large.stderr.contains("memory limit"), "{large:?}");
+        let full = lab.bash(
+            "head -c 5M /dev/zero > /tmp/a; head -c 5M /dev/zero > b; stat -c %s /tmp/a b; rm /tmp/a b",
+        );
+        let sizes: Vec<u64> = full.stdout.lines().map(|size| size.parse().unwrap()).collect();
+        match lab.runtime {
+            "local" => {
+                assert!(full.stderr.contains("No space left on device"), "{full:?}");
+                assert!(sizes[0] == 5 << 20 && sizes[0] + sizes[1] <= 8 << 20, "{full:?}");
+            }
+            // Each directory has the limit.
+            _ => {
+                assert_eq!(sizes, [5 << 20; 2], "{full:?}");
+                let full = lab.bash("head -c 10M /dev/zero > b; stat -c %s b; rm b");
+                assert!(full.stderr.contains("No space left on device"), "{full:?}");
+                assert_eq!(full.stdout, format!("{}\n", 8 << 20));
+            }
+        }
+        let forks = lab.sandbox(&["exec", "lab", "--", "python3", "-c", FORKS]);
+        assert_eq!(forks.ok(), "Resource temporarily unavailable\n");
+        assert_eq!(lab.bash("echo lives").ok(), "lives\n");
+    });
 }
 
 #[test]
 fn results_of_commands_have_a_shape() {
-    let lab = Lab::with_sandbox();
-    let told = lab.json(&[
-        "exec",
-        "lab",
-        "--",
-        "bash",
-        "-c",
-        "echo out; echo err >&2; exit 4",
-    ]);
-    assert_eq!(
-        (
-            &told["stdout"],
-            &told["stderr"],
-            &told["exit_code"],
-            &told["outcome"],
-            &told["truncated"]
-        ),
-        (
-            &json!("out\n"),
-            &json!("err\n"),
-            &json!(4),
-            &json!("exited"),
-            &json!(false)
-        ),
-        "{told}"
-    );
-    assert!(told["duration"].as_f64() > Some(0.0), "{told}");
-    let late = lab.json(&["exec", "--timeout", "200ms", "lab", "--", "sleep", "600"]);
-    assert_eq!(
-        (&late["exit_code"], &late["outcome"]),
-        (&json!(-1), &json!("timed_out"))
-    );
-    let command = lab.json(&["run", "lab", "--", "echo", "same"]);
-    assert_eq!(command["stdout"], "same\n");
-    assert_eq!(
-        lab.sandbox(&["run", "lab", "--", "bash", "-c", "exit 5"]).status,
-        5
-    );
-    let long = lab.json(&["exec", "lab", "--", "bash", "-c", "yes | head -c 3000000"]);
-    assert_eq!(long["truncated"], true);
-    lab.close();
+    everywhere(|lab| {
+        let told = lab.json(&[
+            "exec",
+            "lab",
+            "--",
+            "bash",
+            "-c",
+            "echo out; echo err >&2; exit 4",
+        ]);
+        assert_eq!(
+            (
+                &told["stdout"],
+                &told["stderr"],
+                &told["exit_code"],
+                &told["outcome"],
+                &told["truncated"]
+            ),
+            (
+                &json!("out\n"),
+                &json!("err\n"),
+                &json!(4),
+                &json!("exited"),
+                &json!(false)
+            ),
+            "{told}"
+        );
+        assert!(told["duration"].as_f64() > Some(0.0), "{told}");
+        let late = lab.json(&["exec", "--timeout", "200ms", "lab", "--", "sleep", "600"]);
+        assert_eq!(
+            (&late["exit_code"], &late["outcome"]),
+            (&json!(-1), &json!("timed_out"))
+        );
+        let command = lab.json(&["run", "lab", "--", "echo", "same"]);
+        assert_eq!(command["stdout"], "same\n");
+        assert_eq!(
+            lab.sandbox(&["run", "lab", "--", "bash", "-c", "exit 5"]).status,
+            5
+        );
+        let long = lab.json(&["exec", "lab", "--", "bash", "-c", "yes | head -c 3000000"]);
+        assert_eq!(long["truncated"], true);
+    });
 }
 
 #[test]
 fn logs_show_what_commands_have_printed() {
-    let lab = Lab::with_sandbox();
-    lab.bash("echo first; echo aside >&2").ok();
-    let mut running = lab.start(&["exec", "lab", "--", "bash", "-c", "echo second; exec sleep 600"]);
-    eventually("both are told", || {
-        let logs = lab.sandbox(&["logs", "lab"]);
-        logs.stderr == "aside\n" && logs.ok() == "first\nsecond\n"
+    everywhere(|lab| {
+        lab.bash("echo first; echo aside >&2").ok();
+        let mut running = lab.start(&["exec", "lab", "--", "bash", "-c", "echo second; exec sleep 600"]);
+        eventually("both are told", || {
+            let logs = lab.sandbox(&["logs", "lab"]);
+            logs.stderr == "aside\n" && logs.ok() == "first\nsecond\n"
+        });
+        let used = lab.json(&["stats", "--once", "lab"]);
+        assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
+        assert!(used["pids"].as_u64() > Some(1), "{used}");
+        assert!(lab.sandbox(&["stats", "--once", "lab"]).ok().contains("memory"));
+        // Ctrl-C reaches the command.
+        lab.world.signal(&running, "INT");
+        assert_eq!(running.wait().unwrap().code(), Some(130));
     });
-    let used = lab.json(&["stats", "--once", "lab"]);
-    assert!(used["memory_bytes"].as_u64() > Some(0), "{used}");
-    assert!(used["pids"].as_u64() > Some(1), "{used}");
-    assert!(lab.sandbox(&["stats", "--once", "lab"]).ok().contains("memory"));
-    // Ctrl-C reaches the command.
-    lab.world.signal(&running, "INT");
-    assert_eq!(running.wait().unwrap().code(), Some(130));
-    lab.close();
 }
 
 #[test]
 fn a_command_whose_output_nobody_reads_is_killed() {
-    let lab = Lab::with_sandbox();
-    let mut running = lab.start(&["exec", "lab", "--", "yes"]);
-    drop(running.stdout.take());
-    assert_eq!(running.wait().unwrap().code(), Some(141));
-    eventually("it is gone", || lab.json(&["get", "lab"])["processes"] == 0);
-    lab.close();
+    everywhere(|lab| {
+        let mut running = lab.start(&["exec", "lab", "--", "yes"]);
+        drop(running.stdout.take());
+        assert_eq!(running.wait().unwrap().code(), Some(141));
+        eventually("it is gone", || lab.json(&["get", "lab"])["processes"] == 0);
+    });
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::Lab;
+use super::{Lab, everywhere};
 use crate::support::{Output, finish};
 
 const DRIVER: &str = include_str!("terminal.py");
@@ -31,59 +31,59 @@ fn expect(pattern: &str) -> Value {
 
 #[test]
 fn a_shell_in_a_terminal_has_its_keys_size_and_jobs() {
-    let lab = Lab::with_sandbox();
-    let steps = [
-        // What is typed is shown, so what is expected is computed.
-        send("PS1='ready''> '; stty size\r"),
-        expect("24 80\r\nready> "),
-        json!({"size": [40, 100]}),
-        send("while [ \"$(stty size)\" != '40 100' ]; do :; done; echo $((6 * 7)) wide\r"),
-        expect("42 wide\r\nready> "),
-        // Ctrl-C ends what runs, not the shell.
-        send("bash -c 'echo $((1000 + 1)); exec sleep 600'\r"),
-        expect("1001\r\n"),
-        send("\x03"),
-        expect("ready> "),
-        send("echo status $?\r"),
-        expect("status 130\r\nready> "),
-        // Ctrl-Z stops it, and the shell keeps it as a job.
-        send("bash -c 'echo $((1000 + 2)); exec sleep 600'\r"),
-        expect("1002\r\n"),
-        send("\x1a"),
-        expect("Stopped.*ready> "),
-        // `wait` does not wait for a job that is still stopped; its end may be told before the prompt.
-        send("kill %1; while [ \"$(jobs -s)\" ]; do :; done; wait; jobs; echo $((1000 + 3))\r"),
-        expect("1003\r\n.*ready> "),
-        send("tty; exit 7\r"),
-        expect("/dev/pts/[0-9]+\r\n"),
-    ];
-    for shell in [
-        &["exec", "-it", "lab", "--", "bash", "--norc"][..],
-        &["shell", "lab"],
-    ] {
-        let shown = lab.in_terminal(shell, &steps);
-        assert_eq!(shown.status, 7, "{shown:?}");
-    }
-    lab.close();
+    everywhere(|lab| {
+        let steps = [
+            // What is typed is shown, so what is expected is computed.
+            send("PS1='ready''> '; stty size\r"),
+            expect("24 80\r\nready> "),
+            json!({"size": [40, 100]}),
+            send("while [ \"$(stty size)\" != '40 100' ]; do :; done; echo $((6 * 7)) wide\r"),
+            expect("42 wide\r\nready> "),
+            // Ctrl-C ends what runs, not the shell.
+            send("bash -c 'echo $((1000 + 1)); exec sleep 600'\r"),
+            expect("1001\r\n"),
+            send("\x03"),
+            expect("ready> "),
+            send("echo status $?\r"),
+            expect("status 130\r\nready> "),
+            // Ctrl-Z stops it, and the shell keeps it as a job.
+            send("bash -c 'echo $((1000 + 2)); exec sleep 600'\r"),
+            expect("1002\r\n"),
+            send("\x1a"),
+            expect("Stopped.*ready> "),
+            // `wait` does not wait for a job that is still stopped; its end may be told before the prompt.
+            send("kill %1; while [ \"$(jobs -s)\" ]; do :; done; wait; jobs; echo $((1000 + 3))\r"),
+            expect("1003\r\n.*ready> "),
+            send("tty; exit 7\r"),
+            expect("/dev/pts/[0-9]+\r\n"),
+        ];
+        for shell in [
+            &["exec", "-it", "lab", "--", "bash", "--norc"][..],
+            &["shell", "lab"],
+        ] {
+            let shown = lab.in_terminal(shell, &steps);
+            assert_eq!(shown.status, 7, "{shown:?}");
+        }
+    });
 }
 
 #[test]
 fn an_end_of_input_ends_a_shell_in_a_terminal() {
-    let lab = Lab::with_sandbox();
-    let steps = [
-        send("PS1='ready''> '\r"),
-        expect("ready> "),
-        send("\x04"),
-        expect("exit"),
-    ];
-    let shown = lab.in_terminal(&["shell", "lab"], &steps);
-    assert_eq!(shown.status, 0, "{shown:?}");
-    // Any program has it.
-    let code = "import sys; print(sys.stdin.isatty(), sys.stdout.isatty())";
-    let shown = lab.in_terminal(
-        &["exec", "-it", "lab", "--", "python3", "-c", code],
-        &[expect("True True\r\n")],
-    );
-    assert_eq!(shown.status, 0, "{shown:?}");
-    lab.close();
+    everywhere(|lab| {
+        let steps = [
+            send("PS1='ready''> '\r"),
+            expect("ready> "),
+            send("\x04"),
+            expect("exit"),
+        ];
+        let shown = lab.in_terminal(&["shell", "lab"], &steps);
+        assert_eq!(shown.status, 0, "{shown:?}");
+        // Any program has it.
+        let code = "import sys; print(sys.stdin.isatty(), sys.stdout.isatty())";
+        let shown = lab.in_terminal(
+            &["exec", "-it", "lab", "--", "python3", "-c", code],
+            &[expect("True True\r\n")],
+        );
+        assert_eq!(shown.status, 0, "{shown:?}");
+    });
 }

@@ -267,7 +267,7 @@ async fn list(
 }
 
 async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
-    Ok(Json(sandbox.info()).into_response())
+    Ok(Json(sandbox.measured_info().await).into_response())
 }
 
 async fn remove(

@@ -1,0 +1,230 @@
+//! Containers of sandboxes that live: our init is their first process, and serves processes, interpreters and files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringfence_exec::local::Fence;
+use ringfence_network::egress::Outlet;
+use ringfence_policy::{EngineKind, EnvName, Isolation, Limits, Network, NetworkMode, ResourceLimits, Scope};
+use tokio::time::timeout;
+
+use super::backend::Containers;
+use super::guest_paths::{OUTPUT, WORKSPACE};
+use super::init::{Greeting, InitClient, Interpreter};
+use super::manager::{Manager, Sandbox};
+use super::run_error::RunError;
+use super::spec::{Binds, Filter, Init, Log, Name, Resources, Spec, Stdin};
+use super::task::SandboxSpec;
+use super::warm::{self, Warm};
+use super::{ContainerRuntime, Error, Use, layout, mounts, oneshot, pool_key};
+
+/// Longer than any sandbox lives: its registry ends it.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Maximum time of a measurement: Podman samples first.
+const MEASURING: Duration = Duration::from_secs(2);
+
+/// A container to create for a sandbox.
+#[derive(Debug, Clone, Copy)]
+pub struct NewContainer<'a> {
+    pub engine: EngineKind,
+    pub scope: &'a Scope,
+    pub limits: Limits,
+    /// Hosts that its programs may reach. [`Network::Allowlist`] of none lets them listen, and reach nobody.
+    pub network: &'a Network,
+    /// Environment of its programs, beside the image's.
+    pub env: &'a [(EnvName, String)],
+    pub fence: Fence,
+}
+
+/// A container of a sandbox. Dropping it ends the container.
+#[derive(Debug)]
+pub struct LivingContainer {
+    warm: Warm,
+    init: InitClient,
+    image: String,
+    isolation: Isolation,
+    limits: ResourceLimits,
+    warnings: Vec<String>,
+    engine: ContainerRuntime,
+}
+
+impl Containers {
+    /// Creates a container of the configured image for a sandbox.
+    ///
+    /// # Errors
+    /// If the engine cannot be used, or cannot make such a container.
+    pub async fn open_living(&self, new: NewContainer<'_>) -> Result<LivingContainer, RunError> {
+        let manager = self.manager(new.engine).await?;
+        if new.fence == Fence::Required
+            && let Some(what) = manager.info().unlimited()
+        {
+            return Err(RunError::Unlimited(what));
+        }
+        let spec = self.living_spec(manager, new)?;
+        let environment = manager.engine().image_environment(&spec.image).await?;
+        let spec = Spec {
+            env: layout::with(layout::with(environment, &layout::fixed(true)), new.env),
+            ..spec
+        };
+        let spec = warm::with_init(spec, &self.init_program()?, 0, Interpreter::None)?;
+        let (image, resources) = (spec.image.clone(), spec.resources);
+        let isolation = oneshot::isolation(manager, &spec);
+        let greeting = Greeting {
+            mount_points: spec.binds.mount_points(),
+            ..Greeting::of_sandbox()
+        };
+        let sandbox_spec = SandboxSpec {
+            spec,
+            max_duration: FOREVER,
+            attach: false,
+            belongings: None,
+        };
+        let warm = warm::greet(manager, sandbox_spec, greeting).await?;
+        let init = match new.network {
+            Network::Allowlist(policy) if !policy.allowed.is_empty() => {
+                let outlet = Outlet::new(policy, &self.settings().egress);
+                warm.init().clone().through(outlet)
+            }
+            Network::Allowlist(_) | Network::None => warm.init().clone(),
+        };
+        Ok(LivingContainer {
+            init,
+            image: image.to_string(),
+            isolation,
+            limits: manager.info().held(ResourceLimits {
+                memory_bytes: Some(resources.memory.0),
+                cpus: Some(resources.cpus.get()),
+                pids: Some(resources.pids.get()),
+                disk_bytes: Some(resources.volume().0),
+                ..new.limits.into()
+            }),
+            warnings: warnings(manager, &warm, resources),
+            engine: manager.engine().clone(),
+            warm,
+        })
+    }
+
+    fn living_spec(&self, manager: &Manager, new: NewContainer<'_>) -> Result<Spec, RunError> {
+        let settings = self.settings();
+        let (network, filter) = pool_key::reach(new.network, NetworkMode::None, "standard");
+        let resources = Resources {
+            memory: new.limits.memory,
+            cpus: new.limits.cpus,
+            pids: new.limits.pids,
+            disk: new.limits.disk,
+        };
+        let name = Name::unused();
+        Ok(Spec {
+            volumes: pool_key::volumes(&name, resources.volume(), vec![PathBuf::from(OUTPUT)], true),
+            name,
+            image: self.image(new.engine)?,
+            command: Vec::new(),
+            env: Vec::new(),
+            directory: WORKSPACE.to_owned(),
+            user: mounts::user(settings, manager),
+            resources,
+            network,
+            filter: Filter::named(filter).map_err(RunError::Filter)?,
+            binds: Binds::default(),
+            ledger: settings.ledger.clone(),
+            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
+            init: Init::Program,
+            stdin: Stdin::Attached,
+            log: Log::None,
+            scope: new.scope.as_str().to_owned(),
+            owner: manager.owner().clone(),
+        })
+    }
+}
+
+fn warnings(manager: &Manager, warm: &Warm, resources: Resources) -> Vec<String> {
+    let disk = format!(
+        "the disk limit is that of each of /workspace, /output and /tmp: {}",
+        resources.volume()
+    );
+    let engine = manager.info().warning();
+    let mounts = warm.sandbox().warnings().iter().cloned();
+    std::iter::once(disk).chain(engine).chain(mounts).collect()
+}
+
+impl LivingContainer {
+    /// Returns the client of its init; what that starts reaches the allowed hosts.
+    pub const fn init(&self) -> &InitClient {
+        &self.init
+    }
+
+    pub const fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
+    /// Returns the limits that hold.
+    pub const fn limits(&self) -> ResourceLimits {
+        self.limits
+    }
+
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
+    /// Returns remarks about limits and mounts.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Returns a future that resolves to its resource usage; to `None` if the engine does not tell in time.
+    pub fn measure(&self) -> impl Future<Output = Option<Use>> + Send + use<> {
+        let (engine, id) = (self.engine.clone(), self.warm.sandbox().id().clone());
+        async move {
+            let mut stats = engine.stats(&id);
+            timeout(MEASURING, stats.next()).await.ok()?.ok()?
+        }
+    }
+
+    /// Returns what stops and continues its processes.
+    pub fn pause_control(&self) -> ContainerPause {
+        ContainerPause(self.warm.shared())
+    }
+
+    /// Returns a future that resolves at its end, to the reason.
+    pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
+        let sandbox = self.warm.shared();
+        async move {
+            let life = sandbox.ended().await;
+            match life.oom_killed {
+                true => "its container ended for lack of memory".to_owned(),
+                false => "its container has ended".to_owned(),
+            }
+        }
+    }
+
+    /// Ends it with everything in it, and waits for its removal.
+    pub async fn close(self) {
+        let sandbox = self.warm.shared();
+        drop(self);
+        drop(sandbox.stop().await);
+    }
+}
+
+/// The processes of a container, which its engine stops and continues.
+#[derive(Debug, Clone)]
+pub struct ContainerPause(Arc<Sandbox>);
+
+impl ContainerPause {
+    /// Stops all processes.
+    ///
+    /// # Errors
+    /// If the engine cannot, or the container has ended.
+    pub async fn pause(&self) -> Result<(), Error> {
+        self.0.pause().await
+    }
+
+    /// Continues them.
+    ///
+    /// # Errors
+    /// If the engine cannot, or the container has ended.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.0.resume().await
+    }
+}

@@ -1,0 +1,165 @@
+//! The place of a sandbox: a cell of this machine, or a container.
+
+use ringfence_container::init::InitClient;
+use ringfence_container::{ContainerPause, Containers, LivingContainer, NewContainer, Use};
+use ringfence_exec::local::{Fence, PauseControl, PauseError};
+use ringfence_policy::{EngineKind, Isolation, Scope};
+
+use super::cell::ConnectedCell;
+use super::error::Error;
+use super::spec::{NewSandbox, Resources, Runtime};
+
+/// A place with the connection to its init.
+#[derive(Debug)]
+pub(crate) enum Place {
+    Cell(Box<ConnectedCell>),
+    Container(Box<LivingContainer>),
+}
+
+/// Creates a container of an engine.
+pub(crate) async fn open_container(
+    containers: &Containers,
+    engine: EngineKind,
+    fence: Fence,
+    scope: &Scope,
+    new: &NewSandbox,
+) -> Result<LivingContainer, Error> {
+    if new.packages.is_some() {
+        return Err(Error::NotSupported {
+            runtime: new.runtime,
+            what: "have packages that were installed for this machine's Python",
+        });
+    }
+    let network = new.network();
+    let container = containers.open_living(NewContainer {
+        engine,
+        scope,
+        limits: new.limits(),
+        network: &network,
+        env: &new.env,
+        fence,
+    });
+    Ok(container.await?)
+}
+
+impl Place {
+    pub(crate) const fn init(&self) -> &InitClient {
+        match self {
+            Self::Cell(cell) => &cell.init,
+            Self::Container(container) => container.init(),
+        }
+    }
+
+    pub(crate) fn pause_control(&self) -> Freezer {
+        match self {
+            Self::Cell(cell) => Freezer::Cell(cell.pause_control()),
+            Self::Container(container) => Freezer::Container(container.pause_control()),
+        }
+    }
+
+    /// Returns the source of its root file system, as descriptions name it.
+    pub(crate) fn image(&self) -> String {
+        match self {
+            Self::Cell(_) => "host".to_owned(),
+            Self::Container(container) => container.image().to_owned(),
+        }
+    }
+
+    pub(crate) fn isolation(&self) -> Isolation {
+        match self {
+            Self::Cell(cell) => cell.isolation(),
+            Self::Container(container) => container.isolation().clone(),
+        }
+    }
+
+    /// Returns a future that resolves to its resource usage, where only an engine measures that.
+    pub(crate) fn measure(&self) -> Option<impl Future<Output = Option<Use>> + Send + use<>> {
+        match self {
+            Self::Cell(_) => None,
+            Self::Container(container) => Some(container.measure()),
+        }
+    }
+
+    /// Returns its limits, and its usage unless only an engine measures that.
+    pub(crate) fn resources(&self) -> Resources {
+        match self {
+            Self::Cell(cell) => cell.resources(),
+            Self::Container(container) => {
+                let limits = container.limits();
+                Resources {
+                    memory_limit: limits.memory_bytes,
+                    cpu_limit: limits.cpus,
+                    pids_limit: limits.pids,
+                    disk_limit: limits.disk_bytes.unwrap_or_default(),
+                    ..Resources::default()
+                }
+            }
+        }
+    }
+
+    /// Returns the number of processes that the kernel has killed for lack of memory, where it is counted.
+    pub(crate) fn memory_kills(&self) -> u64 {
+        match self {
+            Self::Cell(cell) => cell.memory_kills(),
+            // The init tells for each process.
+            Self::Container(_) => 0,
+        }
+    }
+
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        match self {
+            Self::Cell(cell) => cell.warnings(),
+            Self::Container(container) => container.warnings().to_vec(),
+        }
+    }
+
+    /// Ends it with everything in it, and waits for that.
+    pub(crate) async fn close(self) {
+        match self {
+            Self::Cell(cell) => cell.close().await,
+            Self::Container(container) => container.close().await,
+        }
+    }
+}
+
+impl Runtime {
+    /// Returns the engine of its containers; `None` for cells.
+    pub(crate) const fn engine(self) -> Option<EngineKind> {
+        match self {
+            Self::Local => None,
+            Self::Docker => Some(EngineKind::Docker),
+            Self::Podman => Some(EngineKind::Podman),
+        }
+    }
+}
+
+/// The processes of a sandbox, all of which its place stops and continues.
+#[derive(Debug, Clone)]
+pub(crate) enum Freezer {
+    Cell(PauseControl),
+    Container(ContainerPause),
+}
+
+impl Freezer {
+    /// Checks that there is one.
+    pub(crate) const fn check(&self) -> Result<(), Error> {
+        match self {
+            Self::Cell(control) if !control.is_supported() => Err(Error::CannotPause(PauseError::NoFreezer)),
+            Self::Cell(_) | Self::Container(_) => Ok(()),
+        }
+    }
+
+    pub(crate) async fn pause(&self) -> Result<(), Error> {
+        match self {
+            Self::Cell(control) => control.pause().await.map_err(Error::CannotPause),
+            Self::Container(control) => Ok(control.pause().await?),
+        }
+    }
+
+    pub(crate) async fn resume(&self) -> Result<(), Error> {
+        match self {
+            Self::Cell(control) => control.resume().map_err(Error::CannotPause),
+            Self::Container(control) => Ok(control.resume().await?),
+        }
+    }
+}
