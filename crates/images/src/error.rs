@@ -8,7 +8,7 @@ use ringfence_policy::Bytes;
 use crate::digest::Digest;
 use crate::document::DocumentError;
 use crate::layer::LayerError;
-use crate::reference::{ParseReferenceError, Reference, Selector};
+use crate::reference::{ParseReferenceError, Selector};
 use crate::registry::RegistryError;
 
 /// A failure of an operation on images.
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("an import cannot have the name {0}: the digest in it is a registry's word for other content")]
     DigestName(String),
     #[error("the name {name} is taken: it means the image {digest}")]
-    NameTaken { name: Reference, digest: Digest },
+    NameTaken { name: String, digest: Digest },
     #[error(transparent)]
     Reference(#[from] ParseReferenceError),
     #[error("cannot pull the image: {0}")]

@@ -103,7 +103,7 @@ fn check_names(store: &Store, references: &[Reference], digest: Digest) -> Resul
         match store.meaning(name)? {
             Some(other) if other != digest => {
                 return Err(Error::NameTaken {
-                    name: name.clone(),
+                    name: name.to_string(),
                     digest: other,
                 });
             }

@@ -58,7 +58,7 @@ pub enum LayerError {
 /// Bytes that an entry takes beside its content, in a common file system.
 const ENTRY: u64 = 4096;
 
-/// What an image may still take.
+/// Remaining entries and bytes of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
     pub(crate) entries: u64,

@@ -31,6 +31,14 @@ const TOP: Wheel = Wheel {
     files: &[("demo_top.py", "import demo_base\nVALUE = demo_base.VALUE + 1\n")],
 };
 
+/// A wheel with the metadata of another package.
+const PRETENDING: Wheel = Wheel {
+    name: "pretending",
+    version: "1",
+    needs: &[],
+    files: &[("pretending-1.data/purelib/numpy-9.9.dist-info/METADATA", "")],
+};
+
 /// A program that needs [`BASE`], and prints 41.
 const CODE: &str = "import demo_base; print(demo_base.VALUE)";
 
@@ -124,13 +132,7 @@ fn refusals_have_advice(world: &World) {
         files: &[("../../../../../../tmp/ringfence-evil.py", "")],
     };
     let traversing = hostile.bytes(world);
-    let pretending = Wheel {
-        name: "pretending",
-        version: "1",
-        needs: &[],
-        files: &[("pretending-1.data/purelib/numpy-9.9.dist-info/METADATA", "")],
-    };
-    let pretending_bytes = pretending.bytes(world);
+    let pretending = PRETENDING.bytes(world);
     let pages = BTreeMap::from([
         (
             "/simple/demo-base/".to_owned(),
@@ -152,11 +154,11 @@ fn refusals_have_advice(world: &World) {
         (
             "/simple/pretending/".to_owned(),
             link(
-                &format!("/files/{}", pretending.file()),
-                &digest(world, &pretending_bytes),
+                &format!("/files/{}", PRETENDING.file()),
+                &digest(world, &pretending),
             ),
         ),
-        (format!("/files/{}", pretending.file()), pretending_bytes),
+        (format!("/files/{}", PRETENDING.file()), pretending),
         ("/files/forged-1-py3-none-any.whl".to_owned(), base.clone()),
         (file, base),
     ]);
