@@ -6,6 +6,7 @@
 //! - `key_store`: the keys that an operator made.
 //! - `guard`: the checks of every request.
 //! - `budget`: the memory for bodies.
+//! - `idempotency`: requests that are carried out once, however often they are sent.
 //! - `invocation`: tool calls, which end with the client's interest in them.
 //!
 //! - `recording`: records of operations that no tool stands behind.
@@ -25,6 +26,7 @@ mod error;
 mod events;
 mod guard;
 mod health;
+mod idempotency;
 mod invocation;
 mod key_store;
 mod keys;
@@ -52,6 +54,7 @@ use serde_json::Value;
 use budget::BodyBudget;
 use error::ApiError;
 use guard::Door;
+use idempotency::Idempotency;
 use invocation::{Invocations, Use};
 pub use key_store::{KeyStore, NewKey, StoredKey};
 use keys::Grant;
@@ -69,6 +72,7 @@ pub struct Api {
     owner: Arc<Grant>,
     bodies: Arc<BodyBudget>,
     invocations: Invocations,
+    idempotency: Idempotency,
     mcp: Sessions,
     metrics: Arc<Metrics>,
     sandboxes: Arc<Sandboxes>,
@@ -100,6 +104,7 @@ impl Api {
             owner: Arc::new(Grant::of_owner()),
             bodies: Arc::default(),
             invocations: Invocations::default(),
+            idempotency: Idempotency::default(),
             mcp: Sessions::default(),
             metrics,
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
@@ -145,6 +150,7 @@ impl Api {
     /// Waits until every call has ended, and ends all sessions and sandboxes. The listeners have ended before.
     pub async fn close(&self) {
         self.mcp.close().await;
+        self.idempotency.close().await;
         self.sandboxes.close().await;
         self.invocations.close().await;
     }

@@ -38,9 +38,14 @@ pub(super) async fn read(
             format!("send `Content-Type: {}`", media.join("` or `")),
         )
     })?;
+    Ok((found, whole(request).await?))
+}
+
+/// Reads a body within the limit of its route, in time.
+pub(super) async fn whole(request: Request) -> Result<Bytes, ApiError> {
     let reading = tokio::time::timeout(PATIENCE, Bytes::from_request(request, &()));
     let bytes = reading.await.map_err(|_| slow())?;
-    Ok((found, bytes.map_err(|rejection| unread(&rejection))?))
+    bytes.map_err(|rejection| unread(&rejection))
 }
 
 /// Reads a body of JSON.

@@ -237,7 +237,10 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         Ok(share) => share,
         Err(error) => return error.into_response(),
     };
+    let share = Arc::new(share);
     request.extensions_mut().insert(grant);
+    // For what goes on without its client.
+    request.extensions_mut().insert(Arc::clone(&share));
     let response = next.run(request).await;
     if response.body().size_hint().exact().is_some() {
         return response;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::body;
 use super::error::Reason;
+use super::idempotency::{self, Answers};
 use super::table::{self, Content, Needs, Route};
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
@@ -122,6 +123,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     }
     let parameters: Vec<Value> = parameters(route.path)
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .chain(idempotency_key(route))
         .chain(route.parameters.iter().map(|parameter| {
             json!({
                 "name": parameter.name,
@@ -136,6 +138,19 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         operation["parameters"] = parameters.into();
     }
     operation
+}
+
+/// Describes the header by which a request is carried out once, on the routes that keep their answers.
+fn idempotency_key(route: &Route) -> Option<Value> {
+    (route.answers_are() == Some(Answers::Kept)).then(|| {
+        json!({
+            "name": idempotency::HEADER,
+            "in": "header",
+            "required": false,
+            "description": "Carry the request out once: the same key and body get the same answer for two minutes. Not with answers of events.",
+            "schema": {"type": "string", "maxLength": 255},
+        })
+    })
 }
 
 fn contents(contents: &[Content], generator: &mut SchemaGenerator) -> Value {

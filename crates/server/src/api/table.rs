@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::Method;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
+use super::idempotency::{self, Answers};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{Api, batch, body, docs, guard, health, mcp, metrics, openapi, run, sandboxes, tools};
@@ -88,6 +89,19 @@ impl Route {
         self
     }
 
+    /// Returns whether its answers are kept for repetitions; `None` if it takes no key. Kept are answers of JSON to POST of
+    /// JSON, other than those of MCP, which has sessions.
+    pub(super) fn answers_are(&self) -> Option<Answers> {
+        let is_json = |content: &Content| content.media.contains(&body::JSON);
+        let takes_json = self.request.as_ref().is_none_or(is_json);
+        (self.method == Method::POST && self.path.starts_with("/v1/")).then(|| {
+            match takes_json && self.answers.iter().any(is_json) {
+                true => Answers::Kept,
+                false => Answers::Passed,
+            }
+        })
+    }
+
     /// Takes a body.
     pub(super) fn with_body(mut self, request: Content) -> Self {
         self.request = Some(request);
@@ -154,6 +168,7 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             needs: route.needs,
             max,
         };
+        let answers = route.answers_are();
         let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
         let handler = match route.recorded {
@@ -161,6 +176,13 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
                 let api = Arc::clone(api);
                 handler.route_layer(from_fn_with_state(Recorder { api, name }, recording::record))
             }
+            None => handler,
+        };
+        let handler = match answers {
+            Some(Answers::Kept) => {
+                handler.route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
+            }
+            Some(Answers::Passed) => handler.route_layer(from_fn(idempotency::refuse)),
             None => handler,
         };
         let handler = handler

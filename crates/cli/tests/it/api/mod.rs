@@ -5,6 +5,7 @@ mod bodies;
 mod docs;
 mod guard;
 mod guide;
+mod idempotency;
 pub(crate) mod keys;
 mod listen;
 mod mcp;
