@@ -81,7 +81,8 @@ pub struct SandboxCreateArgs {
     /// The template of a container's limits (default: code-executor).
     #[arg(long, value_name = "NAME")]
     pub template: Option<String>,
-    /// The image of a container of a template (default: the template's).
+    /// The image: one of `ringfence image ls` in place of this machine's files; with docker or podman the container's, which is
+    /// one of a template then.
     #[arg(long, value_name = "NAME")]
     pub image: Option<String>,
     /// Size limit of all its files together (default: 256MiB). Not with a template.
@@ -129,10 +130,10 @@ pub struct SandboxCreateArgs {
 impl SandboxCreateArgs {
     /// Returns the container engine, if it is to be a container of a template.
     pub fn engine(&self) -> Option<EngineArg> {
-        let has_options = self.template.is_some() || self.image.is_some() || self.oci_runtime.is_some();
         let engine = self.runtime.and_then(SandboxRuntimeArg::engine).or(self.engine);
-        match has_options {
+        match self.template.is_some() || self.oci_runtime.is_some() {
             true => engine.or(Some(EngineArg::Docker)),
+            false if self.image.is_some() => engine,
             false => self.engine,
         }
     }

@@ -26,7 +26,7 @@ pub fn store(context: &Context) -> Result<Store, Failure> {
 
 /// Confines a thread that unpacks a layer, where the kernel has Landlock. It is the second barrier: the first are the
 /// handles through which the layer is written.
-fn confine(directory: &Path) -> io::Result<()> {
+pub fn confine(directory: &Path) -> io::Result<()> {
     match confine_thread_to(directory) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
         confined => confined,

@@ -28,6 +28,7 @@ impl ConnectedCell {
             network: new.network(),
             env: new.env.clone(),
             mounts: Vec::new(),
+            image: new.image.as_ref().map(|image| image.root()),
         };
         if let Some(packages) = &new.packages {
             packages.add_to(&mut request.mounts, &mut request.env);

@@ -1,9 +1,12 @@
 //! Errors of sandboxes.
 
+use std::iter;
+
 use ringfence_container::RunError;
 use ringfence_container::init::NotRun;
 use ringfence_exec::backend::Reason;
 use ringfence_exec::local::{self, PauseError};
+use ringfence_images::RootError;
 use ringfence_jail::init::files::{FileError, FileErrorKind};
 
 use ringfence_policy::Bytes;
@@ -46,6 +49,9 @@ pub enum Error {
     /// No snapshot has this id or name.
     #[error("there is no snapshot `{0}`")]
     NoSnapshot(String),
+    /// Its image is not in the store, or cannot be used.
+    #[error("cannot use the image: {}", .0.explain())]
+    Image(Box<ImageError>),
     /// Another snapshot has the name.
     #[error("a snapshot named `{0}` exists already")]
     SnapshotTaken(String),
@@ -100,6 +106,47 @@ pub enum Error {
     Broken(String),
 }
 
+/// A reason why an image cannot be the root of a sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// It is not in the store, or the store cannot be read.
+    #[error(transparent)]
+    Store(#[from] ringfence_images::Error),
+    /// Its files cannot be a root.
+    #[error(transparent)]
+    Root(#[from] RootError),
+}
+
+impl ImageError {
+    /// Formats it with its causes, on one line.
+    fn explain(&self) -> String {
+        let error: &dyn std::error::Error = self;
+        let causes = iter::successors(error.source(), |error| error.source());
+        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store(ringfence_images::Error::NotFound(_)) => ErrorKind::NotFound,
+            Self::Store(_) => ErrorKind::Internal,
+            Self::Root(_) => ErrorKind::InvalidArguments,
+        }
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Root(error) => error.hint().to_owned(),
+        }
+    }
+}
+
+impl From<ImageError> for Error {
+    fn from(error: ImageError) -> Self {
+        Self::Image(Box::new(error))
+    }
+}
+
 /// See errno(3).
 const EAGAIN: i32 = 11;
 
@@ -136,6 +183,7 @@ impl Error {
             | Self::CopyTooLarge(_)
             | Self::TooManySnapshots(_)
             | Self::SnapshotsFull(_) => ErrorKind::LimitExceeded,
+            Self::Image(error) => error.kind(),
             Self::Store { source, .. } => match source.kind() {
                 std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
                     ErrorKind::LimitExceeded
@@ -182,6 +230,7 @@ impl Error {
             Self::CannotPause(PauseError::Group(_)) => "see whether the sandbox still exists".to_owned(),
             Self::CopyTooLarge(_) => "remove files; one with holes counts with its whole length".to_owned(),
             Self::NoSnapshot(_) => "list the snapshots, or make one".to_owned(),
+            Self::Image(error) => error.hint(),
             Self::SnapshotTaken(_) => "choose another name, or remove that snapshot".to_owned(),
             Self::TooManySnapshots(_) | Self::SnapshotsFull(_) => {
                 "remove snapshots that are not needed".to_owned()

@@ -17,6 +17,7 @@ mod copies;
 mod error;
 pub mod files;
 mod id;
+mod image;
 pub mod output;
 mod pause;
 mod place;
@@ -32,8 +33,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
 
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, ImageError};
 pub use id::{SandboxId, SandboxName};
+pub use image::{ImageName, SandboxImage};
 pub use ports::PortReader;
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};

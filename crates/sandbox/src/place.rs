@@ -24,6 +24,12 @@ pub(crate) async fn open_container(
     scope: &Scope,
     new: &NewSandbox,
 ) -> Result<LivingContainer, Error> {
+    if new.image.is_some() {
+        return Err(Error::NotSupported {
+            runtime: new.runtime,
+            what: "be on images of the store",
+        });
+    }
     if new.packages.is_some() {
         return Err(Error::NotSupported {
             runtime: new.runtime,

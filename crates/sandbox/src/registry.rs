@@ -1,6 +1,7 @@
 //! The sandboxes of a server.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
+use ringfence_images::Confine;
 use ringfence_packages::{Checkout, Digest};
 use ringfence_policy::{Bytes, Language, Scope, Timeout};
 use tokio::sync::watch;
@@ -16,11 +18,12 @@ use tokio::task::JoinSet;
 use super::cell::ConnectedCell;
 use super::error::Error;
 use super::id::SandboxId;
+use super::image::ImageStore;
 use super::lock;
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore};
-use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxState};
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -53,6 +56,7 @@ pub struct Sandboxes {
     keepers: Mutex<JoinSet<()>>,
     pub(crate) store: SnapshotStore,
     packages: Option<ringfence_packages::Store>,
+    pub(crate) images: Option<Arc<ImageStore>>,
 }
 
 #[derive(Debug, Default)]
@@ -85,6 +89,7 @@ impl Sandboxes {
             keepers: Mutex::default(),
             store,
             packages: None,
+            images: None,
         }
     }
 
@@ -102,6 +107,16 @@ impl Sandboxes {
     pub fn with_packages(self, packages: ringfence_packages::Store) -> Self {
         Self {
             packages: Some(packages),
+            ..self
+        }
+    }
+
+    /// Lets sandboxes have the images in a state directory. `confine` is for threads that unpack layers, of which there are none
+    /// here.
+    #[must_use]
+    pub fn with_images(self, state: PathBuf, confine: Confine) -> Self {
+        Self {
+            images: Some(Arc::new(ImageStore { state, confine })),
             ..self
         }
     }
@@ -126,7 +141,7 @@ impl Sandboxes {
     ///
     /// # Errors
     /// If the name is taken, there are too many, the runtime cannot make it, or it has no room for its snapshot.
-    pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<Arc<Sandbox>, Error> {
+    pub async fn create(&self, scope: &Scope, mut new: NewSandbox) -> Result<Arc<Sandbox>, Error> {
         let Some(snapshot) = &new.snapshot else {
             return Ok(self.make(scope, new).await?.publish());
         };
@@ -137,6 +152,9 @@ impl Sandboxes {
                 "the snapshot needs a `disk` of at least {needed}, and not {}",
                 new.limits.disk
             )));
+        }
+        if let (None, Some(image)) = (&new.image, &reader.info.image) {
+            new.image = Some(self.image_of(image).await?);
         }
         let unpublished = self.make(scope, new).await?;
         unpublished.sandbox.fill(&mut reader).await?;
@@ -175,7 +193,7 @@ impl Sandboxes {
     async fn make(&self, scope: &Scope, new: NewSandbox) -> Result<Unpublished<'_>, Error> {
         let lifetime = new.timeout.unwrap_or(LIFETIME);
         let expires = expiry(lifetime)?;
-        check(&new.limits)?;
+        check(&new)?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
         let (place, end) = self.open(scope, &new).await?;
@@ -395,7 +413,14 @@ async fn expired(sandbox: &Sandbox) {
 /// Memory that must be left to programs when all files are full.
 const LEAST_MEMORY: Bytes = Bytes::mib(16);
 
-fn check(limits: &SandboxLimits) -> Result<(), Error> {
+fn check(new: &NewSandbox) -> Result<(), Error> {
+    if new.image.is_some() && new.packages.is_some() {
+        return Err(Error::Invalid(
+            "`packages` are for the Python of this machine, and an image has its own: use one of the two"
+                .to_owned(),
+        ));
+    }
+    let limits = &new.limits;
     if limits.pids.get() < LEAST_PIDS {
         return Err(Error::Invalid(format!(
             "a sandbox needs `pids` of at least {LEAST_PIDS}, and not {}",

@@ -126,12 +126,17 @@ impl Sandbox {
     pub fn info(&self) -> SandboxInfo {
         let resources = self.of_place(Place::resources).unwrap_or_default();
         let egress = self.new.egress.iter();
+        let image = self.new.image.as_ref().map(|image| image.name());
         SandboxInfo {
             id: self.id.clone(),
             name: self.new.name.clone(),
             runtime: self.new.runtime,
             state: self.state(),
-            image: self.of_place(Place::image).unwrap_or_default(),
+            image: match &image {
+                Some(image) => image.reference.clone(),
+                None => self.of_place(Place::image).unwrap_or_default(),
+            },
+            image_digest: image.map(|image| image.digest),
             created_at: rfc3339(self.created),
             expires_at: rfc3339(*self.expiry.borrow()),
             on_expiry: self.new.on_expiry,

@@ -21,12 +21,15 @@ use tokio::task::JoinHandle;
 
 use super::error::Error;
 use super::id::{SandboxId, SandboxName};
+use super::image::ImageName;
 use super::lock;
 use super::sandbox::Sandbox;
 use super::spec::SandboxLimits;
 
-/// Version of the records.
-const VERSION: u32 = 1;
+/// Version of the records. One that names no image is of the first version, which an older server knows, too: of the others it
+/// would put the files on its own root.
+const VERSION: u32 = 2;
+const WITHOUT_IMAGE: u32 = 1;
 /// Maximum length of a record.
 const MAX_RECORD: u64 = 64 * 1024;
 /// Snapshots of a server, and of one owner.
@@ -55,6 +58,9 @@ pub struct SnapshotInfo {
     pub disk_limit: u64,
     /// Number of files that could not be archived, such as sockets, as the sandbox tells.
     pub skipped: u64,
+    /// Image of that sandbox, which a sandbox made of the snapshot has unless it asks for another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageName>,
 }
 
 impl SnapshotInfo {
@@ -183,6 +189,7 @@ impl SnapshotStore {
             memory_limit: limits.memory.0,
             disk_limit: limits.disk.0,
             skipped: 0,
+            image: sandbox.request().image.as_ref().map(|image| image.name()),
         };
         let file = Unfinished::begin(self, scope, info)?;
         let (pieces, received) = mpsc::channel(UNWRITTEN);
@@ -346,7 +353,10 @@ impl Unfinished {
     fn keep(&mut self) -> io::Result<()> {
         let directory = &self.store.directory;
         let record = Record {
-            version: VERSION,
+            version: match self.info.image {
+                Some(_) => VERSION,
+                None => WITHOUT_IMAGE,
+            },
             owner: self.owner.as_str().to_owned(),
             snapshot: self.info.clone(),
         };
@@ -442,13 +452,13 @@ fn read(path: &Path) -> Found {
     }
 }
 
-/// Reads a record, which must be of this version: others are those of another Ringfence.
+/// Reads a record, which must be of a version that is known: others are those of another Ringfence.
 fn record(path: &Path) -> io::Result<Record> {
     let mut text = Vec::new();
     open_file(path)?.take(MAX_RECORD).read_to_end(&mut text)?;
     let record: Record = serde_json::from_slice(&text)?;
     match record.version {
-        VERSION => Ok(record),
+        WITHOUT_IMAGE | VERSION => Ok(record),
         _ => Err(ErrorKind::InvalidData.into()),
     }
 }
@@ -508,6 +518,7 @@ mod tests {
             memory_limit: 1,
             disk_limit: 1,
             skipped: 0,
+            image: None,
         }
     }
 

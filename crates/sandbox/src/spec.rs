@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::id::{SandboxId, SandboxName};
+use super::image::SandboxImage;
 
 /// The runtime of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -56,6 +57,8 @@ pub struct NewSandbox {
     pub snapshot: Option<String>,
     /// Packages that its interpreters find. They are not removed before it ends.
     pub packages: Option<Arc<Checkout>>,
+    /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
+    pub image: Option<Arc<SandboxImage>>,
 }
 
 /// Limits of all programs of a sandbox together.
@@ -134,6 +137,9 @@ pub struct SandboxInfo {
     pub state: SandboxState,
     /// Source of its root file system: `host`, or the reference of an OCI image.
     pub image: String,
+    /// Digest of the image's configuration; `null` for `host`.
+    #[serde(default)]
+    pub image_digest: Option<String>,
     /// Time of its creation (RFC 3339).
     pub created_at: String,
     /// Time at which it expires (RFC 3339).

@@ -118,9 +118,9 @@ fn removed(selector: &Selector, store: &Store, context: &Context) -> anyhow::Res
         Removal::StillNamed => context
             .ui
             .note("the image has other references, and stays under them"),
-        Removal::InUse => context
-            .ui
-            .note("a run uses the image; its files go with the first `ringfence image` command after it"),
+        Removal::InUse => context.ui.note(
+            "a run or sandbox uses the image; its files go with the first `ringfence image` command after it",
+        ),
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Sandbox};
 use ringfence_client::{Client, Error, query};
+use ringfence_images::Selector;
 use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
@@ -155,6 +156,7 @@ fn object(pairs: &[(String, String)]) -> Value {
 }
 
 async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    check_options(args)?;
     let packages = packages::provide(args, context).await?;
     let mut body = json!({
         "packages": packages.as_ref().map(|packages| &packages.key),
@@ -171,6 +173,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "timeout": args.timeout.map(|timeout| timeout.as_duration().as_secs_f64()),
         "on_expiry": args.pause_on_expiry.then_some("pause"),
         "snapshot": args.snapshot,
+        "image": args.image,
     });
     if let Some(members) = body.as_object_mut() {
         members.retain(|_, value| !value.is_null());
@@ -195,6 +198,37 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
     }
 }
 
+/// Rejects options of containers, an image that is none, and packages of this machine on an image.
+fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
+    for (is_given, option) in [
+        (args.template.is_some(), "--template"),
+        (args.oci_runtime.is_some(), "--oci-runtime"),
+    ] {
+        if is_given {
+            return Err(Failure::usage(
+                format!("`{option}` is an option of containers"),
+                "leave it out, or use `--runtime docker`",
+            ));
+        }
+    }
+    let Some(image) = &args.image else {
+        return Ok(());
+    };
+    if let Err(error) = image.parse::<Selector>() {
+        return Err(Failure::usage(
+            format!("--image: {error}"),
+            "`ringfence image ls` lists the images",
+        ));
+    }
+    match args.with.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::usage(
+            "packages are built for this machine's Python, not for an image's",
+            "leave --with out, or use an image that has the packages",
+        )),
+    }
+}
+
 async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
     let path = scoped("/v1/sandboxes", options);
     let client = client(context)?;
@@ -211,18 +245,28 @@ async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<Exit
     for cell in &cells {
         let name = cell["name"].as_str().unwrap_or_default();
         let line = format!(
-            "{}  {name:<24}  {:<6}  {}, {} processes, until {}\n",
+            "{}  {name:<24}  {:<6}  {}, {} processes, until {}{}\n",
             text(cell, "id"),
             text(cell, "runtime"),
             text(cell, "state"),
             cell["processes"],
             text(cell, "expires_at"),
+            on_image(cell),
         );
         context.ui.out(line)?;
     }
     let lines = containers.iter().map(|known| container::line(known) + "\n");
     context.ui.out(lines.collect::<String>())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the image of a sandbox with the beginning of its digest, behind a comma; nothing for this machine's files.
+fn on_image(cell: &Value) -> String {
+    let Some(digest) = cell["image_digest"].as_str() else {
+        return String::new();
+    };
+    let short: String = digest.chars().take(19).collect();
+    format!(", on {} {short}", text(cell, "image"))
 }
 
 async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
@@ -301,6 +345,8 @@ fn status(ended: &Ended, context: &Context) -> ExitCode {
 }
 
 async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    // An image may have another shell alone.
+    let either = ["sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"];
     let exec = SandboxExecArgs {
         options: args.options.clone(),
         name: args.name.clone(),
@@ -309,7 +355,7 @@ async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<Exit
         workdir: None,
         env: Vec::new(),
         timeout: None,
-        command: vec!["bash".to_owned()],
+        command: either.map(str::to_owned).into(),
     };
     self::exec(&exec, context).await
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::commands::console;
 use crate::context::Context;
-use ringfence::{Failure, InProcess, local, packages, settings, toolbox, trust};
+use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
@@ -58,7 +58,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         })?;
         let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots)
             .with_containers(Arc::clone(&backend.containers))
-            .with_packages(packages::store(context)?);
+            .with_packages(packages::store(context)?)
+            .with_images(context.paths.state.clone(), images::confine);
         let log = toolbox::operations_log(context)?;
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys, metrics);
         let site = console::open(Arc::clone(&api), args, context).await?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{self, Freezer};
 use ringfence_policy::{
-    EgressFacts, EnvName, Isolation, Language, Limits, Mount, Network, Request, ResourceLimits, Scope,
+    EgressFacts, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request, ResourceLimits, Scope,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -41,6 +41,8 @@ pub struct SandboxRequest {
     pub env: Vec<(EnvName, String)>,
     /// Host paths that its programs see.
     pub mounts: Vec<Mount>,
+    /// Image that takes the place of the host's files.
+    pub image: Option<Image>,
 }
 
 /// A cell whose init speaks the protocol of [`ringfence_jail::init`] on two pipes.
@@ -90,7 +92,9 @@ impl Local {
             network: sandbox.network.clone(),
             env: sandbox.env.clone(),
             mounts: sandbox.mounts.clone(),
-            ..Request::new(Language::Command, "")
+            image: sandbox.image.clone(),
+            // Programs see the files of the Python that runs have.
+            ..Request::new(Language::Python, "")
         };
         network::check(&request, fence)?;
         // A proxy that leads nowhere would be in the way from program to program.

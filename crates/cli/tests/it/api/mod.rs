@@ -64,7 +64,7 @@ impl Reply {
 
     /// Checks the status, the type of the error and its form.
     #[track_caller]
-    fn refused(&self, status: u16, kind: &str) {
+    pub(crate) fn refused(&self, status: u16, kind: &str) {
         assert_eq!(self.status, status, "{self:?}");
         let error = &self.json()["error"];
         assert_eq!(error["type"], kind, "{self:?}");

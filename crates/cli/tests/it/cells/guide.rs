@@ -1,13 +1,18 @@
 //! The commands of the guide.
 
+use std::fs;
+
 use super::Lab;
 use crate::guides::{bash, commands};
+use crate::local_images::root_archive;
 
 const GUIDE: &str = include_str!("../../../../../docs/guide/sandboxes.md");
 
 #[test]
 fn every_command_of_the_guide_prints_what_it_says() {
     let lab = Lab::new("local");
+    let archive = root_archive(&lab.world.dir);
+    fs::rename(archive, lab.world.dir.path("work/rootfs.tar")).unwrap();
     let commands = commands(GUIDE);
     assert!(commands.len() >= 20);
     for (command, expected) in commands {
@@ -18,6 +23,8 @@ fn every_command_of_the_guide_prints_what_it_says() {
         let printed = String::from_utf8(output.stdout).unwrap();
         assert!(printed.contains(expected), "{command}: {printed}");
     }
+    lab.world.stop_engine("TERM");
+    fs::remove_dir_all(lab.world.dir.path("state/ringfence/images")).unwrap();
     lab.close();
 }
 

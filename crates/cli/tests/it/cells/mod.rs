@@ -5,6 +5,7 @@ mod copies;
 mod ends;
 mod forks;
 mod guide;
+mod images;
 mod names;
 mod ports;
 mod processes;

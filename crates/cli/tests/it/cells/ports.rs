@@ -16,14 +16,25 @@ while True:
     connection.close()
 '"#;
 
+/// Answers on 8001 with what comes, in capitals.
+pub(super) const UPPER: &str = r#"
+import socket
+server = socket.create_server(("127.0.0.1", 8001))
+while True:
+    connection, _ = server.accept()
+    while data := connection.recv(65536):
+        connection.sendall(data.upper())
+    connection.close()
+"#;
+
 /// A port at an address of this machine, for as long as it lives.
-struct Forwarded {
+pub(super) struct Forwarded {
     port: std::process::Child,
     address: SocketAddr,
 }
 
 impl Forwarded {
-    fn new(lab: &Lab, port: &str) -> Self {
+    pub(super) fn new(lab: &Lab, port: &str) -> Self {
         let mut child = lab.start(&["port", "lab", port, "--listen", "127.0.0.2:0"]);
         let mut line = String::new();
         let out = child.stdout.take().unwrap();
@@ -35,7 +46,7 @@ impl Forwarded {
     }
 
     /// Sends bytes, ends that direction, and returns everything that comes back.
-    fn ask(&self, bytes: &[u8]) -> String {
+    pub(super) fn ask(&self, bytes: &[u8]) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(bytes).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();

@@ -13,8 +13,8 @@ const PYTHON: &str = "/usr/bin/python3";
 const TOP: &[&str] = &["/bin", "/lib", "/lib64"];
 
 /// Modules that the programs of tests need, with what they import themselves.
-const MODULES: &str = "ctypes, errno, fcntl, json, mmap, os, platform, resource, signal, site, socket, stat, struct, \
-                       subprocess, sys, tempfile, encodings.ascii, encodings.latin_1, encodings.idna";
+const MODULES: &str = "asyncio, base64, ctypes, errno, fcntl, inspect, json, linecache, mmap, os, platform, resource, \
+                       select, signal, site, socket, stat, struct, subprocess, sys, tempfile, traceback, encodings.ascii, encodings.latin_1, encodings.idna";
 
 /// Writes a root file system as an archive in the test's directory, with its own `/etc` and `/app`.
 pub(crate) fn root_archive(dir: &Dir) -> PathBuf {

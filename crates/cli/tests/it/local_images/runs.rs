@@ -153,7 +153,10 @@ fn a_running_image_is_not_removed() {
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
     let removed = dir.run(["image", "rm", NAME]);
     removed.ok();
-    assert!(removed.stderr.contains("a run uses the image"), "{removed:?}");
+    assert!(
+        removed.stderr.contains("a run or sandbox uses the image"),
+        "{removed:?}"
+    );
     on_image(&dir, &["-c", "1"]).refused(125, "there is no image");
     drop(child.stdin.take());
     let out = child.wait_with_output().unwrap();

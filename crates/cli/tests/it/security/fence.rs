@@ -217,6 +217,12 @@ impl Fence {
         finish(command.args(["-c", code, "--"]).args(args), b"")
     }
 
+    /// Runs the Python of a sandbox in it.
+    pub(super) fn inside_sandbox(&self, name: &str, code: &str, args: &[&str]) -> Output {
+        let exec = ["sandbox", "exec", name, "--", "python3", "-I", "-c", code];
+        finish(&mut self.product("A=b", &[&exec, args].concat()), b"")
+    }
+
     /// Returns the output of a successful Python program inside the fence.
     #[track_caller]
     pub(super) fn printed(&self, options: &[&str], code: &str) -> String {

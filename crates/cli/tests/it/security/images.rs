@@ -4,7 +4,7 @@ use std::fs;
 
 use super::fence::Fence;
 use super::ordinary_user;
-use super::probe::{Probe, deny, deny_all_with, probe};
+use super::probe::{Probe, deny, deny_all_in_sandbox, deny_all_with, probe};
 use super::{namespaces, privileges, sockets};
 use crate::local_images::root_archive;
 use crate::support::finish;
@@ -95,6 +95,47 @@ fn as_root_it_is_denied_what_other_runs_are() {
         required["meta"]["isolation"], host["meta"]["isolation"],
         "{required:#}"
     );
+}
+
+/// Creates the sandbox `box` on the image, in a server of the fence.
+fn with_sandbox(fence: Option<Fence>) -> Option<Fence> {
+    let fence = with_image(fence)?.with_engine();
+    let create = ["sandbox", "create", "--name", "box", "--image", "test/root:1"];
+    assert_eq!(finish(&mut fence.product("A=b", &create), b"").ok(), "box\n");
+    Some(fence)
+}
+
+fn check_sandbox(fence: &Fence) {
+    deny_all_in_sandbox(fence, "box", UNSEEN, &[]);
+    let status = fence.inside_sandbox("box", privileges::STATUS, &[]);
+    assert_eq!(status.ok(), STATUS);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    deny_all_in_sandbox(fence, "box", &[sockets::CONNECT], &[&port]);
+    let canary = fence.dir.path("tmp/canary");
+    fs::write(&canary, "canary").unwrap();
+    let see = probe("a file of the host", "ENOENT", "os.stat(ARGS[0])");
+    deny_all_in_sandbox(fence, "box", &[see], &[canary.to_str().unwrap()]);
+}
+
+#[test]
+fn as_root_a_sandbox_is_denied_what_runs_are() {
+    let Some(fence) = with_sandbox(Fence::root()) else {
+        return;
+    };
+    check_sandbox(&fence);
+    deny_all_in_sandbox(&fence, "box", UNWRITABLE, &[]);
+    deny_all_in_sandbox(&fence, "box", namespaces::SURFACE, &[]);
+}
+
+#[test]
+fn as_an_ordinary_user_a_sandbox_is_denied_what_runs_are() {
+    let Some(fence) = with_sandbox(ordinary_user::fence()) else {
+        return;
+    };
+    check_sandbox(&fence);
+    let write = "try: open('/etc/new', 'w')\nexcept OSError as error: print(error.errno)";
+    assert_eq!(fence.inside_sandbox("box", write, &[]).ok(), "30\n");
 }
 
 #[test]

@@ -60,6 +60,17 @@ pub(super) fn deny_all_with(fence: &Fence, options: &[&str], probes: &[Probe]) {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+/// Runs every act outside and in a sandbox, with arguments, and reports all deviations.
+#[track_caller]
+pub(super) fn deny_all_in_sandbox(fence: &Fence, name: &str, probes: &[Probe], args: &[&str]) {
+    let inside = |program: &str| fence.inside_sandbox(name, program, args);
+    let failures: Vec<String> = probes
+        .iter()
+        .filter_map(|probe| deviation(fence, probe, args, inside))
+        .collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
 /// Runs one act outside and inside, with arguments, and with options of `ringfence run`.
 #[track_caller]
 pub(super) fn deny(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]) {
@@ -69,6 +80,11 @@ pub(super) fn deny(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]
 }
 
 fn failure(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]) -> Option<String> {
+    deviation(fence, probe, args, |program| fence.inside(options, program, args))
+}
+
+/// Returns what is not as expected of an act outside, and of its program inside.
+fn deviation(fence: &Fence, probe: &Probe, args: &[&str], inside: impl Fn(&str) -> Output) -> Option<String> {
     let program = program(probe.act);
     let outside = verdict(&fence.outside(&program, args));
     if UNABLE.contains(&outside.as_str()) {
@@ -78,7 +94,7 @@ fn failure(fence: &Fence, options: &[&str], probe: &Probe, args: &[&str]) -> Opt
     } else if outside != "ok" {
         return Some(format!("{}: outside: {outside}", probe.name));
     }
-    let inside = verdict(&fence.inside(options, &program, args));
+    let inside = verdict(&inside(&program));
     let expected = match probe.denied {
         signal if signal.starts_with("signal ") => signal.to_owned(),
         errno => format!("errno {errno}"),

@@ -130,6 +130,9 @@ struct CreateSandbox {
     /// Key of kept packages, which `ringfence packages ls --json` lists. Not with a key of the API.
     #[schemars(with = "Option<String>")]
     packages: Option<Digest>,
+    /// Image that takes the place of this machine's files: the reference or digest of one that `ringfence image ls` lists. None is
+    /// pulled. Not with a key of the API.
+    image: Option<String>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -191,6 +194,14 @@ impl CreateSandbox {
                 "leave `packages` out",
             ));
         }
+        // The images of the server's user, private ones among them, are nobody else's.
+        if self.image.is_some() && !is_owner {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "sandboxes of keys have no images",
+                "leave `image` out",
+            ));
+        }
         let limits = self.limits(snapshot);
         if !is_owner
             && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
@@ -227,6 +238,7 @@ impl CreateSandbox {
             on_expiry: self.on_expiry,
             snapshot: self.snapshot,
             packages: None,
+            image: None,
         })
     }
 }
@@ -239,15 +251,24 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         "allowed_hosts": new.allowed_hosts,
         "snapshot": new.snapshot,
         "packages": new.packages,
+        "image": new.image,
     });
     let snapshot = match &new.snapshot {
         Some(snapshot) => Some(api.sandboxes.find_snapshot(&client.scope, snapshot)?),
         None => None,
     };
-    let key = new.packages.clone();
+    let (key, image) = (new.packages.clone(), new.image.clone());
     let new = new.checked(client.is_owner, snapshot.as_ref())?;
     let packages = key.map(|key| api.sandboxes.packages(&key)).transpose()?;
-    let new = NewSandbox { packages, ..new };
+    let image = match &image {
+        Some(image) => Some(api.sandboxes.image(image).await?),
+        None => None,
+    };
+    let new = NewSandbox {
+        packages,
+        image,
+        ..new
+    };
     let made = api.sandboxes.create(&client.scope, new).await?.info();
     let described = described_as(&described, "id", made.id.as_str());
     Ok((described, Json(made)).into_response())
