@@ -271,7 +271,7 @@ pub struct RunArgs {
     /// The language: python, bash or javascript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME")]
     pub language: Option<Language>,
-    /// Runtime: local, docker, podman or pyodide (default: local).
+    /// Runtime: local, docker, podman, pyodide or e2b (default: local).
     #[arg(short, long, value_name = "NAME")]
     pub runtime: Option<RuntimeKind>,
     /// Wall time until the program is killed, such as 500ms, 5s or 2m (default: 30s).

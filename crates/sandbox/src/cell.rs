@@ -2,7 +2,7 @@
 
 use ringfence_container::init::{self, Greeting, InitClient, InitLost};
 use ringfence_exec::local::{Fence, Local, PauseControl, SandboxCell, SandboxRequest};
-use ringfence_policy::{Isolation, Scope};
+use ringfence_policy::{Isolation, Language, Scope};
 
 use super::error::Error;
 use super::spec::{NewSandbox, Resources};
@@ -12,6 +12,8 @@ use super::spec::{NewSandbox, Resources};
 pub(crate) struct ConnectedCell {
     cell: SandboxCell,
     pub(crate) init: InitClient,
+    /// Name or path of its Python.
+    pub(crate) python: String,
 }
 
 impl ConnectedCell {
@@ -34,8 +36,14 @@ impl ConnectedCell {
             packages.add_to(&mut request.mounts, &mut request.env);
         }
         let (cell, reports, requests) = local.open_sandbox(&request, fence).await?;
+        // On an image it is the image's.
+        let own = local
+            .interpreter(Language::Python)
+            .filter(|_| new.image.is_none());
+        let own = own.and_then(|python| python.into_os_string().into_string().ok());
+        let python = own.unwrap_or_else(|| "python3".to_owned());
         match init::connect(reports, requests, Greeting::of_sandbox()).await {
-            Ok((init, carrier)) => Ok((Self { cell, init }, carrier.carry())),
+            Ok((init, carrier)) => Ok((Self { cell, init, python }, carrier.carry())),
             Err(lost) => {
                 let (_, words) = cell.close().await;
                 Err(Error::Broken(format!("{lost} {words}").trim_end().to_owned()))

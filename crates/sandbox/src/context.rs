@@ -118,8 +118,10 @@ struct Answer {
 }
 
 /// The contexts of a sandbox.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Contexts {
+    /// Name or path of the sandbox's Python.
+    python: String,
     all: Mutex<BTreeMap<String, Arc<Context>>>,
 }
 
@@ -138,6 +140,14 @@ pub(crate) struct Context {
     interpreter: tokio::sync::Mutex<Interpreter>,
 }
 
+/// The interpreter of a new context.
+struct Started<'a> {
+    language: Language,
+    /// Name or path of the sandbox's Python.
+    python: &'a str,
+    cwd: String,
+}
+
 #[derive(Debug)]
 struct Interpreter {
     process: Process,
@@ -149,6 +159,13 @@ struct Interpreter {
 }
 
 impl Contexts {
+    pub(crate) fn new(python: String) -> Self {
+        Self {
+            python,
+            all: Mutex::default(),
+        }
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.all().len()
     }
@@ -188,7 +205,12 @@ impl Contexts {
         if is_full(&self.all()) {
             return Err(full());
         }
-        let context = Arc::new(Context::start(init, id.clone(), language, cwd).await?);
+        let started = Started {
+            language,
+            python: &self.python,
+            cwd,
+        };
+        let context = Arc::new(Context::start(init, id.clone(), started).await?);
         let mut all = self.all();
         if is_full(&all) {
             context.control.kill();
@@ -226,9 +248,14 @@ fn full() -> Error {
 }
 
 impl Context {
-    async fn start(init: &InitClient, id: String, language: Language, cwd: String) -> Result<Self, Error> {
+    async fn start(init: &InitClient, id: String, started: Started<'_>) -> Result<Self, Error> {
+        let Started {
+            language,
+            python,
+            cwd,
+        } = started;
         let (program, arguments) = match language {
-            Language::Python => python::command(),
+            Language::Python => python::command(python),
             Language::Bash => bash::command(),
             Language::Javascript => javascript::command(),
         };

@@ -56,6 +56,14 @@ impl Place {
         }
     }
 
+    /// Returns the name or path of its Python.
+    pub(crate) fn python(&self) -> &str {
+        match self {
+            Self::Cell(cell) => &cell.python,
+            Self::Container(_) => "python3",
+        }
+    }
+
     pub(crate) fn pause_control(&self) -> Freezer {
         match self {
             Self::Cell(cell) => Freezer::Cell(cell.pause_control()),

@@ -74,13 +74,13 @@ impl Sandbox {
     pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
         Self {
             init: place.init().clone(),
+            contexts: Contexts::new(place.python().to_owned()),
             pauses: Pauses::new(place.pause_control()),
             place: Arc::new(Mutex::new(Some(place))),
             id,
             new,
             created: SystemTime::now(),
             processes: Arc::default(),
-            contexts: Contexts::default(),
             connections: Connections::default(),
             creating: tokio::sync::Mutex::default(),
             paused_by_expiry: AtomicBool::new(false),

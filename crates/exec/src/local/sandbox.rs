@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::Local;
 use super::error::Error;
 use super::guest::Guest;
 use super::launcher_state::{LauncherState, clear_up};
+use super::layout;
 use super::network::{self, Exit};
 use super::notice;
 use super::result::{enforced, isolation};
@@ -86,7 +88,7 @@ impl Local {
         sandbox: &SandboxRequest,
         fence: Fence,
     ) -> Result<(SandboxCell, pipe::Receiver, pipe::Sender), Error> {
-        let request = Request {
+        let mut request = Request {
             scope: sandbox.scope.clone(),
             limits: sandbox.limits,
             network: sandbox.network.clone(),
@@ -96,6 +98,9 @@ impl Local {
             // Programs see the files of the Python that runs have.
             ..Request::new(Language::Python, "")
         };
+        if request.image.is_none() {
+            self.add_python_to_path(&mut request.env);
+        }
         network::check(&request, fence)?;
         // A proxy that leads nowhere would be in the way from program to program.
         let equipped = match request.network == Network::loopback() {
@@ -150,6 +155,20 @@ impl Local {
             warnings,
         };
         Ok((cell, reports, requests))
+    }
+}
+
+impl Local {
+    /// Has programs find the Python that runs have by its name, as in an activated virtual environment.
+    fn add_python_to_path(&self, env: &mut Vec<(EnvName, String)>) {
+        let python = self.interpreter(Language::Python);
+        let directory = python.as_deref().and_then(Path::parent).and_then(Path::to_str);
+        let is_missing = |directory: &&str| !layout::PATH.split(':').any(|known| known == *directory);
+        if let (Some(directory), Ok(name)) = (directory.filter(is_missing), "PATH".parse::<EnvName>())
+            && !env.iter().any(|(known, _)| *known == name)
+        {
+            env.push((name, format!("{directory}:{}", layout::PATH)));
+        }
     }
 }
 

@@ -10,9 +10,9 @@ use super::{Answer, Code};
 const WANTED: u32 = 64 * 1024;
 
 /// Returns the program of an interpreter, with its arguments.
-pub(super) fn command() -> (String, Vec<String>) {
+pub(super) fn command(python: &str) -> (String, Vec<String>) {
     let arguments = interpreter_command().map(str::to_owned);
-    ("python3".to_owned(), arguments.into())
+    (python.to_owned(), arguments.into())
 }
 
 /// Makes a session of an interpreter that has been started. One that has ended already is noticed at its first use.

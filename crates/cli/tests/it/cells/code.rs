@@ -2,7 +2,35 @@
 
 use serde_json::json;
 
-use super::everywhere;
+use super::{CONFIG, Lab, everywhere};
+use crate::world::{World, venv};
+
+#[test]
+fn the_configured_python_runs_code_and_is_found_by_name() {
+    let Some(python) = venv() else { return };
+    let world = World::before_engine();
+    let configured = format!("{CONFIG}[sandbox]\npython = '{python}'\n");
+    world.dir.write("config/ringfence/ringfence.toml", configured);
+    world.start_engine();
+    let lab = Lab {
+        world,
+        runtime: "local",
+    };
+    lab.sandbox(&["create", "--name", "lab"]).ok();
+    let code = "import sys, numpy; print(sys.executable)";
+    assert_eq!(
+        lab.sandbox(&["run", "lab", "-c", code]).ok(),
+        format!("{python}\n")
+    );
+    let named = lab.sandbox(&["exec", "lab", "--", "python3", "-c", code]);
+    assert_eq!(named.ok(), format!("{python}3\n"));
+    // A `PATH` of the caller's is the caller's.
+    let plain = ["create", "--name", "plain", "--env", "PATH=/usr/bin:/bin"];
+    lab.sandbox(&plain).ok();
+    let missing = lab.sandbox(&["exec", "plain", "--", "python3", "-c", code]);
+    assert!(missing.stderr.contains("No module named 'numpy'"), "{missing:?}");
+    lab.close();
+}
 
 #[test]
 fn python_keeps_its_state() {
