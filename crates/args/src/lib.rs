@@ -308,14 +308,19 @@ pub struct RunArgs {
     pub env: Vec<(EnvName, String)>,
     /// Install these Python packages for the program, such as `pandas,seaborn==0.13`; may be repeated. They are kept, and
     /// installed in a fence that reaches the index alone (`packages.index`).
-    #[arg(long, value_name = "PKG,…", conflicts_with_all = ["session", "unfenced"], help_heading = "Access")]
+    #[arg(
+        long,
+        value_name = "PKG,…",
+        conflicts_with = "unfenced",
+        help_heading = "Access"
+    )]
     pub with: Vec<String>,
     /// Run on this image: the program sees its files, read-only, in place of this machine's, and its interpreter
     /// runs it (`ringfence image pull`).
     #[arg(
         long,
         value_name = "REF",
-        conflicts_with_all = ["session", "unfenced", "python", "skills", "servers", "with"],
+        conflicts_with_all = ["session", "unfenced", "python", "skills", "servers"],
         help_heading = "Access"
     )]
     pub image: Option<Selector>,

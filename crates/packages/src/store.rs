@@ -194,6 +194,25 @@ impl Store {
         }
     }
 
+    /// Returns the environment in this directory of packages; `None` if it is none of the store.
+    ///
+    /// # Errors
+    /// As for [`Store::open`].
+    pub fn open_directory(
+        &self,
+        site_packages: &Path,
+        interpreter: &Fingerprint,
+    ) -> Result<Option<Checkout>, StoreError> {
+        let name = site_packages.parent().and_then(Path::file_name);
+        let key: Option<Digest> = name.and_then(|name| name.to_str()?.parse().ok());
+        match key {
+            Some(key) if self.environment(&key).join("site-packages") == site_packages => {
+                self.open(&key, interpreter)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
     fn checkout(&self, key: &Digest) -> Result<Option<Checkout>, StoreError> {
         let directory = self.environment(key);
         let path = directory.join("lock");

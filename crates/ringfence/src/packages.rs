@@ -1,6 +1,7 @@
 //! Python packages of runs.
 
 mod default;
+mod sessions;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::{AuditedRuns, local, settings};
 pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
 pub use ringfence_packages::{Checkout, EnvironmentInfo, Index, Requirement, Store, parse_list};
+pub use sessions::kept_for_sessions;
 
 /// Provides packages of runs, and installs those that are not kept.
 #[derive(Debug)]
@@ -91,6 +93,32 @@ impl Installer {
         cancelled: Option<watch::Receiver<bool>>,
     ) -> Result<Checkout, Failure> {
         check(spec)?;
+        self.add_checked(spec, requirements, announce, cancelled).await
+    }
+
+    /// Like [`Installer::add`], for a run that goes to a server, which keeps the packages of a session as long as that lives
+    /// ([`kept_for_sessions`]).
+    ///
+    /// # Errors
+    /// If the run cannot have packages, or they cannot be installed.
+    pub async fn add_for_server(
+        &self,
+        spec: &mut RunSpec,
+        requirements: &[Requirement],
+        announce: impl FnOnce(),
+        cancelled: Option<watch::Receiver<bool>>,
+    ) -> Result<Checkout, Failure> {
+        check_place(spec)?;
+        self.add_checked(spec, requirements, announce, cancelled).await
+    }
+
+    async fn add_checked(
+        &self,
+        spec: &mut RunSpec,
+        requirements: &[Requirement],
+        announce: impl FnOnce(),
+        cancelled: Option<watch::Receiver<bool>>,
+    ) -> Result<Checkout, Failure> {
         let needs = Needs {
             requirements,
             scope: &spec.request.scope,
@@ -112,7 +140,7 @@ pub fn all(
     spec: &RunSpec,
     context: &Context,
 ) -> Result<Vec<Requirement>, Problems> {
-    if check_kind(spec).is_ok() {
+    if has_defaults(spec) {
         named.extend(context.parts()?.packages.default.iter().cloned());
         named.sort();
         named.dedup();
@@ -153,8 +181,20 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
         .map_err(|error| failure(error.into()))
 }
 
-/// Rejects a run that cannot have packages.
+/// Rejects a run that cannot have packages. Nobody keeps those of a session as long as that lives, except for a server that is asked
+/// by the command line.
 fn check(spec: &RunSpec) -> Result<(), Failure> {
+    if spec.request.session.is_some() {
+        return Err(Failure::usage(
+            "a session has the packages of its interpreter alone, unless `ringfence run --session` names others",
+            "leave the session out, or start the server with an interpreter that has them (`sandbox.python`)",
+        ));
+    }
+    check_place(spec)
+}
+
+/// Rejects a run where packages of this machine's Python do not work.
+fn check_place(spec: &RunSpec) -> Result<(), Failure> {
     check_kind(spec)?;
     let place = Path::new(PACKAGES);
     let overlaps = |mount: &&Mount| place.starts_with(mount.guest()) || mount.guest().starts_with(place);
@@ -167,7 +207,12 @@ fn check(spec: &RunSpec) -> Result<(), Failure> {
     }
 }
 
-/// Rejects a run of a kind that has no packages: the configured ones are left out there, as the guide says.
+/// Returns `true` for a run that has the configured packages. Others are left without, as the guide says.
+fn has_defaults(spec: &RunSpec) -> bool {
+    spec.request.session.is_none() && check_kind(spec).is_ok()
+}
+
+/// Rejects a run of a kind that has no packages of this machine.
 fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
     let request = &spec.request;
     let refused = |message: String, hint: &str| Err(Failure::usage(message, hint));
@@ -193,12 +238,6 @@ fn check_kind(spec: &RunSpec) -> Result<(), Failure> {
         return refused(
             "packages are built for this machine's Python, not for an image's".to_owned(),
             "leave --with out, or use an image that has the packages",
-        );
-    }
-    if request.session.is_some() {
-        return refused(
-            "a session has the packages of its interpreter alone".to_owned(),
-            "leave --session out, or start the server with an interpreter that has them (`sandbox.python`)",
         );
     }
     if matches!(spec.fence, Fence::Unfenced | Fence::Host) {

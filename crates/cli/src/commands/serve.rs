@@ -64,7 +64,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys, metrics);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
-            backend: counted,
+            backend: with_packages(counted, &backend.local, context)?,
             local: Arc::clone(&backend.local),
             sandboxes: Arc::new(Sandboxes::new(Arc::clone(&backend.containers))),
             api: Arc::clone(&api),
@@ -95,6 +95,16 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns the backend of the command line's runs, which keeps the packages of sessions.
+fn with_packages(
+    backend: Arc<dyn Backend>,
+    local: &Arc<Local>,
+    context: &Context,
+) -> Result<Arc<dyn Backend>, ringfence::Error> {
+    let store = packages::store(context)?;
+    Ok(packages::kept_for_sessions(backend, Arc::clone(local), store))
 }
 
 fn deaf(socket: &Path, error: &io::Error) -> Failure {

@@ -93,6 +93,13 @@ impl Local {
         Ok(())
     }
 
+    /// Resolves once the scope has no session of this name, or the one that it has now has ended.
+    pub async fn session_ended(&self, scope: &Scope, id: &SessionId) {
+        if let Ok(live) = self.sessions.find(&(scope.clone(), id.clone())) {
+            live.gone().await;
+        }
+    }
+
     /// Starts a session's interpreter.
     async fn bear(&self, unborn: Unborn, request: &Request, fence: Fence) -> Result<Arc<Live>, LocalError> {
         let served = self

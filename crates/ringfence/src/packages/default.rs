@@ -10,7 +10,7 @@ use ringfence_tools::toolbox::Surface;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::{Checkout, Installer, Requirement, check_kind, describe};
+use super::{Checkout, Installer, Requirement, describe, has_defaults};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 
@@ -72,7 +72,7 @@ impl BackendWithPackages {
 impl Backend for BackendWithPackages {
     fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a> {
         // The others have no packages, as the guide says.
-        if check_kind(spec).is_err() {
+        if !has_defaults(spec) {
             return self.backend.run(spec, connection);
         }
         Box::pin(async move {

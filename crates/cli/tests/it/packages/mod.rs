@@ -8,7 +8,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::api;
-use crate::support::{Output, entries, finish};
+use crate::support::{Output, entries, eventually, finish};
 use crate::world::{Mode, Place, Run, World, here, play};
 use index::{Index, Wheel, digest, link};
 
@@ -382,6 +382,44 @@ fn a_sandbox_has_packages_while_it_lives() {
 }
 
 #[test]
+fn a_session_has_packages_while_it_lives() {
+    play(World::new(Mode::Engine, Place::Here), |world| {
+        let _index = Index::configured(world, &[BASE, TOP]);
+        let run = |args: &[&str]| ringfence(world, &[&["run", "--session", "lab"], args].concat());
+        let first = run(&["--with", "demo-top", "-c", "import demo_top; x = demo_top.VALUE"]);
+        first.ok();
+        assert_eq!(
+            run(&["-c", "print(x, demo_top.__file__)"]).ok(),
+            "42 /opt/ringfence/site-packages/demo_top.py\n"
+        );
+        assert_eq!(run(&["--with", "demo-top", "-c", "print(x)"]).ok(), "42\n");
+        let write = "try: open(demo_top.__file__, 'a')\nexcept OSError as error: print(error.errno)";
+        assert_eq!(run(&["-c", write]).ok(), "30\n");
+        // What it was made with stays.
+        let other = run(&["--with", "demo-base", "-c", "1"]);
+        assert!(other.stderr.contains("was created with another"), "{other:?}");
+        let plain = ["run", "--session", "plain", "-c", "import demo_top"];
+        let missing = ringfence(world, &plain);
+        assert!(
+            missing.stderr.contains("No module named 'demo_top'"),
+            "{missing:?}"
+        );
+        let left = ringfence(world, &["packages", "rm", "--all"]);
+        assert!(left.stderr.contains("are in use and were left"), "{left:?}");
+        assert_eq!(
+            run(&["-c", "import demo_base; print(demo_base.VALUE)"]).ok(),
+            "41\n"
+        );
+        ringfence(world, &["session", "rm", "lab"]).ok();
+        ringfence(world, &["session", "rm", "plain"]).ok();
+        eventually("nobody uses them", || {
+            ringfence(world, &["packages", "rm", "--all"]).status == 0
+                && ringfence(world, &["packages", "ls"]).ok().is_empty()
+        });
+    });
+}
+
+#[test]
 fn keys_of_the_api_open_no_packages() {
     play(Some(api::world()), |world| {
         let _index = Index::configured(world, &[BASE]);
@@ -440,9 +478,8 @@ fn only_fenced_python_of_this_machine_has_packages() {
     ] {
         world.run([&["--with", "demo"], args].concat()).refused(2, what);
     }
-    for option in ["--unfenced", "--session=a", "--image=a"] {
-        let refused = ringfence(&world, &["run", "--with", "demo", option, "-c", ""]);
-        assert_eq!(refused.status, 2, "{refused:?}");
-        assert!(refused.stderr.contains("cannot be used with"), "{refused:?}");
-    }
+    let unfenced = ["run", "--with", "demo", "--unfenced", "-c", ""];
+    let refused = ringfence(&world, &unfenced);
+    assert_eq!(refused.status, 2, "{refused:?}");
+    assert!(refused.stderr.contains("cannot be used with"), "{refused:?}");
 }
