@@ -130,6 +130,9 @@ pub struct SandboxCreateArgs {
 impl SandboxCreateArgs {
     /// Returns the container engine, if it is to be a container of a template.
     pub fn engine(&self) -> Option<EngineArg> {
+        if self.runtime == Some(SandboxRuntimeArg::Local) {
+            return None;
+        }
         let engine = self.runtime.and_then(SandboxRuntimeArg::engine).or(self.engine);
         match self.template.is_some() || self.oci_runtime.is_some() {
             true => engine.or(Some(EngineArg::Docker)),

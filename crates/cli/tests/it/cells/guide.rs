@@ -29,8 +29,8 @@ fn every_command_of_the_guide_prints_what_it_says() {
 }
 
 #[test]
-fn nothing_but_the_start_and_a_terminal_is_shown_unrun() {
+fn nothing_but_the_start_a_terminal_and_a_container_is_shown_unrun() {
     let fences = GUIDE.lines().filter(|line| line.starts_with("```"));
     let unrun = fences.step_by(2).filter(|fence| *fence != "```sh").count();
-    assert_eq!(unrun, 2);
+    assert_eq!(unrun, 3);
 }
