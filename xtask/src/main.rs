@@ -4,6 +4,7 @@
 mod bare;
 mod dist;
 mod docs;
+mod e2b;
 mod fourth;
 mod fuzz;
 mod gate;
@@ -34,6 +35,7 @@ usage: cargo xtask COMMAND
   dist      pack the program for pip, Debian, npm and by hand, into dist/; --binary PATH takes a built one
   fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
+  e2b DIR…  run E2B's own tests, from checkouts of its repositories, against `ringfence serve` (as root)
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
 ";
@@ -57,6 +59,9 @@ fn dispatch() -> Result<()> {
     let command = arguments.next().unwrap_or_default();
     if command == "dist" {
         return dist::pack(&root, &arguments.collect::<Vec<_>>());
+    }
+    if command == "e2b" {
+        return e2b::run(&root, &arguments.collect::<Vec<_>>());
     }
     let argument = arguments.next();
     match (command.as_str(), argument.as_deref()) {

@@ -209,7 +209,7 @@ fn venv(root: &Path) -> Result<()> {
 
 /// Creates a virtual environment at `place` with the packages of `list`, and stores a copy of the list beside
 /// it.
-fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
+pub(crate) fn environment(root: &Path, what: &str, place: &str, list: &str) -> Result<()> {
     let list = root.join(list);
     let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
     if is_there(root, place, &wanted) {
