@@ -82,6 +82,11 @@ impl Error {
         self.status == StatusCode::UNAUTHORIZED
     }
 
+    #[cfg(test)]
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

@@ -13,6 +13,7 @@ mod body;
 mod control;
 mod envd;
 mod error;
+mod gzip;
 mod interpreter;
 mod rpc;
 mod service;

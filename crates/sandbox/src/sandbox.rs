@@ -92,6 +92,11 @@ impl Sandbox {
         &self.id
     }
 
+    /// Returns the size of all its files together.
+    pub const fn disk(&self) -> Bytes {
+        self.new.limits.disk
+    }
+
     pub(crate) const fn request(&self) -> &NewSandbox {
         &self.new
     }

@@ -1,9 +1,7 @@
 //! Parses bodies of `multipart/form-data` as they arrive.
 
-use axum::body::Body;
-
-use crate::body;
 use crate::error::Error;
+use crate::gzip::Content;
 
 /// Maximum length of a part's headers, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
@@ -11,7 +9,7 @@ const MAX_HEAD: usize = 16 * 1024;
 /// A body of several files.
 #[derive(Debug)]
 pub(super) struct Multipart {
-    body: Body,
+    body: Content,
     /// `\r\n--BOUNDARY`, which begins each part and ends the one before.
     delimiter: Vec<u8>,
     buffer: Vec<u8>,
@@ -28,7 +26,7 @@ pub(super) struct Part {
 
 impl Multipart {
     /// Begins to parse a body of this media type. `None` if it names no boundary.
-    pub(super) fn new(media_type: &str, body: Body) -> Option<Self> {
+    pub(super) fn new(media_type: &str, body: Content) -> Option<Self> {
         let boundary =
             parameter(media_type, "boundary").filter(|boundary| (1..=200).contains(&boundary.len()))?;
         Some(Self {
@@ -89,7 +87,7 @@ impl Multipart {
     }
 
     async fn more(&mut self) -> Result<(), Error> {
-        match body::next(&mut self.body).await? {
+        match self.body.next().await? {
             Some(bytes) => self.buffer.extend_from_slice(&bytes),
             None => return Err(Error::invalid("the body ended inside of a part")),
         }
@@ -164,7 +162,7 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Bytes;
+    use axum::body::{Body, Bytes};
     use futures_util::stream;
 
     const BODY: &str = "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"/a/b\"\r\n\r\none\r\n-\r\n--x\r\n\
@@ -177,7 +175,7 @@ mod tests {
             .chunks(size)
             .map(|piece| Ok(Bytes::copy_from_slice(piece)))
             .collect();
-        let body = Body::from_stream(stream::iter(pieces));
+        let body = Content::Plain(Body::from_stream(stream::iter(pieces)));
         let mut multipart = Multipart::new("multipart/form-data; boundary=x", body).unwrap();
         let mut parts = Vec::new();
         while let Some(part) = multipart.next_part().await? {
@@ -205,6 +203,6 @@ mod tests {
         for length in [0, 3, 10, 60, 80, BODY.len() - 5] {
             assert!(parsed(&BODY[..length], 5).await.is_err(), "{length}");
         }
-        assert!(Multipart::new("multipart/form-data", Body::empty()).is_none());
+        assert!(Multipart::new("multipart/form-data", Content::Plain(Body::empty())).is_none());
     }
 }

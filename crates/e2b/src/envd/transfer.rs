@@ -17,6 +17,7 @@ use super::multipart::Multipart;
 use super::paths::{absolute, check_user};
 use crate::body::{self, BrokenOff};
 use crate::error::Error;
+use crate::gzip::{self, Content, Deflating};
 use crate::service::{Described, Opened};
 use crate::token;
 
@@ -58,38 +59,58 @@ pub(super) async fn download(opened: &Opened, request: Request) -> Result<Respon
         length: None,
     };
     let reader = opened.sandbox.read_file(path, range).await.map_err(failed)?;
-    let body = body::streamed(reader, |mut reader: FileReader| async move {
-        let piece = reader.next().await.map_err(|_| BrokenOff)?;
-        Ok(piece.map(|bytes| (Bytes::from(bytes), reader)))
-    });
+    let (body, encoding) = match gzip::is_wanted(request.headers()) {
+        true => (compressed(reader), Some([(header::CONTENT_ENCODING, "gzip")])),
+        false => (plain(reader), None),
+    };
     // A guest wrote it: a browser saves it and renders nothing.
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::CONTENT_DISPOSITION, "attachment"),
         (header::VARY, "Accept-Encoding"),
     ];
-    Ok((described, headers, body).into_response())
+    Ok((described, headers, encoding, body).into_response())
+}
+
+fn plain(reader: FileReader) -> Body {
+    body::streamed(reader, |mut reader| async move {
+        let piece = reader.next().await.map_err(|_| BrokenOff)?;
+        Ok(piece.map(|bytes| (Bytes::from(bytes), reader)))
+    })
+}
+
+fn compressed(reader: FileReader) -> Body {
+    body::streamed(Some((reader, Deflating::new())), |state| async move {
+        let Some((mut reader, mut deflating)) = state else {
+            return Ok(None);
+        };
+        while let Some(piece) = reader.next().await.map_err(|_| BrokenOff)? {
+            let bytes = deflating.push(&piece).map_err(|_| BrokenOff)?;
+            if !bytes.is_empty() {
+                return Ok(Some((Bytes::from(bytes), Some((reader, deflating)))));
+            }
+        }
+        let last = deflating.finish().map_err(|_| BrokenOff)?;
+        Ok(Some((Bytes::from(last), None)))
+    })
 }
 
 /// Stores files.
 pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response, Error> {
     let path = FileQuery::of(&request)?.path.filter(|path| !path.is_empty());
     refuse_metadata(&request)?;
-    let encoding = token::header(request.headers(), header::CONTENT_ENCODING.as_str()).unwrap_or("identity");
-    if encoding != "identity" {
-        let message = format!("not supported: Content-Encoding `{encoding}` (send the file uncompressed)");
-        return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-    }
     let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
         .unwrap_or_default()
         .to_owned();
+    let (parts, body) = request.into_parts();
+    let content = Content::new(&parts.headers, body, opened.sandbox.disk().0)?;
     let stored = match media.split(';').next().unwrap_or_default().trim() {
         "application/octet-stream" => {
             let path = path.ok_or_else(|| Error::invalid("`path` is missing"))?;
-            vec![store(opened, absolute(&path), request.into_body()).await?]
+            vec![store(opened, absolute(&path), content).await?]
         }
         "multipart/form-data" => {
-            let multipart = Multipart::new(&media, request.into_body());
+            let multipart = Multipart::new(&media, content);
             let multipart = multipart.ok_or_else(|| Error::invalid("the media type has no boundary"))?;
             store_parts(opened, path, multipart).await?
         }
@@ -131,9 +152,9 @@ async fn finish(operating: Operating) -> Result<Entry, Error> {
     parse(&answer).map_err(failed)
 }
 
-async fn store(opened: &Opened, path: String, mut body: Body) -> Result<Entry, Error> {
+async fn store(opened: &Opened, path: String, mut content: Content) -> Result<Entry, Error> {
     let operating = begin(opened, path).await?;
-    while let Some(bytes) = body::next(&mut body).await? {
+    while let Some(bytes) = content.next().await? {
         if !operating.write(bytes.into()).await {
             break;
         }

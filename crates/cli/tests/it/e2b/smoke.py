@@ -10,6 +10,8 @@ sandbox.files.write("dir/file.txt", "content")
 assert sandbox.files.read("dir/file.txt") == "content"
 assert [entry.name for entry in sandbox.files.list("dir")] == ["file.txt"]
 assert sandbox.commands.run("cat dir/file.txt").stdout == "content"
+assert sandbox.files.write("zipped", "content", gzip=True).path == "/workspace/zipped"
+assert sandbox.files.read("zipped") == sandbox.files.read("zipped", gzip=True) == "content"
 assert sandbox.run_code("x = 1; x + 1").text == "2"
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
