@@ -18,6 +18,10 @@ const BUDGET: &[(&str, u64)] = &[
     ("images: registries, layers with gzip, their store", 450),
     ("packages of runs, ports of sandboxes, the runtime `e2b`", 1_400),
     ("MCP over HTTP, figures for monitoring and a page of the API", 300),
+    (
+        "sandboxes in containers and on images, answers that are kept",
+        1_200,
+    ),
 ];
 
 /// Compares the release binary with the budget.
