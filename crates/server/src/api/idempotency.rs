@@ -1,7 +1,7 @@
 //! Answers by `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header): a request that is sent again is not carried
 //! out again.
 //!
-//! What a request with a key began goes on if its client leaves, and its answer is kept for two minutes. A repetition with
+//! A request with a key goes on if its client leaves, and its answer is kept for two minutes. A repetition with
 //! the same body gets that answer; one with another body, or before the answer, is a conflict.
 
 use std::collections::HashMap;
