@@ -5,17 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 
 use super::{Lab, everywhere_with};
 
-/// Serves the files of `/workspace` on the port 8000, and answers on 8001 with what comes, in capitals.
-const SERVERS: &str = r#"python3 -m http.server 8000 & python3 -c '
-import socket
-server = socket.create_server(("127.0.0.1", 8001))
-while True:
-    connection, _ = server.accept()
-    while data := connection.recv(65536):
-        connection.sendall(data.upper())
-    connection.close()
-'"#;
-
 /// Answers on 8001 with what comes, in capitals.
 pub(super) const UPPER: &str = r#"
 import socket
@@ -71,7 +60,8 @@ fn a_port_of_a_sandbox_is_reached_from_this_machine() {
         let closed = Forwarded::new(lab, "8001");
         assert_eq!(closed.ask(b"anybody"), "");
         drop(closed);
-        let mut serving = lab.start(&["exec", "lab", "--", "bash", "-c", SERVERS]);
+        let servers = format!("python3 -m http.server 8000 & python3 -c '{UPPER}'");
+        let mut serving = lab.start(&["exec", "lab", "--", "bash", "-c", &servers]);
         lab.bash("for port in 8000 8001; do until (: < /dev/tcp/127.0.0.1/$port) 2>/dev/null; do sleep 0.05; done; done")
         .ok();
         let web = Forwarded::new(lab, "8000");
