@@ -31,6 +31,7 @@ pub use sessions::kept_for_sessions;
 pub struct Installer {
     packages: Packages,
     runner: Runner,
+    surface: Surface,
 }
 
 impl Installer {
@@ -53,6 +54,7 @@ impl Installer {
         Ok(Self {
             packages: Packages::new(store(context)?, parts.packages.index.clone(), private_networks),
             runner: Runner::new(backend, rules),
+            surface,
         })
     }
 
@@ -92,33 +94,7 @@ impl Installer {
         announce: impl FnOnce(),
         cancelled: Option<watch::Receiver<bool>>,
     ) -> Result<Checkout, Failure> {
-        check(spec)?;
-        self.add_checked(spec, requirements, announce, cancelled).await
-    }
-
-    /// Like [`Installer::add`], for a run that goes to a server, which keeps the packages of a session as long as that lives
-    /// ([`kept_for_sessions`]).
-    ///
-    /// # Errors
-    /// If the run cannot have packages, or they cannot be installed.
-    pub async fn add_for_server(
-        &self,
-        spec: &mut RunSpec,
-        requirements: &[Requirement],
-        announce: impl FnOnce(),
-        cancelled: Option<watch::Receiver<bool>>,
-    ) -> Result<Checkout, Failure> {
-        check_place(spec)?;
-        self.add_checked(spec, requirements, announce, cancelled).await
-    }
-
-    async fn add_checked(
-        &self,
-        spec: &mut RunSpec,
-        requirements: &[Requirement],
-        announce: impl FnOnce(),
-        cancelled: Option<watch::Receiver<bool>>,
-    ) -> Result<Checkout, Failure> {
+        check(spec, self.surface)?;
         let needs = Needs {
             requirements,
             scope: &spec.request.scope,
@@ -181,10 +157,10 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
         .map_err(|error| failure(error.into()))
 }
 
-/// Rejects a run that cannot have packages. Nobody keeps those of a session as long as that lives, except for a server that is asked
-/// by the command line.
-fn check(spec: &RunSpec) -> Result<(), Failure> {
-    if spec.request.session.is_some() {
+/// Rejects a run that cannot have packages. Those of a session are kept by the server that has it ([`kept_for_sessions`]), for the
+/// command line alone.
+fn check(spec: &RunSpec, surface: Surface) -> Result<(), Failure> {
+    if spec.request.session.is_some() && surface != Surface::CommandLine {
         return Err(Failure::usage(
             "a session has the packages of its interpreter alone, unless `ringfence run --session` names others",
             "leave the session out, or start the server with an interpreter that has them (`sandbox.python`)",

@@ -23,15 +23,6 @@ pub(super) async fn provide(
     let installer = Installer::new(backend, Surface::CommandLine, context)?;
     let (spec, packages) = (&mut plan.spec, &plan.packages);
     let announce = || announce(packages, &installer, context);
-    // A session lives in a server, which keeps its packages.
-    let is_session = spec.request.session.is_some();
-    let adding = async |cancelled| match is_session {
-        true => {
-            installer
-                .add_for_server(spec, packages, announce, Some(cancelled))
-                .await
-        }
-        false => installer.add(spec, packages, announce, Some(cancelled)).await,
-    };
+    let adding = async |cancelled| installer.add(spec, packages, announce, Some(cancelled)).await;
     Ok(Some(interruptible(adding).await?))
 }
