@@ -16,7 +16,7 @@ const STARTING: Duration = Duration::from_secs(2);
 /// The pauses of one sandbox.
 #[derive(Debug)]
 pub(crate) struct Pauses {
-    control: Freezer,
+    freezer: Freezer,
     state: watch::Sender<SandboxState>,
     /// Held while the sandbox is being paused or resumed.
     turn: Mutex<()>,
@@ -25,9 +25,9 @@ pub(crate) struct Pauses {
 }
 
 impl Pauses {
-    pub(crate) fn new(control: Freezer) -> Self {
+    pub(crate) fn new(freezer: Freezer) -> Self {
         Self {
-            control,
+            freezer,
             state: watch::Sender::new(SandboxState::Running),
             turn: Mutex::default(),
             starting: RwLock::default(),
@@ -60,7 +60,7 @@ impl Sandbox {
         let pausing = RunningOnDrop(Some(&pauses.state));
         pauses.state.send_replace(SandboxState::Paused);
         drop(starting);
-        pauses.control.pause().await?;
+        pauses.freezer.pause().await?;
         pausing.done();
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Sandbox {
         let pauses = self.pauses();
         let _turn = pauses.turn.lock().await;
         if pauses.state() == SandboxState::Paused {
-            pauses.control.resume().await?;
+            pauses.freezer.resume().await?;
             pauses.state.send_replace(SandboxState::Running);
         }
         Ok(())

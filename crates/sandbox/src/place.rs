@@ -1,7 +1,7 @@
 //! The place of a sandbox: a cell of this machine, or a container.
 
 use ringfence_container::init::InitClient;
-use ringfence_container::{ContainerPause, Containers, LivingContainer, NewContainer, Use};
+use ringfence_container::{ContainerPause, Containers, NewContainer, SandboxContainer, Use};
 use ringfence_exec::local::{Fence, PauseControl, PauseError};
 use ringfence_policy::{EngineKind, Isolation, Scope};
 
@@ -13,7 +13,7 @@ use super::spec::{NewSandbox, Resources, Runtime};
 #[derive(Debug)]
 pub(crate) enum Place {
     Cell(Box<ConnectedCell>),
-    Container(Box<LivingContainer>),
+    Container(Box<SandboxContainer>),
 }
 
 /// Creates a container of an engine.
@@ -23,7 +23,7 @@ pub(crate) async fn open_container(
     fence: Fence,
     scope: &Scope,
     new: &NewSandbox,
-) -> Result<LivingContainer, Error> {
+) -> Result<SandboxContainer, Error> {
     if new.image.is_some() {
         return Err(Error::NotSupported {
             runtime: new.runtime,
@@ -37,7 +37,7 @@ pub(crate) async fn open_container(
         });
     }
     let network = new.network();
-    let container = containers.open_living(NewContainer {
+    let container = containers.open_sandbox(NewContainer {
         engine,
         scope,
         limits: new.limits(),
@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    pub(crate) fn pause_control(&self) -> Freezer {
+    pub(crate) fn freezer(&self) -> Freezer {
         match self {
             Self::Cell(cell) => Freezer::Cell(cell.pause_control()),
             Self::Container(container) => Freezer::Container(container.pause_control()),

@@ -198,7 +198,7 @@ impl Sandboxes {
         let mut reserved = Reserved::new(&self.state, scope, id, &new)?;
         let (place, end) = self.open(scope, &new).await?;
         if new.on_expiry == OnExpiry::Pause
-            && let Err(error) = place.pause_control().check()
+            && let Err(error) = place.freezer().check()
         {
             place.close().await;
             return Err(error);

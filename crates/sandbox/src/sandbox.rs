@@ -75,7 +75,7 @@ impl Sandbox {
         Self {
             init: place.init().clone(),
             contexts: Contexts::new(place.python().to_owned()),
-            pauses: Pauses::new(place.pause_control()),
+            pauses: Pauses::new(place.freezer()),
             place: Arc::new(Mutex::new(Some(place))),
             id,
             new,

@@ -77,12 +77,13 @@ struct Whole {
     body: Bytes,
 }
 
-/// Treatment of the answers of a route, for repetitions of a request.
+/// Treatment of requests with a key by a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answers {
-    Kept,
-    /// It streams, or takes a body that is not kept either.
-    Passed,
+pub(super) enum Replays {
+    /// Its answers are kept, and given to repetitions.
+    Given,
+    /// It streams its answers or takes streams, which are not kept: keys are refused.
+    Refused,
 }
 
 /// Carries out a request with a key once; see the module. Others pass.

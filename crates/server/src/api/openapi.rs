@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::body;
 use super::error::Reason;
-use super::idempotency::{self, Answers};
+use super::idempotency::{self, Replays};
 use super::table::{self, Content, Needs, Route};
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
@@ -142,7 +142,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
 
 /// Describes the header by which a request is carried out once, on the routes that keep their answers.
 fn idempotency_key(route: &Route) -> Option<Value> {
-    (route.answers_are() == Some(Answers::Kept)).then(|| {
+    (route.replays() == Some(Replays::Given)).then(|| {
         json!({
             "name": idempotency::HEADER,
             "in": "header",

@@ -9,7 +9,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use super::idempotency::{self, Answers};
+use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{Api, batch, body, docs, guard, health, mcp, metrics, openapi, run, sandboxes, tools};
@@ -89,15 +89,15 @@ impl Route {
         self
     }
 
-    /// Returns whether its answers are kept for repetitions; `None` if it takes no key. Kept are answers of JSON to POST of
-    /// JSON, other than those of MCP, which has sessions.
-    pub(super) fn answers_are(&self) -> Option<Answers> {
+    /// Returns its treatment of requests with an `Idempotency-Key`; `None` if it ignores that. Replays are given by routes that
+    /// take and answer JSON with POST, except for MCP, which has sessions.
+    pub(super) fn replays(&self) -> Option<Replays> {
         let is_json = |content: &Content| content.media.contains(&body::JSON);
         let takes_json = self.request.as_ref().is_none_or(is_json);
         (self.method == Method::POST && self.path.starts_with("/v1/")).then(|| {
             match takes_json && self.answers.iter().any(is_json) {
-                true => Answers::Kept,
-                false => Answers::Passed,
+                true => Replays::Given,
+                false => Replays::Refused,
             }
         })
     }
@@ -168,7 +168,7 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             needs: route.needs,
             max,
         };
-        let answers = route.answers_are();
+        let replays = route.replays();
         let filter = MethodFilter::try_from(route.method).unwrap_or(MethodFilter::GET);
         let handler = (route.handler)(filter);
         let handler = match route.recorded {
@@ -178,11 +178,11 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
             }
             None => handler,
         };
-        let handler = match answers {
-            Some(Answers::Kept) => {
+        let handler = match replays {
+            Some(Replays::Given) => {
                 handler.route_layer(from_fn_with_state(Arc::clone(api), idempotency::once))
             }
-            Some(Answers::Passed) => handler.route_layer(from_fn(idempotency::refuse)),
+            Some(Replays::Refused) => handler.route_layer(from_fn(idempotency::refuse)),
             None => handler,
         };
         let handler = handler

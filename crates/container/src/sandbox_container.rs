@@ -40,7 +40,7 @@ pub struct NewContainer<'a> {
 
 /// A container of a sandbox. Dropping it ends the container.
 #[derive(Debug)]
-pub struct LivingContainer {
+pub struct SandboxContainer {
     warm: Warm,
     init: InitClient,
     image: String,
@@ -55,14 +55,14 @@ impl Containers {
     ///
     /// # Errors
     /// If the engine cannot be used, or cannot make such a container.
-    pub async fn open_living(&self, new: NewContainer<'_>) -> Result<LivingContainer, RunError> {
+    pub async fn open_sandbox(&self, new: NewContainer<'_>) -> Result<SandboxContainer, RunError> {
         let manager = self.manager(new.engine).await?;
         if new.fence == Fence::Required
             && let Some(what) = manager.info().unlimited()
         {
             return Err(RunError::Unlimited(what));
         }
-        let spec = self.living_spec(manager, new)?;
+        let spec = self.container_spec(manager, new)?;
         let environment = manager.engine().image_environment(&spec.image).await?;
         let spec = Spec {
             env: layout::with(layout::with(environment, &layout::fixed(true)), new.env),
@@ -89,7 +89,7 @@ impl Containers {
             }
             Network::Allowlist(_) | Network::None => warm.init().clone(),
         };
-        Ok(LivingContainer {
+        Ok(SandboxContainer {
             init,
             image: image.to_string(),
             isolation,
@@ -106,7 +106,7 @@ impl Containers {
         })
     }
 
-    fn living_spec(&self, manager: &Manager, new: NewContainer<'_>) -> Result<Spec, RunError> {
+    fn container_spec(&self, manager: &Manager, new: NewContainer<'_>) -> Result<Spec, RunError> {
         let settings = self.settings();
         let (network, filter) = pool_key::reach(new.network, NetworkMode::None, "standard");
         let resources = Resources {
@@ -149,7 +149,7 @@ fn warnings(manager: &Manager, warm: &Warm, resources: Resources) -> Vec<String>
     std::iter::once(disk).chain(engine).chain(mounts).collect()
 }
 
-impl LivingContainer {
+impl SandboxContainer {
     /// Returns the client of its init; what that starts reaches the allowed hosts.
     pub const fn init(&self) -> &InitClient {
         &self.init
