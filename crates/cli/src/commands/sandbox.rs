@@ -81,8 +81,8 @@ fn named(name: &str, options: &ScopedOptions, context: &Context) -> Result<Sandb
     Ok(Sandbox::new(client(context)?, name.to_owned(), user))
 }
 
-/// Returns the sandbox of this name if it is a cell; `None` if there is none such.
-async fn cell(
+/// Returns the sandbox of this name; `None` if there is none, or it is a container of a template.
+async fn find(
     name: &str,
     options: &ScopedOptions,
     context: &Context,
@@ -99,14 +99,14 @@ async fn cell(
     }
 }
 
-/// Returns the sandbox of this name, which must be a cell.
-async fn cell_only(
+/// Returns the sandbox of this name, which must be no container of a template.
+async fn sandbox_only(
     name: &str,
     what: &str,
     options: &ScopedOptions,
     context: &Context,
 ) -> anyhow::Result<Sandbox> {
-    if let Some((sandbox, _)) = cell(name, options, context).await? {
+    if let Some((sandbox, _)) = find(name, options, context).await? {
         return Ok(sandbox);
     }
     let containers = container::sandboxes(SandboxAction::List, options, context).await?;
@@ -233,25 +233,25 @@ async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<Exit
     let path = scoped("/v1/sandboxes", options);
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
-    let cells = told["sandboxes"].as_array().cloned().unwrap_or_default();
+    let sandboxes = told["sandboxes"].as_array().cloned().unwrap_or_default();
     let containers = container::sandboxes(SandboxAction::List, options, context).await?;
     if options.json {
         let containers = serde_json::to_value(&containers)?;
-        let all = cells
+        let all = sandboxes
             .into_iter()
             .chain(containers.as_array().cloned().unwrap_or_default());
         return print_json(&all.collect(), context);
     }
-    for cell in &cells {
-        let name = cell["name"].as_str().unwrap_or_default();
+    for sandbox in &sandboxes {
+        let name = sandbox["name"].as_str().unwrap_or_default();
         let line = format!(
             "{}  {name:<24}  {:<6}  {}, {} processes, until {}{}\n",
-            text(cell, "id"),
-            text(cell, "runtime"),
-            text(cell, "state"),
-            cell["processes"],
-            text(cell, "expires_at"),
-            on_image(cell),
+            text(sandbox, "id"),
+            text(sandbox, "runtime"),
+            text(sandbox, "state"),
+            sandbox["processes"],
+            text(sandbox, "expires_at"),
+            on_image(sandbox),
         );
         context.ui.out(line)?;
     }
@@ -261,21 +261,21 @@ async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<Exit
 }
 
 /// Returns the image of a sandbox with the beginning of its digest, behind a comma; nothing for this machine's files.
-fn on_image(cell: &Value) -> String {
-    let Some(digest) = cell["image_digest"].as_str() else {
+fn on_image(sandbox: &Value) -> String {
+    let Some(digest) = sandbox["image_digest"].as_str() else {
         return String::new();
     };
     let short: String = digest.chars().take(19).collect();
-    format!(", on {} {short}", text(cell, "image"))
+    format!(", on {} {short}", text(sandbox, "image"))
 }
 
 async fn get(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.name, "`get`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`get`", &args.options, context).await?;
     print_json(&sandbox.info().await.map_err(failure)?, context)
 }
 
 async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.name, "`exec`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`exec`", &args.options, context).await?;
     let mut process = json!({"command": args.command, "env": object(&args.env)});
     if let Some(directory) = &args.workdir {
         process["cwd"] = directory.as_str().into();
@@ -362,7 +362,7 @@ async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<Exit
 
 async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<ExitCode> {
     if !args.command.is_empty() {
-        let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+        let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
             return container::execute(args, context).await;
         };
         let process = json!({"command": args.command, "timeout": args.timeout.as_duration().as_secs_f64()});
@@ -374,7 +374,7 @@ async fn execute(args: &SandboxRunArgs, context: &Context) -> anyhow::Result<Exi
         return concluded(sandbox.attach(process, Input::None).await, context);
     }
     let (code, language) = code(args, context)?;
-    let sandbox = cell_only(&args.name, "`run` with code", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`run` with code", &args.options, context).await?;
     let code = json!({
         "code": code,
         "language": language,
@@ -418,7 +418,7 @@ fn code(args: &SandboxRunArgs, context: &Context) -> Result<(String, &'static st
 }
 
 async fn files(args: &SandboxFilesArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.name, "`files`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`files`", &args.options, context).await?;
     let listed = sandbox.list(&args.path, args.depth).await.map_err(failure)?;
     if args.options.json {
         return print_json(&listed, context);
@@ -444,7 +444,7 @@ async fn set_state(
     state: SandboxState,
     context: &Context,
 ) -> anyhow::Result<ExitCode> {
-    let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+    let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
         let name = args.name.clone();
         let action = match state {
             SandboxState::Paused => SandboxAction::Pause { name },
@@ -461,7 +461,7 @@ async fn set_state(
 }
 
 async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let Some((sandbox, _)) = cell(&args.name, &args.options, context).await? else {
+    let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
         return container::logs(args, context).await;
     };
     for process in sandbox.processes().await.map_err(failure)? {
@@ -476,7 +476,7 @@ async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitC
 }
 
 async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let Some((sandbox, mut info)) = cell(&args.name, &args.options, context).await? else {
+    let Some((sandbox, mut info)) = find(&args.name, &args.options, context).await? else {
         return container::stats(args, context).await;
     };
     loop {
@@ -500,7 +500,7 @@ async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<Exi
 }
 
 async fn remove(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    match cell(&args.name, &args.options, context).await? {
+    match find(&args.name, &args.options, context).await? {
         Some((sandbox, _)) => {
             sandbox.remove().await.map_err(failure)?;
             Ok(ExitCode::SUCCESS)

@@ -10,12 +10,12 @@ use ringfence_client::Error;
 use ringfence_client::sandbox::{Place, Sandbox, target};
 use serde_json::{Value, json};
 
-use super::{cell_only, failure, print_json};
+use super::{failure, print_json, sandbox_only};
 use crate::context::Context;
 use ringfence_args::SandboxCopyArgs;
 
 pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let within = async |sandbox: &str| cell_only(sandbox, "`cp`", &args.options, context).await;
+    let within = async |sandbox: &str| sandbox_only(sandbox, "`cp`", &args.options, context).await;
     let told = match (Place::parse(&args.from), Place::parse(&args.to)) {
         (Place::Here(from), Place::There { sandbox, path }) => {
             upload(&within(&sandbox).await?, &from, &path, context).await?

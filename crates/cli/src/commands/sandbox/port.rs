@@ -8,14 +8,14 @@ use ringfence_args::SandboxPortArgs;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::{cell_only, failure, print_json};
+use super::{failure, print_json, sandbox_only};
 use crate::context::Context;
 
 /// Host of the default address. Browsers send the console's cookies to every port of 127.0.0.1.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.name, "`port`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`port`", &args.options, context).await?;
     let info = sandbox.info().await.map_err(failure)?;
     if info["ports"] != true {
         return Err(Failure::refused(

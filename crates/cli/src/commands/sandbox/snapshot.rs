@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::{cell_only, client, failure, print_json, text};
+use super::{client, failure, print_json, sandbox_only, text};
 use crate::context::Context;
 use ringfence_args::{SandboxForkArgs, ScopedOptions, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs};
 use ringfence_client::Snapshots;
 
 pub(super) async fn fork(args: &SandboxForkArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.name, "`fork`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.name, "`fork`", &args.options, context).await?;
     let forked = sandbox.fork(args.count).await.map_err(failure)?;
     if args.options.json {
         return print_json(&forked, context);
@@ -30,7 +30,7 @@ pub(super) async fn run(command: &SnapshotCommand, context: &Context) -> anyhow:
 }
 
 async fn create(args: &SnapshotCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let sandbox = cell_only(&args.sandbox, "`snapshot`", &args.options, context).await?;
+    let sandbox = sandbox_only(&args.sandbox, "`snapshot`", &args.options, context).await?;
     let made = sandbox.snapshot(args.name.as_deref()).await.map_err(failure)?;
     if args.options.json {
         return print_json(&made, context);
