@@ -181,3 +181,43 @@ impl Read for Cancellable<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_cancelled_layer_ends_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::below(directory.path(), Bounds::DEFAULT, |_| Ok(())).unwrap();
+        let mut writer = ringfence_tar::Writer::new(Vec::new());
+        let member = ringfence_tar::Member {
+            path: b"a".to_vec(),
+            target: Vec::new(),
+            kind: ringfence_tar::Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            modified: 0,
+        };
+        writer.member(&member).unwrap();
+        let layer = writer.finish().unwrap();
+        let path = directory.path().join("layer.tar");
+        fs::write(&path, &layer).unwrap();
+        let configuration = Configuration::of_root(Digest::of(&layer));
+        let apply = |cancelled: &AtomicBool| {
+            let mut build = store.build(&configuration).unwrap();
+            build.layer_unless(File::open(&path).unwrap(), cancelled)
+        };
+        let cancelled = Arc::new(AtomicBool::new(false));
+        apply(&cancelled).unwrap();
+        drop(CancelOnDrop(Arc::clone(&cancelled)));
+        let error = apply(&cancelled).unwrap_err();
+        assert!(format!("{error:?}").contains("it was cancelled"), "{error:?}");
+        let staging = fs::read_dir(directory.path().join("images/staging")).unwrap();
+        assert_eq!(staging.count(), 0);
+    }
+}

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::{Lab, everywhere, everywhere_with};
 use crate::containers::engines;
+use crate::network::Server;
 use crate::support::{eventually, eventually_none, finish};
 
 #[test]
@@ -123,11 +124,30 @@ fn programs_do_not_reach_the_init() {
     });
 }
 
+/// Exit status of curl, see curl(1).
+const NOT_CONNECTED: i32 = 7;
+
 #[test]
 fn programs_reach_the_proxy_alone() {
     everywhere_with(&["--allow-host", "allowed.test"], |lab| {
-        let ask = "curl --silent --output /dev/null --write-out '%{http_code}' http://other.test/; curl --silent --noproxy '*' http://127.0.0.1:9/ || echo no";
-        assert_eq!(lab.bash(ask).ok(), "403no\n");
+        let server = Server::new();
+        let url = server.url();
+        let outside = lab
+            .world
+            .dir
+            .program("curl")
+            .args(["--silent", "--noproxy", "*", &url])
+            .output();
+        assert_eq!(outside.unwrap().stdout, b"hello");
+        let around = lab.bash(&format!("curl --silent --noproxy '*' {url}"));
+        assert_eq!(
+            (around.status, around.stdout.as_str()),
+            (NOT_CONNECTED, ""),
+            "{around:?}"
+        );
+        assert_eq!(server.visits(), 1);
+        let ask = "curl --silent --output /dev/null --write-out '%{http_code}' http://other.test/";
+        assert_eq!(lab.bash(ask).ok(), "403");
         let python = "import urllib.request as u\ntry: u.urlopen('http://other.test/')\nexcept u.HTTPError as error: print(error.code)";
         assert_eq!(lab.sandbox(&["run", "lab", "-c", python]).ok(), "403\n");
     });
