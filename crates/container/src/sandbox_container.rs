@@ -22,7 +22,7 @@ use super::{ContainerRuntime, Error, Use, layout, mounts, oneshot, pool_key};
 /// Longer than any sandbox lives: its registry ends it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Maximum time of a measurement: Podman samples first.
+/// Maximum time of a measurement, before which Podman takes a sample.
 const MEASURING: Duration = Duration::from_secs(2);
 
 /// A container to create for a sandbox.

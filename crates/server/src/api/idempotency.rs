@@ -237,7 +237,7 @@ impl Idempotency {
             })?;
             return Ok(Some(answer.clone()));
         }
-        make_room(&mut requests, &name.client, 0)?;
+        make_room(&mut requests, &name.client, Needed::Request)?;
         let remembered = Remembered { body, answer: None };
         requests.insert(name.clone(), remembered);
         Ok(None)
@@ -250,7 +250,7 @@ impl Idempotency {
             Answer::TooLarge => 0,
         };
         // Only its own answers give way.
-        let has_room = make_room(&mut requests, &name.client, size).is_ok();
+        let has_room = make_room(&mut requests, &name.client, Needed::Answer(size)).is_ok();
         if let Some(known) = requests.get_mut(name) {
             let answer = if has_room { answer } else { Answer::TooLarge };
             known.answer = Some((Instant::now(), answer));
@@ -270,8 +270,21 @@ impl Idempotency {
     }
 }
 
-/// Forgets the oldest answers of a client until there is room for one more request, with an answer of `size` bytes.
-fn make_room(requests: &mut HashMap<Name, Remembered>, client: &str, size: usize) -> Result<(), ApiError> {
+/// The room that is needed for a client.
+#[derive(Debug, Clone, Copy)]
+enum Needed {
+    /// For one more request.
+    Request,
+    /// For an answer of so many bytes to one that is remembered.
+    Answer(usize),
+}
+
+/// Forgets the oldest answers of a client until there is room.
+fn make_room(requests: &mut HashMap<Name, Remembered>, client: &str, needed: Needed) -> Result<(), ApiError> {
+    let (more, size) = match needed {
+        Needed::Request => (1, 0),
+        Needed::Answer(size) => (0, size),
+    };
     loop {
         let own = requests.iter().filter(|(name, _)| name.client == client);
         let (mut count, mut bytes, mut oldest) = (0, size, None);
@@ -287,7 +300,7 @@ fn make_room(requests: &mut HashMap<Name, Remembered>, client: &str, size: usize
                 oldest = Some((*at, name.clone()));
             }
         }
-        if count < MAX_OF_CLIENT && bytes <= MAX_BYTES && requests.len() < MAX {
+        if count + more <= MAX_OF_CLIENT && bytes <= MAX_BYTES && requests.len() + more <= MAX {
             return Ok(());
         }
         let Some((_, oldest)) = oldest else {
@@ -378,6 +391,7 @@ mod tests {
         assert_eq!(begin(&known, &many[MAX_OF_CLIENT], ""), Err(429));
         assert_eq!(begin(&known, &name("other", ""), ""), Ok(None));
         known.end(&many[0], answer(MAX_BYTES));
+        assert_eq!(begin(&known, &many[0], ""), Ok(Some(MAX_BYTES)));
         known.end(&many[1], answer(MAX_BYTES));
         // The older one gave way.
         assert_eq!(begin(&known, &many[0], ""), Ok(None));
