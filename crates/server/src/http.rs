@@ -3,6 +3,7 @@
 //! - [`Listener`]: the socket, with routes by user and limits of connections.
 //! - [`Keys`]: the credentials.
 //! - `guard`: the middleware that checks every request of the console.
+//! - [`CertificateFiles`]: what TLS needs.
 //! - `session`: the exchange of a browser's ticket for a session.
 //!
 //! The routes are those of other modules, such as [`crate::console`].
@@ -16,6 +17,7 @@ mod peer;
 mod refusal;
 mod session;
 mod slots;
+mod tls;
 
 pub(crate) use credentials::single;
 pub(crate) use failures::Failures;
@@ -25,6 +27,8 @@ pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};
 pub(crate) use refusal::{RETRY_AFTER, Refusal};
+pub(crate) use tls::Tls;
+pub use tls::{CertificateError, CertificateFiles};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::api::Api;
 use crate::console::Console;
-use crate::http::{Listener, Refusal, Routes, serve_connection};
+use crate::http::{CertificateError, CertificateFiles, Listener, Refusal, Routes, Tls, serve_connection};
 use crate::socket::Socket;
 
 /// Maximum number of connections of a further Unix socket.
@@ -72,6 +72,15 @@ pub enum Further {
     Unix(UnixSocket),
 }
 
+/// The reason why a further listener cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
 /// A Unix socket at a path that the operator chose, removed on drop.
 #[derive(Debug)]
 pub struct UnixSocket {
@@ -80,13 +89,16 @@ pub struct UnixSocket {
 }
 
 impl Further {
-    /// Listens at `endpoint`.
+    /// Listens at `endpoint`, at a TCP address with TLS if there are files for it.
     ///
     /// # Errors
-    /// If the socket cannot be created.
-    pub async fn bind(endpoint: &Endpoint) -> io::Result<Self> {
+    /// If the files cannot be used, or the socket cannot be created.
+    pub async fn bind(endpoint: &Endpoint, tls: Option<CertificateFiles>) -> Result<Self, BindError> {
         Ok(match endpoint {
-            Endpoint::Tcp(address) => Self::Network(Listener::bind_network(*address).await?),
+            Endpoint::Tcp(address) => {
+                let tls = tls.map(Tls::open).transpose()?;
+                Self::Network(Listener::bind_network(*address, tls).await?)
+            }
             Endpoint::Unix(path) => Self::Unix(UnixSocket {
                 socket: Socket::bind_anywhere(path)?,
                 path: path.clone(),
@@ -94,10 +106,10 @@ impl Further {
         })
     }
 
-    fn endpoint(&self) -> Endpoint {
+    fn url(&self) -> String {
         match self {
-            Self::Network(listener) => Endpoint::Tcp(listener.address()),
-            Self::Unix(UnixSocket { path, .. }) => Endpoint::Unix(path.clone()),
+            Self::Network(listener) => listener.url(),
+            Self::Unix(UnixSocket { path, .. }) => Endpoint::Unix(path.clone()).to_string(),
         }
     }
 
@@ -140,13 +152,10 @@ impl Site {
         }
     }
 
-    /// Returns the addresses of its listeners.
-    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
-        let loopback = self
-            .loopback
-            .iter()
-            .map(|listener| Endpoint::Tcp(listener.address()));
-        loopback.chain(self.further.iter().map(Further::endpoint))
+    /// Returns the addresses of its listeners, as URLs or `unix:PATH`.
+    pub fn urls(&self) -> impl Iterator<Item = String> {
+        let loopback = self.loopback.iter().map(Listener::url);
+        loopback.chain(self.further.iter().map(Further::url))
     }
 
     /// Serves until `stop` becomes true.

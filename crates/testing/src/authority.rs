@@ -33,6 +33,13 @@ impl Authority {
         self.folder.path().join("ca.pem")
     }
 
+    /// Returns a new certificate and its private key, both PEM.
+    pub fn issue(&self, params: &CertificateParams) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
     pub fn acceptor(&self, params: &CertificateParams) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

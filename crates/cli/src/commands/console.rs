@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::{Console, Sources};
-use ringfence_server::http::{Keys, Listener, NoRandom};
-use ringfence_server::site::{Endpoint, Further, Site};
+use ringfence_server::http::{CertificateFiles, Keys, Listener, NoRandom};
+use ringfence_server::site::{BindError, Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
 
@@ -18,6 +18,9 @@ use crate::context::Context;
 use crate::ui;
 use ringfence::{Failure, audit, toolbox};
 use ringfence_args::{ConsoleArgs, ServeArgs};
+
+const CERTIFICATE_HINT: &str = "pass PEM files: the certificate with its chain as `--tls-cert`, and its key, which only the server's user reads, as \
+     `--tls-key`";
 
 /// The default address: a random port, so that no other process can listen there beforehand and receive a
 /// link.
@@ -71,15 +74,25 @@ fn defect(error: &NoRandom) -> Failure {
 /// Opens the HTTP listeners of a server: the console's address, and the one of `--listen`.
 pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> anyhow::Result<Site> {
     let engine = &context.config()?.engine;
+    let tls = certificate(args, context);
     let (asked, further) = match &args.listen {
-        Some(endpoint) if endpoint.is_remote() && !args.plain_http => {
+        Some(endpoint) if endpoint.is_remote() && tls.is_none() && !args.plain_http => {
             return Err(Failure::usage(
                 format!("`--listen`: at {endpoint} other machines would send their keys unencrypted"),
-                "listen at 127.0.0.1, or pass `--plain-http` for a trusted network or a proxy that ends TLS",
+                "pass `--tls-cert` and `--tls-key`, listen at 127.0.0.1, or pass `--plain-http` for a trusted network or a \
+                 proxy that ends TLS",
             )
             .into());
         }
-        Some(Endpoint::Tcp(address)) if address.ip().is_loopback() => (Some(*address), None),
+        Some(Endpoint::Unix(_)) if tls.is_some() => {
+            return Err(Failure::usage(
+                "`--tls-cert`: a Unix socket has no TLS",
+                "leave out `--tls-cert` and `--tls-key`: only your own user reaches the socket",
+            )
+            .into());
+        }
+        // With TLS it is a listener of its own: the console stays where browsers reach it without.
+        Some(Endpoint::Tcp(address)) if address.ip().is_loopback() && tls.is_none() => (Some(*address), None),
         further => (None, further.as_ref()),
     };
     let at = asked.or_else(|| {
@@ -96,10 +109,23 @@ pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> 
         site.console = Some(console(listener.address(), context)?);
     }
     if let Some(endpoint) = further {
-        let bound = Further::bind(endpoint).await;
-        site.further = Some(bound.map_err(|error| deaf(endpoint, &error))?);
+        let bound = Further::bind(endpoint, tls).await;
+        site.further = Some(bound.map_err(|error| match error {
+            BindError::Socket(error) => deaf(endpoint, &error),
+            BindError::Certificate(error) => Failure::refused(error.to_string(), CERTIFICATE_HINT),
+        })?);
     }
     Ok(site)
+}
+
+/// Returns the files of `--tls-cert` and `--tls-key`.
+fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> {
+    let (certificate, key) = (args.tls_cert.clone()?, args.tls_key.clone()?);
+    Some(CertificateFiles {
+        certificate,
+        key,
+        named: context.named_paths(),
+    })
 }
 
 fn console(address: SocketAddr, context: &Context) -> anyhow::Result<Console> {
@@ -114,7 +140,7 @@ fn console(address: SocketAddr, context: &Context) -> anyhow::Result<Console> {
 /// Prints the addresses of a server: the console's with a link only on a terminal, since other output is stored.
 pub(super) fn announce(site: &Site, args: &ServeArgs, context: &Context) -> anyhow::Result<()> {
     if args.listen.is_some() {
-        let endpoints = site.endpoints().map(|endpoint| format!("API at {endpoint}\n"));
+        let endpoints = site.urls().map(|url| format!("API at {url}\n"));
         context.ui.err(endpoints.collect::<String>())?;
     }
     let Some(console) = &site.console else {

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
+use super::tls::Tls;
 use crate::socket;
 
 /// Maximum number of connections.
@@ -55,6 +56,7 @@ pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     reach: Reach,
+    tls: Option<Arc<Tls>>,
 }
 
 impl Listener {
@@ -75,16 +77,17 @@ impl Listener {
             socket,
             address,
             reach,
+            tls: None,
         };
         listener.try_peer().await?;
         Ok(listener)
     }
 
-    /// Listens at an address that other machines may reach. Every peer is a stranger.
+    /// Listens at an address that other machines may reach, with TLS or without. Every peer is a stranger.
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub async fn bind_network(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn bind_network(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
         let reach = Reach::Network;
@@ -92,6 +95,7 @@ impl Listener {
             socket,
             address,
             reach,
+            tls: tls.map(Arc::new),
         })
     }
 
@@ -109,6 +113,12 @@ impl Listener {
         self.address
     }
 
+    /// Returns the URL of its root.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
     /// Serves `routes` until `stop` resolves; then drops all connections.
     pub(crate) async fn serve(&self, routes: Routes, stop: impl Future<Output = ()>) {
         // Strangers evict each other only.
@@ -122,7 +132,7 @@ impl Listener {
                 Reach::Loopback | Reach::Network => (&others, &routes.others),
             };
             let place = slots.enter()?;
-            Some(supervise(stream, routes.clone(), place))
+            Some(supervise(stream, self.tls.clone(), routes.clone(), place))
         };
         socket::serve(
             // Twice the limits, because evicted connections are still closing.
@@ -140,11 +150,21 @@ fn is_ours(peer: SocketAddr, own: SocketAddr) -> bool {
     peer::user(peer, own).is_ok_and(|user| user.is_some_and(peer::is_ours))
 }
 
-async fn supervise(stream: TcpStream, routes: Router, place: Arc<ConnectionSlot>) {
+async fn supervise(stream: TcpStream, tls: Option<Arc<Tls>>, routes: Router, place: Arc<ConnectionSlot>) {
     // An answer in several writes must not wait for the peer's acknowledgement of the first.
     let _ = stream.set_nodelay(true);
     let routes = routes.layer(Extension(Arc::clone(&place)));
-    let connection = serve_connection(stream, routes);
+    let connection = async {
+        match tls {
+            None => serve_connection(stream, routes).await,
+            // Whoever cannot complete a handshake is told nothing.
+            Some(tls) => {
+                if let Ok(stream) = tls.accept(stream).await {
+                    serve_connection(stream, routes).await;
+                }
+            }
+        }
+    };
     tokio::select! {
         _ = tokio::time::timeout(MAX_LIFE, connection) => {}
         () = place.evicted() => {}

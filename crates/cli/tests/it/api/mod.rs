@@ -11,6 +11,7 @@ mod listen;
 mod mcp;
 mod metrics;
 mod run;
+mod tls;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

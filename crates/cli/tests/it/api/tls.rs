@@ -1,0 +1,149 @@
+//! `ringfence serve --listen` with `--tls-cert` and `--tls-key`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ringfence_testing::authority::{Authority, leaf};
+
+use super::listen::listening;
+use super::{BEARER, KEY, Surface};
+use crate::support::eventually;
+use crate::world::World;
+
+/// Runs a program at an address given as CA, HOST:PORT and KEY, with Python's own TLS, which checks the certificate.
+const CLIENT: &str = r#"
+import http.client, json, ssl, sys
+ca, address, key = sys.argv[1:]
+connection = http.client.HTTPSConnection(address, context=ssl.create_default_context(cafile=ca))
+connection.request("POST", "/v1/run", json.dumps({"code": "print(6 * 7)"}),
+                   {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
+certificate = connection.sock.getpeercert()
+response = connection.getresponse()
+print(response.status, json.load(response).get("stdout", ""), certificate["serialNumber"], connection.sock.version())
+"#;
+
+/// A certificate with its key in the files of a server.
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Files {
+    fn of(world: &World, authority: &Authority) -> Self {
+        let files = Self {
+            certificate: world.dir.path("work/certificate.pem"),
+            key: world.dir.path("work/key.pem"),
+        };
+        files.write(authority);
+        files
+    }
+
+    /// Replaces both, the certificate by another one.
+    fn write(&self, authority: &Authority) {
+        let (certificate, key) = authority.issue(&leaf(&["127.0.0.1"]));
+        replace(&self.key, &key);
+        replace(&self.certificate, &certificate);
+    }
+
+    fn options(&self) -> [&str; 4] {
+        let [certificate, key] = [&self.certificate, &self.key].map(|path| path.to_str().unwrap());
+        ["--tls-cert", certificate, "--tls-key", key]
+    }
+}
+
+fn replace(path: &Path, content: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, content).unwrap();
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::rename(&new, path).unwrap();
+}
+
+/// Asks with the given authority and key.
+fn ask(authority: &Authority, address: &str, key: &str) -> Output {
+    let mut client = Command::new("/usr/bin/python3");
+    client.args(["-I", "-c", CLIENT]);
+    client.arg(authority.file()).args([address, key]);
+    client.output().unwrap()
+}
+
+/// Returns the words of a successful answer: status, output, serial number, version.
+#[track_caller]
+fn answer(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_address_with_a_certificate_serves_https() {
+    let world = World::before_engine();
+    let authority = Authority::new("ours");
+    let files = Files::of(&world, &authority);
+    // The wildcard address needs no `--plain-http` with it; the test connects by loopback.
+    let endpoints = listening(
+        &world,
+        &[&["--listen", "0.0.0.0:0"][..], &files.options()].concat(),
+    );
+    let url = endpoints
+        .iter()
+        .find_map(|url| url.strip_prefix("https://0.0.0.0:"));
+    let port: u16 = url.unwrap().parse().unwrap();
+    let address = format!("127.0.0.1:{port}");
+
+    let found = answer(&ask(&authority, &address, KEY));
+    assert_eq!((&*found[0], &*found[1], &*found[3]), ("200", "42", "TLSv1.3"));
+    assert_eq!(answer(&ask(&authority, &address, "wrong"))[0], "401");
+    let stranger = ask(&Authority::new("theirs"), &address, KEY);
+    let error = String::from_utf8_lossy(&stranger.stderr);
+    assert!(error.contains("CERTIFICATE_VERIFY_FAILED"), "{error}");
+    // Without TLS there is no answer, with or without a key.
+    let plain = Surface::Tcp(address.parse().unwrap()).ask("POST /v1/run", &[BEARER], "{}");
+    assert_eq!((plain.status, &*plain.body), (0, ""), "{plain:?}");
+
+    // A key that does not belong to the certificate leaves both in use.
+    replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
+    let (before, mut after) = (found[2].clone(), found[2].clone());
+    assert_eq!(answer(&ask(&authority, &address, KEY))[2], before);
+    files.write(&authority);
+    eventually("the renewed certificate is used", || {
+        after.clone_from(&answer(&ask(&authority, &address, KEY))[2]);
+        after != before
+    });
+    world.close();
+}
+
+#[test]
+fn files_that_cannot_be_used_are_named_before_anything_starts() {
+    let world = World::before_engine();
+    let authority = Authority::new("ours");
+    let files = Files::of(&world, &authority);
+    let serve = |options: &[&str]| world.dir.run([&["serve"], options].concat());
+    let at = ["--listen", "127.0.0.1:0"];
+    let with = |options: &[&str]| serve(&[&at[..], options].concat());
+    let [cert, certificate, key_option, key] = files.options();
+
+    // What clap says takes several lines.
+    let misused = |output: crate::support::Output, option: &str| {
+        assert!(output.status == 2 && output.stderr.contains(option), "{output:?}");
+    };
+    misused(with(&[cert, certificate]), "--tls-key");
+    misused(with(&[key_option, key]), "--tls-cert");
+    misused(serve(&files.options()), "--listen");
+    misused(
+        with(&[&files.options()[..], &["--plain-http"]].concat()),
+        "--plain-http",
+    );
+    let socket = format!("unix:{}", world.dir.path("work/api.sock").display());
+    serve(&[&["--listen", &socket][..], &files.options()].concat()).refused(2, "a Unix socket has no TLS");
+
+    with(&[cert, "missing.pem", key_option, key]).refused(125, "cannot open missing.pem");
+    with(&[cert, key, key_option, key]).refused(125, "expected a certificate as PEM");
+    with(&[cert, certificate, key_option, certificate]).refused(125, "expected a private key as PEM");
+    fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).unwrap();
+    with(&files.options()).refused(125, "every user of this machine may read the key");
+    replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
+    with(&files.options()).refused(125, "cannot be used together");
+    world.close();
+}

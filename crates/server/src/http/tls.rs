@@ -1,0 +1,247 @@
+//! TLS at a listener: a certificate and its key from files, which may be renewed while the server runs.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfence_exec::trust::{NamedPathError, NamedPaths};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_rustls::server::TlsStream;
+
+/// Maximum size of a file.
+const MAX_FILE: u64 = 1 << 20;
+/// Deadline for a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Time between two looks at the files.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The files of a certificate, both PEM.
+#[derive(Debug, Clone)]
+pub struct CertificateFiles {
+    /// The certificate, followed by those that lead to its authority's.
+    pub certificate: PathBuf,
+    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: PathBuf,
+    /// The rules by which both are opened, at first and when they are renewed.
+    pub named: NamedPaths,
+}
+
+/// The reason why files cannot be used for TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A path that cannot be opened, or that a program may have made a link on.
+    #[error("cannot open {}: {source}", path.display())]
+    Named { path: PathBuf, source: NamedPathError },
+    /// A file that cannot be read, or is larger than 1 MiB.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// A key that every user of the machine may read.
+    #[error("every user of this machine may read the key {} (mode {mode:o})", path.display())]
+    Open { path: PathBuf, mode: u32 },
+    /// A file that is not PEM, or has nothing of the kind.
+    #[error("expected {expected} as PEM in {}: {source}", path.display())]
+    Pem {
+        path: PathBuf,
+        expected: &'static str,
+        source: pem::Error,
+    },
+    /// A certificate and a key that do not belong together, or of an algorithm that TLS does not use.
+    #[error("the certificate {} and the key {} cannot be used together: {source}", certificate.display(), key.display())]
+    Pair {
+        certificate: PathBuf,
+        key: PathBuf,
+        source: rustls::Error,
+    },
+}
+
+/// The server's side of TLS 1.2 and 1.3 (RFC 5246, RFC 8446).
+pub(crate) struct Tls {
+    acceptor: TlsAcceptor,
+    current: Arc<Current>,
+}
+
+/// The certificate that new connections get.
+#[derive(Debug)]
+struct Current {
+    files: CertificateFiles,
+    provider: Arc<CryptoProvider>,
+    loaded: Mutex<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    pair: Arc<CertifiedKey>,
+    state: State,
+    /// Time of the last look at the files.
+    seen: Instant,
+}
+
+/// State of both files: device, inode, and time of change.
+type State = [(u64, u64, i64, i64); 2];
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub(crate) fn open(files: CertificateFiles) -> Result<Self, CertificateError> {
+        let provider = Arc::new(ring::default_provider());
+        let loaded = Mutex::new(Loaded {
+            state: files.state()?,
+            pair: files.load(&provider)?,
+            seen: Instant::now(),
+        });
+        let current = Arc::new(Current {
+            files,
+            provider: Arc::clone(&provider),
+            loaded,
+        });
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|source| current.files.unusable(source))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&current) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            current,
+        })
+    }
+
+    /// Performs a handshake, with the certificate that the files hold now. Files that cannot be used leave the one before
+    /// in use.
+    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        if self.current.is_due() {
+            let current = Arc::clone(&self.current);
+            // A panic there leaves the one before in use.
+            let _ = tokio::task::spawn_blocking(move || current.renew()).await;
+        }
+        tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
+    }
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Tls").field(&self.current.files).finish()
+    }
+}
+
+impl Current {
+    fn loaded(&self) -> std::sync::MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns `true` if it is time to look at the files, once for all callers.
+    fn is_due(&self) -> bool {
+        let mut loaded = self.loaded();
+        let is_due = loaded.seen.elapsed() >= INTERVAL;
+        if is_due {
+            loaded.seen = Instant::now();
+        }
+        is_due
+    }
+
+    fn renew(&self) {
+        let Ok(state) = self.files.state() else { return };
+        if state == self.loaded().state {
+            return;
+        }
+        if let Ok(pair) = self.files.load(&self.provider) {
+            let mut loaded = self.loaded();
+            (loaded.pair, loaded.state) = (pair, state);
+        }
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.loaded().pair))
+    }
+}
+
+impl CertificateFiles {
+    fn state(&self) -> Result<State, CertificateError> {
+        let of = |path| {
+            let (_, found) = self.open(path)?;
+            Ok((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
+        };
+        Ok([of(&self.certificate)?, of(&self.key)?])
+    }
+
+    fn load(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, CertificateError> {
+        let (file, found) = self.open(&self.certificate)?;
+        let text = read(&self.certificate, file, &found)?;
+        let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+        let chain = chain.and_then(|chain| match chain.is_empty() {
+            true => Err(pem::Error::NoItemsFound),
+            false => Ok(chain),
+        });
+        let chain = chain.map_err(no_pem(&self.certificate, "a certificate"))?;
+        let (file, found) = self.open(&self.key)?;
+        let mode = found.mode() & 0o7777;
+        if mode & 0o007 != 0 {
+            let path = self.key.clone();
+            return Err(CertificateError::Open { path, mode });
+        }
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key, file, &found)?);
+        let key = key.map_err(no_pem(&self.key, "a private key"))?;
+        let pair = CertifiedKey::from_der(chain, key, provider).map_err(|source| self.unusable(source))?;
+        Ok(Arc::new(pair))
+    }
+
+    fn open(&self, path: &Path) -> Result<(File, Metadata), CertificateError> {
+        let (file, _) = self
+            .named
+            .open_file(path)
+            .map_err(|source| CertificateError::Named {
+                path: path.to_owned(),
+                source,
+            })?;
+        let found = file.metadata().map_err(|source| unreadable(path, source))?;
+        Ok((file, found))
+    }
+
+    fn unusable(&self, source: rustls::Error) -> CertificateError {
+        CertificateError::Pair {
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+            source,
+        }
+    }
+}
+
+fn unreadable(path: &Path, source: io::Error) -> CertificateError {
+    CertificateError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn read(path: &Path, file: File, found: &Metadata) -> Result<Vec<u8>, CertificateError> {
+    if found.len() > MAX_FILE {
+        return Err(unreadable(path, io::ErrorKind::FileTooLarge.into()));
+    }
+    let mut bytes = Vec::new();
+    let done = file.take(MAX_FILE).read_to_end(&mut bytes);
+    done.map_err(|source| unreadable(path, source))?;
+    Ok(bytes)
+}
+
+fn no_pem(path: &Path, expected: &'static str) -> impl FnOnce(pem::Error) -> CertificateError {
+    let path = path.to_owned();
+    move |source| CertificateError::Pem {
+        path,
+        expected,
+        source,
+    }
+}
