@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use crate::protocol::{Applied, Confinement};
 use crate::step_error::{Step, StepError, died, remote_error};
@@ -59,6 +60,8 @@ pub(crate) struct SandboxInit<'a> {
     pub(crate) confinement: &'a Confinement,
     /// Default environment of its programs.
     pub(crate) environment: &'a [(String, String)],
+    /// Another mount point of the workspace.
+    pub(crate) home: Option<&'a Path>,
     /// Its requests, its reports, its error messages.
     pub(crate) standard: [BorrowedFd<'a>; 3],
 }

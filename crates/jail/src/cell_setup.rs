@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
 use crate::protocol::GUEST_ID;
@@ -73,8 +74,11 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
     attach_inner_mounts(&inner)?;
     match spec.tenant {
         Tenant::Guest => return mount_proc(0).map(|()| None),
-        Tenant::Sandbox(_) => {
+        Tenant::Sandbox(sandbox) => {
             mount_terminals()?;
+            if let Some(home) = sandbox.home {
+                mount_home(&files, home).step("mount the home directory")?;
+            }
             return mount_proc(0).map(|()| None);
         }
         Tenant::Session | Tenant::Fork(_) => {}
@@ -144,9 +148,15 @@ fn bind_below(root: &OwnedFd, name: &CStr, target: &CStr) -> io::Result<()> {
     sys::move_mount(sys::open_tree_below(root.as_fd(), name)?.as_fd(), target)
 }
 
+/// Mounts the workspace at another place.
+fn mount_home(files: &OwnedFd, home: &Path) -> io::Result<()> {
+    let workspace = sys::open_tree_below(files.as_fd(), c"workspace")?;
+    sys::move_mount(workspace.as_fd(), &template::c_path(home)?)
+}
+
 fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
     let mut source = std::fs::File::from(text.try_clone()?);
-    let mut target = std::fs::File::create_new(std::path::Path::new("/code").join(name))?;
+    let mut target = std::fs::File::create_new(Path::new("/code").join(name))?;
     io::copy(&mut source, &mut target).map(drop)
 }
 

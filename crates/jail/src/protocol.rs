@@ -31,6 +31,8 @@ pub enum LauncherSpec {
 pub struct Template {
     /// Host ids that inner ids map to. `None`: only the own id, as for an ordinary user.
     pub host_ids: Option<HostIds>,
+    /// Empty directories, which cells mount on.
+    pub directories: Vec<PathBuf>,
     /// Bind mounts of host files and directories.
     pub binds: Vec<Bind>,
     /// Small host files copied to the same path inside, if they exist.
@@ -145,6 +147,8 @@ pub enum Guest {
     Sandbox {
         /// Default environment of its programs.
         environment: Vec<(String, String)>,
+        /// Another mount point of the workspace; one of [`Template::directories`].
+        home: Option<PathBuf>,
     },
     /// A fork of a session, or of a fork of one. It keeps the session's seccomp filter and Landlock rules.
     ///

@@ -254,11 +254,12 @@ impl<'a> Launcher<'a> {
         check_filter(&spawn)?;
         let [stdin, stdout, stderr, _] = parts.standard.each_ref().map(AsFd::as_fd);
         let sandbox = match &spawn.guest {
-            Guest::Sandbox { environment } => {
+            Guest::Sandbox { environment, home } => {
                 prepare(&spawn.confinement);
                 Some(SandboxInit {
                     confinement: &spawn.confinement,
                     environment,
+                    home: home.as_deref(),
                     standard: [stdin, stdout, stderr],
                 })
             }

@@ -50,7 +50,7 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     let devices = open_devices()?;
     let proc = sys::open_tree(c"/proc").step("copy the /proc mount")?;
     let root = attach_root()?;
-    lay_out_directories()?;
+    lay_out_directories(&template.directories)?;
     for (bind, source) in sources {
         let attached = match bind.itself {
             true => attach_over(root.as_fd(), &bind.guest, &source),
@@ -199,10 +199,11 @@ fn attach_root() -> Result<OwnedFd, StepError> {
 /// A file that no guest may open, to cover others with.
 pub(crate) const HIDDEN: &CStr = c"/dev/.hidden";
 
-fn lay_out_directories() -> Result<(), StepError> {
+fn lay_out_directories(more: &[PathBuf]) -> Result<(), StepError> {
     const STEP: &str = "lay out the root file system";
-    for path in CELL_MOUNT_POINTS.iter().chain(&["/etc", "/run"]) {
-        fs::create_dir_all(assembled(Path::new(path))).step(STEP)?;
+    let fixed = CELL_MOUNT_POINTS.iter().chain(&["/etc", "/run"]).map(Path::new);
+    for path in fixed.chain(more.iter().map(PathBuf::as_path)) {
+        fs::create_dir_all(assembled(path)).step(STEP)?;
     }
     let hidden = fs::OpenOptions::new()
         .write(true)

@@ -4,6 +4,7 @@
 //! valid because it exists.
 #![forbid(unsafe_code)]
 
+mod account;
 mod bounds;
 pub mod cascade;
 mod command;
@@ -24,6 +25,7 @@ mod target;
 mod trusted;
 mod units;
 
+pub use account::Account;
 pub use bounds::{disk, memory};
 pub use egress::{
     AddressClass, Cidr, EgressPolicy, Host, HostName, HostPattern, ParseCidrError, ParseHostError,

@@ -30,6 +30,7 @@ impl ConnectedCell {
             network: new.network(),
             env: new.env.clone(),
             mounts: Vec::new(),
+            account: new.account,
             image: new.image.as_ref().map(|image| image.root()),
         };
         if let Some(packages) = &new.packages {

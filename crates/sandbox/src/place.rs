@@ -36,6 +36,12 @@ pub(crate) async fn open_container(
             what: "have packages that were installed for this machine's Python",
         });
     }
+    if new.account.own_home().is_some() {
+        return Err(Error::NotSupported {
+            runtime: new.runtime,
+            what: "have a home directory beside /workspace",
+        });
+    }
     let network = new.network();
     let container = containers.open_sandbox(NewContainer {
         engine,

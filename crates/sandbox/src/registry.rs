@@ -420,6 +420,11 @@ fn check(new: &NewSandbox) -> Result<(), Error> {
                 .to_owned(),
         ));
     }
+    if new.image.is_some() && new.account.own_home().is_some() {
+        return Err(Error::Invalid(
+            "a sandbox on an image has no home directory beside /workspace".to_owned(),
+        ));
+    }
     let limits = &new.limits;
     if limits.pids.get() < LEAST_PIDS {
         return Err(Error::Invalid(format!(

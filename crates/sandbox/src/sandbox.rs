@@ -24,8 +24,6 @@ use super::ports::Connections;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
 use super::spec::{NewSandbox, Resources, SandboxInfo};
 
-/// Working directory of processes that name none.
-const DIRECTORY: &str = "/workspace";
 /// Ended processes whose output is kept.
 const ENDED: usize = 16;
 /// Processes of a sandbox that run at a time: some calls are left for contexts and file operations.
@@ -95,6 +93,11 @@ impl Sandbox {
     /// Returns the size of all its files together.
     pub const fn disk(&self) -> Bytes {
         self.new.limits.disk
+    }
+
+    /// Returns its home directory, where its programs and interpreters begin.
+    pub const fn home(&self) -> &'static str {
+        self.new.account.home()
     }
 
     pub(crate) const fn request(&self) -> &NewSandbox {
@@ -212,7 +215,7 @@ impl Sandbox {
         };
         let described = Described {
             command,
-            cwd: new.cwd.clone().unwrap_or_else(|| DIRECTORY.to_owned()),
+            cwd: new.cwd.clone().unwrap_or_else(|| self.home().to_owned()),
             terminal: new.terminal.is_some(),
             stdin: new.stdin,
         };
@@ -279,7 +282,7 @@ impl Sandbox {
     ) -> Result<ContextInfo, Error> {
         let _starting = self.starting().await?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
-        let cwd = cwd.unwrap_or_else(|| DIRECTORY.to_owned());
+        let cwd = cwd.unwrap_or_else(|| self.home().to_owned());
         let made = self
             .contexts
             .create(&self.init, id.to_string(), language, cwd)
@@ -368,7 +371,7 @@ impl Sandbox {
                     Ok(context) => context,
                     Err(_) => {
                         self.contexts
-                            .create(&self.init, id.to_owned(), language, DIRECTORY.to_owned())
+                            .create(&self.init, id.to_owned(), language, self.home().to_owned())
                             .await?
                     }
                 }

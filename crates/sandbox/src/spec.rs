@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ringfence_packages::Checkout;
-use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Network, Pids, Timeout};
+use ringfence_policy::{
+    Account, Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Network, Pids, Timeout,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +59,8 @@ pub struct NewSandbox {
     pub snapshot: Option<String>,
     /// Packages that its interpreters find. They are not removed before it ends.
     pub packages: Option<Arc<Checkout>>,
+    /// Its user and home directory, where its programs and interpreters begin.
+    pub account: Account,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{BASE, TEMPLATES, handed_over};
 use crate::body;
+use crate::envd::ACCOUNT;
 use crate::error::Error;
 use crate::service::{Client, Described, Service};
 
@@ -97,6 +98,7 @@ impl CreateSandbox {
                 Some(false) | None => OnExpiry::Kill,
             },
             env,
+            account: ACCOUNT,
             metadata: self.metadata.unwrap_or_default(),
             timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
             ..NewSandbox::default()

@@ -3,15 +3,18 @@
 use axum::http::HeaderMap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use ringfence_policy::Account;
 
 use crate::error::Error;
 use crate::rpc::{Code, RpcError};
 use crate::token::header;
 
-/// The user of a sandbox, by the name that E2B's clients know.
-pub(crate) const USER: &str = "user";
+/// The account of sandboxes: E2B's clients know its user and home directory.
+pub(crate) const ACCOUNT: Account = Account::User;
+/// The user of a sandbox.
+pub(crate) const USER: &str = ACCOUNT.name();
 /// Its home directory.
-pub(crate) const HOME: &str = "/workspace";
+pub(crate) const HOME: &str = ACCOUNT.home();
 
 /// A user that a sandbox does not have.
 enum NoUser {

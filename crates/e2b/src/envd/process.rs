@@ -17,7 +17,7 @@ use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, S
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::paths::{self, HOME, USER};
+use super::paths;
 use crate::body::{self, BrokenOff};
 use crate::rpc::{self, Code, Frames, RpcError};
 use crate::service::{Described, Opened};
@@ -182,15 +182,11 @@ async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
         stdin,
     } = rpc::framed(request).await?;
     let cwd = config.cwd.as_deref().filter(|cwd| !cwd.is_empty());
-    let mut env: BTreeMap<String, String> = [("HOME", HOME), ("USER", USER), ("LOGNAME", USER)]
-        .map(|(name, value)| (name.into(), value.into()))
-        .into();
-    env.extend(config.envs.clone());
     let words = [&[config.cmd.clone()][..], &config.args].concat();
     let new = NewProcess {
         command: CommandLine::Words(words.clone()),
-        cwd: Some(paths::absolute(cwd.unwrap_or(HOME))),
-        env,
+        cwd: cwd.map(paths::absolute),
+        env: config.envs.clone(),
         stdin: match stdin {
             Some(false) => Stdin::Empty,
             Some(true) | None => Stdin::Open,

@@ -236,8 +236,9 @@ impl LauncherState {
             return Err(Error::NeedsNamespaces { what: "a sandbox" });
         }
         let environment = environment(&self.dirs, &self.extra, request);
-        let text = Text::Job(Vec::new());
-        self.start(Origin::Sandbox { environment }, text, Terms::of(request), None)
+        let home = self.extra.account.own_home().map(PathBuf::from);
+        let origin = Origin::Sandbox { environment, home };
+        self.start(origin, Text::Job(Vec::new()), Terms::of(request), None)
             .await
     }
 
@@ -279,7 +280,7 @@ impl LauncherState {
             confinement = layout::forkable(confinement);
         }
         if matches!(origin, Origin::Sandbox { .. }) {
-            confinement = layout::inhabited(confinement);
+            confinement = layout::inhabited(confinement, &self.extra);
         }
         if matches!(origin, Origin::Fork) && self.groups.is_some() {
             confinement = layout::announced(confinement);

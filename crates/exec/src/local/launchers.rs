@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_policy::{Request, Scope, Trusted};
+use ringfence_policy::{Account, Request, Scope, Trusted};
 
 use super::error::Error;
 use super::found::add_libraries;
@@ -19,10 +19,11 @@ use super::workspace::Workspace;
 /// Maximum number of shared launchers.
 const MAX_SCOPES: usize = 8;
 
-/// The key of a shared launcher: scope, workspace, and trusted paths.
+/// The key of a shared launcher: scope, account, workspace, and trusted paths.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) scope: Scope,
+    pub(super) account: Account,
     pub(super) workspace: Option<PathBuf>,
     pub(super) trusted: Trusted,
 }
@@ -41,22 +42,26 @@ impl Launchers {
     pub(super) async fn serve(
         &self,
         request: &Request,
+        account: Account,
         fence: Fence,
         settings: &Settings,
         groups: &Grouping,
     ) -> Result<Arc<LauncherState>, Error> {
         let Warmth::Pool { .. } = settings.warmth else {
-            return self.open(request, fence, settings, groups).await.map(Arc::new);
+            let served = self.open(request, account, fence, settings, groups).await;
+            return served.map(Arc::new);
         };
         // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
         // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
         let is_own = !request.mounts.is_empty() || request.image.is_some();
         if fence.is_none() || lenient || is_own {
-            return self.open(request, fence, settings, groups).await.map(Arc::new);
+            let served = self.open(request, account, fence, settings, groups).await;
+            return served.map(Arc::new);
         }
         let key = Key {
             scope: request.scope.clone(),
+            account,
             workspace: request.workspace.clone(),
             // Without a writable directory, trusted paths make no difference.
             trusted: match request.workspace {
@@ -84,6 +89,7 @@ impl Launchers {
         }
         let extra = || {
             let mut extra = Extra {
+                account: key.account,
                 workspace: workspace(key.workspace.as_deref(), settings),
                 trusted: key.trusted.clone(),
                 ..Extra::default()
@@ -99,7 +105,10 @@ impl Launchers {
             groups,
         };
         let served = Arc::new(self.opener.open_with(extra, opening).await?);
-        served.keep_warm(settings)?;
+        // Only sandboxes have another account, and their init has workers of its own.
+        if key.account == Account::Sandbox {
+            served.keep_warm(settings)?;
+        }
         if shared.len() >= MAX_SCOPES
             && let Some(oldest) = shared
                 .iter()
@@ -123,12 +132,14 @@ impl Launchers {
     async fn open(
         &self,
         request: &Request,
+        account: Account,
         fence: Fence,
         settings: &Settings,
         groups: &Grouping,
     ) -> Result<LauncherState, Error> {
         let extra = || {
             let mut extra = Extra {
+                account,
                 mounts: request.mounts.clone(),
                 workspace: workspace(request.workspace.as_deref(), settings),
                 trusted: request.trusted.clone(),

@@ -10,8 +10,8 @@ use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, TcpPorts, Template,
     TemplateFile,
 };
-use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
-use ringfence_policy::{Access, Image, Limits, Mount, Trusted};
+use ringfence_jail::seccomp::{Attributes, Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_policy::{Access, Account, Image, Limits, Mount, Trusted};
 
 use super::image;
 use super::user::{NOBODY, effective_uid};
@@ -71,9 +71,6 @@ pub(super) const PROXY_PORT: u16 = 3128;
 /// Working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
 
-const PASSWD: &str = "root:x:0:0:root:/:/usr/sbin/nologin\nsandbox:x:1000:1000:sandbox:/workspace:/bin/bash\n\
-                      nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n";
-const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost\n127.0.1.1 sandbox\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n";
 
@@ -81,6 +78,7 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\nservices: fil
 /// workspace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Extra {
+    pub(super) account: Account,
     pub(super) libraries: Vec<PathBuf>,
     /// Links by which an interpreter is found: (link, target).
     pub(super) links: Vec<(PathBuf, PathBuf)>,
@@ -241,6 +239,7 @@ pub(super) fn template(extra: &Extra) -> Template {
     }
     Template {
         host_ids: host_ids(),
+        directories: extra.account.own_home().map(PathBuf::from).into_iter().collect(),
         binds,
         copies,
         files,
@@ -267,9 +266,15 @@ fn host_root(extra: &Extra) -> Root {
             .map(|path| visible(path, false)),
     );
     links.push((PathBuf::from("/var/tmp"), PathBuf::from("/tmp")));
+    let (user, home) = (extra.account.name(), extra.account.home());
+    let passwd = format!(
+        "root:x:0:0:root:/:/usr/sbin/nologin\n{user}:x:1000:1000:{user}:{home}:/bin/bash\n\
+         nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    );
+    let group = format!("root:x:0:\n{user}:x:1000:\nnogroup:x:65534:\n");
     let files = [
-        ("/etc/passwd", PASSWD),
-        ("/etc/group", GROUP),
+        ("/etc/passwd", &*passwd),
+        ("/etc/group", &*group),
         ("/etc/hosts", HOSTS),
         ("/etc/nsswitch.conf", NSSWITCH),
         ("/etc/hostname", "sandbox\n"),
@@ -403,13 +408,16 @@ impl WritableDirs {
         // Files that programs write to their home, such as caches, do not belong in a project.
         let home = match extra.workspace {
             Some(_) => path("tmp"),
-            None => path("workspace"),
+            None => match extra.account.own_home() {
+                Some(home) => home.to_owned(),
+                None => path("workspace"),
+            },
         };
         let fixed = [
             ("PATH", PATH.to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
-            ("USER", "sandbox".to_owned()),
-            ("LOGNAME", "sandbox".to_owned()),
+            ("USER", extra.account.name().to_owned()),
+            ("LOGNAME", extra.account.name().to_owned()),
             ("SHELL", "/bin/bash".to_owned()),
             ("HOME", home),
             ("TMPDIR", path("tmp")),
@@ -462,6 +470,13 @@ impl WritableDirs {
             }
         }
         readable.extend(extra.library_directories().into_iter().cloned());
+        readable.extend(
+            extra
+                .account
+                .own_home()
+                .and_then(|home| Path::new(home).parent())
+                .map(PathBuf::from),
+        );
         for mount in &extra.mounts {
             let rules = match mount.access {
                 Access::ReadOnly => &mut readable,
@@ -567,6 +582,7 @@ pub(super) fn confinement(
                 ipc: Ipc::Own,
                 forks: Forks::Never,
                 exits: Exits::Silent,
+                attributes: Attributes::Refused,
             }
         } else {
             Surface {
@@ -574,6 +590,7 @@ pub(super) fn confinement(
                 ipc: Ipc::Shared,
                 forks: Forks::Never,
                 exits: Exits::Silent,
+                attributes: Attributes::Refused,
             }
         },
     }
@@ -608,7 +625,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
 }
 
 /// Adapts a confinement to the init of a sandbox: with terminals, and adopting what programs leave.
-pub(super) fn inhabited(confinement: Confinement) -> Confinement {
+pub(super) fn inhabited(confinement: Confinement, extra: &Extra) -> Confinement {
     let landlock = confinement.landlock.map(|mut rules| {
         rules.devices.push(PathBuf::from("/dev/pts"));
         // Its programs have servers of their own.
@@ -621,6 +638,10 @@ pub(super) fn inhabited(confinement: Confinement) -> Confinement {
         landlock,
         surface: Surface {
             forks: Forks::Adopted,
+            attributes: match extra.writable().next() {
+                None => Attributes::Settable,
+                Some(_) => Attributes::Refused,
+            },
             ..confinement.surface
         },
         ..confinement

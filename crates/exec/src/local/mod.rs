@@ -47,7 +47,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Network, Request, Scope, Trusted};
+use ringfence_policy::{Account, ExecutionResult, Language, Limits, Network, Request, Scope, Trusted};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
@@ -180,7 +180,7 @@ impl Local {
         let turn = self.turn(&request.limits, since).await?;
         let served = self
             .launchers
-            .serve(request, fence, &self.settings, &self.groups)
+            .serve(request, Account::Sandbox, fence, &self.settings, &self.groups)
             .await?;
         let bridged = connection.bridge.is_some();
         let (mut guest, warm) = match served.guest(request, bridged, &self.settings).await {
@@ -280,6 +280,7 @@ impl Local {
     ) -> Result<bool, Error> {
         let key = launchers::Key {
             scope: scope.clone(),
+            account: Account::Sandbox,
             workspace: workspace.map(Path::to_path_buf),
             trusted: trusted.clone(),
         };

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use ringfence_jail::cgroup::{self, Freezer};
 use ringfence_policy::{
-    EgressFacts, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request, ResourceLimits, Scope,
+    Account, EgressFacts, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request,
+    ResourceLimits, Scope,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -43,6 +44,8 @@ pub struct SandboxRequest {
     pub env: Vec<(EnvName, String)>,
     /// Host paths that its programs see.
     pub mounts: Vec<Mount>,
+    /// Its user and home directory.
+    pub account: Account,
     /// Image that takes the place of the host's files.
     pub image: Option<Image>,
 }
@@ -109,7 +112,7 @@ impl Local {
         };
         let served = self
             .launchers
-            .serve(&equipped, fence, &self.settings, &self.groups)
+            .serve(&equipped, sandbox.account, fence, &self.settings, &self.groups)
             .await?;
         let mut guest = match served.sandbox(&equipped).await {
             Ok(guest) => guest,

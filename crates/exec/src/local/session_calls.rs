@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope, SessionId};
+use ringfence_policy::{Account, ExecutionResult, Language, Limits, Request, Scope, SessionId};
 
 use super::Local;
 use super::error::Error as LocalError;
@@ -104,7 +104,7 @@ impl Local {
     async fn bear(&self, unborn: Unborn, request: &Request, fence: Fence) -> Result<Arc<Live>, LocalError> {
         let served = self
             .launchers
-            .serve(request, fence, &self.settings, &self.groups)
+            .serve(request, Account::Sandbox, fence, &self.settings, &self.groups)
             .await?;
         // A per-process limit on processor time must cover the session's lifetime.
         let held = Request {

@@ -13,7 +13,7 @@ use ringfence_jail::protocol::{
     Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
     LauncherSpec, Missing, Program, Rlimits, Spawn, Template,
 };
-use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Attributes, Exits, Forks, Ipc, Sockets, Surface};
 use ringfence_jail::{ExitListener, Launcher, code_file, control_pair, output_pipe};
 
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
@@ -350,6 +350,7 @@ fn template() -> Template {
     }
     let root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
     Template {
+        directories: Vec::new(),
         host_ids: root.then_some(HostIds {
             first: 1 << 30,
             count: 65_536,
@@ -403,6 +404,7 @@ fn confinement(wish: &Wish<'_>) -> Confinement {
             ipc: Ipc::Own,
             forks,
             exits: wish.exits,
+            attributes: Attributes::Refused,
         },
     }
 }

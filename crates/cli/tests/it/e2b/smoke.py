@@ -10,8 +10,17 @@ sandbox.files.write("dir/file.txt", "content")
 assert sandbox.files.read("dir/file.txt") == "content"
 assert [entry.name for entry in sandbox.files.list("dir")] == ["file.txt"]
 assert sandbox.commands.run("cat dir/file.txt").stdout == "content"
-assert sandbox.files.write("zipped", "content", gzip=True).path == "/workspace/zipped"
+assert sandbox.files.write("zipped", "content", gzip=True).path == "/home/user/zipped"
 assert sandbox.files.read("zipped") == sandbox.files.read("zipped", gzip=True) == "content"
+where = sandbox.commands.run("whoami; pwd; echo ~; ls /home; readlink -f zipped; stat -c %d:%i /workspace . | uniq | wc -l").stdout.split()
+assert where == ["user", "/home/user", "/home/user", "user", "/home/user/zipped", "1"], where
+made = sandbox.commands.run("touch /home/other 2>&1 || mkdir /home/other 2>&1 || echo none").stdout
+assert made.count("Permission denied") + made.count("Read-only file system") == 2 and made.endswith("none\n"), made
+assert sandbox.run_code("import os; os.getcwd(), os.path.expanduser('~')").text == "('/home/user', '/home/user')"
+assert sandbox.files.write("marked", "content", metadata={"author": "mish"}).metadata == {"author": "mish"}
+sandbox.run_code("os.setxattr('marked', 'user.e2b.stage', b'seen')")
+assert sandbox.files.get_info("marked").metadata == {"author": "mish", "stage": "seen"}
+assert sandbox.files.write("marked", "again").metadata is None
 assert sandbox.run_code("x = 1; x + 1").text == "2"
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed

@@ -152,7 +152,28 @@ fn arguments_that_escape_are_refused() {
         ] {
             check("mknodat", &[0, 0, u64::from(kind | 0o644)], expected);
         }
-        check("setxattr", &[], refused(libc::EOPNOTSUPP));
+    }
+}
+
+#[test]
+fn attributes_are_set_where_no_file_is_the_hosts() {
+    for surface in surfaces() {
+        let filter = Filter::new(Arch::X86_64, surface);
+        let expected = match surface.attributes {
+            Attributes::Settable => ALLOW,
+            Attributes::Refused => refused(libc::EOPNOTSUPP),
+        };
+        for name in [
+            "setxattr",
+            "lsetxattr",
+            "fsetxattr",
+            "removexattr",
+            "lremovexattr",
+            "fremovexattr",
+        ] {
+            assert_eq!(filter.call(name, &[]), expected, "{name} {surface:?}");
+        }
+        assert_eq!(filter.call("setxattrat", &[]), refused(libc::EOPNOTSUPP));
     }
 }
 
@@ -311,6 +332,7 @@ fn sockets_follow_the_surface() {
             ipc: Ipc::Own,
             forks: Forks::Never,
             exits: Exits::Silent,
+            attributes: Attributes::Refused,
         };
         let filter = Filter::new(Arch::X86_64, surface);
         for (name, arguments, expected) in ROWS {
@@ -349,6 +371,7 @@ fn ipc_needs_its_own_namespace() {
                 ipc,
                 forks: Forks::Never,
                 exits: Exits::Silent,
+                attributes: Attributes::Refused,
             },
         );
         for name in ["shmget", "shmat", "semop", "msgsnd", "mq_open"] {

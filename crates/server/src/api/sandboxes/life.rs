@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use ringfence_policy::{Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
+use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
 use ringfence_sandbox::{
     Digest, NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName, SnapshotInfo,
 };
@@ -227,6 +227,7 @@ impl CreateSandbox {
             env.push((name, value));
         }
         Ok(NewSandbox {
+            account: Account::Sandbox,
             name: self.name,
             runtime: self.runtime,
             limits,
