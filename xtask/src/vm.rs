@@ -134,7 +134,7 @@ fn programs(root: &Path, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the jail's cgroup tests.
+/// Builds the tests of control groups.
 fn cgroup_tests(root: &Path) -> Result<PathBuf> {
     let build = [
         "test",

@@ -1,7 +1,7 @@
 //! Detects where this process can create groups, by reading `/proc` and trying.
 
 use super::{ENGINE, Error, GroupPaths, Hierarchy, PROBE, Version, read, write};
-use crate::mount_point::unescape;
+use ringfence_jail::unescape;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -270,7 +270,8 @@ fn move_ours(folder: &Path, leaf: &Path) -> Result<bool, Error> {
     for pid in pids {
         match write(leaf.join("cgroup.procs"), &pid.to_string()) {
             // It has exited meanwhile.
-            Err(Error::Write { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(Error::Write { source, .. })
+                if source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
             result => result?,
         }
     }
@@ -327,7 +328,7 @@ mod tests {
             read(own.join("cgroup.subtree_control")).unwrap(),
             "+memory +pids +cpu"
         );
-        assert_eq!(super::super::subfolders(&own), [""; 0], "the probe is gone");
+        assert_eq!(crate::subfolders(&own), [""; 0], "the probe is gone");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! No process can leave it or wake itself, unlike one that got SIGSTOP, which another process of its user continues.
 
 use super::{Error, Version, read, write};
-use crate::sys;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 
 /// A handle of a group's freezer. It stays valid after the group is gone, and fails then.
@@ -71,8 +71,8 @@ impl Freezer {
         };
         // A pid of 0 belongs to another pid namespace, and would mean our own process group.
         let pids = listed.split_whitespace().filter_map(|pid| pid.parse().ok());
-        for pid in pids.filter(|pid| *pid > 0) {
-            let _ = sys::kill(pid, libc::SIGKILL);
+        for pid in pids.filter(|pid: &i32| *pid > 0).filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
         }
         self.thaw()
     }
@@ -87,8 +87,8 @@ impl Freezer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Group, GroupLimits, Hierarchy};
     use super::*;
+    use crate::{Group, GroupLimits, Hierarchy};
 
     #[test]
     fn version2_freezes_through_its_one_tree() {

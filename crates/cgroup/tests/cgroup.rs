@@ -14,7 +14,7 @@
     reason = "the programs are started in a control group alone, without the jail"
 )]
 
-use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy, Version};
+use ringfence_cgroup::{Group, GroupLimits, Hierarchy, Version};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};

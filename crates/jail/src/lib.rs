@@ -13,9 +13,8 @@
 //! - `nest`, `copy`, `fork`, `inspect`: a session's fork, from its cell to the check of the result.
 //! - [`tar`]: archives of files, for sandboxes and images.
 //! - [`ExitListener`]: the kernel's early word about a guest's exit.
-//! - [`cgroup`], [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
+//! - [`seccomp`], `clock`, `landlock`, `shares`, `steps`: the layers.
 
-pub mod cgroup;
 pub mod init;
 pub mod probe;
 pub mod protocol;
@@ -56,6 +55,7 @@ pub use exit_listener::{ExitCall, ExitListener};
 pub use hook::init;
 pub use init::init_main;
 pub use landlock::{abi as landlock_abi, confine_thread};
+pub use mount_point::unescape;
 pub use mount_point::{FileIdentity, MountPoint, Mounted};
 pub use pipes::{code_file, control_pair, hand_over, output_pipe, take_over};
 pub use shares::raise_open_files;

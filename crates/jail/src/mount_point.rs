@@ -90,7 +90,7 @@ fn parse(text: &[u8]) -> Vec<(PathBuf, Mounted)> {
 }
 
 /// Replaces the octal escapes of a file `mountinfo`, such as `\040`.
-pub(crate) fn unescape(mut text: &[u8]) -> Vec<u8> {
+pub fn unescape(mut text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     while let Some((&first, rest)) = text.split_first() {
         let digits = rest

@@ -105,7 +105,7 @@ pub enum Error {
     NetworkOfSession,
     /// A control group could not be created or removed.
     #[error("cannot limit the run by a control group")]
-    ControlGroup(#[source] ringfence_jail::cgroup::Error),
+    ControlGroup(#[source] ringfence_cgroup::Error),
     /// A pipe, socket or memory file could not be created.
     #[error("cannot create the run's pipes")]
     Pipes(#[source] io::Error),

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use ringfence_jail::cgroup::{Group, TaskGauge};
+use ringfence_cgroup::{Group, TaskGauge};
 use ringfence_jail::{ExitCall, ExitListener};
 use tokio::io::Interest;
 use tokio::net::{UnixDatagram, UnixStream};

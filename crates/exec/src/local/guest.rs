@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::ExitListener;
-use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_policy::Limits;
 use tokio::io::AsyncReadExt;
@@ -148,8 +148,8 @@ impl Groups {
 
     pub(super) fn version(&self) -> &'static str {
         match self.hierarchy.version() {
-            ringfence_jail::cgroup::Version::V1 => "v1",
-            ringfence_jail::cgroup::Version::V2 => "v2",
+            ringfence_cgroup::Version::V1 => "v1",
+            ringfence_cgroup::Version::V2 => "v2",
         }
     }
 

@@ -8,7 +8,7 @@ mod zygote;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use ringfence_jail::cgroup::Group;
+use ringfence_cgroup::Group;
 use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Limits, Network, Request, Trusted};
 use tokio::task::JoinSet;

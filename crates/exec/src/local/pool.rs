@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringfence_jail::cgroup::Group;
+use ringfence_cgroup::Group;
 use ringfence_policy::Limits;
 use tokio::sync::Notify;
 use tokio::sync::oneshot::error::TryRecvError;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringfence_jail::cgroup::{Group, Usage};
+use ringfence_cgroup::{Group, Usage};
 use ringfence_policy::{Limits, Outcome};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;

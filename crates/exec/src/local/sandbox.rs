@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfence_jail::cgroup::{self, Freezer};
+use ringfence_cgroup::Freezer;
 use ringfence_policy::{
     Account, EgressFacts, EnvName, Image, Isolation, Language, Limits, Mount, Network, Request,
     ResourceLimits, Scope,
@@ -188,7 +188,7 @@ pub enum PauseError {
     Unstoppable,
     /// The kernel refused.
     #[error("the control group of the sandbox: {0}")]
-    Group(#[from] cgroup::Error),
+    Group(#[from] ringfence_cgroup::Error),
 }
 
 /// The processes of a sandbox, all of which a freezer stops and continues.

@@ -1,6 +1,6 @@
 //! Detects if control groups can limit memory, processes and processor time of a run.
 
-use ringfence_jail::cgroup::{Detection, GroupLimits, Hierarchy, Version};
+use ringfence_cgroup::{Detection, GroupLimits, Hierarchy, Version};
 
 use super::fixes;
 use super::layer::Layer;
@@ -35,7 +35,7 @@ pub(super) fn layer(machine: &Machine) -> Layer {
     Layer::ok(NAME, detail)
 }
 
-fn try_group(hierarchy: &Hierarchy) -> Result<(), ringfence_jail::cgroup::Error> {
+fn try_group(hierarchy: &Hierarchy) -> Result<(), ringfence_cgroup::Error> {
     // No process has the start time 0, so a sweep treats this as a dead server's group, should we be killed
     // now.
     let name = format!("ringfence-{}-0", std::process::id());

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfence_jail::cgroup::Group;
+use ringfence_cgroup::Group;
 use ringfence_jail::protocol::{
     Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
     LauncherSpec, Missing, Program, Rlimits, Spawn, Template,

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use ringfence_jail::cgroup::{Group, GroupLimits, Hierarchy};
+use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Event, Guest as Origin, LauncherSpec};
 
 use crate::Test;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ringfence_jail::cgroup::Usage;
+use ringfence_cgroup::Usage;
 use ringfence_policy::{Outcome, Request};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;

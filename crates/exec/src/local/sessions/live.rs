@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ringfence_jail::cgroup::MemoryGauge;
+use ringfence_cgroup::MemoryGauge;
 use ringfence_policy::{ExecutionResult, SessionId};
 use tokio::sync::{mpsc, oneshot, watch};
 
