@@ -116,6 +116,7 @@ def wheel(build: Build) -> Tuple[str, bytes]:
     tag = f"py3-none-manylinux_2_{max(build.glibc, 17)}_{build.machine[0]}"
     info = f"{name}.dist-info"
     readme = (ROOT / "sdk/python" / project["readme"]).read_text()
+    extras = project["optional-dependencies"]
     metadata = [
         "Metadata-Version: 2.4",
         "Name: ringfence",
@@ -125,6 +126,8 @@ def wheel(build: Build) -> Tuple[str, bytes]:
         f"License-Expression: {project['license']}",
         "License-File: LICENSE",
         *(f"Requires-Dist: {each}" for each in project["dependencies"]),
+        *(f"Provides-Extra: {extra}" for extra in extras),
+        *(f'Requires-Dist: {each}; extra == "{extra}"' for extra, needed in extras.items() for each in needed),
         *(f"Classifier: {each}" for each in project["classifiers"]),
         "Description-Content-Type: text/markdown",
     ]

@@ -105,6 +105,12 @@ fn services(root: &Path) -> Result<()> {
         "target/e2b-venv",
         "xtask/e2b-requirements.txt",
     )?;
+    environment(
+        root,
+        "libraries of the Python adapters",
+        "target/adapters-venv",
+        "xtask/adapters-requirements.txt",
+    )?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
     docker::setup(root).context("start Docker")?;

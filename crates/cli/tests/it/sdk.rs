@@ -3,13 +3,35 @@
 use std::path::absolute;
 
 use crate::support::{Dir, finish};
-use crate::world::{repository, skip, venv};
+use crate::world::{repository, skip};
 
 #[test]
 fn the_python_package_passes_its_tests() {
-    let python = repository("target/sdk-venv/bin/python");
+    pytest("target/sdk-venv", &[]);
+}
+
+#[test]
+fn the_python_adapters_pass_the_tests_of_their_libraries() {
+    pytest(
+        "target/adapters-venv",
+        &[
+            "-o",
+            "asyncio_mode=auto",
+            "-o",
+            "asyncio_default_fixture_loop_scope=function",
+            // What these libraries warn of is theirs.
+            "-W",
+            "default",
+            "tests/adapters",
+        ],
+    );
+}
+
+#[track_caller]
+fn pytest(venv: &str, options: &[&str]) {
+    let python = repository(venv).join("bin/python");
     if !python.exists() {
-        return skip("no target/sdk-venv (`cargo xtask setup` makes it)").unwrap_or_default();
+        return skip(&format!("no {venv} (`cargo xtask setup` makes it)")).unwrap_or_default();
     }
     let dir = Dir::new();
     let mut tests = dir.program(absolute(python).unwrap());
@@ -18,11 +40,12 @@ fn the_python_package_passes_its_tests() {
     tests
         .args(["-m", "pytest", "--durations=5", "--basetemp"])
         .arg(base)
+        .args(options)
         .current_dir(&package)
         .env("PYTHONPATH", package.join("src"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("RINGFENCE_BIN", env!("CARGO_BIN_EXE_ringfence"));
-    if let Some(guest) = venv() {
+    if let Some(guest) = crate::world::venv() {
         tests.env("RINGFENCE_TEST_VENV", guest);
     }
     let output = finish(&mut tests, b"");
