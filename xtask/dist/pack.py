@@ -136,6 +136,11 @@ def wheel(build: Build) -> Tuple[str, bytes]:
         f"Wheel-Version: 1.0\nGenerator: ringfence-xtask\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
     files[f"{info}/licenses/LICENSE"] = File(build.licence)
+    points = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+        for group, entries in project["entry-points"].items()
+    ]
+    files[f"{info}/entry_points.txt"] = File("\n".join(points).encode())
     record = [f"{path},sha256={_digest(file.data)},{len(file.data)}" for path, file in sorted(files.items())]
     files[f"{info}/RECORD"] = File("".join(line + "\n" for line in [*record, f"{info}/RECORD,,"]).encode())
     written = io.BytesIO()
