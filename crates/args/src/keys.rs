@@ -19,7 +19,7 @@ pub enum KeysCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a key: a running server refuses it from the next request on.
+    /// Revoke a key: a running server refuses it, and ends what is open in its name.
     Revoke {
         /// Public part of the key, as `ringfence keys ls` prints it.
         id: String,

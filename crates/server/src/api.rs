@@ -4,6 +4,7 @@
 //! - `error`: statuses and types of errors.
 //! - `keys`: the keys that a server accepts, and their rights.
 //! - `key_store`: the keys that an operator made.
+//! - `key_uses`: uses of keys, which end with their key.
 //! - `guard`: the checks of every request.
 //! - `budget`: the memory for bodies.
 //! - `idempotency`: requests that are carried out once, however often they are sent.
@@ -29,6 +30,7 @@ mod health;
 mod idempotency;
 mod invocation;
 mod key_store;
+mod key_uses;
 mod keys;
 mod mcp;
 mod metrics;
@@ -57,6 +59,7 @@ use guard::Door;
 use idempotency::Idempotency;
 use invocation::{Invocations, Use};
 pub use key_store::{KeyStore, NewKey, StoredKey};
+use key_uses::KeyUses;
 use keys::Grant;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
 use mcp::Sessions;
@@ -68,6 +71,7 @@ use crate::metrics::Metrics;
 pub struct Api {
     toolbox: Arc<Toolbox>,
     keys: Arc<ApiKeys>,
+    key_uses: KeyUses,
     /// Rights of the server's own user.
     owner: Arc<Grant>,
     bodies: Arc<BodyBudget>,
@@ -97,10 +101,11 @@ impl Api {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         let RecordedSandboxes { sandboxes, log } = sandboxes;
-        let sandboxes = Arc::new(sandboxes);
+        let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
-            keys: Arc::new(keys),
+            key_uses: KeyUses::new(Arc::clone(&keys)),
+            keys,
             owner: Arc::new(Grant::of_owner()),
             bodies: Arc::default(),
             invocations: Invocations::default(),
@@ -153,6 +158,7 @@ impl Api {
         self.idempotency.close().await;
         self.sandboxes.close().await;
         self.invocations.close().await;
+        self.key_uses.close().await;
     }
 
     /// Returns a call of a tool by a client.

@@ -14,7 +14,7 @@ use super::guard::Door;
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::sandboxes::Owner;
-use crate::http;
+use crate::http::{self, ConnectionSlot};
 
 /// A door by which E2B's clients come in, too.
 #[derive(Debug, Clone)]
@@ -43,7 +43,9 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
             Err(error) => return refused(door, error),
         };
         http::know(&request);
-        return recorded(api, name, &client, &path, api.e2b.control(&client, request)).await;
+        let connection = http::connection(&request);
+        let answer = recorded(api, name, &client, &path, api.e2b.control(&client, request));
+        return while_keyed(api, &client, connection, answer).await;
     }
     let admitted = match api.e2b.admit(&target, &request) {
         Ok(admitted) => admitted,
@@ -55,7 +57,24 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
         return refused(door, error);
     }
     http::know(&request);
-    recorded(api, name, &client, &path, api.e2b.answer(admitted, request)).await
+    let connection = http::connection(&request);
+    let answer = recorded(api, name, &client, &path, api.e2b.answer(admitted, request));
+    while_keyed(api, &client, connection, answer).await
+}
+
+/// Answers a request until the client's key ends.
+async fn while_keyed(
+    api: &Api,
+    client: &Client,
+    connection: Option<Arc<ConnectionSlot>>,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    let used = (client.name.as_str(), Right::Sandboxes);
+    let answered = api.key_uses.answer(used, connection, |_| answer).await;
+    answered.unwrap_or_else(|error| match error.is_unauthenticated() {
+        true => Error::unauthenticated(error.message()).into_response(),
+        false => Error::internal(error.message().to_owned()).into_response(),
+    })
 }
 
 async fn recorded(

@@ -198,6 +198,15 @@ impl ApiError {
         }
     }
 
+    /// Creates the error for a request whose key ended while it was carried out.
+    pub(super) fn key_ended() -> Self {
+        Self::new(
+            Reason::Unauthenticated,
+            "the key was revoked or has expired while the request was carried out",
+            "send it again with another key",
+        )
+    }
+
     pub(super) fn unknown_path() -> Self {
         Self::new(
             Reason::NotFound,
@@ -220,6 +229,11 @@ impl ApiError {
             "the task of the call panicked",
             "report this as a defect",
         )
+    }
+
+    /// Returns `true` if another key would be answered.
+    pub(super) fn is_unauthenticated(&self) -> bool {
+        self.reason == Reason::Unauthenticated
     }
 
     pub(super) fn message(&self) -> &str {

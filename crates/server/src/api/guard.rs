@@ -15,6 +15,7 @@ use ringfence_e2b::{Failure, Target};
 
 use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
+use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::table::Needs;
 use super::{Api, body};
@@ -238,10 +239,19 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         Err(error) => return error.into_response(),
     };
     let share = Arc::new(share);
-    request.extensions_mut().insert(grant);
+    request.extensions_mut().insert(Arc::clone(&grant));
     // For what goes on without its client.
     request.extensions_mut().insert(Arc::clone(&share));
-    let response = next.run(request).await;
+    let connection = http::connection(&request);
+    let answer = |using| {
+        request.extensions_mut().insert::<Arc<KeyUse>>(using);
+        next.run(request)
+    };
+    let answered = check
+        .api
+        .key_uses
+        .answer((&grant.client, right), connection, answer);
+    let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
         return response;
     }

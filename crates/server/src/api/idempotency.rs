@@ -1,7 +1,7 @@
 //! Answers by `Idempotency-Key` (draft-ietf-httpapi-idempotency-key-header): a request that is sent again is not carried
 //! out again.
 //!
-//! A request with a key goes on if its client leaves, and its answer is kept for two minutes. A repetition with
+//! A request with a key goes on if its client leaves (but not if the key of the API is revoked), and its answer is kept for two minutes. A repetition with
 //! the same body gets that answer; one with another body, or before the answer, is a conflict.
 
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
+use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::{Api, body, events};
 use crate::http::single;
@@ -129,9 +130,20 @@ async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) ->
         // Until the end: the body is in memory.
         _share: parts.extensions.get::<Arc<BodyShare>>().cloned(),
     };
+    let using = parts.extensions.get::<Arc<KeyUse>>().cloned();
     let request = Request::from_parts(parts, Body::from(bytes));
     api.idempotency.spawn(async move {
-        let response = kept(next.run(request).await, under_way).await;
+        let ended = async {
+            match using {
+                Some(using) => using.ended().await,
+                None => std::future::pending().await,
+            }
+        };
+        let response = tokio::select! {
+            biased;
+            () = ended => ApiError::key_ended().into_response(),
+            response = async { kept(next.run(request).await, under_way).await } => response,
+        };
         // The client may have left.
         let _ = done.send(response);
     });

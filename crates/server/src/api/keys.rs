@@ -180,6 +180,11 @@ impl ApiKeys {
         Self { fixed, store }
     }
 
+    /// Returns `true` if the credential of this client can be revoked or expire while the server runs.
+    pub(super) fn can_end(client: &str) -> bool {
+        client != OWNER && client != FIXED
+    }
+
     /// Returns `true` while the credential of this client has a right: until it is revoked or expires.
     pub(super) fn still_has(&self, client: &str, right: Right) -> bool {
         match client {

@@ -164,7 +164,7 @@ async fn initialize(
         scope: api.scope(grant, &Owner::default())?,
         credential: grant.client.clone(),
     };
-    let (id, session) = api.mcp.open(grant, owner, &api.keys)?;
+    let (id, session) = api.mcp.open(grant, owner, &api.key_uses)?;
     let mut response = answer(session.session().ask(message)?).await?;
     if let Ok(id) = HeaderValue::try_from(id) {
         response.headers_mut().insert(SESSION, id);

@@ -144,6 +144,11 @@ pub(crate) fn know(request: &Request) {
     }
 }
 
+/// Returns the request's connection, which can be closed.
+pub(crate) fn connection(request: &Request) -> Option<Arc<ConnectionSlot>> {
+    request.extensions().get().cloned()
+}
+
 /// Checks a request, and passes it to its route or refuses it.
 pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.check(&request) {

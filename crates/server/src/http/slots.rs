@@ -14,7 +14,7 @@ pub(super) struct ConnectionSlots {
 
 /// The slot of a connection, freed on drop.
 #[derive(Debug, Default)]
-pub(super) struct ConnectionSlot {
+pub(crate) struct ConnectionSlot {
     /// Set once a request had valid credentials.
     is_known: AtomicBool,
     evicted: Notify,
@@ -44,7 +44,7 @@ impl ConnectionSlots {
                 .iter()
                 .enumerate()
                 .find_map(|(at, place)| Some((at, unknown(place)?)))?;
-            place.evicted.notify_one();
+            place.evict();
             taken.remove(at);
         }
         let place = Arc::new(ConnectionSlot::default());
@@ -57,6 +57,11 @@ impl ConnectionSlot {
     /// Marks the connection as authenticated.
     pub(super) fn know(&self) {
         self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes the connection, whatever happens on it.
+    pub(crate) fn evict(&self) {
+        self.evicted.notify_one();
     }
 
     /// Resolves when the connection is evicted.

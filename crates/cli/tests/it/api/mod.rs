@@ -10,6 +10,7 @@ pub(crate) mod keys;
 mod listen;
 mod mcp;
 mod metrics;
+mod revocation;
 mod run;
 mod tls;
 

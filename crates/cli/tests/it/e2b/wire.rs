@@ -1,5 +1,7 @@
 //! The bytes of the protocol.
 
+use std::io::{BufRead, BufReader, Read};
+
 use serde_json::{Value, json};
 
 use super::{KEYED, Lab};
@@ -345,7 +347,19 @@ fn a_revoked_key_takes_its_tokens_along() {
     // Another key has sandboxes of its own.
     let line = format!("GET /sandboxes/{id}");
     surface.ask(&line, &[KEYED], "").failed(404, "was not found");
+    let message = frame(&json!({"process": {"cmd": "bash", "args": ["-c", "echo begun; sleep 1000"]}}));
+    let streaming = [&headers[..], &[STREAM]].concat();
+    let stream = surface.send("POST /process.Process/Start", &streaming, &message);
+    let mut stream = BufReader::new(stream);
+    // `begun` in base64.
+    let mut seen = Vec::new();
+    while !seen.windows(4).any(|part| part == b"YmVn") {
+        let read = stream.read_until(b'}', &mut seen).unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&seen));
+    }
     world.dir.run(["keys", "revoke", &key[..11]]).ok();
+    // To its end, which may be a reset.
+    let _ = stream.read_to_end(&mut seen);
     list().failed(401, "revoked");
     world.close();
 }

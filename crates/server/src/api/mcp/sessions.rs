@@ -10,7 +10,8 @@ use tokio::task::JoinSet;
 
 use super::RIGHT;
 use crate::api::error::{ApiError, Reason};
-use crate::api::keys::{ApiKeys, Grant};
+use crate::api::key_uses::{KeyUse, KeyUses};
+use crate::api::keys::Grant;
 use crate::http::random_hex;
 use crate::mcp::session::{Session, SessionOwner};
 
@@ -22,9 +23,6 @@ const MAX_OF_KEYS: usize = 128;
 
 /// Lifetime of a session without a request or an open stream.
 const MAX_IDLE: Duration = Duration::from_secs(30 * 60);
-
-/// Interval at which a session's key and use are checked.
-const CHECK: Duration = Duration::from_millis(500);
 
 /// Digits of an id: 256 bits.
 const ID_DIGITS: usize = 64;
@@ -71,7 +69,7 @@ impl Sessions {
         &self,
         grant: &Grant,
         owner: SessionOwner,
-        keys: &Arc<ApiKeys>,
+        keys: &KeyUses,
     ) -> Result<(String, InUse), ApiError> {
         let id = random_hex(ID_DIGITS).map_err(|error| {
             ApiError::new(
@@ -85,12 +83,8 @@ impl Sessions {
             now: 0,
             last: Instant::now(),
         })));
-        let end = ended(
-            stopped,
-            Arc::clone(&activity),
-            Arc::clone(keys),
-            grant.client.clone(),
-        );
+        let key = keys.begin(&grant.client, RIGHT);
+        let end = ended(stopped, Arc::clone(&activity), key);
         let (session, work) = Session::new(owner, end);
         let open = Arc::new(OpenSession {
             session,
@@ -211,23 +205,20 @@ impl Drop for InUse {
 }
 
 /// Resolves when a session is to end: somebody ended it, nobody uses it, or its key has lost the right.
-async fn ended(
-    mut stopped: watch::Receiver<bool>,
-    activity: Arc<Activity>,
-    keys: Arc<ApiKeys>,
-    client: String,
-) {
-    let mut ticks = tokio::time::interval(CHECK);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            // An error means that nobody has the session any more.
-            _ = stopped.wait_for(|stopped| *stopped) => return,
-            _ = ticks.tick() => {}
+async fn ended(mut stopped: watch::Receiver<bool>, activity: Arc<Activity>, key: KeyUse) {
+    let unused = async {
+        loop {
+            let idle = activity.unused_since().map(|since| since.elapsed());
+            match MAX_IDLE.checked_sub(idle.unwrap_or_default()) {
+                Some(left) if !left.is_zero() => tokio::time::sleep(left).await,
+                _ => return,
+            }
         }
-        let idle = activity.unused_since().map(|since| since.elapsed());
-        if idle.is_some_and(|idle| idle > MAX_IDLE) || !keys.still_has(&client, RIGHT) {
-            return;
-        }
+    };
+    tokio::select! {
+        // An error means that nobody has the session any more.
+        _ = stopped.wait_for(|stopped| *stopped) => {}
+        () = unused => {}
+        () = key.ended() => {}
     }
 }

@@ -1,0 +1,236 @@
+//! Uses of keys, which end when their key is revoked or expires.
+//!
+//! A key is a file that another process removes. One task looks at the keys in use, however many connections use them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
+use hyper::body::{Bytes, Frame, SizeHint};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::error::{ApiError, Reason};
+use super::keys::{ApiKeys, Right};
+use crate::http::ConnectionSlot;
+
+/// Interval at which the keys in use are checked.
+const CHECK: Duration = Duration::from_millis(250);
+
+/// All uses of keys.
+#[derive(Debug)]
+pub(super) struct KeyUses {
+    open: Arc<Open>,
+    task: Mutex<JoinSet<()>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    keys: Arc<ApiKeys>,
+    table: Mutex<Table>,
+    /// Wakes the task after the first use has begun.
+    begun: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    uses: HashMap<u64, Registered>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    client: String,
+    right: Right,
+    ended: watch::Sender<bool>,
+    /// Connection of an answer under way.
+    connection: Option<Arc<ConnectionSlot>>,
+}
+
+/// A use of a key, until it is dropped.
+#[derive(Debug)]
+pub(super) struct KeyUse(Option<Watched>);
+
+/// A use of a key that can be revoked or expire.
+#[derive(Debug)]
+struct Watched {
+    id: u64,
+    open: Arc<Open>,
+    ended: watch::Receiver<bool>,
+}
+
+impl KeyUses {
+    pub(super) fn new(keys: Arc<ApiKeys>) -> Self {
+        Self {
+            open: Arc::new(Open {
+                keys,
+                table: Mutex::default(),
+                begun: Notify::new(),
+            }),
+            task: Mutex::default(),
+        }
+    }
+
+    /// Begins a use of a client's key by one of its rights.
+    pub(super) fn begin(&self, client: &str, right: Right) -> KeyUse {
+        self.register(client, right, None)
+    }
+
+    /// Answers a request in the name of a client's key. Once the key ends, `answer` is dropped and an error returned; an
+    /// answer that has begun is broken off with its connection, whether the client reads it or not.
+    pub(super) async fn answer<F: Future<Output = Response>>(
+        &self,
+        (client, right): (&str, Right),
+        connection: Option<Arc<ConnectionSlot>>,
+        answer: impl FnOnce(Arc<KeyUse>) -> F,
+    ) -> Result<Response, ApiError> {
+        let using = Arc::new(self.begin(client, right));
+        if using.0.is_some() && connection.is_none() {
+            return Err(ApiError::new(
+                Reason::Internal,
+                "the connection cannot be closed when the key ends",
+                "report this as a defect",
+            ));
+        }
+        let response = tokio::select! {
+            biased;
+            () = using.ended() => return Err(ApiError::key_ended()),
+            response = answer(Arc::clone(&using)) => response,
+        };
+        if using.0.is_none() || response.body().is_end_stream() {
+            return Ok(response);
+        }
+        let using = self.register(client, right, connection);
+        Ok(response.map(|body| Body::new(InUse { body, _using: using })))
+    }
+
+    fn register(&self, client: &str, right: Right, connection: Option<Arc<ConnectionSlot>>) -> KeyUse {
+        if !ApiKeys::can_end(client) {
+            return KeyUse(None);
+        }
+        let (sender, ended) = watch::channel(false);
+        let mut table = self.open.lock();
+        let id = table.next;
+        table.next += 1;
+        let registered = Registered {
+            client: client.to_owned(),
+            right,
+            ended: sender,
+            connection,
+        };
+        table.uses.insert(id, registered);
+        if table.uses.len() == 1 {
+            self.open.begun.notify_one();
+        }
+        drop(table);
+        self.keep_watching();
+        KeyUse(Some(Watched {
+            id,
+            open: Arc::clone(&self.open),
+            ended,
+        }))
+    }
+
+    /// Starts the task, if it does not run.
+    fn keep_watching(&self) {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        while task.try_join_next().is_some() {}
+        if task.is_empty() {
+            task.spawn(Arc::clone(&self.open).watch());
+        }
+    }
+
+    /// Ends the task. Nothing is used any more.
+    pub(super) async fn close(&self) {
+        let mut task = std::mem::take(&mut *self.task.lock().unwrap_or_else(PoisonError::into_inner));
+        task.shutdown().await;
+    }
+}
+
+impl Open {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn watch(self: Arc<Self>) {
+        loop {
+            let is_idle = self.lock().uses.is_empty();
+            if is_idle {
+                self.begun.notified().await;
+            }
+            tokio::time::sleep(CHECK).await;
+            self.check();
+        }
+    }
+
+    /// Ends the uses of keys that have lost their right. A key that cannot be read has none.
+    fn check(&self) {
+        let in_use: BTreeSet<(String, Right)> = {
+            let table = self.lock();
+            let uses = table.uses.values();
+            uses.map(|used| (used.client.clone(), used.right)).collect()
+        };
+        let ended = in_use
+            .into_iter()
+            .filter(|(client, right)| !self.keys.still_has(client, *right));
+        let ended: BTreeSet<(String, Right)> = ended.collect();
+        if ended.is_empty() {
+            return;
+        }
+        for used in self.lock().uses.values() {
+            if ended.contains(&(used.client.clone(), used.right)) {
+                used.ended.send_replace(true);
+                if let Some(connection) = &used.connection {
+                    connection.evict();
+                }
+            }
+        }
+    }
+}
+
+impl KeyUse {
+    /// Resolves when the key is revoked, expires or loses the right. Never, if the credential cannot.
+    pub(super) async fn ended(&self) {
+        match &self.0 {
+            // An error is no news: the table has the sender as long as this use.
+            Some(watched) => drop(watched.ended.clone().wait_for(|ended| *ended).await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.open.lock().uses.remove(&self.id);
+    }
+}
+
+/// A body that uses a key until it is sent or dropped.
+struct InUse {
+    body: Body,
+    _using: KeyUse,
+}
+
+impl HttpBody for InUse {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
