@@ -48,6 +48,11 @@ impl Error {
         Self::new(StatusCode::TOO_MANY_REQUESTS, message)
     }
 
+    /// Creates the error for a request that finds no room.
+    pub fn busy(message: String) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+    }
+
     /// Creates the error of this server's own failure.
     pub fn internal(message: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, message)

@@ -6,6 +6,7 @@
 //! - `key_store`: the keys that an operator made.
 //! - `key_uses`: uses of keys, which end with their key.
 //! - `guard`: the checks of every request.
+//! - `admission`: the calls of keys that are at work, and those that wait.
 //! - `budget`: the memory for bodies.
 //! - `idempotency`: requests that are carried out once, however often they are sent.
 //! - `invocation`: tool calls, which end with the client's interest in them.
@@ -18,6 +19,7 @@
 //!
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
+mod admission;
 mod batch;
 mod body;
 mod budget;
@@ -53,6 +55,9 @@ use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
 use serde_json::Value;
 
+pub use admission::Admission;
+pub(crate) use admission::AdmissionFigures;
+use admission::Turn;
 use budget::BodyBudget;
 use error::ApiError;
 use guard::Door;
@@ -74,6 +79,7 @@ pub struct Api {
     key_uses: KeyUses,
     /// Rights of the server's own user.
     owner: Arc<Grant>,
+    admission: Admission,
     bodies: Arc<BodyBudget>,
     invocations: Invocations,
     idempotency: Idempotency,
@@ -93,12 +99,13 @@ pub struct RecordedSandboxes {
 }
 
 impl Api {
-    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`. It counts its errors in `metrics`.
+    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`, whose calls pass `admission`. It counts its errors in `metrics`.
     pub fn new(
         toolbox: Toolbox,
         sandboxes: RecordedSandboxes,
         keys: ApiKeys,
         metrics: Arc<Metrics>,
+        admission: Admission,
     ) -> Arc<Self> {
         let RecordedSandboxes { sandboxes, log } = sandboxes;
         let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));
@@ -107,6 +114,7 @@ impl Api {
             key_uses: KeyUses::new(Arc::clone(&keys)),
             keys,
             owner: Arc::new(Grant::of_owner()),
+            admission,
             bodies: Arc::default(),
             invocations: Invocations::default(),
             idempotency: Idempotency::default(),
@@ -161,8 +169,14 @@ impl Api {
         self.key_uses.close().await;
     }
 
-    /// Returns a call of a tool by a client.
-    fn used(&self, grant: &Grant, tool: &str, arguments: Value) -> Result<Use, ApiError> {
+    /// Waits for a turn of a client, and returns its call of a tool.
+    async fn admitted(&self, grant: &Grant, tool: &str, arguments: Value) -> Result<Use, ApiError> {
+        let turn = self.admission.enter(grant).await?;
+        self.used(grant, tool, arguments, turn)
+    }
+
+    /// Returns a call of a tool by a client whose turn it is.
+    fn used(&self, grant: &Grant, tool: &str, arguments: Value, turn: Turn) -> Result<Use, ApiError> {
         Ok(Use {
             toolbox: Arc::clone(&self.toolbox),
             caller: Caller {
@@ -174,6 +188,7 @@ impl Api {
             },
             tool: tool.to_owned(),
             arguments,
+            turn,
         })
     }
 }

@@ -21,13 +21,13 @@ mod tls;
 
 pub(crate) use credentials::single;
 pub(crate) use failures::Failures;
-pub(crate) use guard::{connection, harden, hosts_of, is_among, is_same_site, know};
+pub(crate) use guard::{connection, harden, hosts_of, is_among, is_same_site};
 pub(crate) use keys::random_hex;
 pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};
 pub(crate) use refusal::{RETRY_AFTER, Refusal};
-pub(crate) use slots::ConnectionSlot;
+pub(crate) use slots::{ConnectionSlot, TooManyConnections};
 pub(crate) use tls::Tls;
 pub use tls::{CertificateError, CertificateFiles};
 

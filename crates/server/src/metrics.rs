@@ -15,6 +15,7 @@ use ringfence_exec::backend::Backend;
 use ringfence_records::approval::Service;
 use ringfence_sandbox::SandboxState;
 
+use crate::api::AdmissionFigures;
 pub use runs::CountedBackend;
 use runs::Runs;
 pub(crate) use text::MEDIA;
@@ -41,6 +42,7 @@ pub(crate) struct Refusal {
 pub(crate) struct Gauges {
     pub(crate) sandboxes: Vec<SandboxState>,
     pub(crate) mcp_sessions: usize,
+    pub(crate) admission: AdmissionFigures,
 }
 
 impl Metrics {
@@ -71,6 +73,7 @@ impl Metrics {
         text.family("ringfence_build_info", Kind::Gauge, "Version of the server.");
         text.sample("ringfence_build_info", &[Label::new("version", version)], 1);
         self.runs.render(&mut text);
+        render_admission(gauges.admission, &mut text);
         self.render_refusals(&mut text);
         let name = "ringfence_sandboxes";
         text.family(name, Kind::Gauge, "Sandboxes that live, by state.");
@@ -105,5 +108,38 @@ impl Metrics {
             let labels = [Label::new("status", &status), Label::new("type", refusal.kind)];
             text.sample(name, &labels, count);
         }
+    }
+}
+
+/// Renders the queues of keys. No label names one: an operator's monitoring is not told who waits.
+fn render_admission(figures: AdmissionFigures, text: &mut Text) {
+    let AdmissionFigures {
+        at_work,
+        waiting,
+        oldest,
+        refused_full,
+        refused_late,
+    } = figures;
+    let name = "ringfence_calls_at_work";
+    text.family(name, Kind::Gauge, "Calls of keys that are at work.");
+    text.sample(name, &[], at_work);
+    let name = "ringfence_calls_waiting";
+    text.family(name, Kind::Gauge, "Calls of keys that wait for their turn.");
+    text.sample(name, &[], waiting);
+    let name = "ringfence_calls_oldest_seconds";
+    text.family(
+        name,
+        Kind::Gauge,
+        "Time that the first call in a queue has waited, at most.",
+    );
+    text.sample(name, &[], oldest.as_secs_f64());
+    let name = "ringfence_calls_refused_total";
+    text.family(
+        name,
+        Kind::Counter,
+        "Calls of keys that were refused: their queue was full, or their turn did not come in time.",
+    );
+    for (reason, count) in [("full", refused_full), ("late", refused_late)] {
+        text.sample(name, &[Label::new("reason", reason)], count);
     }
 }

@@ -10,7 +10,7 @@ use ringfence_exec::backend::Backend;
 use ringfence_exec::local::Local;
 use ringfence_policy::{Scope, Trusted};
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{Api, ApiKeys, KeyStore, RecordedSandboxes};
+use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             .map_err(|error| deaf(&for_gateways, &error))?;
         let approvals = toolbox::approvals(context)?;
         let mut requested = Stop::watch(args.while_used.as_deref())?;
+        let admission = Admission::of_runs(settings.max_concurrent);
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let metrics = Arc::new(Metrics::new(approvals.clone()));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
@@ -61,7 +62,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             .with_packages(packages::store(context)?)
             .with_images(context.paths.state.clone(), images::confine);
         let log = toolbox::operations_log(context)?;
-        let api = Api::new(toolbox, RecordedSandboxes { sandboxes, log }, keys, metrics);
+        let recorded = RecordedSandboxes { sandboxes, log };
+        let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: with_packages(counted, &backend.local, context)?,

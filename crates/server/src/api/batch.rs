@@ -1,7 +1,9 @@
 //! `POST /v1/batch`: runs many programs, and answers with their results as they end.
 
 use std::fmt;
+use std::iter::{Enumerate, Peekable};
 use std::num::NonZero;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::admission::Turn;
 use super::error::ApiError;
 use super::keys::{Grant, Right};
 use super::table::{Content, Needs, Route};
@@ -121,10 +124,14 @@ impl Iterator for Waiting {
 struct UnderWay {
     api: Arc<Api>,
     grant: Arc<Grant>,
-    waiting: std::iter::Enumerate<Waiting>,
+    waiting: Peekable<Enumerate<Waiting>>,
     running: JoinSet<String>,
     most: usize,
+    /// Waits for the turn of the next program.
+    turn: Option<NextTurn>,
 }
+
+type NextTurn = Pin<Box<dyn Future<Output = Result<Turn, ApiError>> + Send>>;
 
 async fn batch(
     State(api): State<Arc<Api>>,
@@ -138,9 +145,10 @@ async fn batch(
     let under_way = UnderWay {
         api,
         grant,
-        waiting: waiting.enumerate(),
+        waiting: waiting.enumerate().peekable(),
         running: JoinSet::new(),
         most: EACH * std::thread::available_parallelism().map_or(1, NonZero::get),
+        turn: None,
     };
     let body = stream::body(under_way, |under_way| Box::pin(next(under_way)));
     Ok(([(header::CONTENT_TYPE, body::NDJSON)], body).into_response())
@@ -148,23 +156,42 @@ async fn batch(
 
 /// Starts as many programs as may run, and returns the line of the next that ends.
 async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
-    while batch.running.len() < batch.most
-        && let Some((index, arguments)) = batch.waiting.next()
-    {
-        match arguments {
-            Ok(arguments) => batch.start(index, arguments),
-            Err(error) => return Some((failed(index, &error).into(), batch)),
+    loop {
+        let has_room = batch.running.len() < batch.most;
+        if let Some((index, Err(error))) = batch.waiting.next_if(|(_, run)| has_room && run.is_err()) {
+            return Some((failed(index, &error).into(), batch));
+        }
+        let has_more = has_room && batch.waiting.peek().is_some();
+        let next = match (&mut batch.turn, has_more) {
+            (_, false) => None,
+            (Some(turn), true) => Some(turn),
+            (none, true) => Some(none.insert(wait(&batch.api, &batch.grant))),
+        };
+        let turn = tokio::select! {
+            biased;
+            Some(turn) = async { Some(next?.await) } => turn,
+            Some(line) = batch.running.join_next() => {
+                // A call that panicked is an error of its line; the task that waits for it does nothing else.
+                return Some((line.unwrap_or_default().into(), batch));
+            }
+            else => return None,
+        };
+        batch.turn = None;
+        if let Some((index, run)) = batch.waiting.next() {
+            batch.start(index, run.and_then(|arguments| Ok((arguments, turn?))));
         }
     }
-    let line = batch.running.join_next().await?;
-    // A call that panicked is an error of its line; the task that waits for it does nothing else.
-    let line = line.unwrap_or_default();
-    Some((line.into(), batch))
+}
+
+/// Waits for a turn. The others of the batch wait behind it, so that a batch has one place in the queue of its key.
+fn wait(api: &Arc<Api>, grant: &Arc<Grant>) -> NextTurn {
+    let (api, grant) = (Arc::clone(api), Arc::clone(grant));
+    Box::pin(async move { api.admission.enter_from_batch(&grant).await })
 }
 
 impl UnderWay {
-    fn start(&mut self, index: usize, arguments: Value) {
-        let used = self.api.used(&self.grant, run::TOOL, arguments);
+    fn start(&mut self, index: usize, run: Result<(Value, Turn), ApiError>) {
+        let used = run.and_then(|(arguments, turn)| self.api.used(&self.grant, run::TOOL, arguments, turn));
         let started = used.map(|used| self.api.invocations.start(used));
         self.running.spawn(async move {
             let answered = match started {

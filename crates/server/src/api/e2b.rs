@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Client, Error, Target};
 
 use super::Api;
-use super::error::ApiError;
+use super::error::{ApiError, Reason};
 use super::guard::Door;
 use super::keys::Right;
 use super::recording::{self, Recorder};
@@ -42,7 +42,6 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
             Ok(client) => client,
             Err(error) => return refused(door, error),
         };
-        http::know(&request);
         let connection = http::connection(&request);
         let answer = recorded(api, name, &client, &path, api.e2b.control(&client, request));
         return while_keyed(api, &client, connection, answer).await;
@@ -56,7 +55,6 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
         let error = Error::unauthenticated("the key that made the sandbox is revoked or has expired");
         return refused(door, error);
     }
-    http::know(&request);
     let connection = http::connection(&request);
     let answer = recorded(api, name, &client, &path, api.e2b.answer(admitted, request));
     while_keyed(api, &client, connection, answer).await
@@ -71,9 +69,14 @@ async fn while_keyed(
 ) -> Response {
     let used = (client.name.as_str(), Right::Sandboxes);
     let answered = api.key_uses.answer(used, connection, |_| answer).await;
-    answered.unwrap_or_else(|error| match error.is_unauthenticated() {
-        true => Error::unauthenticated(error.message()).into_response(),
-        false => Error::internal(error.message().to_owned()).into_response(),
+    answered.unwrap_or_else(|error| {
+        let message = error.message().to_owned();
+        let error = match error.reason() {
+            Reason::Unauthenticated => Error::unauthenticated(&message),
+            Reason::Busy => Error::busy(message),
+            _ => Error::internal(message),
+        };
+        error.into_response()
     })
 }
 

@@ -1,5 +1,7 @@
 //! Errors of the API: every status and type that it answers with, in one table.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +36,9 @@ pub(crate) enum Reason {
     Timeout,
     ApprovalTimeout,
 }
+
+/// Maximum number of seconds after which a client is asked to send a call again.
+const MAX_RETRY_AFTER: u64 = 60;
 
 /// Client closed the request. Nobody reads it but a batch's other results and the log of a proxy.
 const CANCELLED: u16 = 499;
@@ -169,13 +174,14 @@ pub(crate) struct ApiError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Retry {
     Never,
-    Later,
+    /// After so many seconds.
+    Later(u64),
 }
 
 impl ApiError {
     pub(crate) fn new(reason: Reason, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let retry = match reason {
-            Reason::Busy => Retry::Later,
+            Reason::Busy => Retry::Later(RETRY_AFTER),
             _ => Retry::Never,
         };
         Self {
@@ -189,11 +195,23 @@ impl ApiError {
     /// Creates the error for too many requests without a right key.
     pub(super) fn too_many_failures() -> Self {
         Self {
-            retry: Retry::Later,
+            retry: Retry::Later(RETRY_AFTER),
             ..Self::new(
                 Reason::LimitExceeded,
                 "too many requests came without the right key",
                 "wait a few seconds, and send the right key",
+            )
+        }
+    }
+
+    /// Creates the error for a call that finds no room in a queue whose first call has waited so long.
+    pub(super) fn busy_for(message: String, waited: Duration) -> Self {
+        Self {
+            retry: Retry::Later(waited.as_secs().clamp(1, MAX_RETRY_AFTER)),
+            ..Self::new(
+                Reason::Busy,
+                message,
+                "send it again after `Retry-After`, and fewer at once",
             )
         }
     }
@@ -231,9 +249,8 @@ impl ApiError {
         )
     }
 
-    /// Returns `true` if another key would be answered.
-    pub(super) fn is_unauthenticated(&self) -> bool {
-        self.reason == Reason::Unauthenticated
+    pub(super) fn reason(&self) -> Reason {
+        self.reason
     }
 
     pub(super) fn message(&self) -> &str {
@@ -263,8 +280,8 @@ impl IntoResponse for ApiError {
         if self.reason == Reason::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if self.retry == Retry::Later {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER));
+        if let Retry::Later(seconds) = self.retry {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

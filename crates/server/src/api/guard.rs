@@ -225,7 +225,6 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     let Some(grant) = check.door.grant(&check.api, request.headers()) else {
         return check.door.unauthenticated().into_response();
     };
-    http::know(&request);
     if !grant.has(right) {
         let message = format!("this path needs the right `{}`", right.as_str());
         let hint = "use a key with this right";

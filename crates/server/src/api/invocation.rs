@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::admission::Turn;
 use super::error::ApiError;
 
 /// Maximum number of buffered chunks of live output.
@@ -31,6 +32,7 @@ pub(super) struct Use {
     pub(super) caller: Caller,
     pub(super) tool: String,
     pub(super) arguments: Value,
+    pub(super) turn: Turn,
 }
 
 impl Invocations {
@@ -61,8 +63,11 @@ impl Invocations {
                 caller,
                 tool,
                 arguments,
+                turn,
             } = used;
             let answered = toolbox.invoke(&caller, &tool, arguments, attention).await;
+            // Not before: the processes of a client that has left are killed by now.
+            drop(turn);
             // If the receiver is gone, the audit record is all that remains.
             let _ = answer.send(answered);
         };

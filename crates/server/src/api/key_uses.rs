@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::error::{ApiError, Reason};
 use super::keys::{ApiKeys, Right};
-use crate::http::ConnectionSlot;
+use crate::http::{ConnectionSlot, TooManyConnections};
 
 /// Interval at which the keys in use are checked.
 const CHECK: Duration = Duration::from_millis(250);
@@ -88,6 +88,9 @@ impl KeyUses {
         connection: Option<Arc<ConnectionSlot>>,
         answer: impl FnOnce(Arc<KeyUse>) -> F,
     ) -> Result<Response, ApiError> {
+        if let Some(connection) = &connection {
+            connection.belong_to(client)?;
+        }
         let using = Arc::new(self.begin(client, right));
         if using.0.is_some() && connection.is_none() {
             return Err(ApiError::new(
@@ -206,6 +209,16 @@ impl KeyUse {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.open.lock().uses.remove(&self.id);
+    }
+}
+
+impl From<TooManyConnections> for ApiError {
+    fn from(TooManyConnections(count): TooManyConnections) -> Self {
+        Self::new(
+            Reason::Busy,
+            format!("the key has {count} connections, as many as one may have"),
+            "close some, or use them for one request after the other",
+        )
     }
 }
 

@@ -14,6 +14,7 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::admission::Turn;
 use super::error::{ApiError, Reason};
 use super::events::{COMMENT, HEARTBEAT, MEDIA};
 use super::keys::{Grant, Right};
@@ -135,8 +136,15 @@ async fn post(
         Kind::Question => answer(session(&api, &grant, &headers)?.session().ask(message)?).await,
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
+            let turn = api.admission.enter(&grant).await?;
             let exchange = session.session().ask(message)?;
-            Ok(events(Messages::Call(exchange), session))
+            Ok(events(
+                Messages::Call {
+                    exchange,
+                    _turn: turn,
+                },
+                session,
+            ))
         }
         Kind::Notice => {
             session(&api, &grant, &headers)?.session().tell(message)?;
@@ -294,7 +302,11 @@ struct Events {
 }
 
 enum Messages {
-    Call(Exchange),
+    /// A call at work, which ends with its answer.
+    Call {
+        exchange: Exchange,
+        _turn: Turn,
+    },
     Standing(mpsc::Receiver<Outgoing>),
 }
 
@@ -309,7 +321,7 @@ fn events(messages: Messages, session: InUse) -> Response {
 
 async fn next(mut events: Events) -> Option<(Bytes, Events)> {
     let message = match &mut events.messages {
-        Messages::Call(exchange) => tokio::time::timeout(HEARTBEAT, exchange.next()).await,
+        Messages::Call { exchange, .. } => tokio::time::timeout(HEARTBEAT, exchange.next()).await,
         Messages::Standing(messages) => tokio::time::timeout(HEARTBEAT, messages.recv()).await,
     };
     let event = match message {

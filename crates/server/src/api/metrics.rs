@@ -34,6 +34,7 @@ async fn show(State(api): State<Arc<Api>>) -> Response {
     let gauges = Gauges {
         sandboxes: api.sandboxes.states(),
         mcp_sessions: api.mcp.count(),
+        admission: api.admission.figures(),
     };
     let text = api.metrics.render(&gauges).await;
     ([(header::CONTENT_TYPE, MEDIA)], text).into_response()

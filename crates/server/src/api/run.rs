@@ -42,7 +42,7 @@ async fn run(
 ) -> Result<Response, ApiError> {
     let wants_events = events::accepts(request.headers());
     let arguments: Value = body::json(request).await?;
-    let used = api.used(&grant, TOOL, arguments)?;
+    let used = api.admitted(&grant, TOOL, arguments).await?;
     if wants_events {
         let (invocation, chunks) = api.invocations.stream(used);
         return Ok(events::response(invocation, chunks));

@@ -99,7 +99,7 @@ async fn call(
     request: Request,
 ) -> Result<Response, ApiError> {
     let arguments: Value = body::json(request).await?;
-    let used = api.used(&grant, &name, arguments)?;
+    let used = api.admitted(&grant, &name, arguments).await?;
     let answer = api.invocations.start(used).answer().await?;
     let answer = ToolAnswer {
         text: answer.text,

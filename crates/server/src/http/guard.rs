@@ -138,7 +138,7 @@ pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>) -> bool {
 }
 
 /// Protects the request's connection from eviction.
-pub(crate) fn know(request: &Request) {
+fn know(request: &Request) {
     if let Some(place) = request.extensions().get::<Arc<ConnectionSlot>>() {
         place.know();
     }

@@ -1,45 +1,58 @@
-//! Limits connections: at the limit, one that has not authenticated is evicted.
+//! Limits connections: at the limit, one that has not authenticated is evicted; a client has a share.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-/// Slots of all connections, oldest first.
+/// Slots of all connections.
 #[derive(Debug)]
-pub(super) struct ConnectionSlots {
+pub(super) struct ConnectionSlots(Arc<Slots>);
+
+#[derive(Debug)]
+struct Slots {
     most: usize,
+    /// Oldest first.
     taken: Mutex<Vec<Weak<ConnectionSlot>>>,
 }
 
 /// The slot of a connection, freed on drop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ConnectionSlot {
-    /// Set once a request had valid credentials.
-    is_known: AtomicBool,
+    slots: Arc<Slots>,
+    peer: Mutex<Peer>,
     evicted: Notify,
 }
 
+/// The peer of a connection, as its last request with valid credentials says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Peer {
+    Unknown,
+    /// The server's own user, at the console.
+    Own,
+    Client(String),
+}
+
+/// A client has as many connections as one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooManyConnections(pub(crate) usize);
+
 impl ConnectionSlots {
-    pub(super) const fn new(most: usize) -> Self {
-        Self {
+    pub(super) fn new(most: usize) -> Self {
+        Self(Arc::new(Slots {
             most,
-            taken: Mutex::new(Vec::new()),
-        }
+            taken: Mutex::default(),
+        }))
     }
 
     /// Returns a slot for a new connection. Any page in a browser can open connections and send nothing
     /// useful, so at the limit the oldest unauthenticated connection is evicted. `None` if all are
     /// authenticated.
     pub(super) fn enter(&self) -> Option<Arc<ConnectionSlot>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         taken.retain(|place| place.strong_count() > 0);
-        if taken.len() >= self.most {
-            let unknown = |place: &Weak<ConnectionSlot>| {
-                place
-                    .upgrade()
-                    .filter(|place| !place.is_known.load(Ordering::Relaxed))
-            };
+        if taken.len() >= self.0.most {
+            let unknown =
+                |place: &Weak<ConnectionSlot>| place.upgrade().filter(|place| *place.peer() == Peer::Unknown);
             let (at, place) = taken
                 .iter()
                 .enumerate()
@@ -47,16 +60,51 @@ impl ConnectionSlots {
             place.evict();
             taken.remove(at);
         }
-        let place = Arc::new(ConnectionSlot::default());
+        let place = Arc::new(ConnectionSlot {
+            slots: Arc::clone(&self.0),
+            peer: Mutex::new(Peer::Unknown),
+            evicted: Notify::new(),
+        });
         taken.push(Arc::downgrade(&place));
         Some(place)
     }
 }
 
+impl Slots {
+    fn lock(&self) -> MutexGuard<'_, Vec<Weak<ConnectionSlot>>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of connections that a client may have: others find the rest.
+    const fn share(&self) -> usize {
+        self.most - self.most / 4
+    }
+}
+
 impl ConnectionSlot {
-    /// Marks the connection as authenticated.
+    fn peer(&self) -> MutexGuard<'_, Peer> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks the connection as that of the server's own user.
     pub(super) fn know(&self) {
-        self.is_known.store(true, Ordering::Relaxed);
+        *self.peer() = Peer::Own;
+    }
+
+    /// Marks the connection as that of a client with valid credentials, unless the client has its share.
+    pub(crate) fn belong_to(&self, client: &str) -> Result<(), TooManyConnections> {
+        let is_its = |peer: &Peer| matches!(peer, Peer::Client(name) if name == client);
+        if is_its(&self.peer()) {
+            return Ok(());
+        }
+        let taken = self.slots.lock();
+        let own = taken.iter().filter_map(Weak::upgrade);
+        let count = own.filter(|place| is_its(&place.peer())).count();
+        if count >= self.slots.share() {
+            return Err(TooManyConnections(count));
+        }
+        *self.peer() = Peer::Client(client.to_owned());
+        Ok(())
     }
 
     /// Closes the connection, whatever happens on it.
@@ -81,10 +129,26 @@ mod tests {
         taken[0].know();
         let fourth = places.enter().unwrap();
         taken[1].evicted().await;
-        fourth.know();
+        fourth.belong_to("one").unwrap();
         taken[2].know();
         assert!(places.enter().is_none());
         taken.remove(0);
         assert!(places.enter().is_some());
+    }
+
+    #[test]
+    fn a_client_leaves_connections_to_others() {
+        let places = ConnectionSlots::new(4);
+        let mut taken: Vec<_> = (0..4).map(|_| places.enter().unwrap()).collect();
+        for place in &taken[..3] {
+            place.belong_to("one").unwrap();
+        }
+        assert_eq!(taken[3].belong_to("one"), Err(TooManyConnections(3)));
+        // It makes room, or is another client's.
+        assert!(places.enter().is_some());
+        taken[3].belong_to("other").unwrap();
+        taken[0].belong_to("one").unwrap();
+        taken.remove(1);
+        places.enter().unwrap().belong_to("one").unwrap();
     }
 }

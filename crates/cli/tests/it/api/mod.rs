@@ -1,5 +1,6 @@
 //! The HTTP API of the built binary.
 
+mod admission;
 mod batch;
 mod bodies;
 mod docs;
