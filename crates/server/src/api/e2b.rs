@@ -67,8 +67,10 @@ async fn while_keyed(
     connection: Option<Arc<ConnectionSlot>>,
     answer: impl Future<Output = Response>,
 ) -> Response {
-    let used = (client.name.as_str(), Right::Sandboxes);
-    let answered = api.key_uses.answer(used, connection, |_| answer).await;
+    let uses = &api.key_uses;
+    let answered = uses
+        .answer(&client.name, Right::Sandboxes, connection, |_| answer)
+        .await;
     answered.unwrap_or_else(|error| {
         let message = error.message().to_owned();
         let error = match error.reason() {

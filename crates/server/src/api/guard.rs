@@ -249,7 +249,7 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     let answered = check
         .api
         .key_uses
-        .answer((&grant.client, right), connection, answer);
+        .answer(&grant.client, right, connection, answer);
     let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
         return response;

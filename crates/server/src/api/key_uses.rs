@@ -84,7 +84,8 @@ impl KeyUses {
     /// answer that has begun is broken off with its connection, whether the client reads it or not.
     pub(super) async fn answer<F: Future<Output = Response>>(
         &self,
-        (client, right): (&str, Right),
+        client: &str,
+        right: Right,
         connection: Option<Arc<ConnectionSlot>>,
         answer: impl FnOnce(Arc<KeyUse>) -> F,
     ) -> Result<Response, ApiError> {

@@ -52,10 +52,8 @@ impl Client {
     fn figure(&self, series: &str) -> f64 {
         let text = self.ask("GET /metrics", &json!({})).body;
         let line = text.lines().find_map(|line| line.strip_prefix(series));
-        line.unwrap_or_else(|| panic!("no {series} in {text}"))
-            .trim()
-            .parse()
-            .unwrap()
+        assert!(line.is_some(), "no {series} in {text}");
+        line.unwrap().trim().parse().unwrap()
     }
 }
 

@@ -26,6 +26,17 @@ struct Open {
     mark: String,
 }
 
+/// A request.
+struct Sent<'a> {
+    line: &'a str,
+    headers: &'a [&'a str],
+    body: &'a str,
+}
+
+fn sent<'a>(line: &'a str, headers: &'a [&'a str], body: &'a str) -> Sent<'a> {
+    Sent { line, headers, body }
+}
+
 const EVENTS: &str = "Accept: text/event-stream";
 
 /// Answers with capitals, and ends with the first connection that has sent something.
@@ -82,8 +93,8 @@ impl Client {
     }
 
     /// Opens an answer, and waits until `first` arrives.
-    fn open(&self, what: &'static str, sent: (&str, &[&str], &str), first: &str, mark: String) -> Open {
-        let (line, headers, body) = sent;
+    fn open(&self, what: &'static str, sent: Sent<'_>, first: &str, mark: String) -> Open {
+        let Sent { line, headers, body } = sent;
         let mut open = Open {
             what,
             reader: BufReader::new(self.send(line, headers, body)),
@@ -100,7 +111,7 @@ impl Client {
             let mut body = more;
             body["command"] = line.into();
             let path = self.path("POST", "exec");
-            self.open(what, (&path, &[EVENTS], &body.to_string()), "begun", mark)
+            self.open(what, sent(&path, &[EVENTS], &body.to_string()), "begun", mark)
         };
         let (line, run_mark) = lasting(self.name, "run");
         let run = json!({"code": line, "language": "bash"}).to_string();
@@ -111,9 +122,19 @@ impl Client {
         let context = json!({ "code": code }).to_string();
         let run_path = self.path("POST", "run");
         vec![
-            self.open("run", ("POST /v1/run", &[EVENTS], &run), "begun", run_mark),
-            self.open("batch", ("POST /v1/batch", &[], &runs), "\"index\":0", batch_mark),
-            self.open("context", (&run_path, &[EVENTS], &context), "begun", context_mark),
+            self.open("run", sent("POST /v1/run", &[EVENTS], &run), "begun", run_mark),
+            self.open(
+                "batch",
+                sent("POST /v1/batch", &[], &runs),
+                "\"index\":0",
+                batch_mark,
+            ),
+            self.open(
+                "context",
+                sent(&run_path, &[EVENTS], &context),
+                "begun",
+                context_mark,
+            ),
             exec("exec", json!({})),
             exec("terminal", json!({"terminal": {"columns": 80, "rows": 25}})),
         ]
@@ -138,13 +159,13 @@ impl Client {
             let all = [&[self.bearer.as_str()], bytes].concat();
             self.surface.ask(&path, &all, "").status == 200
         });
-        self.open("port", (&path, &headers, "hello\n"), "HELLO", mark)
+        self.open("port", sent(&path, &headers, "hello\n"), "HELLO", mark)
     }
 
     /// Watches the files of the sandbox.
     fn watch(&self) -> Open {
         let path = self.path("GET", "files/watch?path=/tmp");
-        let mut open = self.open("watch", (&path, &[], ""), "text/event-stream", String::new());
+        let mut open = self.open("watch", sent(&path, &[], ""), "text/event-stream", String::new());
         let touch = json!({"command": "touch /tmp/seen"}).to_string();
         assert_eq!(self.ask(&self.path("POST", "exec"), &touch).status, 200);
         open.wait_for("seen");
@@ -185,14 +206,14 @@ fn every_stream_of_a_revoked_key_ends_and_none_of_another() {
     let (line, background) = lasting("stolen", "background");
     let pid = stolen.start(&json!({ "command": line }));
     let output = stolen.path("GET", &format!("processes/{pid}/output"));
-    let output = stolen.open("output", (&output, &[], ""), "begun", String::new());
+    let output = stolen.open("output", sent(&output, &[], ""), "begun", String::new());
     let mut others = kept.programs();
     let wait = json!({"command": "echo begun; until [ -e go ]; do sleep 0.05; done; echo after"});
     let wait = wait.to_string();
     let path = kept.path("POST", "exec");
     others.push(kept.open(
         "waiting",
-        (&path, &[EVENTS], &wait),
+        sent(&path, &[EVENTS], &wait),
         "begun",
         mark("kept", "exec"),
     ));
@@ -279,7 +300,7 @@ fn a_client_that_reads_nothing_is_cut_off_too() {
     // More than every buffer on the way holds.
     let code = format!("exec -a {mark} yes");
     let run = json!({"code": code, "language": "bash", "timeout": 1000}).to_string();
-    let mut stalled = stolen.open("stalled", ("POST /v1/run", &[EVENTS], &run), "stdout", mark);
+    let mut stalled = stolen.open("stalled", sent("POST /v1/run", &[EVENTS], &run), "stdout", mark);
     let mark = std::mem::take(&mut stalled.mark);
     assert!(lives(&mark));
     revoke(&world, &stolen);
@@ -294,7 +315,12 @@ fn a_stream_ends_when_its_key_expires() {
     let expiring = Client::new(&world, "expiring");
     let (line, mark) = lasting("expiring", "run");
     let run = json!({"code": line, "language": "bash"}).to_string();
-    let open = expiring.open("run", ("POST /v1/run", &[EVENTS], &run), "begun", String::new());
+    let open = expiring.open(
+        "run",
+        sent("POST /v1/run", &[EVENTS], &run),
+        "begun",
+        String::new(),
+    );
     let file = format!("state/ringfence/api-keys/{}.json", expiring.id);
     let text = std::fs::read_to_string(world.dir.path(&file)).unwrap();
     let mut stored: Value = serde_json::from_str(&text).unwrap();
