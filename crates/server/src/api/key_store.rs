@@ -164,18 +164,35 @@ impl KeyStore {
 
     /// Returns the stored form of the key with this public part, if it has not expired.
     pub(super) fn find_by_id(&self, id: &str) -> Option<StoredKey> {
-        let stored = self.read(Some(id).filter(|id| is_id(id))?)?;
-        let has_expired = stored.expires.is_some_and(|expires| expires <= now());
-        (!has_expired).then_some(stored)
+        self.look_up(id).ok().flatten()
+    }
+
+    /// Like [`KeyStore::find_by_id`], but fails if the key could not be read.
+    pub(super) fn look_up(&self, id: &str) -> io::Result<Option<StoredKey>> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        let has_expired = |stored: &StoredKey| stored.expires.is_some_and(|expires| expires <= now());
+        let stored = self.try_read(id)?;
+        Ok(stored.filter(|stored| !has_expired(stored)))
     }
 
     fn read(&self, id: &str) -> Option<StoredKey> {
+        self.try_read(id).ok().flatten()
+    }
+
+    fn try_read(&self, id: &str) -> io::Result<Option<StoredKey>> {
         let path = self.path(id);
-        if fs::symlink_metadata(&path).ok()?.len() > MAX {
-            return None;
-        }
-        let stored: StoredKey = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-        (stored.id == id).then_some(stored)
+        let read = fs::symlink_metadata(&path).and_then(|found| match found.len() > MAX {
+            true => Ok(Vec::new()),
+            false => fs::read(&path),
+        });
+        let bytes = match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read?,
+        };
+        let stored = serde_json::from_slice(&bytes).ok();
+        Ok(stored.filter(|stored: &StoredKey| stored.id == id))
     }
 
     fn path(&self, id: &str) -> PathBuf {

@@ -171,7 +171,7 @@ impl Open {
         }
     }
 
-    /// Ends the uses of keys that have lost their right. A key that cannot be read has none.
+    /// Ends the uses of keys that have lost their right.
     fn check(&self) {
         let in_use: BTreeSet<(String, Right)> = {
             let table = self.lock();
@@ -180,7 +180,7 @@ impl Open {
         };
         let ended = in_use
             .into_iter()
-            .filter(|(client, right)| !self.keys.still_has(client, *right));
+            .filter(|(client, right)| self.keys.has_lost(client, *right));
         let ended: BTreeSet<(String, Right)> = ended.collect();
         if ended.is_empty() {
             return;

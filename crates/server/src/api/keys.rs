@@ -1,6 +1,7 @@
 //! Keys of the API, with the rights that each gives.
 
 use std::hint::black_box;
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use ringfence_policy::Scope;
 use ringfence_records::audit::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::key_store::KeyStore;
+use super::key_store::{KeyStore, StoredKey};
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -197,6 +198,15 @@ impl ApiKeys {
         }
     }
 
+    /// Returns `true` once the credential of this client has lost a right for good. While it cannot be read for want of
+    /// descriptors or memory it has not: whoever uses all of them would end what every key has open.
+    pub(super) fn has_lost(&self, client: &str, right: Right) -> bool {
+        match client {
+            OWNER | FIXED => !self.still_has(client, right),
+            id => has_lost(self.store.look_up(id), right),
+        }
+    }
+
     /// Returns the rights of a key; `None` if it is unknown, revoked or expired. The store is asked for each request,
     /// so that a revocation holds for the next.
     pub(super) fn find(&self, key: &str) -> Option<Arc<Grant>> {
@@ -211,6 +221,16 @@ impl ApiKeys {
             client: stored.id,
             holder: Holder::Key,
         }))
+    }
+}
+
+fn has_lost(read: io::Result<Option<StoredKey>>, right: Right) -> bool {
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    match read {
+        Ok(stored) => !stored.is_some_and(|stored| Vec::from(stored.rights).contains(&right)),
+        Err(error) => !matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE)),
     }
 }
 
@@ -249,6 +269,20 @@ mod tests {
         }
         assert!(ApiKeys::new(None, store()).find("").is_none());
         assert!(!format!("{keys:?}").contains("any form"));
+    }
+
+    #[test]
+    fn a_key_is_not_lost_for_want_of_descriptors() {
+        let check = |code: i32, expected: bool| {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(has_lost(Err(error), Right::Run), expected, "{code}");
+        };
+        // EMFILE and ENFILE; EACCES and EIO.
+        check(24, false);
+        check(23, false);
+        check(13, true);
+        check(5, true);
+        assert!(has_lost(Ok(None), Right::Run));
     }
 
     #[test]

@@ -185,11 +185,14 @@ impl Open {
         }
     }
 
-    /// Reads to the end, which may be a reset.
-    fn rest(mut self) -> String {
+    /// Reads to the end, which may be a reset. It is cut off, and not dressed as an end.
+    #[track_caller]
+    fn assert_cut_off(mut self) {
         let mut rest = Vec::new();
         let _ = self.reader.read_to_end(&mut rest);
-        String::from_utf8_lossy(&rest).into_owned()
+        let rest = String::from_utf8_lossy(&rest);
+        let has_end = rest.contains("event: result") || rest.contains("event: end");
+        assert!(!has_end, "{}: {rest}", self.what);
     }
 }
 
@@ -222,22 +225,13 @@ fn every_stream_of_a_revoked_key_ends_and_none_of_another() {
     }
 
     revoke(&world, &stolen);
-    for Open { what, reader, mark } in streams {
-        let rest = Open {
-            what,
-            reader,
-            mark: String::new(),
-        }
-        .rest();
-        // Cut off, and not dressed as an end.
-        assert!(
-            !rest.contains("event: result") && !rest.contains("event: end"),
-            "{what}: {rest}"
-        );
+    for mut open in streams {
+        let (what, mark) = (open.what, std::mem::take(&mut open.mark));
+        open.assert_cut_off();
         eventually(what, || mark.is_empty() || !lives(&mark));
     }
     // What was started to run without a stream does, until its sandbox ends.
-    output.rest();
+    output.assert_cut_off();
     assert!(lives(&background));
     for line in ["POST /v1/run", "GET /v1/sandboxes", "GET /v1/tools"] {
         stolen
@@ -293,7 +287,7 @@ fn requests_of_a_revoked_key_are_answered_with_401() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_cut_off_too() {
+fn a_client_that_reads_nothing_assert_cut_off_too() {
     let world = world();
     let stolen = Client::new(&world, "stolen");
     let mark = mark("stalled", "run");
@@ -305,7 +299,7 @@ fn a_client_that_reads_nothing_is_cut_off_too() {
     assert!(lives(&mark));
     revoke(&world, &stolen);
     eventually("it is killed", || !lives(&mark));
-    stalled.rest();
+    stalled.assert_cut_off();
     world.close();
 }
 
@@ -327,7 +321,7 @@ fn a_stream_ends_when_its_key_expires() {
     stored["expires"] = 1.into();
     let whole = world.dir.write(&format!("{file}.other"), stored.to_string());
     std::fs::rename(whole, world.dir.path(&file)).unwrap();
-    open.rest();
+    open.assert_cut_off();
     eventually("it is killed", || !lives(&mark));
     expiring.ask("POST /v1/run", &run).refused(401, "unauthenticated");
     world.close();
