@@ -1,7 +1,6 @@
 //! Files and processes of a sandbox, as E2B's daemon serves them.
 
 mod filesystem;
-mod metadata;
 mod multipart;
 mod paths;
 mod process;

@@ -1,6 +1,6 @@
 //! Prints the system-call filters as OCI seccomp profiles.
 
-use ringfence_jail::seccomp::{self, Attributes, Exits, Forks, Ipc, Profile, Sockets, Surface};
+use ringfence_jail::seccomp::{self, Exits, Forks, Ipc, Profile, Sockets, Surface};
 
 /// Name of the filter for guests in a cell.
 pub(crate) const FENCE: &str = "fence";
@@ -52,6 +52,5 @@ const fn surface(sockets: Sockets) -> Surface {
         ipc: Ipc::Own,
         forks: Forks::Never,
         exits: Exits::Silent,
-        attributes: Attributes::Refused,
     }
 }

@@ -70,16 +70,6 @@ pub enum Exits {
     Announced,
 }
 
-/// Permission to set extended attributes of files (xattr(7)).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Attributes {
-    /// As on a file system without them.
-    Refused,
-    /// Allowed: every file that the guest may write is its own, and none the host's.
-    Settable,
-}
-
 /// Bits of an exit status by which a worker marks the end of its program; the kernel ignores them.
 ///
 /// Only marked exits wait for the listener's holder: the end of a child, or of a program that calls `_exit`
@@ -97,8 +87,6 @@ pub struct Surface {
     pub forks: Forks,
     /// Handling of its exit.
     pub exits: Exits,
-    /// Extended attributes of its files.
-    pub attributes: Attributes,
 }
 
 /// A filter for containers: each allows everything that the previous one allows, and more.
@@ -167,10 +155,9 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: tests prove that the policy compiles for the others.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 120] = [const { OnceLock::new() }; 120];
+    static PROGRAMS: [OnceLock<Program>; 60] = [const { OnceLock::new() }; 60];
     let namespaces = (surface.ipc as usize) * 3 + surface.forks as usize;
-    let endings = surface.exits as usize * 2 + surface.attributes as usize;
-    let place = &PROGRAMS[(surface.sockets as usize * 6 + namespaces) * 4 + endings];
+    let place = &PROGRAMS[(surface.sockets as usize * 6 + namespaces) * 2 + surface.exits as usize];
     if let Some(program) = place.get() {
         return Ok(program.clone());
     }
@@ -209,7 +196,6 @@ impl Profile {
             ipc: Ipc::Own,
             forks: Forks::Adopted,
             exits: Exits::Silent,
-            attributes: Attributes::Refused,
         };
         Ok(match self {
             Self::Strict => (strict()?, surface(Sockets::Unix)),

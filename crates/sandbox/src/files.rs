@@ -18,8 +18,8 @@ use super::process::FOR_EVER;
 use super::sandbox::Sandbox;
 
 pub use ringfence_jail::init::files::{
-    Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileRange, MAX_ATTRIBUTES, MadeDirectory,
-    Operation, WatchDepth,
+    Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileRange, MadeDirectory, Operation,
+    WatchDepth,
 };
 
 /// Maximum length of an answer that is read whole, in bytes.

@@ -9,7 +9,6 @@ use ringfence_sandbox::rfc3339;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::metadata;
 use super::paths::{USER, absolute};
 use super::watch;
 use crate::rpc::{self, Code, RpcError};
@@ -193,10 +192,6 @@ pub(super) fn described(entry: &Entry) -> Value {
         "group": name(entry.gid),
         "modifiedTime": rfc3339(modified),
     });
-    let metadata = metadata::of_entry(entry);
-    if !metadata.is_empty() {
-        info["metadata"] = json!(metadata);
-    }
     if let Some(target) = &entry.target {
         info["symlinkTarget"] = target.as_str().into();
         info["isSymlink"] = true.into();

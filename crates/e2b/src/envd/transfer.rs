@@ -1,6 +1,6 @@
 //! `/files`: bytes of files in and out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use axum::Extension;
 use axum::Json;
@@ -13,7 +13,6 @@ use ringfence_sandbox::files::{Entry, FileErrorKind, FileRange, FileReader, Oper
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::metadata;
 use super::multipart::Multipart;
 use super::paths::{absolute, check_user};
 use crate::body::{self, BrokenOff};
@@ -99,7 +98,7 @@ fn compressed(reader: FileReader) -> Body {
 /// Stores files.
 pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response, Error> {
     let path = FileQuery::of(&request)?.path.filter(|path| !path.is_empty());
-    let attributes = metadata::of_upload(request.headers())?;
+    refuse_metadata(&request)?;
     let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
         .unwrap_or_default()
         .to_owned();
@@ -108,12 +107,12 @@ pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response
     let stored = match media.split(';').next().unwrap_or_default().trim() {
         "application/octet-stream" => {
             let path = path.ok_or_else(|| Error::invalid("`path` is missing"))?;
-            vec![store(opened, absolute(&path), &attributes, content).await?]
+            vec![store(opened, absolute(&path), content).await?]
         }
         "multipart/form-data" => {
             let multipart = Multipart::new(&media, content);
             let multipart = multipart.ok_or_else(|| Error::invalid("the media type has no boundary"))?;
-            store_parts(opened, path, &attributes, multipart).await?
+            store_parts(opened, path, multipart).await?
         }
         _ => {
             let message = "send files as `multipart/form-data` or `application/octet-stream`";
@@ -124,28 +123,26 @@ pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response
     let described = Extension(Described(json!({ "paths": paths })));
     let answer: Vec<Value> = stored
         .iter()
-        .map(|entry| {
-            let mut told = json!({"name": entry.name, "path": entry.path, "type": "file"});
-            if !attributes.is_empty() {
-                told["metadata"] = json!(metadata::of_entry(entry));
-            }
-            told
-        })
+        .map(|entry| json!({"name": entry.name, "path": entry.path, "type": "file"}))
         .collect();
     Ok((described, Json(answer)).into_response())
 }
 
+/// Refuses metadata of files, which would be extended attributes.
+fn refuse_metadata(request: &Request) -> Result<(), Error> {
+    let mut names = request.headers().keys();
+    match names.any(|name| name.as_str().starts_with("x-metadata-")) {
+        true => Err(Error::not_supported("metadata of files", "leave it out")),
+        false => Ok(()),
+    }
+}
+
 /// A file that is being stored. Dropped before its end, the file is left as it was.
-async fn begin(
-    opened: &Opened,
-    path: String,
-    attributes: &BTreeMap<String, String>,
-) -> Result<Operating, Error> {
+async fn begin(opened: &Opened, path: String) -> Result<Operating, Error> {
     let operation = Operation::Write {
         path,
         mode: None,
         size: None,
-        attributes: attributes.clone(),
     };
     opened.sandbox.operate(&operation).await.map_err(failed)
 }
@@ -155,13 +152,8 @@ async fn finish(operating: Operating) -> Result<Entry, Error> {
     parse(&answer).map_err(failed)
 }
 
-async fn store(
-    opened: &Opened,
-    path: String,
-    attributes: &BTreeMap<String, String>,
-    mut content: Content,
-) -> Result<Entry, Error> {
-    let operating = begin(opened, path, attributes).await?;
+async fn store(opened: &Opened, path: String, mut content: Content) -> Result<Entry, Error> {
+    let operating = begin(opened, path).await?;
     while let Some(bytes) = content.next().await? {
         if !operating.write(bytes.into()).await {
             break;
@@ -173,7 +165,6 @@ async fn store(
 async fn store_parts(
     opened: &Opened,
     path: Option<String>,
-    attributes: &BTreeMap<String, String>,
     mut multipart: Multipart,
 ) -> Result<Vec<Entry>, Error> {
     let (mut stored, mut targets, mut parts) = (Vec::new(), BTreeSet::new(), 0);
@@ -190,7 +181,7 @@ async fn store_parts(
         if !targets.insert(target.clone()) {
             return Err(Error::invalid(format!("two parts are for `{target}`")));
         }
-        let operating = begin(opened, target, attributes).await?;
+        let operating = begin(opened, target).await?;
         while let Some(bytes) = multipart.content().await? {
             if !operating.write(bytes).await {
                 break;

@@ -280,7 +280,7 @@ impl LauncherState {
             confinement = layout::forkable(confinement);
         }
         if matches!(origin, Origin::Sandbox { .. }) {
-            confinement = layout::inhabited(confinement, &self.extra);
+            confinement = layout::inhabited(confinement);
         }
         if matches!(origin, Origin::Fork) && self.groups.is_some() {
             confinement = layout::announced(confinement);

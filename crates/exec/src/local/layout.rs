@@ -10,7 +10,7 @@ use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, TcpPorts, Template,
     TemplateFile,
 };
-use ringfence_jail::seccomp::{Attributes, Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
 use ringfence_policy::{Access, Account, Image, Limits, Mount, Trusted};
 
 use super::image;
@@ -582,7 +582,6 @@ pub(super) fn confinement(
                 ipc: Ipc::Own,
                 forks: Forks::Never,
                 exits: Exits::Silent,
-                attributes: Attributes::Refused,
             }
         } else {
             Surface {
@@ -590,7 +589,6 @@ pub(super) fn confinement(
                 ipc: Ipc::Shared,
                 forks: Forks::Never,
                 exits: Exits::Silent,
-                attributes: Attributes::Refused,
             }
         },
     }
@@ -625,7 +623,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
 }
 
 /// Adapts a confinement to the init of a sandbox: with terminals, and adopting what programs leave.
-pub(super) fn inhabited(confinement: Confinement, extra: &Extra) -> Confinement {
+pub(super) fn inhabited(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|mut rules| {
         rules.devices.push(PathBuf::from("/dev/pts"));
         // Its programs have servers of their own.
@@ -638,10 +636,6 @@ pub(super) fn inhabited(confinement: Confinement, extra: &Extra) -> Confinement 
         landlock,
         surface: Surface {
             forks: Forks::Adopted,
-            attributes: match extra.writable().next() {
-                None => Attributes::Settable,
-                Some(_) => Attributes::Refused,
-            },
             ..confinement.surface
         },
         ..confinement

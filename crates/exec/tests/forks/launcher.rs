@@ -13,7 +13,7 @@ use ringfence_jail::protocol::{
     Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
     LauncherSpec, Missing, Program, Rlimits, Spawn, Template,
 };
-use ringfence_jail::seccomp::{Attributes, Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
 use ringfence_jail::{ExitListener, Launcher, code_file, control_pair, output_pipe};
 
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
@@ -404,7 +404,6 @@ fn confinement(wish: &Wish<'_>) -> Confinement {
             ipc: Ipc::Own,
             forks,
             exits: wish.exits,
-            attributes: Attributes::Refused,
         },
     }
 }

@@ -5,7 +5,6 @@
 //! beside guests, which can do the same: the server trusts their output no more than a guest's.
 
 mod archive;
-mod attributes;
 mod collect;
 mod connect;
 mod copy;
@@ -37,7 +36,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub use attributes::MAX_ATTRIBUTES;
 pub use collect::collect;
 pub use entry::{Copied, Entry, EntryType, ListEnd, ListLine, MadeDirectory};
 pub use error::{FileError, FileErrorKind};

@@ -1,7 +1,7 @@
 //! The policy: ordered rules over system calls and their arguments.
 
 use super::table::{self, Syscall};
-use super::{Arch, Attributes, Error, Exits, Forks, Ipc, Sockets, Surface};
+use super::{Arch, Error, Exits, Forks, Ipc, Sockets, Surface};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -37,7 +37,6 @@ pub(super) struct Rule {
     ipc: Option<Vec<Ipc>>,
     forks: Option<Vec<Forks>>,
     exits: Option<Vec<Exits>>,
-    attributes: Option<Vec<Attributes>>,
     #[serde(default)]
     pub(super) when: Vec<Condition>,
 }
@@ -157,10 +156,6 @@ impl Rule {
                 .exits
                 .as_ref()
                 .is_none_or(|exits| exits.contains(&surface.exits))
-            && self
-                .attributes
-                .as_ref()
-                .is_none_or(|attributes| attributes.contains(&surface.attributes))
     }
 
     fn check(&self, table: &[Syscall]) -> Result<(), Error> {

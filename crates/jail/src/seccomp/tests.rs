@@ -27,24 +27,20 @@ fn surfaces() -> impl Iterator<Item = Surface> {
         Sockets::UnixAndInternet,
     ];
     let others = [
-        (Ipc::Own, Forks::Never, Exits::Silent, Attributes::Refused),
-        (Ipc::Own, Forks::Never, Exits::Announced, Attributes::Refused),
-        (Ipc::Own, Forks::IntoCells, Exits::Silent, Attributes::Refused),
-        (Ipc::Own, Forks::Adopted, Exits::Silent, Attributes::Refused),
-        (Ipc::Own, Forks::Adopted, Exits::Silent, Attributes::Settable),
-        (Ipc::Shared, Forks::Never, Exits::Silent, Attributes::Refused),
-        (Ipc::Shared, Forks::IntoCells, Exits::Silent, Attributes::Refused),
+        (Ipc::Own, Forks::Never, Exits::Silent),
+        (Ipc::Own, Forks::Never, Exits::Announced),
+        (Ipc::Own, Forks::IntoCells, Exits::Silent),
+        (Ipc::Own, Forks::Adopted, Exits::Silent),
+        (Ipc::Shared, Forks::Never, Exits::Silent),
+        (Ipc::Shared, Forks::IntoCells, Exits::Silent),
     ];
     sockets.into_iter().flat_map(move |sockets| {
-        others
-            .into_iter()
-            .map(move |(ipc, forks, exits, attributes)| Surface {
-                sockets,
-                ipc,
-                forks,
-                exits,
-                attributes,
-            })
+        others.into_iter().map(move |(ipc, forks, exits)| Surface {
+            sockets,
+            ipc,
+            forks,
+            exits,
+        })
     })
 }
 
@@ -53,7 +49,6 @@ const TIGHT: Surface = Surface {
     ipc: Ipc::Own,
     forks: Forks::Never,
     exits: Exits::Silent,
-    attributes: Attributes::Refused,
 };
 
 struct Filter(Vec<libc::sock_filter>, Arch);
@@ -158,14 +153,13 @@ impl Naive {
             list.as_array()
                 .is_none_or(|list| list.iter().any(|entry| entry == item))
         };
-        let [sockets, ipc, forks, exits, attributes] = words(surface);
+        let [sockets, ipc, forks, exits] = words(surface);
         let rules = file["rules"].as_array().unwrap().iter().filter(|rule| {
             has(&rule["names"], name)
                 && has(&rule["sockets"], sockets)
                 && has(&rule["ipc"], ipc)
                 && has(&rule["forks"], forks)
                 && has(&rule["exits"], exits)
-                && has(&rule["attributes"], attributes)
         });
         let conditions = |rule: &Value| {
             let conditions = rule.get("when").and_then(Value::as_array).into_iter().flatten();
@@ -207,7 +201,7 @@ impl Condition {
 }
 
 /// Returns the JSON names of a surface's parts.
-fn words(surface: Surface) -> [&'static str; 5] {
+fn words(surface: Surface) -> [&'static str; 4] {
     let sockets = match surface.sockets {
         Sockets::PairsOnly => "pairs-only",
         Sockets::Unix => "unix",
@@ -228,11 +222,7 @@ fn words(surface: Surface) -> [&'static str; 5] {
         Exits::Silent => "silent",
         Exits::Announced => "announced",
     };
-    let attributes = match surface.attributes {
-        Attributes::Refused => "refused",
-        Attributes::Settable => "settable",
-    };
-    [sockets, ipc, forks, exits, attributes]
+    [sockets, ipc, forks, exits]
 }
 
 /// Returns every value named by a rule, its neighbours, and the same with garbage in the upper half.

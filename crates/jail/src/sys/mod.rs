@@ -3,7 +3,6 @@
 //! This is the only place in the workspace with `unsafe`.
 #![allow(unsafe_code, reason = "the one module that talks to the kernel directly")]
 
-mod attributes;
 mod confine;
 mod directory;
 mod export;
@@ -18,7 +17,6 @@ mod python;
 mod start;
 mod terminal;
 
-pub(crate) use attributes::*;
 pub(crate) use confine::*;
 pub(crate) use directory::*;
 pub(crate) use files::*;

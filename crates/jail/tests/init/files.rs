@@ -93,7 +93,6 @@ fn the_kernel_decides_with_the_rights_of_the_user() {
             path: path("locked/written"),
             mode: None,
             size: Some(4),
-            attributes: std::collections::BTreeMap::new(),
         },
         Operation::Copy {
             from: path("private"),
@@ -182,7 +181,6 @@ fn a_caller_who_vanishes_leaves_the_old_file() {
         path: path.clone(),
         mode: None,
         size,
-        attributes: std::collections::BTreeMap::new(),
     };
     let short = error(&run(User::Ours, &operation(Some(9)), b"par"));
     assert_eq!(short.kind, FileErrorKind::Invalid, "{short}");

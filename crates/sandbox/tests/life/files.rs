@@ -37,7 +37,6 @@ async fn store(sandbox: &Sandbox, path: &str, content: &[u8]) -> Result<Entry, E
         path: path.to_owned(),
         mode: None,
         size: Some(content.len() as u64),
-        attributes: std::collections::BTreeMap::new(),
     };
     let operating = sandbox.operate(&write).await?;
     for piece in content.chunks(50_000) {
@@ -129,7 +128,6 @@ fn a_broken_upload_leaves_the_old_file() {
             path: "/workspace/file".to_owned(),
             mode: None,
             size: Some(10),
-            attributes: std::collections::BTreeMap::new(),
         };
         let short = sandbox.operate(&write()).await.unwrap();
         assert!(short.write(b"new".to_vec()).await);

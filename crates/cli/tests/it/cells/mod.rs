@@ -1,6 +1,5 @@
 //! Sandboxes that live in cells of this machine, through `ringfence sandbox` and a server.
 
-mod attributes;
 mod code;
 mod copies;
 mod ends;

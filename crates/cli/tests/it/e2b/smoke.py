@@ -17,10 +17,6 @@ assert where == ["user", "/home/user", "/home/user", "user", "/home/user/zipped"
 made = sandbox.commands.run("touch /home/other 2>&1 || mkdir /home/other 2>&1 || echo none").stdout
 assert made.count("Permission denied") + made.count("Read-only file system") == 2 and made.endswith("none\n"), made
 assert sandbox.run_code("import os; os.getcwd(), os.path.expanduser('~')").text == "('/home/user', '/home/user')"
-assert sandbox.files.write("marked", "content", metadata={"author": "mish"}).metadata == {"author": "mish"}
-sandbox.run_code("os.setxattr('marked', 'user.e2b.stage', b'seen')")
-assert sandbox.files.get_info("marked").metadata == {"author": "mish", "stage": "seen"}
-assert sandbox.files.write("marked", "again").metadata is None
 assert sandbox.run_code("x = 1; x + 1").text == "2"
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed

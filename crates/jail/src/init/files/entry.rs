@@ -1,14 +1,11 @@
 //! Descriptions of files, as file operations return them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-
-use super::attributes::attributes;
 
 /// A file of any type, as stat(2) describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,10 +27,6 @@ pub struct Entry {
     /// Text of a symbolic link (readlink(2)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Extended attributes of a regular file or directory by their names without `user.` (xattr(7)), as far as they are
-    /// UTF-8 and have at most 4096 bytes together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: BTreeMap<String, String>,
     /// Set if `path` or `target` is not UTF-8, so that its text here names no file.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub lossy: bool,
@@ -94,24 +87,17 @@ impl Entry {
     /// Returns the description of a file, with the text of a link.
     pub(super) fn new(path: &Path, found: &Metadata, target: Option<&OsStr>) -> Self {
         let name = path.file_name().unwrap_or(OsStr::new("/"));
-        let kind = EntryType::of(found);
         let is_text = |text: &OsStr| text.to_str().is_some();
         Self {
             name: name.to_string_lossy().into_owned(),
             path: path.to_string_lossy().into_owned(),
-            kind,
+            kind: EntryType::of(found),
             size: found.len(),
             mode: found.mode() & 0o7777,
             uid: found.uid(),
             gid: found.gid(),
             modified: nanoseconds(found.mtime(), found.mtime_nsec()),
             target: target.map(|target| target.to_string_lossy().into_owned()),
-            attributes: match kind {
-                EntryType::File | EntryType::Directory => attributes(path),
-                EntryType::Symlink | EntryType::Fifo | EntryType::Socket | EntryType::Device => {
-                    BTreeMap::new()
-                }
-            },
             lossy: !is_text(path.as_os_str()) || !target.is_none_or(is_text),
             unreadable: false,
         }

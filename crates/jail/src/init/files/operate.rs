@@ -41,13 +41,8 @@ fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Resu
         Operation::Stat { path } => line(out, &stat(Path::new(path))?),
         Operation::List { path, depth } => list(Path::new(path), *depth, out),
         Operation::Read { path, range } => read(Path::new(path), *range, out),
-        Operation::Write {
-            path,
-            mode,
-            size,
-            attributes,
-        } => {
-            let entry = write(Path::new(path), *mode, *size, attributes, input)?;
+        Operation::Write { path, mode, size } => {
+            let entry = write(Path::new(path), *mode, *size, input)?;
             line(out, &entry)
         }
         Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path))?),

@@ -1,11 +1,10 @@
 //! Operations as arguments of the init's program.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use super::error::FileError;
 use super::read::FileRange;
-use super::{MAX_ATTRIBUTES, MAX_PATH, WatchDepth};
+use super::{MAX_PATH, WatchDepth};
 
 /// An operation inside a sandbox, on its files or with its network. Its paths are absolute paths in the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +31,6 @@ pub enum Operation {
         /// Length of the input. `None`: the input's end is the content's, so whoever loses the content's source must
         /// kill the program and not end its input.
         size: Option<u64>,
-        /// Extended attributes by their names without `user.`, in place of those of the replaced file.
-        attributes: BTreeMap<String, String>,
     },
     /// Prints a [`MadeDirectory`](super::MadeDirectory).
     MakeDirectory {
@@ -89,16 +86,9 @@ impl Operation {
                 "read",
                 vec![path(at), range.offset.to_string(), optional(range.length)],
             ),
-            Self::Write {
-                path: at,
-                mode,
-                size,
-                attributes,
-            } => {
+            Self::Write { path: at, mode, size } => {
                 let mode = mode.map_or("-".into(), |mode| format!("{mode:o}"));
-                let pairs = attributes.iter().map(|(name, value)| format!("{name}={value}"));
-                let rest = [path(at), mode, optional(*size)];
-                ("write", rest.into_iter().chain(pairs).collect())
+                ("write", vec![path(at), mode, optional(*size)])
             }
             Self::MakeDirectory { path: at } => ("mkdir", vec![path(at)]),
             Self::Move { from, to } => ("move", vec![path(from), path(to)]),
@@ -133,11 +123,10 @@ impl Operation {
                     length: optional(length)?,
                 },
             },
-            ["write", at, mode, size, ref pairs @ ..] => Self::Write {
+            ["write", at, mode, size] => Self::Write {
                 path: path(at)?,
                 mode: permissions(mode)?,
                 size: optional(size)?,
-                attributes: attributes(pairs)?,
             },
             ["mkdir", at] => Self::MakeDirectory { path: path(at)? },
             ["move", from, to] => Self::Move {
@@ -191,21 +180,6 @@ fn permissions(text: &str) -> Result<Option<u32>, FileError> {
         .ok_or_else(|| not("an octal mode from 0 to 777", text))
 }
 
-fn attributes(pairs: &[&str]) -> Result<BTreeMap<String, String>, FileError> {
-    let pair = |text: &&str| {
-        let (name, value) = text.split_once('=').ok_or_else(|| not("NAME=VALUE", text))?;
-        Ok((name.to_owned(), value.to_owned()))
-    };
-    let pairs: BTreeMap<_, _> = pairs.iter().map(pair).collect::<Result<_, FileError>>()?;
-    let length: usize = pairs.iter().map(|(name, value)| name.len() + value.len()).sum();
-    match length > MAX_ATTRIBUTES {
-        true => Err(FileError::invalid(format!(
-            "expected attributes of at most {MAX_ATTRIBUTES} bytes, found {length}"
-        ))),
-        false => Ok(pairs),
-    }
-}
-
 fn not(expected: &str, found: &str) -> FileError {
     let found: String = found.chars().take(100).collect();
     FileError::invalid(format!("expected {expected}, found {found:?}"))
@@ -237,15 +211,11 @@ mod tests {
                 path: at(),
                 mode: None,
                 size: None,
-                attributes: BTreeMap::new(),
             },
             Operation::Write {
                 path: at(),
                 mode: Some(0o640),
                 size: Some(5),
-                attributes: [("a.b", "c=d"), ("e", "")]
-                    .map(|(name, value)| (name.into(), value.into()))
-                    .into(),
             },
             Operation::MakeDirectory { path: at() },
             Operation::Move {
@@ -293,8 +263,6 @@ mod tests {
             &["read", "/a", "-", "-"],
             &["write", "/a", "1777", "-"],
             &["write", "/a", "8", "-"],
-            &["write", "/a", "-", "-", "name"],
-            &["write", "/a", "-", "-", &format!("name={long}")],
             &["watch", "/a", "deep"],
             &["pack"],
             &["pack", "/a", "b"],

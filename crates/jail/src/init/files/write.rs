@@ -1,12 +1,10 @@
 //! Writes files.
 
-use std::collections::BTreeMap;
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use super::attributes;
 use super::directory::Location;
 use super::entry::Entry;
 use super::error::{At, FileError, FileErrorKind};
@@ -28,7 +26,6 @@ pub(super) fn write(
     path: &Path,
     mode: Option<u32>,
     size: Option<u64>,
-    attributes: &BTreeMap<String, String>,
     input: &mut dyn Read,
 ) -> Result<Entry, FileError> {
     let target = destination(path)?;
@@ -43,7 +40,6 @@ pub(super) fn write(
     let (staged, mut file) = Staged::create(&target.parent, create).at(path)?;
     fill(path, size, input, &mut file)?;
     take_over(&file, mode, old.as_ref()).at(path)?;
-    attributes::set(&file, attributes).at(path)?;
     staged.finish(&target.name).at(path)?;
     Ok(Entry::new(path, &file.metadata().at(path)?, None))
 }
@@ -114,7 +110,7 @@ mod tests {
     use super::*;
 
     fn write_text(path: &Path, text: &str) -> Result<Entry, FileErrorKind> {
-        write(path, None, None, &BTreeMap::new(), &mut text.as_bytes()).map_err(|error| error.kind)
+        write(path, None, None, &mut text.as_bytes()).map_err(|error| error.kind)
     }
 
     #[test]
@@ -129,7 +125,7 @@ mod tests {
         assert_eq!((entry.size, entry.mode), (4, 0o750));
         assert_eq!(io::read_to_string(reader).unwrap(), "one");
         assert_eq!(fs::read_to_string(&path).unwrap(), "two!");
-        let entry = write(&path, Some(0o600), Some(0), &BTreeMap::new(), &mut io::empty()).unwrap();
+        let entry = write(&path, Some(0o600), Some(0), &mut io::empty()).unwrap();
         assert_eq!((entry.size, entry.mode), (0, 0o600));
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
@@ -140,7 +136,7 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, "old").unwrap();
         let check = |size: u64| {
-            let error = write(&path, None, Some(size), &BTreeMap::new(), &mut &b"12345"[..]).unwrap_err();
+            let error = write(&path, None, Some(size), &mut &b"12345"[..]).unwrap_err();
             assert_eq!(error.kind, FileErrorKind::Invalid, "{error}");
         };
         check(4);
@@ -152,10 +148,10 @@ mod tests {
                 Err(io::Error::from_raw_os_error(libc::EIO))
             }
         }
-        write(&path, None, None, &BTreeMap::new(), &mut b"new".chain(Broken)).unwrap_err();
+        write(&path, None, None, &mut b"new".chain(Broken)).unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        write(&path, None, Some(5), &BTreeMap::new(), &mut &b"12345"[..]).unwrap();
+        write(&path, None, Some(5), &mut &b"12345"[..]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "12345");
     }
 
@@ -187,7 +183,7 @@ mod tests {
         std::os::unix::fs::lchown(path("link"), Some(65_534), None).unwrap();
         write_text(&path("link"), "new").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
-        let error = write(&path("link"), None, None, &BTreeMap::new(), &mut &b"bad"[..]).unwrap_err();
+        let error = write(&path("link"), None, None, &mut &b"bad"[..]).unwrap_err();
         assert_eq!((error.kind, error.errno), (FileErrorKind::Denied, libc::EACCES));
         std::os::unix::fs::lchown(path("link"), Some(0), None).unwrap();
         assert_eq!(fs::read_to_string(path("target")).unwrap(), "new");

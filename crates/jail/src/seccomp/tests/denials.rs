@@ -152,28 +152,7 @@ fn arguments_that_escape_are_refused() {
         ] {
             check("mknodat", &[0, 0, u64::from(kind | 0o644)], expected);
         }
-    }
-}
-
-#[test]
-fn attributes_are_set_where_no_file_is_the_hosts() {
-    for surface in surfaces() {
-        let filter = Filter::new(Arch::X86_64, surface);
-        let expected = match surface.attributes {
-            Attributes::Settable => ALLOW,
-            Attributes::Refused => refused(libc::EOPNOTSUPP),
-        };
-        for name in [
-            "setxattr",
-            "lsetxattr",
-            "fsetxattr",
-            "removexattr",
-            "lremovexattr",
-            "fremovexattr",
-        ] {
-            assert_eq!(filter.call(name, &[]), expected, "{name} {surface:?}");
-        }
-        assert_eq!(filter.call("setxattrat", &[]), refused(libc::EOPNOTSUPP));
+        check("setxattr", &[], refused(libc::EOPNOTSUPP));
     }
 }
 
@@ -332,7 +311,6 @@ fn sockets_follow_the_surface() {
             ipc: Ipc::Own,
             forks: Forks::Never,
             exits: Exits::Silent,
-            attributes: Attributes::Refused,
         };
         let filter = Filter::new(Arch::X86_64, surface);
         for (name, arguments, expected) in ROWS {
@@ -371,7 +349,6 @@ fn ipc_needs_its_own_namespace() {
                 ipc,
                 forks: Forks::Never,
                 exits: Exits::Silent,
-                attributes: Attributes::Refused,
             },
         );
         for name in ["shmget", "shmat", "semop", "msgsnd", "mq_open"] {

@@ -1,7 +1,5 @@
 //! Files of a sandbox: bytes in and out, lists, changes, archives, events.
 
-use std::collections::BTreeMap;
-
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{Method, header};
@@ -302,7 +300,6 @@ async fn write(
         path,
         mode: mode.transpose()?,
         size: size.or(length),
-        attributes: BTreeMap::new(),
     };
     let entry: Value = receive(&sandbox, &operation, request).await?;
     Ok(Json(entry).into_response())
