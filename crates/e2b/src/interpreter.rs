@@ -98,12 +98,6 @@ async fn execute(opened: &Opened, request: Request) -> Result<Response, Error> {
         (Some(id), None) => find(opened, id)?,
     };
     let env = asked.env_vars.unwrap_or_default();
-    if !env.is_empty() && language != Language::Python {
-        return Err(Error::not_supported(
-            "variables of one execution in bash and javascript",
-            "set them in the code",
-        ));
-    }
     let mut variables = Vec::new();
     for (name, value) in env {
         let name = name
@@ -115,7 +109,10 @@ async fn execute(opened: &Opened, request: Request) -> Result<Response, Error> {
         "code": asked.code, "language": asked.language, "context": asked.context_id,
     }));
     let code = Code {
-        code: asked.code,
+        code: match language {
+            Language::Python => dedented(&asked.code),
+            Language::Bash | Language::Javascript => asked.code,
+        },
         timeout: TIMEOUT,
         variables,
     };
@@ -124,6 +121,17 @@ async fn execute(opened: &Opened, request: Request) -> Result<Response, Error> {
     let running = execution::Running::new(opened.clone(), language, executing, chunks);
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((Extension(described), headers, running.into_body()).into_response())
+}
+
+/// Removes the indentation of the first line that is not blank from all lines, as IPython does.
+fn dedented(code: &str) -> String {
+    let is_blank = |line: &&str| line.trim_ascii().is_empty();
+    let first = code.lines().find(|line| !is_blank(line)).unwrap_or_default();
+    let indentation = &first[..first.len() - first.trim_start_matches([' ', '\t']).len()];
+    let lines = code.split_inclusive('\n');
+    lines
+        .map(|line| line.strip_prefix(indentation).unwrap_or(line))
+        .collect()
 }
 
 /// Finds a context by its id: those of the languages exist even before their first code.
@@ -168,4 +176,22 @@ async fn create(opened: &Opened, request: Request) -> Result<Response, Error> {
         .unwrap_or_else(|| HOME.to_owned());
     let made = opened.sandbox.create_context(language, Some(cwd)).await?;
     Ok((StatusCode::OK, Json(described(&made))).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dedented;
+
+    #[test]
+    fn indented_code_loses_the_indentation_of_its_first_line() {
+        for (code, expected) in [
+            ("x\n", "x\n"),
+            ("\n    if x:\n        y\n    \n    z", "\nif x:\n    y\n\nz"),
+            ("\tx\n y", "x\n y"),
+            ("", ""),
+            (" \n", " \n"),
+        ] {
+            assert_eq!(dedented(code), expected, "{code:?}");
+        }
+    }
 }

@@ -104,7 +104,7 @@ pub struct Code {
     pub code: String,
     /// Time after which it is interrupted.
     pub timeout: Timeout,
-    /// Variables that are set in the interpreter's environment while the code runs. Used by Python alone.
+    /// Variables that are set in the interpreter's environment while the code runs.
     pub variables: Vec<(EnvName, String)>,
 }
 
@@ -440,8 +440,8 @@ async fn ask(
 ) -> Result<Answer, NoAnswer> {
     match language {
         Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
-        Language::Bash => bash::evaluate(bridge, number, &code.code).await,
-        Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, &code.code).await,
+        Language::Bash => bash::evaluate(bridge, number, code).await,
+        Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, code).await,
     }
 }
 

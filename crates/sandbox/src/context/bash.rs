@@ -1,9 +1,10 @@
 //! Contexts in bash: a number and code come on the bridge, each with a zero byte behind it; the number and the status go back.
 
 use ringfence_exec::local::session_messages::NoAnswer;
+use ringfence_policy::EnvName;
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::{Answer, read_until};
+use super::{Answer, Code, read_until};
 
 /// Longest answer: a number, a space, and a status of three digits.
 const MAX_STATUS: usize = 16;
@@ -26,14 +27,21 @@ pub(super) fn command() -> (String, Vec<String>) {
 }
 
 /// Has code evaluated.
-pub(super) async fn evaluate(bridge: &mut DuplexStream, number: u32, code: &str) -> Result<Answer, NoAnswer> {
-    if code.contains('\0') {
-        return Ok(Answer {
-            status: 2,
-            warnings: vec!["bash code cannot contain a zero byte: it was not run".to_owned()],
-            ..Answer::default()
-        });
-    }
+pub(super) async fn evaluate(
+    bridge: &mut DuplexStream,
+    number: u32,
+    code: &Code,
+) -> Result<Answer, NoAnswer> {
+    let code = match with_variables(code) {
+        Ok(code) => code,
+        Err(warning) => {
+            return Ok(Answer {
+                status: 2,
+                warnings: vec![warning],
+                ..Answer::default()
+            });
+        }
+    };
     let message = format!("{number}\0{code}\0").into_bytes();
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
     let status = read_until(bridge, 0, MAX_STATUS).await?;
@@ -46,4 +54,70 @@ pub(super) async fn evaluate(bridge: &mut DuplexStream, number: u32, code: &str)
         status: status.ok_or(NoAnswer::Nonsense)?,
         ..Answer::default()
     })
+}
+
+/// Returns code that runs the given code with its variables. Before a builtin, which `.` is, they hold while it runs
+/// (bash(1), ENVIRONMENT).
+fn with_variables(code: &Code) -> Result<String, String> {
+    let mut texts = code.variables.iter().map(|(_, value)| value).chain([&code.code]);
+    if texts.any(|text| text.contains('\0')) {
+        return Err("bash code cannot contain a zero byte: it was not run".to_owned());
+    }
+    if code.variables.is_empty() {
+        return Ok(code.code.clone());
+    }
+    let mut line = String::new();
+    for (name, value) in &code.variables {
+        if !is_variable(name) {
+            let name: String = name.as_str().chars().take(80).collect();
+            return Err(format!(
+                "`{name}` is no name of a variable in bash: the code was not run"
+            ));
+        }
+        line += &format!("{}={} ", name.as_str(), quoted(value));
+    }
+    Ok(format!("{line}. /dev/fd/5 5<<<{}", quoted(&code.code)))
+}
+
+/// Returns `true` for letters, digits and underscores, of which the first is no digit.
+fn is_variable(name: &EnvName) -> bool {
+    let is_in_name = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+    let bytes = name.as_str().as_bytes();
+    bytes.iter().all(|byte| is_in_name(*byte)) && !bytes.first().is_some_and(u8::is_ascii_digit)
+}
+
+/// Quotes a text for the shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_policy::Timeout;
+
+    use super::*;
+
+    fn code(code: &str, variables: &[(&str, &str)]) -> Code {
+        let variables = variables.iter();
+        Code {
+            code: code.to_owned(),
+            timeout: Timeout::seconds(1),
+            variables: variables
+                .map(|(name, value)| (name.parse().unwrap(), (*value).to_owned()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn variables_stand_before_the_code() {
+        assert_eq!(with_variables(&code("echo 'a'", &[])).unwrap(), "echo 'a'");
+        assert_eq!(
+            with_variables(&code("echo 'a'", &[("_A1", "it's"), ("B", "")])).unwrap(),
+            r"_A1='it'\''s' B='' . /dev/fd/5 5<<<'echo '\''a'\'''"
+        );
+        for name in ["1A", "A.B", "A;id", "A[$(id)]", "é"] {
+            assert!(with_variables(&code("", &[(name, "")])).is_err(), "{name}");
+        }
+        assert!(with_variables(&code("\0", &[])).is_err());
+    }
 }

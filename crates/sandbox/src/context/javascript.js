@@ -107,6 +107,22 @@ function valueOf(result) {
     return found;
 }
 
+// Sets environment variables, and returns a function that undoes it.
+function setVariables(variables) {
+    const environment = process.env;
+    const before = Object.keys(variables).map((name) => [name, environment[name]]);
+    Object.assign(environment, variables);
+    return () => {
+        for (const [name, value] of before) {
+            if (value === undefined) {
+                delete environment[name];
+            } else {
+                environment[name] = value;
+            }
+        }
+    };
+}
+
 const bridge = new Socket({ fd: 3 });
 let input = '';
 let turn = Promise.resolve();
@@ -116,7 +132,7 @@ bridge.on('data', (data) => {
     const lines = input.split('\n');
     input = lines.pop();
     for (const line of lines) {
-        const { number, code, after_interrupt } = JSON.parse(line);
+        const { number, code, variables, after_interrupt } = JSON.parse(line);
         turn = turn.then(async () => {
             if (after_interrupt && !interrupted) {
                 // SIGINT was meant for the evaluation before, and may still be pending: a child process got it first.
@@ -126,7 +142,9 @@ bridge.on('data', (data) => {
                 });
             }
             interrupted = false;
+            const restore = setVariables(variables);
             const ended = await evaluate(number, code);
+            restore();
             bridge.write(`${JSON.stringify({ number, ...ended })}\n`);
         });
     }

@@ -1,10 +1,12 @@
 //! Contexts in JavaScript: a JSON value a line on the bridge, in both directions; Node.js evaluates.
 
+use std::collections::BTreeMap;
+
 use ringfence_exec::local::session_messages::NoAnswer;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
-use super::{Answer, read_until};
+use super::{Answer, Code, read_until};
 
 /// Longest answer, in bytes: a value of 64 Ki characters, each escaped.
 const MAX_ANSWER: usize = 1 << 20;
@@ -16,6 +18,7 @@ struct Asked<'a> {
     number: u32,
     after_interrupt: bool,
     code: &'a str,
+    variables: BTreeMap<&'a str, &'a str>,
 }
 
 #[derive(Deserialize)]
@@ -37,12 +40,16 @@ pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
     number: u32,
     after_interrupt: bool,
-    code: &str,
+    code: &Code,
 ) -> Result<Answer, NoAnswer> {
+    let variables = code.variables.iter();
     let asked = Asked {
         number,
         after_interrupt,
-        code,
+        code: &code.code,
+        variables: variables
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect(),
     };
     let mut message = serde_json::to_vec(&asked).map_err(|_| NoAnswer::Nonsense)?;
     message.push(b'\n');

@@ -61,7 +61,7 @@ async fn execute(sandbox: &Sandbox, language: Language, code: &str) -> (Executio
 fn variables_of_an_execution_hold_while_it_runs() {
     with_server(async |server| {
         let sandbox = server.sandbox().await;
-        let python = async |code: &str, variables: &[(&str, &str)]| {
+        let run = async |language, code: &str, variables: &[(&str, &str)]| {
             let variables = variables.iter();
             let code = Code {
                 code: code.to_owned(),
@@ -70,19 +70,43 @@ fn variables_of_an_execution_hold_while_it_runs() {
                     .map(|(name, value)| (name.parse().unwrap(), (*value).to_owned()))
                     .collect(),
             };
-            execute_code(&sandbox, Language::Python, code).await
+            execute_code(&sandbox, language, code).await
         };
-        let show = "print(os.environ.get('OWN'), os.environ.get('NEW'))";
-        let (_, printed) = python(&format!("import os; os.environ['OWN'] = 'a'; {show}"), &[]).await;
-        assert_eq!(printed, "a None\n");
-        let both = [("OWN", "b"), ("NEW", "c")];
-        let (_, printed) = python(show, &both).await;
-        assert_eq!(printed, "b c\n");
-        // Also after code that fails, or takes them away itself.
-        let (failed, _) = python("del os.environ['OWN']; 1/0", &both).await;
-        assert_eq!(failed.exit_code, 1);
-        let (_, printed) = python(show, &[]).await;
-        assert_eq!(printed, "a None\n");
+        // Code that sets `OWN`, prints both, and takes `OWN` away and fails.
+        let languages = [
+            (
+                Language::Python,
+                "import os; os.environ['OWN'] = 'a'",
+                "print(os.environ.get('OWN', '-'), os.environ.get('NEW', '-'))",
+                "del os.environ['OWN']; 1/0",
+            ),
+            (
+                Language::Bash,
+                "export OWN=a",
+                r#"bash -c 'echo "${OWN:--} ${NEW:--}"'"#,
+                "unset OWN; false",
+            ),
+            (
+                Language::Javascript,
+                "process.env.OWN = 'a'; undefined",
+                "console.log(process.env.OWN ?? '-', process.env.NEW ?? '-')",
+                "delete process.env.OWN; throw new Error()",
+            ),
+        ];
+        let both = [("OWN", "it's"), ("NEW", "c")];
+        for (language, set, show, fail) in languages {
+            run(language, set, &[]).await;
+            assert_eq!(run(language, show, &[]).await.1, "a -\n");
+            assert_eq!(run(language, show, &both).await.1, "it's c\n");
+            assert_eq!(run(language, fail, &both).await.0.exit_code, 1);
+            assert_eq!(run(language, show, &[]).await.1, "a -\n", "{language:?}");
+        }
+        let (refused, printed) = run(Language::Bash, "echo run", &[("A.B", "")]).await;
+        assert_eq!((refused.exit_code, &*printed), (2, ""));
+        assert!(
+            refused.warnings[0].contains("`A.B` is no name of a variable"),
+            "{refused:?}"
+        );
     });
 }
 
