@@ -1,12 +1,13 @@
 #!/bin/sh
 # Runs tests of E2B's clients in a network namespace that has nothing but loopback.
-# usage: suite.sh VENV SERVER STATE TEST...   (SERVER empty: without one)
+# usage: suite.sh VENV SERVER STATE PYTHON TEST...   (SERVER empty: without one; PYTHON: that of sandboxes)
 set -eu
-venv=$1 server=$2 state=$3
-shift 3
+venv=$1 server=$2 state=$3 python=$4
+shift 4
 ip link set lo up
 export XDG_STATE_HOME="$state/state" XDG_CONFIG_HOME="$state/config" XDG_RUNTIME_DIR="$state/run"
-mkdir -p "$XDG_STATE_HOME" "$XDG_CONFIG_HOME" "$XDG_RUNTIME_DIR"
+mkdir -p "$XDG_STATE_HOME" "$XDG_CONFIG_HOME/ringfence" "$XDG_RUNTIME_DIR"
+printf '[sandbox]\npython = "%s"\n' "$python" >"$XDG_CONFIG_HOME/ringfence/ringfence.toml"
 export RINGFENCE_API_KEY=e2b_0000000000000000000000000000000000000000
 export E2B_API_KEY=$RINGFENCE_API_KEY E2B_CONNECTION_RETRIES=0 E2B_TESTS_TEMPLATE=code-interpreter-v1
 export E2B_API_URL=http://127.0.0.1:8080 E2B_SANDBOX_URL=http://127.0.0.1:8080

@@ -12,6 +12,8 @@ use crate::process::{build_ringfence, program};
 use crate::{report, setup};
 
 const VENV: &str = "target/e2b-suites/venv";
+/// The Python of the sandboxes, with packages that E2B's template has.
+const INSIDE: &str = "target/e2b-suites/inside";
 
 /// A suite in a checkout of E2B's.
 struct Suite {
@@ -47,6 +49,12 @@ pub(crate) fn run(root: &Path, checkouts: &[String]) -> Result<()> {
     }
     fs::create_dir_all(root.join("target/e2b-suites"))?;
     setup::environment(root, "E2B's tests", VENV, "xtask/e2b/requirements.txt")?;
+    setup::environment(
+        root,
+        "packages of the sandboxes",
+        INSIDE,
+        "xtask/e2b/packages.txt",
+    )?;
     build_ringfence(root)?;
     for checkout in checkouts.iter().map(Path::new) {
         let is_there = |suite: &&Suite| checkout.join(suite.place).join(suite.paths[0]).is_dir();
@@ -83,7 +91,8 @@ fn tests(root: &Path, checkout: &Path, suite: &Suite, server: Option<&Path>) -> 
     let script = root.join("xtask/e2b/suite.sh");
     let venv = root.join(VENV);
     let server = server.unwrap_or(Path::new(""));
-    let fixed = [Path::new("--net"), &script, &venv, server, &state];
+    let inside = root.join(INSIDE).join("bin/python");
+    let fixed = [Path::new("--net"), &script, &venv, server, &state, &inside];
     let fixed: Vec<_> = fixed.iter().map(|path| path.to_string_lossy()).collect();
     let mut arguments: Vec<&str> = fixed.iter().map(AsRef::as_ref).collect();
     arguments.extend(suite.paths);
