@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod churn;
 mod dist;
 mod docs;
 mod e2b;
@@ -35,6 +36,7 @@ usage: cargo xtask COMMAND
   dist      pack the program for pip, Debian, npm and by hand, into dist/; --binary PATH takes a built one
   fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
+  churn [S] use and replace 500 sandboxes at one server for S seconds (3600); writes docs/reports/churn.txt
   e2b DIR…  run E2B's own tests, from checkouts of its repositories, against `ringfence serve` (as root)
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
@@ -76,6 +78,8 @@ fn dispatch() -> Result<()> {
         ("fourth", None) => fourth::run(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
+        ("churn", None) => churn::run(&root, churn::SECONDS),
+        ("churn", Some(seconds)) => churn::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("vm", None) => vm::run(&root),
         ("metrics", None) => metrics::print(&root),
         _ => bail!("{USAGE}"),

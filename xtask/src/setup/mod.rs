@@ -60,7 +60,7 @@ const TOOLS_LIST: &str = "xtask/tools-requirements.txt";
 const TOOLS_PLACE: &str = "target/cargo-tools";
 
 /// Debian's Python rather than a shim's: the virtual environment is created from it.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 const VENV: &str = "target/test-venv";
 
