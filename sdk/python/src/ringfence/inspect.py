@@ -68,6 +68,10 @@ class RingfenceConfig(BaseModel, frozen=True):
     url: Optional[str] = None
     socket: Optional[str] = None
 
+    def __hash__(self) -> int:
+        # Inspect hashes it, and lists and dictionaries have no hash.
+        return hash(self.model_dump_json())
+
 
 @sandboxenv(name="ringfence")
 class RingfenceSandboxEnvironment(SandboxEnvironment):

@@ -143,7 +143,8 @@ async def test_the_connection_opens_a_shell(sandbox_env: RingfenceSandboxEnviron
 
 
 def test_a_configuration_survives_a_log(tmp_path: Path) -> None:
-    config = RingfenceConfig(memory="256MiB", allowed_hosts=["pypi.org"])
+    config = RingfenceConfig(memory="256MiB", allowed_hosts=["pypi.org"], env={"A": "b"})
+    assert hash(config) == hash(RingfenceConfig(memory="256MiB", allowed_hosts=["pypi.org"], env={"A": "b"}))
     spec = SandboxEnvironmentSpec("ringfence", config)
     logged = json.loads(spec.model_dump_json())
     logged["config"] = config.model_dump()

@@ -6,6 +6,7 @@ import asyncio  # async
 import json
 import os
 import platform
+import ssl
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Dict, Mapping, Optional
 
@@ -58,6 +59,7 @@ class AsyncTransport:
                 timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
                 # A proxy of the environment is for other machines: it would get programs, and reach another loopback.
                 trust_env=not self.address.is_local,
+                verify=_authorities() if self.address.url.startswith("https:") else True,
             )
             if self._http is None or self._process != os.getpid():
                 self._http, self._process = http, os.getpid()
@@ -122,6 +124,11 @@ class AsyncTransport:
         request.setdefault("headers", {"accept": EVENTS})
         async with self.bytes(method, path, timeout=SILENCE, **request) as pieces:
             yield _decoded(pieces)
+
+
+def _authorities() -> ssl.SSLContext:
+    """Returns the authorities that the environment names (SSL_CERT_FILE), or httpx's own."""
+    return httpx.create_ssl_context(trust_env=True)
 
 
 def _limits() -> httpx.Limits:

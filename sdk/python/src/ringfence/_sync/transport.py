@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import ssl
 from contextlib import contextmanager
 from typing import Any, Iterator, Dict, Mapping, Optional
 
@@ -58,6 +59,7 @@ class Transport:
                 timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
                 # A proxy of the environment is for other machines: it would get programs, and reach another loopback.
                 trust_env=not self.address.is_local,
+                verify=_authorities() if self.address.url.startswith("https:") else True,
             )
             if self._http is None or self._process != os.getpid():
                 self._http, self._process = http, os.getpid()
@@ -121,6 +123,11 @@ class Transport:
         request.setdefault("headers", {"accept": EVENTS})
         with self.bytes(method, path, timeout=SILENCE, **request) as pieces:
             yield _decoded(pieces)
+
+
+def _authorities() -> ssl.SSLContext:
+    """Returns the authorities that the environment names (SSL_CERT_FILE), or httpx's own."""
+    return httpx.create_ssl_context(trust_env=True)
 
 
 def _limits() -> httpx.Limits:
