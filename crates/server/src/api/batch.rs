@@ -159,6 +159,7 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
     loop {
         let has_room = batch.running.len() < batch.most;
         if let Some((index, Err(error))) = batch.waiting.next_if(|(_, run)| has_room && run.is_err()) {
+            batch.turn = None;
             return Some((failed(index, &error).into(), batch));
         }
         let has_more = has_room && batch.waiting.peek().is_some();
@@ -171,6 +172,9 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
             biased;
             Some(turn) = async { Some(next?.await) } => turn,
             Some(line) = batch.running.join_next() => {
+                // A client that does not read the line keeps this from being polled, and would keep a turn that came
+                // meanwhile.
+                batch.turn = None;
                 // A call that panicked is an error of its line; the task that waits for it does nothing else.
                 return Some((line.unwrap_or_default().into(), batch));
             }

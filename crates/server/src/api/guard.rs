@@ -223,6 +223,9 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         return next.run(request).await;
     };
     let Some(grant) = check.door.grant(&check.api, request.headers()) else {
+        if let Some(connection) = http::connection(&request) {
+            connection.forget_client();
+        }
         return check.door.unauthenticated().into_response();
     };
     if !grant.has(right) {

@@ -14,7 +14,6 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::admission::Turn;
 use super::error::{ApiError, Reason};
 use super::events::{COMMENT, HEARTBEAT, MEDIA};
 use super::keys::{Grant, Right};
@@ -136,15 +135,10 @@ async fn post(
         Kind::Question => answer(session(&api, &grant, &headers)?.session().ask(message)?).await,
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
-            let turn = api.admission.enter(&grant).await?;
+            let mut message = message;
+            message.keep(api.admission.enter(&grant).await?);
             let exchange = session.session().ask(message)?;
-            Ok(events(
-                Messages::Call {
-                    exchange,
-                    _turn: turn,
-                },
-                session,
-            ))
+            Ok(events(Messages::Call(exchange), session))
         }
         Kind::Notice => {
             session(&api, &grant, &headers)?.session().tell(message)?;
@@ -303,10 +297,7 @@ struct Events {
 
 enum Messages {
     /// A call at work, which ends with its answer.
-    Call {
-        exchange: Exchange,
-        _turn: Turn,
-    },
+    Call(Exchange),
     Standing(mpsc::Receiver<Outgoing>),
 }
 
@@ -321,7 +312,7 @@ fn events(messages: Messages, session: InUse) -> Response {
 
 async fn next(mut events: Events) -> Option<(Bytes, Events)> {
     let message = match &mut events.messages {
-        Messages::Call { exchange, .. } => tokio::time::timeout(HEARTBEAT, exchange.next()).await,
+        Messages::Call(exchange) => tokio::time::timeout(HEARTBEAT, exchange.next()).await,
         Messages::Standing(messages) => tokio::time::timeout(HEARTBEAT, messages.recv()).await,
     };
     let event = match message {

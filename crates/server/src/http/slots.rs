@@ -107,6 +107,14 @@ impl ConnectionSlot {
         Ok(())
     }
 
+    /// Forgets the client of a request whose credentials are not valid any more: the connection makes room for others.
+    pub(crate) fn forget_client(&self) {
+        let mut peer = self.peer();
+        if matches!(*peer, Peer::Client(_)) {
+            *peer = Peer::Unknown;
+        }
+    }
+
     /// Closes the connection, whatever happens on it.
     pub(crate) fn evict(&self) {
         self.evicted.notify_one();
@@ -150,5 +158,16 @@ mod tests {
         taken[0].belong_to("one").unwrap();
         taken.remove(1);
         places.enter().unwrap().belong_to("one").unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_of_a_key_that_has_ended_makes_room() {
+        let places = ConnectionSlots::new(1);
+        let taken = places.enter().unwrap();
+        taken.belong_to("one").unwrap();
+        assert!(places.enter().is_none());
+        taken.forget_client();
+        assert!(places.enter().is_some());
+        taken.evicted().await;
     }
 }

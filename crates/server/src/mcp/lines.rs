@@ -1,6 +1,8 @@
 //! Transports MCP messages over standard input and output, one per line, within limits.
 
+use std::any::Any;
 use std::io;
+use std::sync::Arc;
 
 use rmcp::RoleServer;
 use rmcp::model::{
@@ -24,6 +26,12 @@ const MAX_UNWRITTEN: usize = 64;
 /// Size of the message that contained a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Length(pub(super) usize);
+
+/// A value that is kept until the call of a request has ended, with all that it started.
+#[derive(Debug, Clone)]
+pub(super) struct Kept(
+    #[expect(dead_code, reason = "is there to be dropped")] pub(super) Arc<dyn Any + Send + Sync>,
+);
 
 /// The transport for the library's loop.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! A session of MCP over HTTP: its messages come in requests of their own, and answers leave on streams.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use ringfence_policy::Scope;
@@ -11,7 +12,7 @@ use rmcp::model::{
 use tokio::sync::{mpsc, watch};
 
 use super::handler::Handler;
-use super::lines::{self, Length};
+use super::lines::{self, Kept, Length};
 use super::streams::{Asking, Posts, Streams};
 pub(crate) use super::streams::{Exchange, Outgoing};
 use super::{Elicitation, Peer, Settings, converse};
@@ -112,6 +113,13 @@ impl Incoming {
             request.request.extensions_mut().insert(Length(bytes.len()));
         }
         Ok(Some(Self(message)))
+    }
+
+    /// Keeps a value until the call has ended, with all that it started. Messages that are no requests drop it.
+    pub(crate) fn keep(&mut self, value: impl Any + Send + Sync) {
+        if let JsonRpcMessage::Request(request) = &mut self.0 {
+            request.request.extensions_mut().insert(Kept(Arc::new(value)));
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {

@@ -133,6 +133,27 @@ fn a_key_that_floods_fills_its_own_queue_and_starves_nobody() {
 }
 
 #[test]
+fn a_batch_that_nobody_reads_keeps_no_slot() {
+    let world = world();
+    let (flooding, other) = (Client::new(&world, "run"), Client::new(&world, "run"));
+    let admin = Client::new(&world, "admin");
+    // More than the sockets take: after some lines nothing is read from the batches any more.
+    let runs: Vec<Value> = (0..40).map(|_| json!({"code": "print('\\0' * 900_000)"})).collect();
+    let unread: Vec<_> = (0..4)
+        .map(|_| flooding.send("POST /v1/batch", &json!({ "runs": runs })))
+        .collect();
+    eventually("they have begun", || admin.figure("ringfence_calls_at_work ") > 0.0);
+    let is_idle = |_| admin.figure("ringfence_calls_at_work ") == 0.0;
+    eventually("they have stopped for good", || (0..10).all(is_idle));
+    assert_eq!(
+        other.ask("POST /v1/run", &print("mine")).json()["stdout"],
+        "mine\n"
+    );
+    drop(unread);
+    world.close();
+}
+
+#[test]
 fn a_client_that_leaves_leaves_the_queue() {
     let world = world();
     let (flooding, admin) = (Client::new(&world, "run"), Client::new(&world, "admin"));
