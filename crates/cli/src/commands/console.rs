@@ -1,7 +1,7 @@
 //! The web console: its address, and the single-use link that opens it.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::{Console, Sources};
-use ringfence_server::http::{CertificateFiles, Keys, Listener, NoRandom};
+use ringfence_server::http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
 use ringfence_server::site::{BindError, Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
@@ -125,7 +125,16 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
         certificate,
         key,
         named: context.named_paths(),
+        warn: not_renewed,
     })
+}
+
+/// Tells that the certificate before stays in use. There is nobody to tell if that fails.
+fn not_renewed(error: &CertificateError) {
+    let _ = writeln!(
+        io::stderr(),
+        "ringfence: the certificate is not renewed, and the one before stays in use: {error}"
+    );
 }
 
 fn console(address: SocketAddr, context: &Context) -> anyhow::Result<Console> {

@@ -53,7 +53,11 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             true => format!("revoked {}\n", visible(id)),
             false => {
                 let what = format!("there is no key `{}`", visible(id));
-                return Err(Failure::refused(what, "`ringfence keys ls` lists them").into());
+                return Err(Failure::refused(
+                    what,
+                    "a key is named by its id, which is the first column of `ringfence keys ls`",
+                )
+                .into());
             }
         },
     };

@@ -34,6 +34,8 @@ pub struct CertificateFiles {
     pub key: PathBuf,
     /// The rules by which both are opened, at first and when they are renewed.
     pub named: NamedPaths,
+    /// Called when renewed files cannot be used, once until they can.
+    pub warn: fn(&CertificateError),
 }
 
 /// The reason why files cannot be used for TLS.
@@ -45,6 +47,12 @@ pub enum CertificateError {
     /// A file that cannot be read, or is larger than 1 MiB.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
+    /// A file in a directory that programs could write.
+    #[error("{} lies in {}, where programs could write", path.display(), tree.display())]
+    Exposed { path: PathBuf, tree: PathBuf },
+    /// A file of another user than the server's and root.
+    #[error("{} belongs to user {user}: expected the user of the server, or root", path.display())]
+    Foreign { path: PathBuf, user: u32 },
     /// A key that every user of the machine may read.
     #[error("every user of this machine may read the key {} (mode {mode:o})", path.display())]
     Open { path: PathBuf, mode: u32 },
@@ -84,6 +92,8 @@ struct Loaded {
     state: State,
     /// Time of the last look at the files.
     seen: Instant,
+    /// Set if what was seen cannot be used.
+    is_stale: bool,
 }
 
 /// State of both files: device, inode, and time of change.
@@ -100,6 +110,7 @@ impl Tls {
             state: files.state()?,
             pair: files.load(&provider)?,
             seen: Instant::now(),
+            is_stale: false,
         });
         let current = Arc::new(Current {
             files,
@@ -152,13 +163,26 @@ impl Current {
     }
 
     fn renew(&self) {
-        let Ok(state) = self.files.state() else { return };
-        if state == self.loaded().state {
-            return;
-        }
-        if let Ok(pair) = self.files.load(&self.provider) {
-            let mut loaded = self.loaded();
-            (loaded.pair, loaded.state) = (pair, state);
+        let used = self.loaded().state;
+        let found = self.files.state().and_then(|state| match state == used {
+            true => Ok(None),
+            false => Ok(Some((self.files.load(&self.provider)?, state))),
+        });
+        let mut loaded = self.loaded();
+        match found {
+            Ok(new) => {
+                loaded.is_stale = false;
+                if let Some((pair, state)) = new {
+                    (loaded.pair, loaded.state) = (pair, state);
+                }
+            }
+            Err(error) => {
+                let is_told = std::mem::replace(&mut loaded.is_stale, true);
+                drop(loaded);
+                if !is_told {
+                    (self.files.warn)(&error);
+                }
+            }
         }
     }
 }
@@ -200,14 +224,22 @@ impl CertificateFiles {
     }
 
     fn open(&self, path: &Path) -> Result<(File, Metadata), CertificateError> {
-        let (file, _) = self
-            .named
-            .open_file(path)
-            .map_err(|source| CertificateError::Named {
-                path: path.to_owned(),
-                source,
-            })?;
+        let named = |source| CertificateError::Named {
+            path: path.to_owned(),
+            source,
+        };
+        let (file, resolved) = self.named.open_file(path).map_err(named)?;
+        let tree = self.named.written(&resolved);
+        if let Some(tree) = tree.map_err(|source| named(NamedPathError::Unknown(source)))? {
+            let path = path.to_owned();
+            return Err(CertificateError::Exposed { path, tree });
+        }
         let found = file.metadata().map_err(|source| unreadable(path, source))?;
+        let user = found.uid();
+        if user != 0 && user != rustix::process::geteuid().as_raw() {
+            let path = path.to_owned();
+            return Err(CertificateError::Foreign { path, user });
+        }
         Ok((file, found))
     }
 

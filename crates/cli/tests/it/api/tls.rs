@@ -1,7 +1,7 @@
 //! `ringfence serve --listen` with `--tls-cert` and `--tls-key`.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -105,7 +105,10 @@ fn an_address_with_a_certificate_serves_https() {
     // A key that does not belong to the certificate leaves both in use.
     replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
     let (before, mut after) = (found[2].clone(), found[2].clone());
-    assert_eq!(answer(&ask(&authority, &address, KEY))[2], before);
+    eventually("the server tells of it", || {
+        assert_eq!(answer(&ask(&authority, &address, KEY))[2], before);
+        world.engine_log().contains("the certificate is not renewed")
+    });
     files.write(&authority);
     eventually("the renewed certificate is used", || {
         after.clone_from(&answer(&ask(&authority, &address, KEY))[2]);
@@ -145,5 +148,17 @@ fn files_that_cannot_be_used_are_named_before_anything_starts() {
     with(&files.options()).refused(125, "every user of this machine may read the key");
     replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
     with(&files.options()).refused(125, "cannot be used together");
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        std::os::unix::fs::chown(&files.key, Some(65_534), None).unwrap();
+        with(&files.options()).refused(125, "belongs to user 65534");
+    }
+    // A program that may write there could replace them.
+    files.write(&authority);
+    let here = world.dir.path("work");
+    world
+        .dir
+        .run(["run", "--workspace", here.to_str().unwrap(), "-c", ""])
+        .ok();
+    with(&files.options()).refused(125, "where programs could write");
     world.close();
 }
