@@ -104,7 +104,7 @@ struct CreateSandbox {
     /// Limit of processes and threads.
     #[schemars(with = "Option<u32>")]
     pids: Option<Pids>,
-    /// Size limit of all its files together.
+    /// Size limit of all its files together; 256 MiB by default, and at most half of the memory.
     #[schemars(with = "Option<Amount>")]
     disk: Option<Bytes>,
     /// Hosts that its programs may reach; without any, it has no network.
@@ -163,9 +163,14 @@ const KEY_PIDS: u32 = 1024;
 
 impl CreateSandbox {
     fn limits(&self, snapshot: Option<&SnapshotInfo>) -> SandboxLimits {
-        let default = snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits);
+        let mut default = snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits);
+        let memory = self.memory.unwrap_or(default.memory);
+        if snapshot.is_none() {
+            // Files count as memory.
+            default.disk = default.disk.min(Bytes(memory.0 / 2));
+        }
         SandboxLimits {
-            memory: self.memory.unwrap_or(default.memory),
+            memory,
             cpus: self.cpus.unwrap_or(default.cpus),
             pids: self.pids.unwrap_or(default.pids),
             disk: self.disk.unwrap_or(default.disk),
