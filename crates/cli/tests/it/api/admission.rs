@@ -138,11 +138,15 @@ fn a_batch_that_nobody_reads_keeps_no_slot() {
     let (flooding, other) = (Client::new(&world, "run"), Client::new(&world, "run"));
     let admin = Client::new(&world, "admin");
     // More than the sockets take: after some lines nothing is read from the batches any more.
-    let runs: Vec<Value> = (0..40).map(|_| json!({"code": "print('\\0' * 900_000)"})).collect();
+    let runs: Vec<Value> = (0..40)
+        .map(|_| json!({"code": "print('\\0' * 900_000)"}))
+        .collect();
     let unread: Vec<_> = (0..4)
         .map(|_| flooding.send("POST /v1/batch", &json!({ "runs": runs })))
         .collect();
-    eventually("they have begun", || admin.figure("ringfence_calls_at_work ") > 0.0);
+    eventually("they have begun", || {
+        admin.figure("ringfence_calls_at_work ") > 0.0
+    });
     let is_idle = |_| admin.figure("ringfence_calls_at_work ") == 0.0;
     eventually("they have stopped for good", || (0..10).all(is_idle));
     assert_eq!(

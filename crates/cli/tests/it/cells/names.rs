@@ -120,8 +120,10 @@ fn names_are_unique_and_users_have_their_own() {
         .refused(125, "a sandbox named `lab` exists already");
     lab.sandbox(&["create", "--name", "a/b"])
         .refused(125, "`a/b` cannot name a sandbox");
-    lab.sandbox(&["create", "--memory", "64MiB"])
+    lab.sandbox(&["create", "--memory", "64MiB", "--disk", "256MiB"])
         .refused(125, "`disk` (256MiB)");
+    lab.sandbox(&["create", "--memory", "64MiB", "--name", "small"])
+        .ok();
     assert_eq!(lab.sandbox(&["create", "--timeout", "9999h"]).status, 2);
     lab.sandbox(&["create", "--user", "ann", "--name", "lab"]).ok();
     for args in [
