@@ -28,6 +28,20 @@ pub(super) struct Key {
     pub(super) trusted: Trusted,
 }
 
+/// The kind of launcher that serves a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) fence: Fence,
+    pub(super) account: Account,
+}
+
+impl Kind {
+    pub(super) const fn of(fence: Fence) -> Self {
+        let account = Account::Sandbox;
+        Self { fence, account }
+    }
+}
+
 /// The launchers of a backend.
 #[derive(Debug, Default)]
 pub(super) struct Launchers {
@@ -42,22 +56,20 @@ impl Launchers {
     pub(super) async fn serve(
         &self,
         request: &Request,
-        account: Account,
-        fence: Fence,
+        kind: Kind,
         settings: &Settings,
         groups: &Grouping,
     ) -> Result<Arc<LauncherState>, Error> {
+        let Kind { fence, account } = kind;
         let Warmth::Pool { .. } = settings.warmth else {
-            let served = self.open(request, account, fence, settings, groups).await;
-            return served.map(Arc::new);
+            return self.open(request, kind, settings, groups).await.map(Arc::new);
         };
         // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
         // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
         let is_own = !request.mounts.is_empty() || request.image.is_some();
         if fence.is_none() || lenient || is_own {
-            let served = self.open(request, account, fence, settings, groups).await;
-            return served.map(Arc::new);
+            return self.open(request, kind, settings, groups).await.map(Arc::new);
         }
         let key = Key {
             scope: request.scope.clone(),
@@ -132,11 +144,11 @@ impl Launchers {
     async fn open(
         &self,
         request: &Request,
-        account: Account,
-        fence: Fence,
+        kind: Kind,
         settings: &Settings,
         groups: &Grouping,
     ) -> Result<LauncherState, Error> {
+        let Kind { fence, account } = kind;
         let extra = || {
             let mut extra = Extra {
                 account,

@@ -408,10 +408,10 @@ impl WritableDirs {
         // Files that programs write to their home, such as caches, do not belong in a project.
         let home = match extra.workspace {
             Some(_) => path("tmp"),
-            None => match extra.account.own_home() {
-                Some(home) => home.to_owned(),
-                None => path("workspace"),
-            },
+            None => extra
+                .account
+                .own_home()
+                .map_or_else(|| path("workspace"), str::to_owned),
         };
         let fixed = [
             ("PATH", PATH.to_owned()),
@@ -470,13 +470,7 @@ impl WritableDirs {
             }
         }
         readable.extend(extra.library_directories().into_iter().cloned());
-        readable.extend(
-            extra
-                .account
-                .own_home()
-                .and_then(|home| Path::new(home).parent())
-                .map(PathBuf::from),
-        );
+        readable.extend(extra.account.own_home().map(|_| PathBuf::from("/home")));
         for mount in &extra.mounts {
             let rules = match mount.access {
                 Access::ReadOnly => &mut readable,

@@ -76,7 +76,7 @@ pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
 use launcher_state::{LauncherState, clear_up};
-use launchers::Launchers;
+use launchers::{Kind, Launchers};
 use network::Exit;
 use result::{add_groups, assemble, collect};
 use sessions::{Sessions, Work};
@@ -180,7 +180,7 @@ impl Local {
         let turn = self.turn(&request.limits, since).await?;
         let served = self
             .launchers
-            .serve(request, Account::Sandbox, fence, &self.settings, &self.groups)
+            .serve(request, Kind::of(fence), &self.settings, &self.groups)
             .await?;
         let bridged = connection.bridge.is_some();
         let (mut guest, warm) = match served.guest(request, bridged, &self.settings).await {

@@ -18,6 +18,7 @@ use super::Local;
 use super::error::Error;
 use super::guest::Guest;
 use super::launcher_state::{LauncherState, clear_up};
+use super::launchers::Kind;
 use super::layout;
 use super::network::{self, Exit};
 use super::notice;
@@ -110,9 +111,11 @@ impl Local {
             true => Cow::Borrowed(&request),
             false => network::equipped(&request),
         };
+        let account = sandbox.account;
+        let kind = Kind { fence, account };
         let served = self
             .launchers
-            .serve(&equipped, sandbox.account, fence, &self.settings, &self.groups)
+            .serve(&equipped, kind, &self.settings, &self.groups)
             .await?;
         let mut guest = match served.sandbox(&equipped).await {
             Ok(guest) => guest,

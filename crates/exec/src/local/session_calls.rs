@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ringfence_policy::{Account, ExecutionResult, Language, Limits, Request, Scope, SessionId};
+use ringfence_policy::{ExecutionResult, Language, Limits, Request, Scope, SessionId};
 
 use super::Local;
 use super::error::Error as LocalError;
+use super::launchers::Kind;
 use super::session_error::Error;
 use super::sessions::{Called, Found, Interpreter, Live, SessionInfo, Unborn, Work};
 use super::settings::Fence;
@@ -104,7 +105,7 @@ impl Local {
     async fn bear(&self, unborn: Unborn, request: &Request, fence: Fence) -> Result<Arc<Live>, LocalError> {
         let served = self
             .launchers
-            .serve(request, Account::Sandbox, fence, &self.settings, &self.groups)
+            .serve(request, Kind::of(fence), &self.settings, &self.groups)
             .await?;
         // A per-process limit on processor time must cover the session's lifetime.
         let held = Request {

@@ -130,14 +130,8 @@ pub(crate) fn is_among(hosts: &[String], host: &str) -> bool {
 
 /// Returns `false` if a page of another site sent the request, as its `Origin` or `Sec-Fetch-Site` says.
 pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>) -> bool {
-    // Host and port say which listener it is, and so the scheme.
-    let site_of = |origin: &'_ str| {
-        ["http://", "https://"]
-            .iter()
-            .find_map(|scheme| origin.strip_prefix(scheme).map(str::to_owned))
-    };
     let origin = !headers.contains_key(header::ORIGIN)
-        || single(headers, "origin").and_then(site_of).as_deref() == host;
+        || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
     let site = !headers.contains_key("sec-fetch-site")
         || single(headers, "sec-fetch-site").is_some_and(|site| matches!(site, "same-origin" | "none"));
     origin && site

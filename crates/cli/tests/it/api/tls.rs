@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use ringfence_testing::authority::{Authority, leaf};
 
@@ -61,8 +61,8 @@ fn replace(path: &Path, content: &str) {
 }
 
 /// Asks with the given authority and key.
-fn ask(authority: &Authority, address: &str, key: &str) -> Output {
-    let mut client = Command::new("/usr/bin/python3");
+fn ask(world: &World, authority: &Authority, address: &str, key: &str) -> Output {
+    let mut client = world.dir.program("/usr/bin/python3");
     client.args(["-I", "-c", CLIENT]);
     client.arg(authority.file()).args([address, key]);
     client.output().unwrap()
@@ -92,10 +92,10 @@ fn an_address_with_a_certificate_serves_https() {
     let port: u16 = url.unwrap().parse().unwrap();
     let address = format!("127.0.0.1:{port}");
 
-    let found = answer(&ask(&authority, &address, KEY));
+    let found = answer(&ask(&world, &authority, &address, KEY));
     assert_eq!((&*found[0], &*found[1], &*found[3]), ("200", "42", "TLSv1.3"));
-    assert_eq!(answer(&ask(&authority, &address, "wrong"))[0], "401");
-    let stranger = ask(&Authority::new("theirs"), &address, KEY);
+    assert_eq!(answer(&ask(&world, &authority, &address, "wrong"))[0], "401");
+    let stranger = ask(&world, &Authority::new("theirs"), &address, KEY);
     let error = String::from_utf8_lossy(&stranger.stderr);
     assert!(error.contains("CERTIFICATE_VERIFY_FAILED"), "{error}");
     // Without TLS there is no answer, with or without a key.
@@ -106,12 +106,12 @@ fn an_address_with_a_certificate_serves_https() {
     replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
     let (before, mut after) = (found[2].clone(), found[2].clone());
     eventually("the server tells of it", || {
-        assert_eq!(answer(&ask(&authority, &address, KEY))[2], before);
+        assert_eq!(answer(&ask(&world, &authority, &address, KEY))[2], before);
         world.engine_log().contains("the certificate is not renewed")
     });
     files.write(&authority);
     eventually("the renewed certificate is used", || {
-        after.clone_from(&answer(&ask(&authority, &address, KEY))[2]);
+        after.clone_from(&answer(&ask(&world, &authority, &address, KEY))[2]);
         after != before
     });
     world.close();
