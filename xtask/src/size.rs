@@ -22,7 +22,7 @@ const BUDGET: &[(&str, u64)] = &[
         "sandboxes in containers and on images, answers that are kept",
         1_200,
     ),
-    ("TLS at a listener, calls of keys in turns", 500),
+    ("TLS at a listener, calls of keys in turns", 350),
 ];
 
 /// Compares the release binary with the budget.

@@ -124,6 +124,7 @@ fn names_are_unique_and_users_have_their_own() {
         .refused(125, "`disk` (256MiB)");
     lab.sandbox(&["create", "--memory", "64MiB", "--name", "small"])
         .ok();
+    lab.sandbox(&["rm", "small"]).ok();
     assert_eq!(lab.sandbox(&["create", "--timeout", "9999h"]).status, 2);
     lab.sandbox(&["create", "--user", "ann", "--name", "lab"]).ok();
     for args in [
