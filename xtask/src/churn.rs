@@ -16,15 +16,18 @@ const REPORT: &str = "docs/reports/churn.txt";
 
 /// Runs it for some seconds, and keeps what it prints. Fails if something is left behind or a use fails.
 pub(crate) fn run(root: &Path, seconds: u64) -> Result<()> {
-    let server = root.join("target/release/ringfence");
     cargo(root, &["build", "--release", "--locked", "--bin", "ringfence"]).run()?;
     let commit = program(root, "git", &["rev-parse", "--short", "HEAD"]).stdout()?;
-    let path = root.join(REPORT);
     let head = format!("`cargo xtask churn {seconds}` on commit {}\n\n", commit.trim());
-    fs::write(&path, head).with_context(|| format!("write {REPORT}"))?;
-    let (script, server, seconds) = (root.join("xtask/churn.py"), server, seconds.to_string());
-    let [script, server, path] = [&script, &server, &path].map(|path| path.to_string_lossy());
-    let arguments: [&str; 5] = [&script, &server, &seconds, SANDBOXES, &path];
+    fs::write(root.join(REPORT), head).with_context(|| format!("write {REPORT}"))?;
+    let seconds = seconds.to_string();
+    let arguments = [
+        "xtask/churn.py",
+        "target/release/ringfence",
+        &seconds,
+        SANDBOXES,
+        REPORT,
+    ];
     let done = program(root, PYTHON, &arguments).run();
     report::line(&format!("{REPORT}: written"));
     done

@@ -459,7 +459,7 @@ pub struct ServeArgs {
     /// Serve the HTTP API at this address: ADDRESS:PORT, or unix:PATH. A loopback address replaces `engine.listen`.
     #[arg(long, value_name = "ENDPOINT")]
     pub listen: Option<Endpoint>,
-    /// Serve HTTPS at `--listen` with this certificate, followed by its chain (PEM). A renewed file is used at once.
+    /// Serve HTTPS at `--listen` with this certificate, followed by its chain (PEM). A renewed file is used within a second.
     #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key"], conflicts_with = "plain_http")]
     pub tls_cert: Option<PathBuf>,
     /// The private key of `--tls-cert` (PEM). Other users must not be able to read it.

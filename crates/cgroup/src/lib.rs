@@ -10,6 +10,7 @@
 //!
 //! The memory limits of version 2 were tested on simulated directories only: the available machines have an
 //! empty version 2 tree beside a full version 1.
+#![forbid(unsafe_code)]
 
 mod counters;
 mod detect;

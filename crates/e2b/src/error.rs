@@ -44,8 +44,7 @@ impl Error {
 
     /// Creates the error for too many requests without the right key or token.
     pub fn too_many_failures() -> Self {
-        let message = "too many requests came without the right key: wait a few seconds";
-        Self::new(StatusCode::TOO_MANY_REQUESTS, message)
+        Self::busy("too many requests came without the right key: wait a few seconds".to_owned())
     }
 
     /// Creates the error for a request that finds no room.

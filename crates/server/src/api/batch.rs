@@ -127,11 +127,7 @@ struct UnderWay {
     waiting: Peekable<Enumerate<Waiting>>,
     running: JoinSet<String>,
     most: usize,
-    /// Waits for the turn of the next program.
-    turn: Option<NextTurn>,
 }
-
-type NextTurn = Pin<Box<dyn Future<Output = Result<Turn, ApiError>> + Send>>;
 
 async fn batch(
     State(api): State<Arc<Api>>,
@@ -148,22 +144,23 @@ async fn batch(
         waiting: waiting.enumerate().peekable(),
         running: JoinSet::new(),
         most: EACH * std::thread::available_parallelism().map_or(1, NonZero::get),
-        turn: None,
     };
     let body = stream::body(under_way, |under_way| Box::pin(next(under_way)));
     Ok(([(header::CONTENT_TYPE, body::NDJSON)], body).into_response())
 }
 
 /// Starts as many programs as may run, and returns the line of the next that ends.
+///
+/// No turn outlives a call: a client that does not read a line would keep one that came meanwhile.
 async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
+    let mut waits: Option<NextTurn> = None;
     loop {
         let has_room = batch.running.len() < batch.most;
         if let Some((index, Err(error))) = batch.waiting.next_if(|(_, run)| has_room && run.is_err()) {
-            batch.turn = None;
             return Some((failed(index, &error).into(), batch));
         }
         let has_more = has_room && batch.waiting.peek().is_some();
-        let next = match (&mut batch.turn, has_more) {
+        let next = match (&mut waits, has_more) {
             (_, false) => None,
             (Some(turn), true) => Some(turn),
             (none, true) => Some(none.insert(wait(&batch.api, &batch.grant))),
@@ -172,20 +169,19 @@ async fn next(mut batch: UnderWay) -> Option<(Bytes, UnderWay)> {
             biased;
             Some(turn) = async { Some(next?.await) } => turn,
             Some(line) = batch.running.join_next() => {
-                // A client that does not read the line keeps this from being polled, and would keep a turn that came
-                // meanwhile.
-                batch.turn = None;
                 // A call that panicked is an error of its line; the task that waits for it does nothing else.
                 return Some((line.unwrap_or_default().into(), batch));
             }
             else => return None,
         };
-        batch.turn = None;
+        waits = None;
         if let Some((index, run)) = batch.waiting.next() {
             batch.start(index, run.and_then(|arguments| Ok((arguments, turn?))));
         }
     }
 }
+
+type NextTurn = Pin<Box<dyn Future<Output = Result<Turn, ApiError>> + Send>>;
 
 /// Waits for a turn. The others of the batch wait behind it, so that a batch has one place in the queue of its key.
 fn wait(api: &Arc<Api>, grant: &Arc<Grant>) -> NextTurn {

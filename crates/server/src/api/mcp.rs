@@ -125,7 +125,7 @@ async fn post(
         return Err(body::too_large(MAX_FIRST));
     }
     let parsed = body::off_thread(bytes, |bytes| Incoming::parse(bytes).map_err(Into::into)).await?;
-    let Some(message) = parsed else {
+    let Some(mut message) = parsed else {
         // A notification that is not known: there is nothing to do about it.
         session(&api, &grant, &headers)?;
         return Ok(StatusCode::ACCEPTED.into_response());
@@ -135,7 +135,6 @@ async fn post(
         Kind::Question => answer(session(&api, &grant, &headers)?.session().ask(message)?).await,
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
-            let mut message = message;
             message.keep(api.admission.enter(&grant).await?);
             let exchange = session.session().ask(message)?;
             Ok(events(Messages::Call(exchange), session))
