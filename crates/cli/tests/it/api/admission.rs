@@ -138,9 +138,8 @@ fn a_batch_that_nobody_reads_keeps_no_slot() {
     let (flooding, other) = (Client::new(&world, "run"), Client::new(&world, "run"));
     let admin = Client::new(&world, "admin");
     // More than the sockets take: after some lines nothing is read from the batches any more.
-    let runs: Vec<Value> = (0..40)
-        .map(|_| json!({"code": "print('\\0' * 900_000)"}))
-        .collect();
+    let code = "import sys; print(chr(0) * 900_000); print(chr(0) * 900_000, file=sys.stderr)";
+    let runs = vec![json!({ "code": code }); 150];
     let unread: Vec<_> = (0..4)
         .map(|_| flooding.send("POST /v1/batch", &json!({ "runs": runs })))
         .collect();
@@ -149,6 +148,8 @@ fn a_batch_that_nobody_reads_keeps_no_slot() {
     });
     let is_idle = |_| admin.figure("ringfence_calls_at_work ") == 0.0;
     eventually("they have stopped for good", || (0..10).all(is_idle));
+    let ended = admin.figure("ringfence_run_duration_seconds_count{runtime=\"local\"} ");
+    assert!(ended < (4 * runs.len()) as f64, "the sockets took all lines");
     assert_eq!(
         other.ask("POST /v1/run", &print("mine")).json()["stdout"],
         "mine\n"
