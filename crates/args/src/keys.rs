@@ -7,7 +7,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence keys create ci
   ringfence keys create agent --rights run,tools --days 30
-  ringfence keys revoke rf_1a2b3c4d";
+  ringfence keys revoke rf_1a2b3c4d
+  ringfence keys rm rf_1a2b3c4d";
 
 #[derive(Debug, Subcommand)]
 pub enum KeysCommand {
@@ -21,6 +22,11 @@ pub enum KeysCommand {
     },
     /// Revoke a key: a running server refuses it, and ends what is open in its name.
     Revoke {
+        /// Public part of the key, as `ringfence keys ls` prints it.
+        id: String,
+    },
+    /// Remove a key that is revoked or has expired, with everything that is kept for it but the audit log.
+    Rm {
         /// Public part of the key, as `ringfence keys ls` prints it.
         id: String,
     },

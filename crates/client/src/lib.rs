@@ -9,6 +9,7 @@
 
 mod client;
 pub mod events;
+mod keys;
 mod port;
 pub mod sandbox;
 mod snapshot;

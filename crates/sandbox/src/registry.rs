@@ -341,6 +341,30 @@ impl Sandboxes {
         Ok(())
     }
 
+    /// Ends the sandboxes and sessions of a scope, those that are being created too, and removes its snapshots.
+    ///
+    /// # Errors
+    /// If files of a snapshot cannot be removed; what comes after it is kept.
+    pub async fn clear(&self, scope: &Scope) -> Result<(), Error> {
+        let stops: Vec<_> = lock(&self.state)
+            .all
+            .values()
+            .filter(|entry| entry.scope == *scope)
+            .map(|entry| entry.stop.clone())
+            .collect();
+        for stop in &stops {
+            stop.send_replace(Some("its owner was removed"));
+        }
+        for stop in stops {
+            stop.closed().await;
+        }
+        for session in self.local.sessions(scope) {
+            // An error means that it has ended meanwhile.
+            drop(self.local.remove_session(scope, &session.id).await);
+        }
+        self.store.clear(scope)
+    }
+
     /// Ends all sandboxes, and waits for that.
     pub async fn close(&self) {
         for entry in lock(&self.state).all.values() {

@@ -156,6 +156,16 @@ impl SnapshotStore {
         Ok(())
     }
 
+    /// Removes all snapshots of an owner.
+    ///
+    /// # Errors
+    /// If files of one cannot be removed; those after it are kept.
+    pub fn clear(&self, scope: &Scope) -> Result<(), Error> {
+        self.list(scope)
+            .iter()
+            .try_for_each(|info| self.remove(scope, info.id.as_str()))
+    }
+
     /// Removes the directory if nothing is in it. The index is locked, so that nobody is about to create a file there.
     fn remove_directory(&self, _: &MutexGuard<'_, Index>) {
         let _ = fs::remove_dir(&self.directory);

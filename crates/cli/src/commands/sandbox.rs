@@ -124,7 +124,7 @@ async fn sandbox_only(
     .into())
 }
 
-fn failure(error: Error) -> anyhow::Error {
+pub(super) fn failure(error: Error) -> anyhow::Error {
     match error {
         Error::Connect { .. } => container::no_engine().into(),
         Error::Refused { message, hint, .. } => Failure::refused(message, hint).into(),

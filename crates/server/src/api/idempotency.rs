@@ -255,6 +255,11 @@ impl Idempotency {
         Ok(None)
     }
 
+    /// Forgets the answers of a client.
+    pub(super) fn forget(&self, client: &str) {
+        self.requests().retain(|name, _| name.client != client);
+    }
+
     fn end(&self, name: &Name, answer: Answer) {
         let mut requests = self.requests();
         let size = match &answer {

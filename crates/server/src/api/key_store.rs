@@ -6,10 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfence_policy::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::keys::{Rights, digest, is_same};
+use super::keys::{Rights, digest, is_same, scope_of};
 use crate::gateway::visible;
 use crate::http::random_hex;
 
@@ -26,7 +27,11 @@ const DAY: u64 = 24 * 60 * 60;
 /// Start of every key, for scanners of leaked secrets.
 const PREFIX: &str = "rf_";
 
-/// Directory of the keys. A key that is removed from it opens nothing any more, whichever server reads it.
+/// Extensions of the files of keys that open something, and of revoked ones.
+const IN_FORCE: &str = "json";
+const REVOKED: &str = "revoked";
+
+/// Directory of the keys. A revoked one has another file name, by which it opens nothing, whichever server reads it.
 #[derive(Debug, Clone)]
 pub struct KeyStore {
     directory: PathBuf,
@@ -46,6 +51,33 @@ pub struct StoredKey {
     /// Seconds since 1970.
     pub created: u64,
     pub expires: Option<u64>,
+    /// Set by the name of its file.
+    #[serde(skip)]
+    pub revoked: bool,
+}
+
+/// The reason why a key cannot be removed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoveKeyError {
+    #[error("there is no key `{0}`")]
+    Unknown(String),
+    #[error("the key `{0}` is neither revoked nor expired")]
+    InForce(String),
+    #[error("cannot use the stored keys: {0}")]
+    Store(#[from] io::Error),
+}
+
+impl RemoveKeyError {
+    /// Returns a hint for the operator.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unknown(_) => {
+                "a key is named by its id, which is the first column of `ringfence keys ls`".to_owned()
+            }
+            Self::InForce(id) => format!("revoke it first: `ringfence keys revoke {id}`"),
+            Self::Store(_) => "check the directory `api-keys` in the state directory".to_owned(),
+        }
+    }
 }
 
 /// A key to create.
@@ -67,20 +99,31 @@ impl StoredKey {
             digest: _,
             created,
             expires,
+            revoked,
         } = self;
-        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires})
+        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "revoked": revoked})
     }
 
     /// Renders the key on a line.
     pub fn to_line(&self) -> String {
         let now = now();
         let ends = match self.expires {
+            _ if self.revoked => "revoked".to_owned(),
             None => "does not expire".to_owned(),
             Some(expires) if expires <= now => "expired".to_owned(),
             Some(expires) => format!("expires in {} days", (expires - now).div_ceil(DAY)),
         };
         let (rights, name) = (self.rights.to_text(), visible(&self.name));
         format!("{}  {rights:<16}  {ends:<20}  {name}\n", self.id)
+    }
+
+    /// Returns the owner of what its holder makes.
+    pub fn scope(&self) -> Option<Scope> {
+        scope_of(&self.id)
+    }
+
+    fn has_expired(&self) -> bool {
+        self.expires.is_some_and(|expires| expires <= now())
     }
 }
 
@@ -107,14 +150,19 @@ impl KeyStore {
             digest: digest(&key),
             created,
             expires: new.days.map(|days| created + u64::from(days) * DAY),
+            revoked: false,
         };
+        // By chance, once in four billion: it would be the owner of what another key has made.
+        if self.find_any(&stored.id)?.is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         match DirBuilder::new().mode(0o700).create(&self.directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
         let mut options = OpenOptions::new();
         // Written under another name first: a reader never meets half a key.
-        let path = self.path(&stored.id);
+        let path = self.path(&stored.id, IN_FORCE);
         let begun = path.with_extension("new");
         let mut file = options.write(true).create_new(true).mode(0o600).open(&begun)?;
         file.write_all(&serde_json::to_vec(&stored)?)?;
@@ -135,24 +183,54 @@ impl KeyStore {
         let ids = entries
             .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
             .filter(|id| is_id(id));
-        let mut keys: Vec<StoredKey> = ids.filter_map(|id| self.read(&id)).collect();
+        let mut keys: Vec<StoredKey> = ids.filter_map(|id| self.find_any(&id).ok().flatten()).collect();
         keys.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
         keys.dedup();
         Ok(keys)
     }
 
-    /// Removes a key. Returns `false` if there is none with this id.
+    /// Revokes a key. Returns `false` if there is none with this id, or it was revoked before.
     ///
     /// # Errors
-    /// If it cannot be removed.
+    /// If its file cannot be renamed.
     pub fn revoke(&self, id: &str) -> io::Result<bool> {
         if !is_id(id) {
             return Ok(false);
         }
-        match fs::remove_file(self.path(id)) {
+        // A rename works on a full disk, too.
+        match fs::rename(self.path(id, IN_FORCE), self.path(id, REVOKED)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            removed => removed.map(|()| true),
+            renamed => renamed.map(|()| true),
         }
+    }
+
+    /// Returns a key that is revoked or has expired.
+    ///
+    /// # Errors
+    /// If there is none with this id, it still opens something, or it cannot be read.
+    pub fn ended(&self, id: &str) -> Result<StoredKey, RemoveKeyError> {
+        let shown = || visible(&id.chars().take(80).collect::<String>());
+        let stored = self
+            .find_any(id)?
+            .ok_or_else(|| RemoveKeyError::Unknown(shown()))?;
+        match stored.revoked || stored.has_expired() {
+            true => Ok(stored),
+            false => Err(RemoveKeyError::InForce(shown())),
+        }
+    }
+
+    /// Removes a key, of which nothing else is kept any more.
+    ///
+    /// # Errors
+    /// If its files cannot be removed.
+    pub fn remove(&self, ended: &StoredKey) -> io::Result<()> {
+        for extension in [IN_FORCE, REVOKED] {
+            match fs::remove_file(self.path(&ended.id, extension)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Returns the stored form of a key, if it is right and has not expired.
@@ -172,17 +250,23 @@ impl KeyStore {
         if !is_id(id) {
             return Ok(None);
         }
-        let has_expired = |stored: &StoredKey| stored.expires.is_some_and(|expires| expires <= now());
-        let stored = self.try_read(id)?;
-        Ok(stored.filter(|stored| !has_expired(stored)))
+        let stored = self.read(id, IN_FORCE)?;
+        Ok(stored.filter(|stored| !stored.has_expired()))
     }
 
-    fn read(&self, id: &str) -> Option<StoredKey> {
-        self.try_read(id).ok().flatten()
+    /// Returns the key with this public part, whether it opens anything or not.
+    fn find_any(&self, id: &str) -> io::Result<Option<StoredKey>> {
+        if !is_id(id) {
+            return Ok(None);
+        }
+        match self.read(id, IN_FORCE)? {
+            Some(stored) => Ok(Some(stored)),
+            None => self.read(id, REVOKED),
+        }
     }
 
-    fn try_read(&self, id: &str) -> io::Result<Option<StoredKey>> {
-        let path = self.path(id);
+    fn read(&self, id: &str, extension: &str) -> io::Result<Option<StoredKey>> {
+        let path = self.path(id, extension);
         let read = fs::symlink_metadata(&path).and_then(|found| match found.len() > MAX {
             true => Ok(Vec::new()),
             false => fs::read(&path),
@@ -192,11 +276,15 @@ impl KeyStore {
             read => read?,
         };
         let stored = serde_json::from_slice(&bytes).ok();
-        Ok(stored.filter(|stored: &StoredKey| stored.id == id))
+        let stored = stored.filter(|stored: &StoredKey| stored.id == id);
+        Ok(stored.map(|stored| StoredKey {
+            revoked: extension == REVOKED,
+            ..stored
+        }))
     }
 
-    fn path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.json"))
+    fn path(&self, id: &str, extension: &str) -> PathBuf {
+        self.directory.join(format!("{id}.{extension}"))
     }
 }
 

@@ -146,10 +146,7 @@ impl Grant {
 
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
     pub(super) fn scope(&self) -> Option<Scope> {
-        let digits = digest(&self.client);
-        // Of another form than a digest no scope is made, and none is shared.
-        let name = digits.get(..32).map(|digits| format!("key-{digits}"));
-        name.and_then(|name| name.parse().ok())
+        scope_of(&self.client)
     }
 
     pub(super) fn has(&self, right: Right) -> bool {
@@ -179,6 +176,10 @@ impl ApiKeys {
             grant: Arc::new(Grant::of_fixed()),
         });
         Self { fixed, store }
+    }
+
+    pub(super) const fn store(&self) -> &KeyStore {
+        &self.store
     }
 
     /// Returns `true` if the credential of this client can be revoked or expire while the server runs.
@@ -238,6 +239,14 @@ fn has_lost(read: io::Result<Option<StoredKey>>, right: Right) -> bool {
 const OWNER: &str = "socket";
 /// Name of the fixed key as a client.
 const FIXED: &str = "RINGFENCE_API_KEY";
+
+/// Returns the owner of what a client other than the server's user makes.
+pub(super) fn scope_of(client: &str) -> Option<Scope> {
+    let digits = digest(client);
+    // Of another form than a digest no scope is made, and none is shared.
+    let name = digits.get(..32).map(|digits| format!("key-{digits}"));
+    name.and_then(|name| name.parse().ok())
+}
 
 pub(super) fn digest(key: &str) -> String {
     Digest::of(key.as_bytes()).to_string()

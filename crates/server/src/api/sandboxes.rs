@@ -247,7 +247,8 @@ const BYTES: Content = Content::new(
 const MAX_BYTES: usize = 64 << 30;
 
 /// An answer without content.
-const NOTHING: Content = Content::new(&[body::JSON], |_| schemars::json_schema!({"type": "object"}));
+pub(super) const NOTHING: Content =
+    Content::new(&[body::JSON], |_| schemars::json_schema!({"type": "object"}));
 
 /// Returns the part of a request that its record shows, with one more member.
 fn described_as(described: &Value, name: &str, value: &str) -> Extension<Described> {
@@ -256,7 +257,7 @@ fn described_as(described: &Value, name: &str, value: &str) -> Extension<Describ
     Extension(Described(described))
 }
 
-fn done() -> Response {
+pub(super) fn done() -> Response {
     Json(json!({})).into_response()
 }
 

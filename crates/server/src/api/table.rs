@@ -12,7 +12,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
-use super::{Api, batch, body, docs, guard, health, mcp, metrics, openapi, run, sandboxes, tools};
+use super::{
+    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandboxes, tools,
+};
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -150,6 +152,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     sandboxes::routes,
     mcp::routes,
     metrics::routes,
+    key_routes::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -68,7 +68,7 @@ fn every_route_of_the_document_is_served_and_guarded() {
         }
         // The right key is never slowed. `tools` and `admin` are not among its rights.
         let lacked = match path.as_str() {
-            "/metrics" => Some("admin"),
+            path if path == "/metrics" || path.starts_with("/v1/keys") => Some("admin"),
             path if path.starts_with("/v1/tools") || path == "/mcp" => Some("tools"),
             _ => None,
         };
@@ -97,7 +97,7 @@ fn every_route_of_the_document_is_served_and_guarded() {
 fn was_reached(reply: &Reply) -> bool {
     match reply.status {
         200 | 400 | 406 | 415 | 422 => true,
-        404 => ["sandbox", "snapshot"]
+        404 => ["sandbox", "snapshot", "key"]
             .iter()
             .any(|what| reply.body.contains(&format!("there is no {what} `{{id}}`"))),
         _ => false,

@@ -1,0 +1,100 @@
+//! Keys that are removed with everything that the server keeps for them.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::keys::create;
+use super::{Reply, Surface, world};
+use crate::world::World;
+
+/// A key, with a sandbox and a snapshot of it.
+struct Client {
+    surface: Surface,
+    id: String,
+    bearer: String,
+}
+
+impl Client {
+    fn new(world: &World) -> Self {
+        let (key, made) = create(world, &[]);
+        let client = Self {
+            surface: Surface::loopback(world),
+            id: made["id"].as_str().unwrap().to_owned(),
+            bearer: format!("Authorization: Bearer {key}"),
+        };
+        for (line, body) in [
+            ("POST /v1/sandboxes", json!({"name": "own"})),
+            ("POST /v1/sandboxes/own/snapshots", json!({})),
+            // A session, and a program whose failure is recorded.
+            ("POST /v1/run", json!({"code": "x = 1", "session": "own"})),
+            ("POST /v1/run", json!({"code": "raise SystemExit(3)"})),
+        ] {
+            let reply = client.ask(line, &body);
+            assert_eq!(reply.status, 200, "{line}: {reply:?}");
+        }
+        client
+    }
+
+    fn ask(&self, line: &str, body: &Value) -> Reply {
+        self.surface.ask(line, &[&self.bearer], &body.to_string())
+    }
+}
+
+/// Returns the files of snapshots.
+fn snapshots(world: &World) -> Vec<PathBuf> {
+    let directory = world.dir.path().join("state/ringfence/snapshots");
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Returns the numbers of sandboxes and of files of snapshots.
+fn kept(world: &World) -> (String, usize) {
+    let text = Surface::socket(world).ask("GET /metrics", &[], "").body;
+    let series = r#"ringfence_sandboxes{state="running"} "#;
+    let count = text.lines().find_map(|line| line.strip_prefix(series));
+    (count.unwrap().to_owned(), snapshots(world).len())
+}
+
+#[test]
+fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
+    let world = world();
+    let (ended, other) = (Client::new(&world), Client::new(&world));
+    assert_eq!(kept(&world), ("2".to_owned(), 4));
+    let socket = Surface::socket(&world);
+    let line = format!("DELETE /v1/keys/{}", ended.id);
+    let in_force = socket.ask(&line, &[], "");
+    in_force.refused(409, "conflict");
+    assert!(in_force.body.contains("ringfence keys revoke"), "{in_force:?}");
+    let remove = |id: &str| world.dir.run(["keys", "rm", id]);
+    remove(&ended.id).refused(125, "neither revoked nor expired");
+    ended.ask(&line, &json!({})).refused(403, "permission_denied");
+
+    world.dir.run(["keys", "revoke", &ended.id]).ok();
+    assert!(world.dir.run(["keys", "ls"]).ok().contains("revoked"));
+    assert_eq!(kept(&world), ("2".to_owned(), 4));
+    assert_eq!(socket.ask(&line, &[], "").status, 200);
+    assert_eq!(kept(&world), ("1".to_owned(), 2));
+    socket.ask(&line, &[], "").refused(404, "not_found");
+    remove(&ended.id).refused(125, "there is no key");
+    let listed = world.dir.run(["keys", "ls"]);
+    assert!(!listed.ok().contains(&ended.id) && listed.stdout.contains(&other.id));
+    let log = world.dir.run(["audit", "tail", "--json"]);
+    assert!(
+        log.ok().contains(&format!("\"client\":\"{}\"", ended.id)),
+        "{log:?}"
+    );
+    assert!(log.stdout.contains("key.remove"), "{log:?}");
+    assert_eq!(other.ask("GET /v1/sandboxes/own", &json!({})).status, 200);
+
+    // Through the command, with a server and without.
+    let expired = create(&world, &["--days", "0"]).1;
+    remove(expired["id"].as_str().unwrap()).ok();
+    world.stop_engine("TERM");
+    remove(&other.id).refused(125, "neither revoked nor expired");
+    world.dir.run(["keys", "revoke", &other.id]).ok();
+    remove(&other.id).ok();
+    assert!(snapshots(&world).is_empty());
+    assert_eq!(world.dir.run(["keys", "ls"]).ok(), "");
+    world.close();
+}
