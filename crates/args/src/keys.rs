@@ -2,11 +2,14 @@
 
 use clap::{Args, Subcommand};
 use ringfence_server::api::Rights;
+use ringfence_server::usage::CpuTime;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   ringfence keys create ci
   ringfence keys create agent --rights run,tools --days 30
+  ringfence keys create student --quota-cpu 1h --quota-runs 500
+  ringfence keys usage
   ringfence keys revoke rf_1a2b3c4d
   ringfence keys rm rf_1a2b3c4d";
 
@@ -16,6 +19,12 @@ pub enum KeysCommand {
     Create(KeysCreateArgs),
     /// List the keys.
     Ls {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show what the keys have used today (UTC) and in all.
+    Usage {
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -43,6 +52,12 @@ pub struct KeysCreateArgs {
     /// Days until it expires; never by default.
     #[arg(long)]
     pub days: Option<u32>,
+    /// Processor time that its runs and sandboxes may use a day (UTC), such as 1h; not limited by default.
+    #[arg(long, value_name = "TIME")]
+    pub quota_cpu: Option<CpuTime>,
+    /// Runs that it may begin a day (UTC): programs, calls of tools, and processes and code in sandboxes.
+    #[arg(long, value_name = "COUNT")]
+    pub quota_runs: Option<u64>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

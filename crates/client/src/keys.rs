@@ -1,10 +1,19 @@
 //! Keys of the API.
 
 use hyper::Method;
+use serde::de::DeserializeOwned;
 
 use super::client::{Body, Client, Error, encode};
 
 impl Client {
+    /// Returns the usage of all keys, as the server reports it.
+    ///
+    /// # Errors
+    /// If there is no server, or its answer is of another shape.
+    pub async fn usage<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        self.get("/v1/usage").await
+    }
+
     /// Removes a key that is revoked or has expired, with what the server keeps for it.
     ///
     /// # Errors

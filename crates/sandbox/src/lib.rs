@@ -8,6 +8,7 @@
 //! - [`process`]: its processes; [`output`]: their output, for readers that come and go.
 //! - [`context`]: its interpreters.
 //! - [`files`]: its files.
+//! - [`Consumption`]: what they use, by their owner.
 //! - [`SnapshotStore`]: files of sandboxes that are kept.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod error;
 pub mod files;
 mod id;
 mod image;
+mod meter;
 pub mod output;
 mod pause;
 mod place;
@@ -36,6 +38,7 @@ pub use ringfence_packages::Digest;
 pub use error::{Error, ErrorKind, ImageError};
 pub use id::{SandboxId, SandboxName};
 pub use image::{ImageName, SandboxImage};
+pub use meter::{Consumption, ConsumptionByOwner};
 pub use ports::PortReader;
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};

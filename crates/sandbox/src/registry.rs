@@ -20,6 +20,7 @@ use super::error::Error;
 use super::id::SandboxId;
 use super::image::ImageStore;
 use super::lock;
+use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore};
@@ -65,6 +66,8 @@ struct Registry {
     all: BTreeMap<SandboxId, Entry>,
     /// Ends of sandboxes, the newest last.
     gone: VecDeque<(Scope, SandboxId, String)>,
+    /// Consumption of sandboxes that have ended, until somebody asks.
+    consumed: ConsumptionByOwner,
 }
 
 #[derive(Debug)]
@@ -205,7 +208,13 @@ impl Sandboxes {
         }
         let sandbox = Arc::new(Sandbox::new(reserved.id.clone(), new, place, expires));
         let stopped = reserved.keep();
-        let keeper = keep(Arc::clone(&sandbox), end, stopped, Arc::clone(&self.state));
+        let keeper = keep(
+            Arc::clone(&sandbox),
+            end,
+            stopped,
+            Arc::clone(&self.state),
+            scope.clone(),
+        );
         let mut keepers = lock(&self.keepers);
         while keepers.try_join_next().is_some() {}
         keepers.spawn(keeper);
@@ -272,6 +281,34 @@ impl Sandboxes {
         let state = lock(&self.state);
         let sandboxes = state.all.values().filter_map(|entry| entry.sandbox.as_ref());
         sandboxes.map(|sandbox| sandbox.state()).collect()
+    }
+
+    /// Returns what all sandboxes have used since it was asked last, those too that have ended meanwhile. Containers that live
+    /// are not among them.
+    pub fn consumed(&self) -> ConsumptionByOwner {
+        let mut state = lock(&self.state);
+        let mut consumed = std::mem::take(&mut state.consumed);
+        for entry in state.all.values() {
+            if let Some(sandbox) = &entry.sandbox
+                && entry.runtime.engine().is_none()
+            {
+                *consumed.entry(entry.scope.clone()).or_default() += sandbox.consumed();
+            }
+        }
+        consumed
+    }
+
+    /// Asks the engines of containers that live what these have used since it was asked last, one after the other.
+    pub async fn consumed_in_containers(&self, mut add: impl FnMut(&Scope, Consumption)) {
+        let containers: Vec<(Scope, Arc<Sandbox>)> = lock(&self.state)
+            .all
+            .values()
+            .filter(|entry| entry.runtime.engine().is_some())
+            .filter_map(|entry| Some((entry.scope.clone(), entry.sandbox.clone()?)))
+            .collect();
+        for (scope, sandbox) in containers {
+            add(&scope, sandbox.consumed_in_container().await);
+        }
     }
 
     /// Returns a sandbox by its id or name.
@@ -381,6 +418,7 @@ async fn keep(
     end: Ending,
     mut stopped: watch::Receiver<Option<&'static str>>,
     state: Arc<Mutex<Registry>>,
+    scope: Scope,
 ) {
     // In a task of its own: its processes are served while this one waits for their end.
     let mut carrying = JoinSet::new();
@@ -395,9 +433,12 @@ async fn keep(
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
+    // While it can still be measured.
+    let used = sandbox.consumed_in_container().await;
     if let Some(place) = sandbox.take_place() {
         place.close().await;
     }
+    *lock(&state).consumed.entry(scope).or_default() += used;
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
 }

@@ -17,6 +17,7 @@ use super::context::{Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock;
+use super::meter::{Consumption, Meter};
 use super::output::{self, Collected};
 use super::pause::Pauses;
 use super::place::Place;
@@ -46,6 +47,7 @@ pub struct Sandbox {
     /// Held while a default context is created.
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
+    meter: Mutex<Meter>,
     /// Set if its expiry has paused it.
     pub(crate) paused_by_expiry: AtomicBool,
     /// Time of its expiry.
@@ -81,6 +83,7 @@ impl Sandbox {
             processes: Arc::default(),
             connections: Connections::default(),
             creating: tokio::sync::Mutex::default(),
+            meter: Mutex::new(Meter::new()),
             paused_by_expiry: AtomicBool::new(false),
             expiry: watch::Sender::new(expires),
         }
@@ -178,6 +181,23 @@ impl Sandbox {
             };
         }
         info
+    }
+
+    /// Returns what it has used since it was asked last, as far as no engine must be asked.
+    pub(crate) fn consumed(&self) -> Consumption {
+        let now = self.of_place(Place::resources).unwrap_or_default();
+        lock(&self.meter).read(now.cpu_seconds, now.memory_bytes)
+    }
+
+    /// Like [`Sandbox::consumed`], but asks the engine of a container.
+    pub(crate) async fn consumed_in_container(&self) -> Consumption {
+        let Some(measuring) = self.of_place(Place::measure).flatten() else {
+            return self.consumed();
+        };
+        match measuring.await {
+            Some(used) => lock(&self.meter).read(used.cpu_seconds, used.memory_bytes),
+            None => Consumption::default(),
+        }
     }
 
     pub(crate) const fn pauses(&self) -> &Pauses {

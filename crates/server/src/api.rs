@@ -7,6 +7,7 @@
 //! - `key_uses`: uses of keys, which end with their key.
 //! - `guard`: the checks of every request.
 //! - `admission`: the calls of keys that are at work, and those that wait.
+//! - `usage`: what keys use, and their quotas.
 //! - `budget`: the memory for bodies.
 //! - `idempotency`: requests that are carried out once, however often they are sent.
 //! - `invocation`: tool calls, which end with the client's interest in them.
@@ -44,9 +45,11 @@ mod sandboxes;
 mod stream;
 mod table;
 mod tools;
+mod usage;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -66,11 +69,13 @@ use idempotency::Idempotency;
 use invocation::{Invocations, Use};
 pub use key_store::{KeyStore, NewKey, RemoveKeyError, StoredKey};
 use key_uses::KeyUses;
-use keys::Grant;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
+pub(crate) use keys::{FIXED, scope_of};
+use keys::{Grant, OWNER};
 use mcp::Sessions;
 
 use crate::metrics::Metrics;
+use crate::usage::Usage;
 
 /// State of the routes.
 #[derive(Debug)]
@@ -86,6 +91,9 @@ pub struct Api {
     idempotency: Idempotency,
     mcp: Sessions,
     metrics: Arc<Metrics>,
+    usage: Arc<Usage>,
+    /// Time at which sandboxes were measured for a request.
+    measured: Mutex<Option<Instant>>,
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
     /// Records of what no tool stands behind.
@@ -120,6 +128,8 @@ impl Api {
             invocations: Invocations::default(),
             idempotency: Idempotency::default(),
             mcp: Sessions::default(),
+            usage: Arc::clone(metrics.usage()),
+            measured: Mutex::default(),
             metrics,
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
@@ -172,6 +182,8 @@ impl Api {
 
     /// Waits for a turn of a client, and returns its call of a tool.
     async fn admitted(&self, grant: &Grant, tool: &str, arguments: Value) -> Result<Use, ApiError> {
+        // Whoever may begin nothing does not wait.
+        self.check_quota(grant)?;
         let turn = self.admission.enter(grant).await?;
         self.used(grant, tool, arguments, turn)
     }
@@ -190,6 +202,7 @@ impl Api {
             tool: tool.to_owned(),
             arguments,
             turn,
+            begun: self.begin(grant)?,
         })
     }
 }

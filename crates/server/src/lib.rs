@@ -9,6 +9,7 @@
 //! - [`api`]: the HTTP API.
 //! - [`console`]: the web console for approvals.
 //! - [`metrics`]: figures for monitoring.
+//! - [`usage`]: the usage of keys.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
 //! - [`audit_line`]: records of the audit log, for people.
@@ -30,6 +31,7 @@ pub mod metrics;
 pub mod server_or_local;
 pub mod site;
 pub mod stop;
+pub mod usage;
 pub mod wire;
 
 mod lines;

@@ -16,6 +16,7 @@ use ringfence_records::approval::Service;
 use ringfence_sandbox::SandboxState;
 
 use crate::api::AdmissionFigures;
+use crate::usage::{KeyUsage, Usage};
 pub use runs::CountedBackend;
 use runs::Runs;
 pub(crate) use text::MEDIA;
@@ -27,6 +28,7 @@ pub struct Metrics {
     runs: Arc<Runs>,
     refusals: Mutex<BTreeMap<Refusal, u64>>,
     approvals: Service,
+    usage: Arc<Usage>,
 }
 
 /// A kind of refused requests.
@@ -46,18 +48,23 @@ pub(crate) struct Gauges {
 }
 
 impl Metrics {
-    /// Creates the counters of a server whose questions wait at `approvals`.
-    pub fn new(approvals: Service) -> Self {
+    /// Creates the counters of a server whose questions wait at `approvals`, and whose keys have this usage.
+    pub fn new(approvals: Service, usage: Arc<Usage>) -> Self {
         Self {
             runs: Arc::default(),
             refusals: Mutex::default(),
             approvals,
+            usage,
         }
     }
 
-    /// Returns a backend that counts the runs of `inner`.
+    pub(crate) const fn usage(&self) -> &Arc<Usage> {
+        &self.usage
+    }
+
+    /// Returns a backend that counts the runs of `inner`, and what those of keys use.
     pub fn counted(&self, inner: Arc<dyn Backend>) -> CountedBackend {
-        CountedBackend::new(inner, Arc::clone(&self.runs))
+        CountedBackend::new(inner, Arc::clone(&self.runs), Arc::clone(&self.usage))
     }
 
     /// Counts a request over HTTP that was answered with an error.
@@ -75,6 +82,7 @@ impl Metrics {
         self.runs.render(&mut text);
         render_admission(gauges.admission, &mut text);
         self.render_refusals(&mut text);
+        render_usage(&self.usage.all(), &mut text);
         let name = "ringfence_sandboxes";
         text.family(name, Kind::Gauge, "Sandboxes that live, by state.");
         for (state, label) in [
@@ -109,6 +117,29 @@ impl Metrics {
             text.sample(name, &labels, count);
         }
     }
+}
+
+/// Renders the usage of keys. Their ids are ours, and as many as the operator has made.
+fn render_usage(all: &BTreeMap<String, KeyUsage>, text: &mut Text) {
+    let mut family = |name: &str, help: &str, of: fn(&KeyUsage) -> f64| {
+        text.family(name, Kind::Counter, help);
+        for (id, used) in all {
+            text.sample(name, &[Label::new("key", id)], of(used));
+        }
+    };
+    family("ringfence_key_runs_total", "Runs that a key has begun.", |used| {
+        used.total.runs as f64
+    });
+    family(
+        "ringfence_key_cpu_seconds_total",
+        "Processor time that runs and sandboxes of a key have used.",
+        |used| used.total.cpu_seconds,
+    );
+    family(
+        "ringfence_key_memory_gib_seconds_total",
+        "Memory that runs and sandboxes of a key have used, times its duration.",
+        |used| used.total.memory_gib_seconds,
+    );
 }
 
 /// Renders the queues of keys. No label names one: an operator's monitoring is not told who waits.

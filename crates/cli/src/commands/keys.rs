@@ -7,6 +7,7 @@ use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
 
 use ringfence_server::api::{KeyStore, NewKey, RemoveKeyError, StoredKey};
+use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 use serde_json::Value;
 
 use super::sandbox::failure;
@@ -24,6 +25,10 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 name: args.name.clone(),
                 rights: args.rights.clone(),
                 days: args.days,
+                quota: Quota {
+                    cpu_seconds: args.quota_cpu.map(|time| time.seconds),
+                    runs: args.quota_runs,
+                },
             };
             let (key, stored) = store.create(new).map_err(unusable)?;
             match args.json {
@@ -65,6 +70,11 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 .into());
             }
         },
+        KeysCommand::Usage { json: true } => json(&usage(context)?)?,
+        KeysCommand::Usage { json: false } => {
+            let report = usage(context)?;
+            report.keys.iter().map(ReportedKey::to_line).collect()
+        }
         KeysCommand::Rm { id } => {
             remove(id, &store, context)?;
             format!("removed {}\n", visible(id))
@@ -74,16 +84,37 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
+/// Asks the server that runs. `None` if there is none.
+fn ask<T, F>(context: &Context, ask: impl FnOnce(Client) -> F) -> anyhow::Result<Option<T>>
+where
+    F: Future<Output = Result<T, ringfence_client::Error>>,
+{
+    let Some(socket) = context.paths.socket_if_ours() else {
+        return Ok(None);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match runtime.block_on(ask(Client::new(&socket))) {
+        Err(ringfence_client::Error::Connect { .. }) => Ok(None),
+        answered => answered.map(Some).map_err(failure),
+    }
+}
+
+/// Returns the usage of all keys; from the file, if no server runs.
+fn usage(context: &Context) -> anyhow::Result<UsageReport> {
+    if let Some(report) = ask(context, |client| async move { client.usage().await })? {
+        return Ok(report);
+    }
+    let usage = Usage::open(context.paths.make_state()?).map_err(no_usage)?;
+    Ok(usage.report(None).map_err(unusable)?)
+}
+
 /// Removes a key, by the server if one runs: it knows what lives.
 fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
-    if let Some(socket) = context.paths.socket_if_ours() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        match runtime.block_on(Client::new(&socket).remove_key(id)) {
-            Err(ringfence_client::Error::Connect { .. }) => {}
-            removed => return removed.map_err(failure),
-        }
+    let removed = ask(context, |client| async move { client.remove_key(id).await })?;
+    if removed.is_some() {
+        return Ok(());
     }
     // No server starts meanwhile.
     let _lock = context.paths.lock_state()?;
@@ -101,8 +132,14 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
                 )
             })?;
     }
+    let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
+    usage.remove(&ended.id).map_err(no_usage)?;
     store.remove(&ended).map_err(unusable)?;
     Ok(())
+}
+
+pub(super) fn no_usage(error: UsageError) -> Failure {
+    Failure::refused(error.to_string(), error.hint())
 }
 
 fn unusable(error: io::Error) -> Failure {

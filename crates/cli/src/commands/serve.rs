@@ -15,9 +15,11 @@ use ringfence_server::gateway;
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
 use ringfence_server::stop::Stop;
+use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
 
 use crate::commands::console;
+use crate::commands::keys::no_usage;
 use crate::context::Context;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
@@ -44,23 +46,18 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let mut requested = Stop::watch(args.while_used.as_deref())?;
         let admission = Admission::of_runs(settings.max_concurrent);
         let backend = InProcess::for_many(Local::new(settings), context)?;
-        let metrics = Arc::new(Metrics::new(approvals.clone()));
+        let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
+        let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::new(usage)));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
         let fence = settings::default_fence(context.config()?);
-        let snapshots = context.paths.state.join("snapshots");
-        let snapshots = SnapshotStore::open(&snapshots).map_err(|error| {
-            Failure::refused(
-                format!("cannot read the snapshots in {}: {error}", snapshots.display()),
-                "make the directory readable, or move it away",
-            )
-        })?;
-        let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots)
-            .with_containers(Arc::clone(&backend.containers))
-            .with_packages(packages::store(context)?)
-            .with_images(context.paths.state.clone(), images::confine);
+        let sandboxes =
+            ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
+                .with_containers(Arc::clone(&backend.containers))
+                .with_packages(packages::store(context)?)
+                .with_images(context.paths.state.clone(), images::confine);
         let log = toolbox::operations_log(context)?;
         let recorded = RecordedSandboxes { sandboxes, log };
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
@@ -89,13 +86,28 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             listener.serve(&services, stop),
             gateways.serve(&approvals, until(stopped.clone())),
             services.sandboxes.sweep(),
+            api.keep_usage(until(stopped.clone()), |error| tell(error, context)),
             site.serve(stopped),
         );
         drop((listener, gateways));
         api.close().await;
+        if let Err(error) = api.write_usage().await {
+            tell(&error, context);
+        }
         services.sandboxes.end();
         backend.close().await;
         Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Opens the snapshots of sandboxes.
+fn snapshots(context: &Context) -> Result<SnapshotStore, Failure> {
+    let directory = context.paths.state.join("snapshots");
+    SnapshotStore::open(&directory).map_err(|error| {
+        Failure::refused(
+            format!("cannot read the snapshots in {}: {error}", directory.display()),
+            "make the directory readable, or move it away",
+        )
     })
 }
 
@@ -107,6 +119,14 @@ fn with_packages(
 ) -> Result<Arc<dyn Backend>, ringfence::Error> {
     let store = packages::store(context)?;
     Ok(packages::kept_for_sessions(backend, Arc::clone(local), store))
+}
+
+/// Tells that the usage of keys could not be written.
+fn tell(error: &UsageError, context: &Context) {
+    // Nobody is left who could be told that this fails.
+    let _ = context
+        .ui
+        .err(format!("usage of keys: {error}; {}\n", error.hint()));
 }
 
 fn deaf(socket: &Path, error: &io::Error) -> Failure {

@@ -91,6 +91,7 @@ fn files(dir: &Dir) {
                 "approvals.db-shm",
                 "servers",
                 "skills",
+                "usage.json",
             ]
             .contains(&name.as_str())
     };

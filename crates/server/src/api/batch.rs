@@ -134,6 +134,7 @@ async fn batch(
     Extension(grant): Extension<Arc<Grant>>,
     request: Request,
 ) -> Result<Response, ApiError> {
+    api.check_quota(&grant)?;
     let waiting = match body::read(request, &[body::JSON, body::NDJSON]).await? {
         (body::NDJSON, bytes) => Waiting::Lines(bytes),
         (_, bytes) => Waiting::Parsed(body::parse_off_thread::<Batch>(bytes).await?.runs.into_iter()),

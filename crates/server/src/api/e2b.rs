@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Client, Error, Target};
@@ -14,6 +14,7 @@ use super::guard::Door;
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::sandboxes::Owner;
+use super::usage::Work;
 use crate::http::{self, ConnectionSlot};
 
 /// A door by which E2B's clients come in, too.
@@ -90,8 +91,38 @@ async fn recorded(
     answer: impl Future<Output = Response>,
 ) -> Response {
     let Some(name) = name else { return answer.await };
+    let answer = within_quota(api, name, client, answer);
     let api = Arc::clone(api);
     recording::record_e2b(Recorder { api, name }, client, path, answer).await
+}
+
+/// Answers a request if the quota of the client's key allows it.
+async fn within_quota(
+    api: &Api,
+    operation: &str,
+    client: &Client,
+    answer: impl Future<Output = Response>,
+) -> Response {
+    let work = Work::of(operation);
+    if work == Work::Nothing {
+        return answer.await;
+    }
+    let quota = api.keys.quota_of(&client.name);
+    let begun = match api.begin_work(&client.name, &quota, work) {
+        Ok(begun) => begun,
+        Err(error) => {
+            let mut response = Error::busy(error.message().to_owned()).into_response();
+            let wait = error.retry_after().map(HeaderValue::from);
+            let headers = response.headers_mut();
+            headers.extend(wait.map(|wait| (header::RETRY_AFTER, wait)));
+            return response;
+        }
+    };
+    let response = answer.await;
+    if !response.status().is_success() {
+        begun.take_back();
+    }
+    response
 }
 
 /// Returns the client whose key a request to the control plane has.

@@ -118,7 +118,7 @@ impl Reason {
             Self::LimitExceeded => (
                 429,
                 "limit_exceeded",
-                "A limit of size, number or rate is exceeded.",
+                "A limit of size, number or rate is exceeded, or the key's quota: ask again after `Retry-After`, if there is one.",
             ),
             Self::Busy => (
                 429,
@@ -216,6 +216,22 @@ impl ApiError {
         }
     }
 
+    /// Creates the error for work beyond a quota, which begins anew after so many seconds.
+    pub(super) fn quota_exceeded(message: String, hint: String, seconds: u64) -> Self {
+        Self {
+            retry: Retry::Later(seconds),
+            ..Self::new(Reason::LimitExceeded, message, hint)
+        }
+    }
+
+    /// Returns the seconds after which the client is asked to send it again.
+    pub(super) const fn retry_after(&self) -> Option<u64> {
+        match self.retry {
+            Retry::Never => None,
+            Retry::Later(seconds) => Some(seconds),
+        }
+    }
+
     /// Creates the error for a request whose key ended while it was carried out.
     pub(super) fn key_ended() -> Self {
         Self::new(
@@ -280,7 +296,7 @@ impl IntoResponse for ApiError {
         if self.reason == Reason::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Retry::Later(seconds) = self.retry {
+        if let Some(seconds) = self.retry_after() {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response

@@ -219,8 +219,10 @@ pub(super) struct Check {
 
 /// Checks a request's credential and its right to the route, before its body is read.
 pub(super) async fn authorize(State(check): State<Check>, mut request: Request, next: Next) -> Response {
-    let Needs::Key(right) = check.needs else {
-        return next.run(request).await;
+    let right = match check.needs {
+        Needs::Nothing => return next.run(request).await,
+        Needs::AnyKey => None,
+        Needs::Key(right) => Some(right),
     };
     let Some(grant) = check.door.grant(&check.api, request.headers()) else {
         if let Some(connection) = http::connection(&request) {
@@ -228,6 +230,7 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         }
         return check.door.unauthenticated().into_response();
     };
+    let right = right.unwrap_or_else(|| grant.first_right());
     if !grant.has(right) {
         let message = format!("this path needs the right `{}`", right.as_str());
         let hint = "use a key with this right";

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::admission::Turn;
 use super::error::ApiError;
+use super::usage::Begun;
 
 /// Maximum number of buffered chunks of live output.
 const IN_FLIGHT: usize = 16;
@@ -33,6 +34,7 @@ pub(super) struct Use {
     pub(super) tool: String,
     pub(super) arguments: Value,
     pub(super) turn: Turn,
+    pub(super) begun: Begun,
 }
 
 impl Invocations {
@@ -64,8 +66,12 @@ impl Invocations {
                 tool,
                 arguments,
                 turn,
+                begun,
             } = used;
             let answered = toolbox.invoke(&caller, &tool, arguments, attention).await;
+            if let Err(error) = &answered {
+                begun.end_with(error.kind);
+            }
             // Not before: the processes of a client that has left are killed by now.
             drop(turn);
             // If the receiver is gone, the audit record is all that remains.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::Method;
 use axum::response::Response;
 use axum::routing::on;
@@ -11,7 +11,7 @@ use super::Api;
 use super::error::{ApiError, Reason};
 use super::key_store::RemoveKeyError;
 use super::keys::Right;
-use super::sandboxes::{NOTHING, done};
+use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Needs, Route};
 
 pub(super) fn routes() -> Vec<Route> {
@@ -19,7 +19,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::DELETE,
         path: "/v1/keys/{id}",
         needs: Needs::Key(Right::Admin),
-        summary: "Remove a key that is revoked or has expired, with its sandboxes, snapshots and sessions. The audit log stays.",
+        summary: "Remove a key that is revoked or has expired, with its sandboxes, snapshots, sessions and usage. The audit log stays.",
         recorded: Some("key.remove"),
         parameters: &[],
         request: None,
@@ -28,12 +28,17 @@ pub(super) fn routes() -> Vec<Route> {
     }]
 }
 
-async fn remove(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     let ended = api.keys.store().ended(&id)?;
     if let Some(scope) = ended.scope() {
         api.sandboxes.clear(&scope).await?;
     }
     api.idempotency.forget(&ended.id);
+    api.measure();
+    api.usage.remove(&ended.id).map_err(|error| {
+        let hint = error.hint();
+        ApiError::new(Reason::Internal, error.to_string(), hint)
+    })?;
     // Last: what has failed can be tried again.
     api.keys.store().remove(&ended).map_err(RemoveKeyError::from)?;
     Ok(done())

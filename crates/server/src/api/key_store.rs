@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::keys::{Rights, digest, is_same, scope_of};
 use crate::gateway::visible;
 use crate::http::random_hex;
+use crate::usage::Quota;
 
 /// Maximum size of a key's file.
 const MAX: u64 = 16 * 1024;
@@ -51,6 +52,9 @@ pub struct StoredKey {
     /// Seconds since 1970.
     pub created: u64,
     pub expires: Option<u64>,
+    /// The most that it may use a day. An older server does not know it, and opens nothing to the key.
+    #[serde(default, skip_serializing_if = "Quota::is_none")]
+    pub quota: Quota,
     /// Set by the name of its file.
     #[serde(skip)]
     pub revoked: bool,
@@ -87,6 +91,8 @@ pub struct NewKey {
     pub rights: Rights,
     /// Lifetime; `None` for a key that does not expire.
     pub days: Option<u32>,
+    /// The most that it may use a day.
+    pub quota: Quota,
 }
 
 impl StoredKey {
@@ -99,9 +105,10 @@ impl StoredKey {
             digest: _,
             created,
             expires,
+            quota,
             revoked,
         } = self;
-        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "revoked": revoked})
+        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "quota": quota, "revoked": revoked})
     }
 
     /// Renders the key on a line.
@@ -150,6 +157,7 @@ impl KeyStore {
             digest: digest(&key),
             created,
             expires: new.days.map(|days| created + u64::from(days) * DAY),
+            quota: new.quota,
             revoked: false,
         };
         // By chance, once in four billion: it would be the owner of what another key has made.
@@ -315,6 +323,7 @@ mod tests {
             name: "ci".to_owned(),
             rights: "run,tools".parse().unwrap(),
             days,
+            quota: Quota::default(),
         }
     }
 

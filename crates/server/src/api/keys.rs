@@ -10,6 +10,7 @@ use ringfence_records::audit::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
+use crate::usage::Quota;
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -109,6 +110,8 @@ pub(super) struct Grant {
     rights: Vec<Right>,
     /// Name of the credential in the audit log; no part of a secret.
     pub(super) client: String,
+    /// The most that it may use a day.
+    pub(super) quota: Quota,
     holder: Holder,
 }
 
@@ -126,6 +129,7 @@ impl Grant {
         Self {
             rights: Right::ALL.to_vec(),
             client: OWNER.to_owned(),
+            quota: Quota::default(),
             holder: Holder::Owner,
         }
     }
@@ -135,6 +139,7 @@ impl Grant {
         Self {
             rights: vec![Right::Run, Right::Sandboxes],
             client: FIXED.to_owned(),
+            quota: Quota::default(),
             holder: Holder::Key,
         }
     }
@@ -147,6 +152,12 @@ impl Grant {
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
     pub(super) fn scope(&self) -> Option<Scope> {
         scope_of(&self.client)
+    }
+
+    /// Returns one of its rights.
+    pub(super) fn first_right(&self) -> Right {
+        // No key is without a right.
+        self.rights.first().copied().unwrap_or(Right::Admin)
     }
 
     pub(super) fn has(&self, right: Right) -> bool {
@@ -187,6 +198,13 @@ impl ApiKeys {
         client != OWNER && client != FIXED
     }
 
+    /// Returns the quota of the client of this name.
+    pub(super) fn quota_of(&self, client: &str) -> Quota {
+        self.store
+            .find_by_id(client)
+            .map_or_else(Quota::default, |stored| stored.quota)
+    }
+
     /// Returns `true` while the credential of this client has a right: until it is revoked or expires.
     pub(super) fn still_has(&self, client: &str, right: Right) -> bool {
         match client {
@@ -220,6 +238,7 @@ impl ApiKeys {
         Some(Arc::new(Grant {
             rights: stored.rights.into(),
             client: stored.id,
+            quota: stored.quota,
             holder: Holder::Key,
         }))
     }
@@ -236,12 +255,12 @@ fn has_lost(read: io::Result<Option<StoredKey>>, right: Right) -> bool {
 }
 
 /// Name of the server's own user as a client.
-const OWNER: &str = "socket";
+pub(super) const OWNER: &str = "socket";
 /// Name of the fixed key as a client.
-const FIXED: &str = "RINGFENCE_API_KEY";
+pub(crate) const FIXED: &str = "RINGFENCE_API_KEY";
 
 /// Returns the owner of what a client other than the server's user makes.
-pub(super) fn scope_of(client: &str) -> Option<Scope> {
+pub(crate) fn scope_of(client: &str) -> Option<Scope> {
     let digits = digest(client);
     // Of another form than a digest no scope is made, and none is shared.
     let name = digits.get(..32).map(|digits| format!("key-{digits}"));

@@ -135,7 +135,9 @@ async fn post(
         Kind::Question => answer(session(&api, &grant, &headers)?.session().ask(message)?).await,
         Kind::Call => {
             let session = session(&api, &grant, &headers)?;
-            message.keep(api.admission.enter(&grant).await?);
+            api.check_quota(&grant)?;
+            let turn = api.admission.enter(&grant).await?;
+            message.keep((turn, api.begin(&grant)?));
             let exchange = session.session().ask(message)?;
             Ok(events(Messages::Call(exchange), session))
         }

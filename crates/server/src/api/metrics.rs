@@ -31,6 +31,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 async fn show(State(api): State<Arc<Api>>) -> Response {
+    api.measure();
     let gauges = Gauges {
         sandboxes: api.sandboxes.states(),
         mcp_sessions: api.mcp.count(),

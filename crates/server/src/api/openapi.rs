@@ -109,9 +109,14 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "responses": responses,
         "security": [],
     });
-    if let Needs::Key(right) = route.needs {
+    let needed = match route.needs {
+        Needs::Nothing => None,
+        Needs::AnyKey => Some("Needs a key of any right.".to_owned()),
+        Needs::Key(right) => Some(format!("Needs the right `{}`.", right.as_str())),
+    };
+    if let Some(needed) = needed {
         operation["security"] = json!([{"bearer": []}, {"header": []}]);
-        operation["description"] = format!("Needs the right `{}`.", right.as_str()).into();
+        operation["description"] = needed.into();
     }
     if let Some(content) = &route.request {
         let most = content.max / (1024 * 1024);

@@ -141,7 +141,7 @@ async fn part(name: &str, parts: &mut Parts, api: &Arc<Api>) -> Result<String, A
 }
 
 /// The id or name of the path's sandbox.
-struct IdOrName(String);
+pub(super) struct IdOrName(pub(super) String);
 
 impl FromRequestParts<Arc<Api>> for IdOrName {
     type Rejection = ApiError;

@@ -13,7 +13,7 @@ use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{
-    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandboxes, tools,
+    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandboxes, tools, usage,
 };
 
 /// A route: everything that clients, the guard and the documents must know about it.
@@ -38,6 +38,8 @@ pub(super) struct Route {
 pub(super) enum Needs {
     /// None: it shows nothing of this machine or its users.
     Nothing,
+    /// A key of any right.
+    AnyKey,
     Key(Right),
 }
 
@@ -153,6 +155,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     mcp::routes,
     metrics::routes,
     key_routes::routes,
+    usage::routes,
 ];
 
 /// Returns all routes, in the order of the documents.
@@ -176,8 +179,13 @@ pub(super) fn router(api: &Arc<Api>, door: &Arc<guard::Door>) -> Router {
         let handler = (route.handler)(filter);
         let handler = match route.recorded {
             Some(name) => {
-                let api = Arc::clone(api);
-                handler.route_layer(from_fn_with_state(Recorder { api, name }, recording::record))
+                let recorder = Recorder {
+                    api: Arc::clone(api),
+                    name,
+                };
+                // Inside: a refusal is recorded.
+                let handler = handler.route_layer(from_fn_with_state(recorder.clone(), usage::within));
+                handler.route_layer(from_fn_with_state(recorder, recording::record))
             }
             None => handler,
         };

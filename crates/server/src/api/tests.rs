@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::error::Reason;
 use super::openapi::document;
 use super::table::{self, Needs};
+use super::usage::Work;
 
 #[test]
 fn the_reference_is_made_from_the_table() {
@@ -31,6 +32,16 @@ fn what_changes_a_sandbox_leaves_a_record() {
     let unrecorded = of_sandboxes.filter(|route| route.method != Method::GET && route.recorded.is_none());
     let unrecorded: Vec<&str> = unrecorded.map(|route| route.path).collect();
     assert_eq!(unrecorded, ["/v1/sandboxes/{id}/processes/{pid}/resize"]);
+    let work = |wanted: Work| {
+        let recorded = routes.iter().filter_map(|route| route.recorded);
+        recorded
+            .filter(|name| Work::of(name) == wanted)
+            .collect::<Vec<_>>()
+    };
+    let places = ["sandbox.create", "sandbox.create_context", "sandbox.fork"];
+    let runs = ["sandbox.exec", "sandbox.run", "sandbox.start"];
+    assert_eq!(BTreeSet::from_iter(work(Work::Place)), BTreeSet::from(places));
+    assert_eq!(BTreeSet::from_iter(work(Work::Run)), BTreeSet::from(runs));
     let names: Vec<&str> = routes.iter().filter_map(|route| route.recorded).collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), distinct.len());
@@ -72,6 +83,7 @@ fn reference() -> String {
     for route in table::all() {
         let right = match route.needs {
             Needs::Nothing => "none".to_owned(),
+            Needs::AnyKey => "any".to_owned(),
             Needs::Key(right) => format!("`{}`", right.as_str()),
         };
         let most = route

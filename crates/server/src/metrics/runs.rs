@@ -9,6 +9,8 @@ use ringfence_exec::local::Connection;
 use ringfence_exec::runner::RunSpec;
 use ringfence_policy::{Outcome, Target};
 
+use crate::usage::{Figures, Usage};
+
 use super::text::{Kind, Label, Text};
 
 /// Upper bounds of the histogram of durations, in seconds.
@@ -48,11 +50,12 @@ struct Histogram {
 pub struct CountedBackend {
     inner: Arc<dyn Backend>,
     runs: Arc<Runs>,
+    usage: Arc<Usage>,
 }
 
 impl CountedBackend {
-    pub(super) fn new(inner: Arc<dyn Backend>, runs: Arc<Runs>) -> Self {
-        Self { inner, runs }
+    pub(super) fn new(inner: Arc<dyn Backend>, runs: Arc<Runs>, usage: Arc<Usage>) -> Self {
+        Self { inner, runs, usage }
     }
 }
 
@@ -61,6 +64,9 @@ impl Backend for CountedBackend {
         Box::pin(async move {
             let mut run = UnderWay::of(spec, &self.runs);
             let result = self.inner.run(spec, connection).await;
+            if let Ok(result) = &result {
+                self.usage.add(&spec.request.scope, Figures::of_run(result));
+            }
             run.kind.outcome = match &result {
                 Ok(result) => outcome(result.meta.outcome),
                 Err(error) => failure(error.reason),

@@ -43,7 +43,7 @@ impl Client {
 
 /// Returns the files of snapshots.
 fn snapshots(world: &World) -> Vec<PathBuf> {
-    let directory = world.dir.path().join("state/ringfence/snapshots");
+    let directory = world.dir.path("state/ringfence/snapshots");
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     entries.map(|entry| entry.unwrap().path()).collect()
 }

@@ -104,6 +104,7 @@ const GROWTH: &[(&str, f64)] = &[
     ),
     (r#"ringfence_sandboxes{state="running"}"#, 1.0),
     (r#"ringfence_sandboxes{state="paused"}"#, 0.0),
+    (r#"ringfence_key_runs_total{key="RINGFENCE_API_KEY"}"#, 3.0),
     ("ringfence_mcp_sessions", 0.0),
     ("ringfence_approvals_waiting", 0.0),
     ("ringfence_runs_under_way", 0.0),
@@ -148,7 +149,7 @@ fn every_figure_is_true_and_no_label_is_a_clients() {
         "{reply:?}"
     );
     assert!(
-        !reply.body.contains("chosen") && !reply.body.contains("rf_"),
+        !reply.body.contains("chosen") && !reply.body.contains("a name"),
         "{reply:?}"
     );
     let samples = Samples::parse(&reply.body);

@@ -15,6 +15,7 @@ mod metrics;
 mod revocation;
 mod run;
 mod tls;
+mod usage;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -363,3 +363,30 @@ fn a_revoked_key_takes_its_tokens_along() {
     list().failed(401, "revoked");
     world.close();
 }
+
+#[test]
+fn a_quota_holds_for_clients_of_e2b() {
+    let world = world();
+    let surface = crate::api::Surface::loopback(&world);
+    let created = world.dir.run(["keys", "create", "e2b", "--quota-runs", "1"]);
+    let key = format!("X-API-Key: {}", created.ok().trim());
+    let create = || surface.ask("POST /v2/sandboxes", &[&key], r#"{"templateID": "base"}"#);
+    let made = create().json();
+    let [id, token] = ["sandboxID", "envdAccessToken"].map(|name| made[name].as_str().unwrap());
+    let (named, token) = (
+        format!("E2b-Sandbox-Id: {id}"),
+        format!("X-Access-Token: {token}"),
+    );
+    let headers = [named.as_str(), "E2b-Sandbox-Port: 49983", &token];
+    let message = frame(&json!({"process": {"cmd": "true"}}));
+    let streaming = [&headers[..], &[STREAM]].concat();
+    let start = || surface.ask("POST /process.Process/Start", &streaming, &message);
+    assert_eq!(start().status, 200);
+    for refused in [start(), create()] {
+        assert!(refused.head.contains("retry-after: "), "{refused:?}");
+        refused.failed(429, "begun 1 runs today");
+    }
+    let list = surface.ask("POST /process.Process/List", &headers, "{}");
+    assert_eq!(list.status, 200, "{list:?}");
+    world.close();
+}

@@ -1,0 +1,264 @@
+//! Usage and quotas of keys.
+
+use serde_json::{Value, json};
+
+use super::keys::create;
+use super::{BEARER, KEY, Reply, Surface, world};
+use crate::support::eventually;
+use crate::world::World;
+
+/// A key.
+struct Client {
+    surface: Surface,
+    id: String,
+    bearer: String,
+}
+
+impl Client {
+    fn new(world: &World, options: &[&str]) -> Self {
+        let (key, made) = create(world, options);
+        Self {
+            surface: Surface::loopback(world),
+            id: made["id"].as_str().unwrap().to_owned(),
+            bearer: format!("Authorization: Bearer {key}"),
+        }
+    }
+
+    fn ask(&self, line: &str, body: &Value) -> Reply {
+        self.surface.ask(line, &[&self.bearer], &body.to_string())
+    }
+
+    #[track_caller]
+    fn ok(&self, line: &str, body: &Value) -> Value {
+        let reply = self.ask(line, body);
+        assert_eq!(reply.status, 200, "{line}: {reply:?}");
+        match reply.head.contains("application/json\r\n") {
+            true => reply.json(),
+            false => Value::Null,
+        }
+    }
+
+    /// Returns the usage that the server shows to the key, which is its own alone.
+    #[track_caller]
+    fn usage(&self) -> Value {
+        let report = self.ok("GET /v1/usage", &json!({}));
+        let keys = report["keys"].as_array().unwrap();
+        assert!(keys.len() == 1 && keys[0]["id"] == self.id, "{report}");
+        assert!(
+            report["resets_at"].as_str().unwrap().ends_with("T00:00:00.000Z"),
+            "{report}"
+        );
+        keys[0].clone()
+    }
+
+    /// Checks that work is refused until the day ends.
+    #[track_caller]
+    fn assert_used_up(&self, line: &str, body: &Value, what: &str) {
+        let reply = self.ask(line, body);
+        reply.refused(429, "limit_exceeded");
+        assert!(
+            reply.body.contains(what) && reply.body.contains("T00:00:00"),
+            "{line}: {reply:?}"
+        );
+        let wait = reply
+            .head
+            .lines()
+            .find_map(|line| line.strip_prefix("retry-after: "));
+        let wait: u64 = wait.unwrap().parse().unwrap();
+        assert!((1..=86_400).contains(&wait), "{wait}");
+    }
+}
+
+fn run(code: &str) -> Value {
+    json!({ "code": code })
+}
+
+fn code(text: &str) -> Value {
+    json!({"code": text, "language": "python"})
+}
+
+/// Uses a processor for a while.
+const BUSY: &str = "import time\nwhile time.process_time() < 0.3: pass";
+
+#[track_caller]
+fn figure(usage: &Value, pointer: &str) -> f64 {
+    usage.pointer(pointer).and_then(Value::as_f64).unwrap()
+}
+
+/// Runs programs, and checks that they are counted.
+fn use_runs(client: &Client) {
+    client.ok("POST /v1/run", &run(BUSY));
+    let used = client.usage();
+    assert_eq!(used["today"]["runs"], 1);
+    assert!(
+        (0.3..5.0).contains(&figure(&used, "/today/cpu_seconds")),
+        "{used}"
+    );
+    assert!(figure(&used, "/total/memory_gib_seconds") > 0.0, "{used}");
+    client.ok("POST /v1/tools/run_code", &code("print(1)"));
+    client.ok(
+        "POST /v1/batch",
+        &json!({"runs": [run("print(1)"), run("print(2)")]}),
+    );
+    assert_eq!(client.usage()["today"]["runs"], 4);
+    // What has not begun does not count.
+    client
+        .ask("POST /v1/run", &json!({"code": 1}))
+        .refused(422, "invalid_arguments");
+    client
+        .ask("POST /v1/sandboxes/none/exec", &json!({"command": "true"}))
+        .refused(404, "not_found");
+    assert_eq!(client.usage()["today"]["runs"], 4);
+}
+
+/// Uses a sandbox, and checks that it is counted.
+fn use_sandbox(client: &Client) {
+    let before = figure(&client.usage(), "/total/cpu_seconds");
+    client.ok("POST /v1/sandboxes", &json!({"name": "own"}));
+    let exec = json!({"command": ["python3", "-c", BUSY]});
+    client.ok("POST /v1/sandboxes/own/exec", &exec);
+    client.ok("POST /v1/sandboxes/own/run", &run("1"));
+    let alive = client.usage();
+    assert_eq!(alive["today"]["runs"], 6);
+    // Where no control group counts, nothing of a sandbox is measured.
+    let info = client.ok("GET /v1/sandboxes/own", &json!({}));
+    if info["resources"]["cpu_seconds"].is_number() {
+        let cpu = || figure(&client.usage(), "/total/cpu_seconds");
+        eventually("its processor time is counted", || cpu() > before + 0.3);
+        let memory = |usage: &Value| figure(usage, "/total/memory_gib_seconds");
+        eventually("its memory is counted", || {
+            memory(&client.usage()) > memory(&alive)
+        });
+    }
+    client.ok("DELETE /v1/sandboxes/own", &json!({}));
+}
+
+/// Prints the usage of all keys.
+fn shown(world: &World, options: &[&str]) -> String {
+    let output = world.dir.run([&["keys", "usage"], options].concat());
+    output.ok().to_owned()
+}
+
+#[test]
+fn what_a_key_uses_is_counted_and_outlives_the_server() {
+    let world = world();
+    let client = Client::new(&world, &["--rights", "run,sandboxes,tools"]);
+    let idle = Client::new(&world, &[]);
+    let admin = Client::new(&world, &["--rights", "admin"]);
+    let none = json!({"runs": 0, "cpu_seconds": 0.0, "memory_gib_seconds": 0.0});
+    assert_eq!(client.usage()["total"], none);
+    use_runs(&client);
+    use_sandbox(&client);
+
+    assert_eq!(idle.usage()["total"], none);
+    let fixed = idle.surface.ask("POST /v1/run", &[BEARER], &run("1").to_string());
+    assert_eq!(fixed.status, 200);
+    let all = admin.ok("GET /v1/usage", &json!({}));
+    let keys = all["keys"].as_array().unwrap().iter();
+    let mut ids: Vec<&str> = keys.map(|key| key["id"].as_str().unwrap()).collect();
+    let mut expected = [&client.id, &idle.id, &admin.id, "RINGFENCE_API_KEY"];
+    ids.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(ids, expected);
+    let metrics = admin.ask("GET /metrics", &json!({})).body;
+    let series = format!("ringfence_key_runs_total{{key=\"{}\"}} 6\n", client.id);
+    assert!(metrics.contains(&series), "{metrics}");
+    assert!(!metrics.contains("a name") && !metrics.contains(KEY), "{metrics}");
+
+    let last = figure(&client.usage(), "/total/cpu_seconds");
+    world.stop_engine("TERM");
+    let own = || {
+        let report: Value = serde_json::from_str(&shown(&world, &["--json"])).unwrap();
+        let mut keys = report["keys"].as_array().unwrap().iter();
+        keys.find(|key| key["id"] == client.id).unwrap().clone()
+    };
+    let stored = own();
+    assert_eq!(stored["total"]["runs"], 6);
+    assert!(figure(&stored, "/total/cpu_seconds") >= last, "{last} {stored}");
+    assert!(shown(&world, &[]).contains("6 runs"));
+    world.start_engine();
+    assert_eq!(own()["total"], stored["total"]);
+    world.close();
+}
+
+#[test]
+fn beyond_its_quota_a_key_begins_nothing() {
+    let world = world();
+    let key = Client::new(&world, &["--rights", "run,sandboxes,tools", "--quota-runs", "3"]);
+    key.ok("POST /v1/sandboxes", &json!({"name": "own"}));
+    key.ok("POST /v1/run", &run("print(1)"));
+    let cat = json!({"command": "cat", "stdin": true});
+    let cat = key.ok("POST /v1/sandboxes/own/processes", &cat);
+    // The programs of a batch count one by one.
+    let two = json!({"runs": [run("print(1)"), run("print(2)")]});
+    let lines = key.ask("POST /v1/batch", &two).body;
+    assert_eq!(lines.matches("\"result\"").count(), 1, "{lines}");
+    assert!(lines.contains("\"limit_exceeded\""), "{lines}");
+    let command = json!({"command": "true"});
+    for (line, body) in [
+        ("POST /v1/run", run("print(1)")),
+        ("POST /v1/batch", two),
+        ("POST /v1/tools/run_code", code("print(1)")),
+        ("POST /v1/sandboxes", json!({})),
+        ("POST /v1/sandboxes/own/fork", json!({})),
+        ("POST /v1/sandboxes/own/exec", command.clone()),
+        ("POST /v1/sandboxes/own/processes", command),
+        ("POST /v1/sandboxes/own/contexts", json!({"language": "python"})),
+        ("POST /v1/sandboxes/own/run", run("1")),
+    ] {
+        key.assert_used_up(line, &body, "3 runs today");
+    }
+    // What runs goes on, and what it has made can be fetched.
+    let process = format!("GET /v1/sandboxes/own/processes/{}", cat["pid"]);
+    assert!(key.ok(&process, &json!({})).get("end").is_none());
+    key.ok("GET /v1/sandboxes/own/files/list?path=/workspace", &json!({}));
+    key.ok("DELETE /v1/sandboxes/own", &json!({}));
+    assert_eq!(key.usage()["today"]["runs"], 3);
+    world.close();
+}
+
+#[test]
+fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
+    let world = world();
+    let key = Client::new(&world, &["--quota-cpu", "1s"]);
+    let other = Client::new(&world, &[]);
+    assert_eq!(key.usage()["quota"], json!({"cpu_seconds": 1}));
+    let used_up = |key: &Client| {
+        for (line, body) in [("POST /v1/run", run("1")), ("POST /v1/sandboxes", json!({}))] {
+            key.assert_used_up(line, &body, "seconds of processor time today");
+        }
+    };
+    // A program that has begun is not killed.
+    key.ok("POST /v1/run", &run(&BUSY.replace("0.3", "1.1")));
+    used_up(&key);
+    other.ok("POST /v1/run", &run("print(1)"));
+    world.stop_engine("TERM");
+    world.start_engine();
+    let key = Client {
+        surface: Surface::loopback(&world),
+        ..key
+    };
+    used_up(&key);
+    world.dir.run(["keys", "revoke", &key.id]).ok();
+    world.dir.run(["keys", "rm", &key.id]).ok();
+    let stored = std::fs::read_to_string(world.dir.path("state/ringfence/usage.json")).unwrap();
+    assert!(
+        stored.contains(&other.id) && !stored.contains(&key.id),
+        "{stored}"
+    );
+    world.close();
+}
+
+#[test]
+fn a_quota_that_is_none_is_refused() {
+    let world = World::before_engine();
+    for options in [
+        ["--quota-cpu", "1d"],
+        ["--quota-cpu", "-1"],
+        ["--quota-runs", "many"],
+    ] {
+        let output = world.dir.run([&["keys", "create", "x"], &options[..]].concat());
+        assert_eq!(output.status, 2, "{options:?}: {output:?}");
+    }
+    world.close();
+}

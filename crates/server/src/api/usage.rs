@@ -1,0 +1,227 @@
+//! `GET /v1/usage`, and the quotas of keys, which are checked before work begins.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use axum::routing::on;
+use axum::{Extension, Json};
+use ringfence_policy::Scope;
+use ringfence_sandbox::Consumption;
+use ringfence_tools::toolbox::ErrorKind;
+
+use super::Api;
+use super::error::{ApiError, Reason};
+use super::keys::{Grant, Right};
+use super::recording::Recorder;
+use super::table::{Content, Needs, Route};
+use crate::usage::{self, Exceeded, Figures, Quota, Usage, UsageError, UsageReport};
+
+/// Time for which a measurement of sandboxes is new enough for who asks or begins work: each reads several files of every
+/// sandbox, on the thread that serves all.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// Interval at which sandboxes are measured and the usage is written.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+pub(super) fn routes() -> Vec<Route> {
+    vec![Route {
+        method: Method::GET,
+        path: "/v1/usage",
+        needs: Needs::AnyKey,
+        summary: "Show what the key has used today (UTC) and in all, and its quotas; with the right `admin`, for all keys.",
+        recorded: None,
+        parameters: &[],
+        request: None,
+        answers: vec![Content::json::<UsageReport>()],
+        handler: |method| on(method, show),
+    }]
+}
+
+async fn show(
+    State(api): State<Arc<Api>>,
+    Extension(grant): Extension<Arc<Grant>>,
+) -> Result<Response, ApiError> {
+    api.measure_if_old();
+    let only = (!grant.has(Right::Admin)).then_some(grant.client.as_str());
+    let report = api.usage.report(only).map_err(|error| {
+        ApiError::new(
+            Reason::Internal,
+            format!("cannot use the stored keys: {error}"),
+            "check the directory `api-keys` in the state directory",
+        )
+    })?;
+    Ok(Json(report).into_response())
+}
+
+/// A run of a key that counts, unless it is taken back. Those of the server's own user are not counted.
+#[derive(Debug)]
+pub(super) struct Begun(Option<(Arc<Usage>, String)>);
+
+impl Begun {
+    /// Takes it back: nothing has begun.
+    pub(super) fn take_back(self) {
+        if let Some((usage, id)) = self.0 {
+            usage.take_back(&id);
+        }
+    }
+
+    /// Takes it back if a tool says by this error that nothing has begun.
+    pub(super) fn end_with(self, error: ErrorKind) {
+        match error {
+            ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Internal => {}
+            ErrorKind::InvalidArguments
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Blocked
+            | ErrorKind::Rejected
+            | ErrorKind::ApprovalTimeout
+            | ErrorKind::NotFound
+            | ErrorKind::RuntimeUnavailable
+            | ErrorKind::LimitExceeded
+            | ErrorKind::Busy => self.take_back(),
+        }
+    }
+}
+
+/// Work that an operation on a sandbox begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Nothing that is not there yet.
+    Nothing,
+    /// A sandbox or an interpreter.
+    Place,
+    /// A process or a piece of code, which counts as a run.
+    Run,
+}
+
+impl Work {
+    /// Returns the work of an operation, by the name of its record.
+    pub(super) fn of(operation: &str) -> Self {
+        match operation {
+            "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {
+                Self::Place
+            }
+            "sandbox.exec" | "sandbox.start" | "sandbox.run" => Self::Run,
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Answers a request of a sandbox's route within the quota of its key.
+pub(super) async fn within(State(recorder): State<Recorder>, request: Request, next: Next) -> Response {
+    let Some(grant) = request.extensions().get::<Arc<Grant>>().cloned() else {
+        return next.run(request).await;
+    };
+    let work = Work::of(recorder.name);
+    let begun = match recorder.api.begin_work(&grant.client, &grant.quota, work) {
+        Ok(begun) => begun,
+        Err(error) => return error.into_response(),
+    };
+    let response = next.run(request).await;
+    if !response.status().is_success() {
+        begun.take_back();
+    }
+    response
+}
+
+impl Api {
+    /// Begins a run of a client's, if its quota allows one more.
+    pub(super) fn begin(&self, grant: &Grant) -> Result<Begun, ApiError> {
+        if grant.is_owner() {
+            return Ok(Begun(None));
+        }
+        self.begin_work(&grant.client, &grant.quota, Work::Run)
+    }
+
+    /// Checks that a client has not used up its quota.
+    pub(super) fn check_quota(&self, grant: &Grant) -> Result<(), ApiError> {
+        self.begin_work(&grant.client, &grant.quota, Work::Place)
+            .map(drop)
+    }
+
+    /// Begins work of the client of this name.
+    pub(super) fn begin_work(&self, client: &str, quota: &Quota, work: Work) -> Result<Begun, ApiError> {
+        if client == super::OWNER || work == Work::Nothing {
+            return Ok(Begun(None));
+        }
+        if quota.cpu_seconds.is_some() {
+            self.measure_if_old();
+        }
+        if work == Work::Place {
+            self.usage.check(client, quota)?;
+            return Ok(Begun(None));
+        }
+        self.usage.begin(client, quota)?;
+        Ok(Begun(Some((Arc::clone(&self.usage), client.to_owned()))))
+    }
+
+    /// Adds what sandboxes have used since this was called last; containers that live are measured at intervals.
+    pub(super) fn measure(&self) {
+        for (owner, used) in self.sandboxes.consumed() {
+            self.add_consumed(&owner, used);
+        }
+    }
+
+    fn measure_if_old(&self) {
+        let mut last = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= FRESH) {
+            *last = Some(Instant::now());
+            self.measure();
+        }
+    }
+
+    fn add_consumed(&self, owner: &Scope, used: Consumption) {
+        let figures = Figures::of_sandboxes(used.cpu_seconds, used.memory_byte_seconds);
+        self.usage.add(owner, figures);
+    }
+
+    /// Measures sandboxes and writes the usage at intervals, until `stop` resolves. `tell` is told of the first of the failures
+    /// to write.
+    pub async fn keep_usage(&self, stop: impl Future<Output = ()>, tell: impl Fn(&UsageError)) {
+        let keep = async {
+            let mut has_failed = false;
+            loop {
+                tokio::time::sleep(INTERVAL).await;
+                let add = |owner: &Scope, used| self.add_consumed(owner, used);
+                self.sandboxes.consumed_in_containers(add).await;
+                let written = self.write_usage().await;
+                if let (Err(error), false) = (&written, has_failed) {
+                    tell(error);
+                }
+                has_failed = written.is_err();
+            }
+        };
+        tokio::select! {
+            () = stop => {}
+            never = keep => { let _: Infallible = never; }
+        }
+    }
+
+    /// Writes the usage to its file.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub async fn write_usage(&self) -> Result<(), UsageError> {
+        self.measure();
+        let usage = Arc::clone(&self.usage);
+        let written = tokio::task::spawn_blocking(move || usage.save()).await;
+        // A task that panicked has written nothing, and the next one writes all.
+        written.unwrap_or(Ok(()))
+    }
+}
+
+impl From<Exceeded> for ApiError {
+    fn from(exceeded: Exceeded) -> Self {
+        let at = ringfence_sandbox::rfc3339(usage::next_day());
+        Self::quota_exceeded(
+            exceeded.to_string(),
+            format!("wait until {at}, when the day ends (UTC), or ask the operator for a larger quota"),
+            usage::seconds_left(),
+        )
+    }
+}

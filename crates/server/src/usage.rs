@@ -1,0 +1,645 @@
+//! The usage of keys: what their programs have used, today and in all, in a file that outlives the server.
+//!
+//! What runs is counted by its owner, which is known at every door; the file has the ids of keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::ops::AddAssign;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringfence_exec::clock::rfc3339;
+use ringfence_policy::{ExecutionResult, Scope};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{FIXED, KeyStore, scope_of};
+use crate::gateway::visible;
+
+/// Version of the file.
+const VERSION: u32 = 1;
+
+/// Maximum size of the file: some 40,000 keys.
+const MAX: u64 = 16 << 20;
+
+/// Seconds.
+const DAY: u64 = 24 * 60 * 60;
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// The usage of all keys.
+#[derive(Debug)]
+pub struct Usage {
+    path: PathBuf,
+    keys: KeyStore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By the id of the key.
+    used: BTreeMap<String, KeyUsage>,
+    /// Ids of keys by the owner of what their holders make.
+    owners: HashMap<Scope, String>,
+    has_changed: bool,
+}
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    keys: BTreeMap<String, KeyUsage>,
+}
+
+/// The usage of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeyUsage {
+    /// Day of `today`, since 1970 (UTC).
+    day: u64,
+    pub today: Figures,
+    pub total: Figures,
+}
+
+/// Sums of what was used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Figures {
+    /// Programs of runs and batches, calls of tools, and in sandboxes processes and pieces of code, as they begin.
+    pub runs: u64,
+    /// Processor time, in seconds. A run whose time nobody measures counts with its duration.
+    pub cpu_seconds: f64,
+    /// Memory in use times its duration, in GiB-seconds. For a run its largest use times its duration, which is the most that
+    /// it can be; for a sandbox what was in use each time that it was measured.
+    pub memory_gib_seconds: f64,
+}
+
+/// The most that a key may use a day (UTC).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Quota {
+    /// Processor time, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<u64>,
+}
+
+/// Processor time, parsed from seconds or a text such as `90s`, `30m` or `48h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CpuTime {
+    pub seconds: u64,
+}
+
+/// A text is no [`CpuTime`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected seconds, or a time such as 90s, 30m or 48h, got `{0}`")]
+pub struct ParseCpuTimeError(String);
+
+impl FromStr for CpuTime {
+    type Err = ParseCpuTimeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCpuTimeError> {
+        let unit = |unit: char| text.strip_suffix(unit);
+        let (number, each) = match (unit('s'), unit('m'), unit('h')) {
+            (Some(number), ..) => (number, 1),
+            (_, Some(number), _) => (number, 60),
+            (_, _, Some(number)) => (number, 60 * 60),
+            (None, None, None) => (text, 1),
+        };
+        let seconds = number
+            .parse::<u64>()
+            .ok()
+            .and_then(|number| number.checked_mul(each));
+        let seconds = seconds.ok_or_else(|| ParseCpuTimeError(text.to_owned()))?;
+        Ok(Self { seconds })
+    }
+}
+
+/// The usage of keys, as the API shows it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct UsageReport {
+    /// Time at which `today` and the quotas begin anew: the next midnight (UTC, RFC 3339).
+    pub resets_at: String,
+    pub keys: Vec<ReportedKey>,
+}
+
+/// The usage of a key, as the API shows it.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct ReportedKey {
+    pub id: String,
+    /// Its purpose, in the operator's words; null for the key of the server's environment.
+    pub name: Option<String>,
+    pub today: Figures,
+    /// Since the key was made, or since the file of the usage began anew.
+    pub total: Figures,
+    /// The most that it may use a day.
+    pub quota: Quota,
+}
+
+impl ReportedKey {
+    /// Renders it on a line.
+    pub fn to_line(&self) -> String {
+        let of = |quota: Option<u64>| quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
+        let Figures {
+            runs,
+            cpu_seconds,
+            memory_gib_seconds,
+        } = self.today;
+        let total = &self.total;
+        format!(
+            "{}  today: {runs}{} runs, {cpu_seconds:.1}{} s of processor time, {memory_gib_seconds:.1} GiB-s  \
+             in all: {} runs, {:.1} s, {:.1} GiB-s  {}\n",
+            self.id,
+            of(self.quota.runs),
+            of(self.quota.cpu_seconds),
+            total.runs,
+            total.cpu_seconds,
+            total.memory_gib_seconds,
+            visible(self.name.as_deref().unwrap_or("the key of the environment")),
+        )
+    }
+}
+
+/// A quota is used up.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub(crate) enum Exceeded {
+    #[error("the key has begun {used} runs today, and may begin {quota}")]
+    Runs { used: u64, quota: u64 },
+    #[error("the key has used {used:.1} seconds of processor time today, and may use {quota}")]
+    Processor { used: f64, quota: u64 },
+}
+
+/// The reason why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    #[error("cannot {step} {}: {source}", path.display())]
+    File {
+        step: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{} is no record of usage: {why}", path.display())]
+    Malformed { path: PathBuf, why: String },
+    #[error("{} has the version {found}, and this server knows version {VERSION}", path.display())]
+    Version { path: PathBuf, found: u32 },
+}
+
+impl UsageError {
+    /// Returns a hint for the operator.
+    pub const fn hint(&self) -> &'static str {
+        match self {
+            Self::File { .. } => "check the state directory",
+            Self::Malformed { .. } => "move the file away: usage begins at 0 without it",
+            Self::Version { .. } => {
+                "use the version of Ringfence that wrote it, or move the file away: usage begins at 0 without it"
+            }
+        }
+    }
+}
+
+impl Figures {
+    /// Returns what a run has used.
+    pub(crate) fn of_run(result: &ExecutionResult) -> Self {
+        let peak = result.meta.peak_memory_bytes.unwrap_or_default();
+        Self {
+            runs: 0,
+            cpu_seconds: result.meta.cpu_seconds.unwrap_or(result.duration),
+            memory_gib_seconds: gib_seconds(peak as f64 * result.duration),
+        }
+    }
+
+    /// Returns what sandboxes have used.
+    pub(crate) fn of_sandboxes(cpu_seconds: f64, memory_byte_seconds: f64) -> Self {
+        Self {
+            runs: 0,
+            cpu_seconds,
+            memory_gib_seconds: gib_seconds(memory_byte_seconds),
+        }
+    }
+}
+
+impl AddAssign for Figures {
+    fn add_assign(&mut self, more: Self) {
+        // JSON has no infinity: a file with one could not be read again.
+        let finite = |value: f64| if value.is_finite() { value.max(0.0) } else { 0.0 };
+        self.runs = self.runs.saturating_add(more.runs);
+        self.cpu_seconds += finite(more.cpu_seconds);
+        self.memory_gib_seconds += finite(more.memory_gib_seconds);
+    }
+}
+
+impl Quota {
+    /// Returns `true` if nothing is limited.
+    pub const fn is_none(&self) -> bool {
+        self.cpu_seconds.is_none() && self.runs.is_none()
+    }
+
+    fn check(&self, today: &Figures) -> Result<(), Exceeded> {
+        if let Some(quota) = self.runs
+            && today.runs >= quota
+        {
+            let used = today.runs;
+            return Err(Exceeded::Runs { used, quota });
+        }
+        if let Some(quota) = self.cpu_seconds
+            && today.cpu_seconds >= quota as f64
+        {
+            let used = today.cpu_seconds;
+            return Err(Exceeded::Processor { used, quota });
+        }
+        Ok(())
+    }
+}
+
+impl KeyUsage {
+    /// Begins a new day, if it is one.
+    fn roll(&mut self, day: u64) {
+        if self.day != day {
+            (self.day, self.today) = (day, Figures::default());
+        }
+    }
+}
+
+impl Usage {
+    /// Opens the file below a state directory, which exists once something was used. One server at a time may have it open.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a later version wrote it.
+    pub fn open(state: &Path) -> Result<Self, UsageError> {
+        let path = state.join("usage.json");
+        let used = read(&path)?;
+        Ok(Self {
+            path,
+            keys: KeyStore::below(state),
+            state: Mutex::new(State {
+                used,
+                ..State::default()
+            }),
+        })
+    }
+
+    /// Begins a run of a key, if its quota allows one more.
+    pub(crate) fn begin(&self, id: &str, quota: &Quota) -> Result<(), Exceeded> {
+        self.change(id, |used| {
+            quota.check(&used.today)?;
+            used.add(Figures {
+                runs: 1,
+                ..Figures::default()
+            });
+            Ok(())
+        })
+    }
+
+    /// Takes back a run that came to nothing.
+    pub(crate) fn take_back(&self, id: &str) {
+        self.change(id, |used| {
+            used.today.runs = used.today.runs.saturating_sub(1);
+            used.total.runs = used.total.runs.saturating_sub(1);
+        });
+    }
+
+    /// Checks that a key has not used up its quota.
+    pub(crate) fn check(&self, id: &str, quota: &Quota) -> Result<(), Exceeded> {
+        quota.check(&self.of(id).today)
+    }
+
+    /// Adds what was used to the key of its owner. What belongs to no key is not counted.
+    pub(crate) fn add(&self, owner: &Scope, more: Figures) {
+        if let Some(id) = self.key_of(owner) {
+            self.change(&id, |used| used.add(more));
+        }
+    }
+
+    /// Returns the usage of a key.
+    pub fn of(&self, id: &str) -> KeyUsage {
+        let mut used = self.lock().used.get(id).copied().unwrap_or_default();
+        used.roll(today());
+        used
+    }
+
+    /// Returns the usage of all keys that have used something.
+    pub(crate) fn all(&self) -> BTreeMap<String, KeyUsage> {
+        self.lock().used.clone()
+    }
+
+    /// Reports the usage of one key, or of all that are stored.
+    ///
+    /// # Errors
+    /// If the stored keys cannot be read.
+    pub fn report(&self, only: Option<&str>) -> io::Result<UsageReport> {
+        let stored = self.keys.list()?.into_iter();
+        let stored = stored.map(|key| (key.id, Some(key.name), key.quota));
+        let has_fixed = only == Some(FIXED) || self.lock().used.contains_key(FIXED);
+        let fixed = has_fixed.then(|| (FIXED.to_owned(), None, Quota::default()));
+        let shown = stored
+            .chain(fixed)
+            .filter(|(id, ..)| only.is_none_or(|only| only == id));
+        let keys = shown.map(|(id, name, quota)| {
+            let used = self.of(&id);
+            ReportedKey {
+                id,
+                name,
+                today: used.today,
+                total: used.total,
+                quota,
+            }
+        });
+        Ok(UsageReport {
+            resets_at: rfc3339(next_day()),
+            keys: keys.collect(),
+        })
+    }
+
+    /// Forgets the usage of a key.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn remove(&self, id: &str) -> Result<(), UsageError> {
+        let mut state = self.lock();
+        state.owners.retain(|_, known| known != id);
+        if state.used.remove(id).is_none() {
+            return Ok(());
+        }
+        state.has_changed = true;
+        drop(state);
+        self.save()
+    }
+
+    /// Writes the file, if something has changed, and leaves out keys that are not stored any more.
+    ///
+    /// # Errors
+    /// If it cannot be written. The next attempt writes all.
+    pub fn save(&self) -> Result<(), UsageError> {
+        if !self.lock().has_changed {
+            return Ok(());
+        }
+        // An error keeps all.
+        let stored = self.keys.list().ok();
+        let keys = {
+            let mut state = self.lock();
+            if let Some(stored) = stored {
+                let is_stored = |id: &str| id == FIXED || stored.iter().any(|key| key.id == id);
+                state.used.retain(|id, _| is_stored(id));
+            }
+            state.has_changed = false;
+            state.used.clone()
+        };
+        let written = write(
+            &self.path,
+            &Stored {
+                version: VERSION,
+                keys,
+            },
+        );
+        written.map_err(|source| {
+            self.lock().has_changed = true;
+            self.failed("write", source)
+        })
+    }
+
+    fn failed(&self, step: &'static str, source: io::Error) -> UsageError {
+        let path = self.path.clone();
+        UsageError::File { step, path, source }
+    }
+
+    fn change<T>(&self, id: &str, change: impl FnOnce(&mut KeyUsage) -> T) -> T {
+        let mut state = self.lock();
+        state.has_changed = true;
+        let used = state.used.entry(id.to_owned()).or_default();
+        used.roll(today());
+        change(used)
+    }
+
+    /// Returns the id of the key whose holder this owner is.
+    fn key_of(&self, owner: &Scope) -> Option<String> {
+        // The owners of others are found at every run.
+        if !owner.as_str().starts_with("key-") {
+            return None;
+        }
+        if let Some(id) = self.lock().owners.get(owner) {
+            return Some(id.clone());
+        }
+        let stored = self.keys.list().ok()?.into_iter().map(|key| key.id);
+        let owners = stored.chain([FIXED.to_owned()]);
+        let owners = owners.filter_map(|id| Some((scope_of(&id)?, id)));
+        let mut state = self.lock();
+        state.owners = owners.collect();
+        state.owners.get(owner).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeyUsage {
+    fn add(&mut self, more: Figures) {
+        self.today += more;
+        self.total += more;
+    }
+}
+
+/// Returns the seconds until the quotas begin anew.
+pub(crate) fn seconds_left() -> u64 {
+    DAY - now() % DAY
+}
+
+/// Returns the time at which the quotas begin anew.
+pub(crate) fn next_day() -> SystemTime {
+    UNIX_EPOCH + std::time::Duration::from_secs((today() + 1) * DAY)
+}
+
+fn today() -> u64 {
+    now() / DAY
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
+}
+
+fn gib_seconds(byte_seconds: f64) -> f64 {
+    byte_seconds / GIB
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, KeyUsage>, UsageError> {
+    let failed = |source: io::Error| UsageError::File {
+        step: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let malformed = |why: String| UsageError::Malformed {
+        path: path.to_owned(),
+        why,
+    };
+    let file = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        opened => opened.map_err(failed)?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX {
+        return Err(malformed(format!("it is longer than {MAX} bytes")));
+    }
+    // Another version may have another form.
+    let parsed: serde_json::Value =
+        serde_json::from_slice(&bytes).map_err(|error| malformed(error.to_string()))?;
+    match parsed["version"].as_u64() {
+        Some(version) if version == u64::from(VERSION) => {}
+        Some(version) => {
+            return Err(UsageError::Version {
+                path: path.to_owned(),
+                found: u32::try_from(version).unwrap_or(u32::MAX),
+            });
+        }
+        None => return Err(malformed("it has no version".to_owned())),
+    }
+    let stored: Stored = serde_json::from_value(parsed).map_err(|error| malformed(error.to_string()))?;
+    Ok(stored.keys)
+}
+
+/// Replaces the file: a reader meets the old one or the new one.
+fn write(path: &Path, stored: &Stored) -> io::Result<()> {
+    let begun = path.with_extension("new");
+    // What an interrupted server has left.
+    match fs::remove_file(&begun) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&begun)?;
+    file.write_all(&serde_json::to_vec(stored)?)?;
+    file.sync_all()?;
+    fs::rename(begun, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::NewKey;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn key(dir: &Path) -> String {
+        let new = NewKey {
+            name: "ci".to_owned(),
+            rights: "run".parse().unwrap(),
+            days: None,
+            quota: Quota::default(),
+        };
+        KeyStore::below(dir).create(new).unwrap().1.id
+    }
+
+    fn used(cpu_seconds: f64) -> Figures {
+        Figures {
+            cpu_seconds,
+            ..Figures::default()
+        }
+    }
+
+    #[test]
+    fn usage_outlives_its_server_and_goes_with_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (key(dir.path()), key(dir.path()));
+        let usage = Usage::open(dir.path()).unwrap();
+        for id in [&one, &other] {
+            usage.begin(id, &Quota::default()).unwrap();
+            usage.add(&scope_of(id).unwrap(), used(1.5));
+        }
+        usage.add(&Scope::local(), used(100.0));
+        usage.add(&"key-of-nobody".parse().unwrap(), used(100.0));
+        usage.add(&scope_of(&one).unwrap(), used(f64::INFINITY));
+        usage.save().unwrap();
+        let path = dir.path().join("usage.json");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        let usage = Usage::open(dir.path()).unwrap();
+        let found = usage.of(&one);
+        assert_eq!((found.today.runs, found.total.cpu_seconds), (1, 1.5));
+        usage.remove(&one).unwrap();
+        assert_eq!(
+            Usage::open(dir.path()).unwrap().of(&one),
+            KeyUsage {
+                day: today(),
+                ..KeyUsage::default()
+            }
+        );
+        // What comes in late does not bring it back, once its key is gone.
+        let keys = KeyStore::below(dir.path());
+        keys.revoke(&other).unwrap();
+        keys.remove(&keys.ended(&other).unwrap()).unwrap();
+        usage.add(&scope_of(&other).unwrap(), used(1.0));
+        usage.begin(&one, &Quota::default()).unwrap();
+        usage.save().unwrap();
+        let kept = Usage::open(dir.path()).unwrap().all();
+        assert_eq!(kept.keys().collect::<Vec<_>>(), [&one]);
+    }
+
+    #[test]
+    fn a_quota_holds_for_a_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let usage = Usage::open(dir.path()).unwrap();
+        let quota = Quota {
+            cpu_seconds: Some(2),
+            runs: Some(2),
+        };
+        let id = key(dir.path());
+        usage.begin(&id, &quota).unwrap();
+        usage.begin(&id, &quota).unwrap();
+        let runs = Exceeded::Runs { used: 2, quota: 2 };
+        assert_eq!(usage.begin(&id, &quota), Err(runs.clone()));
+        assert_eq!(usage.check(&id, &quota), Err(runs));
+        usage.take_back(&id);
+        usage.add(&scope_of(&id).unwrap(), used(2.0));
+        let processor = Exceeded::Processor { used: 2.0, quota: 2 };
+        assert_eq!(usage.begin(&id, &quota), Err(processor));
+        usage.begin(&id, &Quota::default()).unwrap();
+        usage.lock().used.get_mut(&id).unwrap().day -= 1;
+        usage.begin(&id, &quota).unwrap();
+        let found = usage.of(&id);
+        assert_eq!((found.today.runs, found.total.runs), (1, 3));
+        assert!((1..=DAY).contains(&seconds_left()));
+    }
+
+    #[test]
+    fn processor_time_has_a_unit() {
+        let check = |text: &str, expected: Option<u64>| {
+            let parsed = text.parse::<CpuTime>();
+            assert_eq!(parsed.ok().map(|time| time.seconds), expected, "{text}");
+        };
+        check("90", Some(90));
+        check("90s", Some(90));
+        check("30m", Some(1800));
+        check("48h", Some(48 * 3600));
+        for wrong in [
+            "",
+            "h",
+            "-1",
+            "1d",
+            "1.5h",
+            "99999999999999999999",
+            "9999999999999999999h",
+        ] {
+            check(wrong, None);
+        }
+    }
+
+    #[test]
+    fn no_file_of_another_form_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |text: &str, expected: &str| {
+            fs::write(dir.path().join("usage.json"), text).unwrap();
+            let error = Usage::open(dir.path()).unwrap_err();
+            assert!(error.to_string().contains(expected), "{error}");
+        };
+        check("", "no record of usage");
+        check("{}", "has no version");
+        check(r#"{"version": 2, "keys": {}}"#, "has the version 2");
+        check(
+            r#"{"version": 1, "keys": {"rf_1": {"day": -1}}}"#,
+            "no record of usage",
+        );
+    }
+}
