@@ -15,6 +15,7 @@ const LENGTH: usize = 20;
 /// The id of a sandbox: 20 random lower-case letters and digits, which are about 103 bits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(extend("pattern" = "^[a-z0-9]{20}$"))]
 pub struct SandboxId(String);
 
 impl SandboxId {
@@ -50,6 +51,7 @@ impl fmt::Display for SandboxId {
 /// The name of a sandbox: 1 to 63 letters, digits, `-`, `_` and `.`, beginning with a letter or digit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
+#[schemars(extend("pattern" = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"))]
 pub struct SandboxName(String);
 
 impl SandboxName {

@@ -18,7 +18,7 @@ use super::error::{ApiError, Reason};
 use super::events::{COMMENT, HEARTBEAT, MEDIA};
 use super::keys::{Grant, Right};
 use super::sandboxes::Owner;
-use super::table::{Content, Needs, Parameter, Place, Route};
+use super::table::{Content, Form, Needs, Parameter, Place, Route};
 use super::{Api, body, stream};
 use crate::http::single;
 use crate::mcp::session::{
@@ -38,13 +38,15 @@ const VERSION_PARAMETER: Parameter = Parameter {
     place: Place::Header,
     name: "MCP-Protocol-Version",
     required: false,
-    description: "The version that `initialize` agreed on: 2024-11-05 to 2025-11-25.",
+    form: Form::McpVersion,
+    description: "The version that `initialize` agreed on.",
 };
 
 const MAYBE_SESSION: Parameter = Parameter {
     place: Place::Header,
     name: "Mcp-Session-Id",
     required: false,
+    form: Form::Text,
     description: "The session, as the answer to `initialize` named it. Without it only `initialize` is taken.",
 };
 

@@ -62,8 +62,9 @@ pub(super) fn document() -> Value {
     }
     let mut components = schemas.requests.take_definitions(true);
     components.extend(schemas.answers.take_definitions(true));
-    components.insert("Error".to_owned(), error_schema());
-    json!({
+    components.insert("ErrorAnswer".to_owned(), error_answer());
+    components.insert("ErrorDetails".to_owned(), error_details());
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Ringfence",
@@ -79,7 +80,28 @@ pub(super) fn document() -> Value {
                 "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             },
         },
-    })
+    });
+    drop_empty_defaults(&mut document);
+    document
+}
+
+/// Removes defaults that say no more than that a member may be absent. Generators of clients take a member with a default for one
+/// that is always there: their callers would have to send it, and find it missing in answers.
+fn drop_empty_defaults(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let empty = [json!({}), json!([]), Value::Null, Value::Bool(false)];
+            if members
+                .get("default")
+                .is_some_and(|default| empty.contains(default))
+            {
+                members.remove("default");
+            }
+            members.values_mut().for_each(drop_empty_defaults);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty_defaults),
+        _ => {}
+    }
 }
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
@@ -99,7 +121,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         let (status, ..) = reason.row();
         let answer = json!({
             "description": meanings(status),
-            "content": {body::JSON: {"schema": {"$ref": "#/components/schemas/Error"}}},
+            "content": {body::JSON: {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
         });
         responses.insert(status.to_string(), answer);
     }
@@ -121,13 +143,14 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     if let Some(content) = &route.request {
         let most = content.max / (1024 * 1024);
         operation["requestBody"] = json!({
-            "required": true,
+            // No bytes are bytes: an empty file, or the end of an input.
+            "required": content.media.iter().any(|media| *media != body::BYTES),
             "description": format!("At most {most} MiB."),
             "content": contents(std::slice::from_ref(content), &mut schemas.requests),
         });
     }
     let parameters: Vec<Value> = parameters(route.path)
-        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": of_path(name)}))
         .chain(idempotency_key(route))
         .chain(route.parameters.iter().map(|parameter| {
             json!({
@@ -135,7 +158,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
                 "in": parameter.place.as_str(),
                 "required": parameter.required,
                 "description": parameter.description,
-                "schema": {"type": "string"},
+                "schema": parameter.form.schema(),
             })
         }))
         .collect();
@@ -153,7 +176,7 @@ fn idempotency_key(route: &Route) -> Option<Value> {
             "in": "header",
             "required": false,
             "description": "Carry the request out once: the same key and body get the same answer for two minutes. Not with answers of events.",
-            "schema": {"type": "string", "maxLength": 255},
+            "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
         })
     })
 }
@@ -195,6 +218,15 @@ fn parameters(path: &str) -> impl Iterator<Item = &str> {
         .filter_map(move |part| part.get(..inner(part)?))
 }
 
+/// Returns the schema of a parameter of the path.
+fn of_path(name: &str) -> Value {
+    match name {
+        "pid" => json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}),
+        "port" => json!({"type": "integer", "minimum": 1, "maximum": u16::MAX}),
+        _ => json!({"type": "string", "minLength": 1}),
+    }
+}
+
 /// Joins the meanings of a status.
 fn meanings(status: u16) -> String {
     let rows = Reason::ALL.iter().map(|reason| reason.row());
@@ -205,17 +237,26 @@ fn meanings(status: u16) -> String {
     meanings.join(" ")
 }
 
-fn error_schema() -> Value {
+/// Returns the schema of the body of an error. Both of its objects have names: generators of clients make up worse ones.
+fn error_answer() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {"error": {"$ref": "#/components/schemas/ErrorDetails"}},
+    })
+}
+
+fn error_details() -> Value {
     let mut kinds: Vec<&str> = Reason::ALL.iter().map(|reason| reason.row().1).collect();
     kinds.sort_unstable();
     kinds.dedup();
     json!({
         "type": "object",
-        "required": ["error"],
-        "properties": {"error": {
-            "type": "object",
-            "required": ["type", "message", "hint"],
-            "properties": {"type": {"enum": kinds}, "message": {"type": "string"}, "hint": {"type": "string"}},
-        }},
+        "required": ["type", "message", "hint"],
+        "properties": {
+            "type": {"type": "string", "enum": kinds},
+            "message": {"type": "string"},
+            "hint": {"type": "string"},
+        },
     })
 }

@@ -8,6 +8,7 @@ use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Value, json};
 
 use super::idempotency::{self, Replays};
 use super::keys::Right;
@@ -15,6 +16,7 @@ use super::recording::{self, Recorder};
 use super::{
     Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandboxes, tools, usage,
 };
+use crate::mcp::session::versions;
 
 /// A route: everything that clients, the guard and the documents must know about it.
 pub(super) struct Route {
@@ -48,7 +50,38 @@ pub(super) struct Parameter {
     pub(super) place: Place,
     pub(super) name: &'static str,
     pub(super) required: bool,
+    pub(super) form: Form,
     pub(super) description: &'static str,
+}
+
+/// The form of a parameter's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    Text,
+    /// An absolute path.
+    Path,
+    /// A whole number that is not negative.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// Octal digits.
+    Octal,
+    /// A version of the Model Context Protocol.
+    McpVersion,
+}
+
+impl Form {
+    /// Returns the schema in the document.
+    pub(super) fn schema(self) -> Value {
+        match self {
+            Self::Text => json!({"type": "string"}),
+            Self::Path => json!({"type": "string", "pattern": "^/", "maxLength": 4095}),
+            Self::Number => json!({"type": "integer", "minimum": 0, "maximum": u64::MAX}),
+            Self::Flag => json!({"type": "boolean"}),
+            Self::Octal => json!({"type": "string", "pattern": "^[0-7]{1,4}$"}),
+            Self::McpVersion => json!({"type": "string", "enum": versions().collect::<Vec<_>>()}),
+        }
+    }
 }
 
 /// The part of a request that has a parameter.

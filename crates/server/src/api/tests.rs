@@ -69,6 +69,8 @@ fn every_reference_of_the_document_leads_somewhere() {
     let numbered: Vec<_> = names.filter(|name| name.ends_with(char::is_numeric)).collect();
     assert_eq!(numbered, [""; 0]);
     let members = &document["components"]["schemas"]["RemoteRequest"];
+    assert!(members["properties"]["files"].is_object());
+    assert!(members["properties"]["files"].get("default").is_none());
     assert_eq!(members["additionalProperties"], false);
     assert_eq!(members["required"], serde_json::json!(["code"]));
 }

@@ -231,6 +231,11 @@ fn refused<T>(error: mpsc::error::TrySendError<T>) -> SendError {
 
 /// Returns `true` for a version that a client may name in a session.
 pub(crate) fn is_version(text: &str) -> bool {
+    versions().any(|version| version == text)
+}
+
+/// Returns the versions that are served in sessions.
+pub(crate) fn versions() -> impl Iterator<Item = &'static str> {
     let versions = ProtocolVersion::known_up_to(&ProtocolVersion::LATEST_WITH_INITIALIZE);
-    versions.iter().any(|version| version.as_str() == text)
+    versions.iter().map(ProtocolVersion::as_str)
 }

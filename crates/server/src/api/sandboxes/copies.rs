@@ -69,6 +69,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[serde(deny_unknown_fields)]
 struct Fork {
     /// Number of new sandboxes, at most 16; 1 by default.
+    #[schemars(range(min = 1, max = 16))]
     count: Option<usize>,
 }
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::error::ApiError;
-use super::super::table::{Content, Parameter, Place, Route};
+use super::super::table::{Content, Form, Parameter, Place, Route};
 use super::super::{body, events, stream};
 use super::{BYTES, InSandbox, MAX_BYTES, NOTHING, Params, done, route};
 
@@ -23,6 +23,7 @@ const PATH: Parameter = Parameter {
     place: Place::Query,
     name: "path",
     required: true,
+    form: Form::Path,
     description: "Absolute path in the sandbox.",
 };
 
@@ -30,6 +31,7 @@ const OFFSET: Parameter = Parameter {
     place: Place::Query,
     name: "offset",
     required: false,
+    form: Form::Number,
     description: "First byte.",
 };
 
@@ -37,6 +39,7 @@ const LENGTH: Parameter = Parameter {
     place: Place::Query,
     name: "length",
     required: false,
+    form: Form::Number,
     description: "Number of bytes at most.",
 };
 
@@ -44,6 +47,7 @@ const SIZE: Parameter = Parameter {
     place: Place::Query,
     name: "size",
     required: false,
+    form: Form::Number,
     description: "Length of the body: a body that breaks off leaves the file as it was.",
 };
 
@@ -51,6 +55,7 @@ const MODE: Parameter = Parameter {
     place: Place::Query,
     name: "mode",
     required: false,
+    form: Form::Octal,
     description: "Permission bits in octal digits; those of the replaced file, or 644.",
 };
 
@@ -58,6 +63,7 @@ const DEPTH: Parameter = Parameter {
     place: Place::Query,
     name: "depth",
     required: false,
+    form: Form::Number,
     description: "Levels of directories; 1 by default.",
 };
 
@@ -65,6 +71,7 @@ const RECURSIVE: Parameter = Parameter {
     place: Place::Query,
     name: "recursive",
     required: false,
+    form: Form::Flag,
     description: "Watch all directories below it, too: true or false.",
 };
 
@@ -228,13 +235,19 @@ fn streams() -> Vec<Route> {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MakeDirectory {
+    /// Absolute path in the sandbox.
+    #[schemars(regex(pattern = "^/"), length(max = 4095))]
     path: String,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FromTo {
+    /// Absolute path in the sandbox.
+    #[schemars(regex(pattern = "^/"), length(max = 4095))]
     from: String,
+    /// Absolute path in the sandbox.
+    #[schemars(regex(pattern = "^/"), length(max = 4095))]
     to: String,
 }
 

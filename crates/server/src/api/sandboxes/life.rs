@@ -99,10 +99,10 @@ struct CreateSandbox {
     #[schemars(with = "Option<Amount>")]
     memory: Option<Bytes>,
     /// Processor limit, in cores.
-    #[schemars(with = "Option<f64>")]
+    #[schemars(with = "Option<f64>", range(min = 0.01, max = 1024.0))]
     cpus: Option<Cpus>,
     /// Limit of processes and threads.
-    #[schemars(with = "Option<u32>")]
+    #[schemars(with = "Option<u32>", range(min = 1, max = 32768))]
     pids: Option<Pids>,
     /// Size limit of all its files together; 256 MiB by default, and at most half of the memory.
     #[schemars(with = "Option<Amount>")]
@@ -141,7 +141,7 @@ struct CreateSandbox {
 #[allow(dead_code, reason = "describes what another type parses")]
 pub(super) enum Amount {
     Bytes(u64),
-    Text(String),
+    Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)? ?([KMGkmg]i?[Bb]?|[Bb])?$"))] String),
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

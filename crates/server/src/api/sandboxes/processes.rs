@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::super::error::{ApiError, Reason};
 use super::super::recording::Described;
-use super::super::table::{Content, Parameter, Place, Route};
+use super::super::table::{Content, Form, Parameter, Place, Route};
 use super::super::{body, events, stream};
 use super::life::Amount;
 use super::{
@@ -110,6 +110,7 @@ fn uses() -> Vec<Route> {
             place: Place::Query,
             name: "from",
             required: false,
+            form: Form::Number,
             description: "First byte; 0 by default.",
         }]),
         route(
@@ -123,6 +124,7 @@ fn uses() -> Vec<Route> {
             place: Place::Query,
             name: "end",
             required: false,
+            form: Form::Flag,
             description: "Close the input after that: true or false.",
         }])
         .with_body(BYTES.at_most(MAX_BYTES))
