@@ -2,6 +2,7 @@
 
 mod contexts;
 mod copies;
+mod entries;
 mod files;
 mod life;
 mod ports;

@@ -9,12 +9,14 @@ use hyper::body::Bytes as Piece;
 use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, WatchDepth, parse};
 use ringfence_sandbox::{Error, Sandbox};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::error::ApiError;
 use super::super::table::{Content, Form, Parameter, Place, Route};
 use super::super::{body, events, stream};
+use super::entries::{CopiedTree, FileEntry, FileList, MadeDirectory, UnpackedTree};
 use super::{BYTES, InSandbox, MAX_BYTES, NOTHING, Params, done, route};
 
 /// Maximum size of a request that is no file, in bytes.
@@ -75,37 +77,7 @@ const RECURSIVE: Parameter = Parameter {
     description: "Watch all directories below it, too: true or false.",
 };
 
-const ENTRY: Content = Content::new(&[body::JSON], |_| {
-    schemars::json_schema!({
-        "type": "object",
-        "required": ["name", "path", "type", "size", "mode", "uid", "gid", "modified"],
-        "description": "A file: `size` in bytes, `mode` the permission bits as a number, `modified` nanoseconds since 1970.",
-        "properties": {
-            "name": {"type": "string"},
-            "path": {"type": "string"},
-            "type": {"enum": ["file", "directory", "symlink", "fifo", "socket", "device"]},
-            "size": {"type": "integer"},
-            "mode": {"type": "integer"},
-            "uid": {"type": "integer"},
-            "gid": {"type": "integer"},
-            "modified": {"type": "integer"},
-            "target": {"type": ["string", "null"]},
-        },
-    })
-});
-
-const LISTING: Content = Content::new(&[body::JSON], |_| {
-    schemars::json_schema!({
-        "type": "object",
-        "required": ["entries", "complete"],
-        "properties": {"entries": {"type": "array", "items": {"type": "object"}}, "complete": {"type": "boolean"}},
-    })
-});
-
-const REPORT: Content = Content::new(
-    &[body::JSON],
-    |_| schemars::json_schema!({"type": "object", "description": "What was done: entries, and those left out."}),
-);
+const ENTRY: Content = Content::json::<FileEntry>();
 
 const CHANGES: Content = Content::new(&[events::MEDIA], |_| {
     schemars::json_schema!({
@@ -166,7 +138,7 @@ fn trees() -> Vec<Route> {
             Method::GET,
             "/v1/sandboxes/{id}/files/list",
             "List a directory.",
-            vec![LISTING],
+            vec![Content::json::<FileList>()],
             |method| on(method, list),
         )
         .with_parameters(&[PATH, DEPTH]),
@@ -174,7 +146,7 @@ fn trees() -> Vec<Route> {
             Method::POST,
             "/v1/sandboxes/{id}/files/mkdir",
             "Make a directory, with those above it.",
-            vec![REPORT],
+            vec![Content::json::<MadeDirectory>()],
             |method| on(method, mkdir),
         )
         .with_body(Content::json::<MakeDirectory>().at_most(MAX))
@@ -192,7 +164,7 @@ fn trees() -> Vec<Route> {
             Method::POST,
             "/v1/sandboxes/{id}/files/copy",
             "Copy a file or a directory.",
-            vec![REPORT],
+            vec![Content::json::<CopiedTree>()],
             |method| on(method, copy),
         )
         .with_body(Content::json::<FromTo>().at_most(MAX))
@@ -215,7 +187,7 @@ fn streams() -> Vec<Route> {
             Method::PUT,
             "/v1/sandboxes/{id}/files/archive",
             "Unpack the body, a tar archive, into a directory.",
-            vec![REPORT],
+            vec![Content::json::<UnpackedTree>()],
             |method| on(method, extract),
         )
         .with_parameters(&[PATH])
@@ -314,12 +286,16 @@ async fn write(
         mode: mode.transpose()?,
         size: size.or(length),
     };
-    let entry: Value = receive(&sandbox, &operation, request).await?;
+    let entry: FileEntry = receive(&sandbox, &operation, request).await?;
     Ok(Json(entry).into_response())
 }
 
 /// Performs an operation on the body of a request.
-async fn receive(sandbox: &Sandbox, operation: &Operation, request: Request) -> Result<Value, ApiError> {
+async fn receive<T: DeserializeOwned>(
+    sandbox: &Sandbox,
+    operation: &Operation,
+    request: Request,
+) -> Result<T, ApiError> {
     let operating = sandbox.operate(operation).await?;
     let mut body = request.into_body();
     // An error drops the operation, which kills it: what has arrived is not taken for the whole.
@@ -340,11 +316,15 @@ async fn remove(
 }
 
 async fn stat(Params(At { path }): Params<At>, InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
-    changed(&sandbox, Operation::Stat { path }).await
+    changed::<FileEntry>(&sandbox, Operation::Stat { path }).await
 }
 
-async fn changed(sandbox: &Sandbox, operation: Operation) -> Result<Response, ApiError> {
-    let value: Value = sandbox.change(&operation).await?;
+/// Performs an operation, and answers with its answer of type `T`.
+async fn changed<T: DeserializeOwned + Serialize>(
+    sandbox: &Sandbox,
+    operation: Operation,
+) -> Result<Response, ApiError> {
+    let value: T = sandbox.change(&operation).await?;
     Ok(Json(value).into_response())
 }
 
@@ -358,17 +338,17 @@ async fn list(
 
 async fn mkdir(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let MakeDirectory { path } = body::json(request).await?;
-    changed(&sandbox, Operation::MakeDirectory { path }).await
+    changed::<MadeDirectory>(&sandbox, Operation::MakeDirectory { path }).await
 }
 
 async fn rename(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let FromTo { from, to } = body::json(request).await?;
-    changed(&sandbox, Operation::Move { from, to }).await
+    changed::<FileEntry>(&sandbox, Operation::Move { from, to }).await
 }
 
 async fn copy(InSandbox(sandbox): InSandbox, request: Request) -> Result<Response, ApiError> {
     let FromTo { from, to } = body::json(request).await?;
-    changed(&sandbox, Operation::Copy { from, to }).await
+    changed::<CopiedTree>(&sandbox, Operation::Copy { from, to }).await
 }
 
 async fn archive(
@@ -397,8 +377,8 @@ async fn extract(
     InSandbox(sandbox): InSandbox,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let report = receive(&sandbox, &Operation::Extract { path }, request).await?;
-    Ok(Json(report).into_response())
+    let unpacked: UnpackedTree = receive(&sandbox, &Operation::Extract { path }, request).await?;
+    Ok(Json(unpacked).into_response())
 }
 
 async fn watch(
