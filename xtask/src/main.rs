@@ -9,6 +9,7 @@ mod e2b;
 mod fourth;
 mod fuzz;
 mod gate;
+mod gauges;
 mod metrics;
 mod process;
 mod report;
@@ -38,6 +39,8 @@ usage: cargo xtask COMMAND
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
   churn [S] use and replace 500 sandboxes at one server for S seconds (3600); writes docs/reports/churn.txt
   e2b DIR…  run E2B's own tests, from checkouts of its repositories, against `ringfence serve` (as root)
+  gauges [--only NAME]  run schemathesis, generated clients and MCP's suite of conformance against `ringfence serve` (as root);
+            writes docs/reports/gauges.txt
   vm        functional tests in a virtual machine, with Debian's kernel and control groups v2 (Debian, as root)
   metrics   lengths of files and functions
 ";
@@ -64,6 +67,9 @@ fn dispatch() -> Result<()> {
     }
     if command == "e2b" {
         return e2b::run(&root, &arguments.collect::<Vec<_>>());
+    }
+    if command == "gauges" {
+        return gauges::run(&root, &arguments.collect::<Vec<_>>());
     }
     let argument = arguments.next();
     match (command.as_str(), argument.as_deref()) {

@@ -65,27 +65,7 @@ fn python(root: &Path) -> Result<()> {
 }
 
 fn node(root: &Path) -> Result<()> {
-    let wanted = list(root, "package-lock.json")?;
-    if is_there(root, NODE, &wanted) {
-        report::line("MCP client for TypeScript: there");
-        return Ok(());
-    }
-    report::line("MCP client for TypeScript: installing");
-    let place = root.join(NODE);
-    fs::create_dir_all(&place)?;
-    for name in ["package.json", "package-lock.json"] {
-        fs::write(place.join(name), list(root, name)?)?;
-    }
-    // Packages are unpacked, and none of their scripts runs.
-    let arguments = [
-        "ci",
-        "--ignore-scripts",
-        "--no-audit",
-        "--no-fund",
-        "--loglevel=error",
-    ];
-    program(&place, "npm", &arguments).run()?;
-    stamp(root, NODE, &wanted)
+    super::node_packages(root, "MCP client for TypeScript", NODE, LISTS)
 }
 
 fn list(root: &Path, name: &str) -> Result<String> {

@@ -237,6 +237,35 @@ pub(crate) fn environment(root: &Path, what: &str, place: &str, list: &str) -> R
     stamp(root, place, &wanted)
 }
 
+/// Installs the packages of Node that the lists in `lists` name at `place`.
+pub(crate) fn node_packages(root: &Path, what: &str, place: &str, lists: &str) -> Result<()> {
+    let list = |name| {
+        let path = root.join(lists).join(name);
+        fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let wanted = list("package-lock.json")?;
+    if is_there(root, place, &wanted) {
+        report::line(&format!("{what}: there"));
+        return Ok(());
+    }
+    report::line(&format!("{what}: installing"));
+    let directory = root.join(place);
+    fs::create_dir_all(&directory)?;
+    for name in ["package.json", "package-lock.json"] {
+        fs::write(directory.join(name), list(name)?)?;
+    }
+    // Packages are unpacked, and none of their scripts runs.
+    let arguments = [
+        "ci",
+        "--ignore-scripts",
+        "--no-audit",
+        "--no-fund",
+        "--loglevel=error",
+    ];
+    program(&directory, "npm", &arguments).run()?;
+    stamp(root, place, &wanted)
+}
+
 fn is_there(root: &Path, place: &str, wanted: &str) -> bool {
     fs::read_to_string(root.join(place).join("installed.txt")).is_ok_and(|installed| installed == wanted)
 }
