@@ -75,6 +75,44 @@ fn every_reference_of_the_document_leads_somewhere() {
     assert_eq!(members["required"], serde_json::json!(["code"]));
 }
 
+#[test]
+fn parameters_have_the_forms_that_the_server_parses() {
+    let document = document();
+    let schema = |route: (&str, &str), name: &str| {
+        let parameters = document["paths"][route.0][route.1]["parameters"]
+            .as_array()
+            .unwrap();
+        let found = parameters.iter().find(|parameter| parameter["name"] == name);
+        found.unwrap()["schema"].clone()
+    };
+    let files = ("/v1/sandboxes/{id}/files", "get");
+    assert_eq!(schema(files, "id")["minLength"], 1);
+    assert_eq!(schema(files, "path")["pattern"], "^/");
+    assert_eq!(schema(files, "offset")["maximum"], u64::MAX);
+    let process = ("/v1/sandboxes/{id}/processes/{pid}", "get");
+    assert_eq!(schema(process, "pid")["maximum"], u32::MAX);
+    let port = ("/v1/sandboxes/{id}/ports/{port}", "post");
+    assert_eq!(schema(port, "port")["minimum"], 1);
+    let run = ("/v1/run", "post");
+    assert_eq!(schema(run, "Idempotency-Key")["pattern"], "^[!-~]{1,255}$");
+    let mcp = ("/mcp", "post");
+    assert!(
+        schema(mcp, "MCP-Protocol-Version")["enum"]
+            .as_array()
+            .unwrap()
+            .contains(&"2025-11-25".into())
+    );
+    // A body of bytes may have none.
+    assert_eq!(
+        document["paths"]["/v1/run"]["post"]["requestBody"]["required"],
+        true
+    );
+    assert_eq!(
+        document["paths"][files.0]["put"]["requestBody"]["required"],
+        false
+    );
+}
+
 /// Renders the reference for people.
 fn reference() -> String {
     let mut text = "# HTTP API\n\n\
