@@ -30,11 +30,10 @@ pub mod output;
 pub mod owner;
 pub mod pool;
 pub mod probe;
-pub mod protected;
 pub mod pyodide;
 pub mod runner;
 mod spec;
 pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
-pub use ringfence_trust::{self as trust, mount_guard};
+pub use ringfence_trust::{self as trust, mount_guard, protected};

@@ -16,6 +16,7 @@ mod kept;
 pub mod ledger;
 pub mod mount_guard;
 mod named;
+pub mod protected;
 mod resolve;
 mod servers;
 
