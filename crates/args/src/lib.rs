@@ -32,9 +32,9 @@ pub use keys::KeysCommand;
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
-    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxForkArgs,
-    SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs,
-    SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
+    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
+    SandboxForkArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxRuntimeArg,
+    SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};
@@ -553,8 +553,8 @@ pub struct BenchArgs {
 pub enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
-        /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence` or
-        /// `fence-network`.
+        /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence`,
+        /// `fence-network` or `box` (for sandboxes with root).
         name: String,
         /// The processor architecture (default: this machine's).
         #[arg(long, value_name = "ARCH")]

@@ -118,6 +118,10 @@ pub struct SandboxCreateArgs {
     /// Pause it when its time is up, and end it a day later (default: end it). Not with a template.
     #[arg(long)]
     pub pause_on_expiry: bool,
+    /// The fence of a local sandbox: `box` makes its programs root over users and a root file system of their own (default:
+    /// run). Not with a template.
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub fence: Option<SandboxFenceArg>,
     /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not with
     /// a template.
     #[arg(long, value_name = "ID")]
@@ -168,6 +172,25 @@ impl SandboxRuntimeArg {
             Self::Local => None,
             Self::Docker => Some(EngineArg::Docker),
             Self::Podman => Some(EngineArg::Podman),
+        }
+    }
+}
+
+/// Choice of the fence of a sandbox on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SandboxFenceArg {
+    /// The fence of runs: one user, over a read-only root file system.
+    Run,
+    /// Root over users and a root file system of its own; needs a server that runs as root.
+    Box,
+}
+
+impl SandboxFenceArg {
+    /// Returns the name that the API takes.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Box => "box",
         }
     }
 }

@@ -76,7 +76,9 @@ impl From<&local::Error> for Error {
             | E::Exposing { .. }
             | E::NamespacesForbidden { .. }
             | E::NoControlGroups { .. }
-            | E::NeedsNamespaces { .. } => Reason::Unavailable,
+            | E::NeedsNamespaces { .. }
+            | E::NeedsIds => Reason::Unavailable,
+            E::NoMoreRoots { .. } => Reason::Busy,
             E::Trusted(_) | E::TooLong | E::Image(_) | E::NetworkOfSession | E::Program { errno: 7, .. } => {
                 Reason::Invalid
             }

@@ -1,11 +1,13 @@
 //! Prints the system-call filters as OCI seccomp profiles.
 
-use ringfence_jail::seccomp::{self, Exits, Forks, Ipc, Profile, Sockets, Surface};
+use ringfence_jail::seccomp::{self, Exits, Forks, Ipc, Profile, Sockets, Surface, Users};
 
 /// Name of the filter for guests in a cell.
 pub(crate) const FENCE: &str = "fence";
 /// Name of the filter for guests that may reach the egress proxy.
 pub(crate) const FENCE_NETWORK: &str = "fence-network";
+/// Name of the filter for sandboxes with root.
+pub(crate) const BOX: &str = "box";
 /// Name of the filter for containers whose guests may reach the egress proxy.
 pub const STANDARD_TCP: &str = "standard-tcp";
 
@@ -13,7 +15,7 @@ pub const STANDARD_TCP: &str = "standard-tcp";
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
     #[error(
-        "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence and fence-network"
+        "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence, fence-network and box"
     )]
     Name(String),
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
@@ -40,6 +42,14 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
         "standard-net" => seccomp::profile(architecture, Profile::StandardNet),
         FENCE => seccomp::document(architecture, surface(Sockets::Unix)),
         FENCE_NETWORK => seccomp::document(architecture, surface(Sockets::UnixAndTcp)),
+        BOX => seccomp::document(
+            architecture,
+            Surface {
+                forks: Forks::Adopted,
+                users: Users::Several,
+                ..surface(Sockets::Unix)
+            },
+        ),
         other => return Err(UnknownFilter::Name(other.to_owned())),
     };
     document.map_err(UnknownFilter::Broken)
@@ -52,5 +62,6 @@ const fn surface(sockets: Sockets) -> Surface {
         ipc: Ipc::Own,
         forks: Forks::Never,
         exits: Exits::Silent,
+        users: Users::One,
     }
 }

@@ -59,6 +59,7 @@ impl Lease {
         Ok(Image {
             reference: selector.to_string(),
             digest: self.description.digest.to_string(),
+            root: self.root.clone(),
             entries: self.entries()?,
             working_directory: self.working_directory(),
             interpreter,

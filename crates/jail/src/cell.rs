@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use crate::protocol::{Applied, Confinement};
+use crate::protocol::{Applied, Confinement, GUEST_ID};
 use crate::step_error::{Step, StepError, died, remote_error};
 use crate::{clock, sys};
 
@@ -24,6 +24,8 @@ pub(crate) const WRITABLE_DIRS: &[&str] = &["/tmp", "/workspace", "/output", "/d
 pub(crate) struct CellSpec<'a> {
     /// Id in the launcher's user namespace that the guest's id maps to.
     pub(crate) outer_id: u32,
+    /// The root that its programs may change, if they may.
+    pub(crate) root: Option<&'a CellRoot>,
     /// Template mounts to stack on the cell's own file systems.
     pub(crate) inner_mounts: &'a [CString],
     /// Total bytes in the writable directories.
@@ -38,6 +40,41 @@ pub(crate) struct CellSpec<'a> {
     pub(crate) listen: Option<u16>,
     /// Occupant of the cell.
     pub(crate) tenant: Tenant<'a>,
+}
+
+/// The root of a cell whose programs may change it: they may be its root, too.
+#[derive(Debug)]
+pub(crate) struct CellRoot {
+    /// Layers below the changes, the uppermost first, as overlayfs wants them (`lowerdir`).
+    pub(crate) lower: CString,
+    /// Mount points of the template that are attached to it again.
+    pub(crate) carried: Vec<CString>,
+    /// Number of ids that belong to the cell, from [`GUEST_ID`] on.
+    pub(crate) ids: u32,
+}
+
+impl CellSpec<'_> {
+    /// Returns the map of the cell's user namespace (user_namespaces(7)): the guest alone, or all users from root on.
+    pub(crate) fn id_map(&self) -> String {
+        /// The user `nobody`, whom programs expect at this number.
+        const NOBODY: u32 = 65_534;
+        let outer = self.outer_id;
+        match self.root {
+            None => format!("{GUEST_ID} {outer} 1\n"),
+            Some(root) => {
+                let last = root.ids - 1;
+                format!("0 {outer} {last}\n{NOBODY} {} 1\n", outer + last)
+            }
+        }
+    }
+
+    /// Returns the id that its init takes.
+    pub(crate) const fn inner_id(&self) -> u32 {
+        match self.root {
+            None => GUEST_ID,
+            Some(_) => 0,
+        }
+    }
 }
 
 /// The occupant of a cell.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use crate::cell::{Cell, CellSpec, Home, SandboxInit, SetupMessage, Tenant, clone_init, receive_handles};
 use crate::cell_setup::{CellSetup, set_up};
 use crate::nest::Request;
-use crate::protocol::GUEST_ID;
 use crate::step_error::{Step, StepError, died};
 use crate::steps::confine;
 use crate::{clock, init, sys, template};
@@ -58,7 +57,7 @@ pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
 
 /// Writes the id maps of a cell and lets its init continue.
 fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(), StepError> {
-    let map = format!("{GUEST_ID} {} 1\n", spec.outer_id);
+    let map = spec.id_map();
     template::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
     sys::send_message(socket.as_fd(), b"go", &[]).step("start a cell")
 }
@@ -105,7 +104,7 @@ impl AsFd for Founding {
 fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
     if let (Ok(CellSetup { handles, .. }), Tenant::Sandbox(sandbox)) = (&outcome, spec.tenant) {
-        serve_sandbox(sandbox, &socket, handles)
+        serve_sandbox(spec, sandbox, &socket, handles)
     }
     let told = match &outcome {
         Ok(stands) => tell(socket.as_fd(), &Ok(None), &stands.handles),
@@ -130,9 +129,12 @@ fn failed(error: &StepError) -> SetupMessage {
 }
 
 /// Runs a sandbox's init after set-up: confines itself, and starts programs at the server's request.
-fn serve_sandbox(sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd]) -> ! {
+fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd]) -> ! {
     let environment = sandbox.environment.to_vec();
     let guard = init::MemoryGuard::open().and_then(|guard| {
+        if spec.root.is_some() {
+            seal_proc().step("make /proc read-only")?;
+        }
         let all = [guard.file().as_fd()]
             .into_iter()
             .chain(handles.iter().map(AsFd::as_fd));
@@ -155,6 +157,18 @@ fn serve_sandbox(sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd
         Ok((_, guard)) if told => init::serve_cell(environment, guard),
         _ => sys::exit_now(1),
     }
+}
+
+/// Covers `/proc` by itself, read-only: Landlock lets the programs of a root of their own write everywhere, and root owns
+/// the settings of its network.
+fn seal_proc() -> io::Result<()> {
+    let proc = sys::open_tree(c"/proc")?;
+    let read_only = sys::MountAttributes {
+        set: libc::MOUNT_ATTR_RDONLY,
+        id_map: None,
+    };
+    sys::set_mount_attributes(proc.as_fd(), &read_only)?;
+    sys::move_mount(proc.as_fd(), c"/proc")
 }
 
 /// Moves a sandbox's standard streams to their numbers, and the descriptors of its set-up behind them.

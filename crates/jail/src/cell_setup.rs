@@ -4,10 +4,10 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
-use crate::protocol::GUEST_ID;
+use crate::cell::{CellRoot, CellSpec, Home, PROC_ATTRIBUTES, Tenant, WRITABLE_DIRS};
 use crate::step_error::{Step, StepError};
 use crate::steps::join_control_groups;
 use crate::{copy, nest, shares, sys, template};
@@ -40,7 +40,8 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     join_control_groups(spec.groups)?;
     sys::unshare(libc::CLONE_NEWCGROUP).step("make a cgroup namespace")?;
     sys::block_child_signal().step("block the child signal")?;
-    sys::set_ids(GUEST_ID, GUEST_ID).step("take the guest's user id")?;
+    let id = spec.inner_id();
+    sys::set_ids(id, id).step("take the guest's user id")?;
     sys::set_dumpable().step("let the launcher open the cell's namespaces")?;
     // The change of ids has cleared it.
     sys::die_with_parent().step("tie a cell to its launcher")?;
@@ -73,20 +74,72 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
     }
     attach_inner_mounts(&inner)?;
     match spec.tenant {
-        Tenant::Guest => return mount_proc(0).map(|()| None),
+        Tenant::Guest => return mount_proc(0, Others::Hidden).map(|()| None),
         Tenant::Sandbox(sandbox) => {
             mount_terminals()?;
+            if let Some(root) = spec.root {
+                share_temporary_directories().step("open the temporary directories to all users")?;
+                mount_proc(0, Others::Shown)?;
+                return replace_root(&files, root)
+                    .step("make the root writable")
+                    .map(|()| None);
+            }
             if let Some(home) = sandbox.home {
                 mount_home(&files, home).step("mount the home directory")?;
             }
-            return mount_proc(0).map(|()| None);
+            return mount_proc(0, Others::Hidden).map(|()| None);
         }
         Tenant::Session | Tenant::Fork(_) => {}
     }
     let proc = nest::hide_home(&files)?;
     // Sessions may write wherever the mounts allow it, which must not include this one.
-    mount_proc(libc::MOUNT_ATTR_RDONLY)?;
+    mount_proc(libc::MOUNT_ATTR_RDONLY, Others::Hidden)?;
     Ok(Some(Home { files, proc }))
+}
+
+/// Gives the directories for temporary files the mode that they have where there are several users.
+fn share_temporary_directories() -> io::Result<()> {
+    ["/tmp", "/dev/shm"]
+        .into_iter()
+        .try_for_each(|path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o1777)))
+}
+
+/// Mount points of a cell's own that come along to a root that programs may change.
+const OWN_MOUNTS: &[&CStr] = &[c"/proc", c"/dev/pts"];
+
+/// Puts an overlay in the place of the template's root: its programs may change everything in it, and nothing below it. What
+/// they write lies in the file system of the cell's writable directories, and counts there.
+fn replace_root(files: &OwnedFd, root: &CellRoot) -> io::Result<()> {
+    const PLACE: &CStr = c"/cell/root";
+    let writable = WRITABLE_DIRS
+        .iter()
+        .map(|path| template::c_path(Path::new(path)))
+        .collect::<io::Result<Vec<_>>>()?;
+    let all = root.carried.iter().map(CString::as_c_str);
+    let all = all.chain(writable.iter().map(CString::as_c_str));
+    let carried = all
+        .chain(OWN_MOUNTS.iter().copied())
+        .map(|path| Ok((path, sys::open_tree(path)?)))
+        .collect::<io::Result<Vec<_>>>()?;
+    for name in [c"upper", c"work", c"root"] {
+        sys::mkdir_at(files.as_fd(), name, 0o755)?;
+    }
+    let options: &[(&CStr, &CStr)] = &[
+        (c"lowerdir", &root.lower),
+        (c"upperdir", c"/cell/upper"),
+        (c"workdir", c"/cell/work"),
+        // Attributes that a user namespace may set.
+        (c"userxattr", c""),
+    ];
+    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let overlay = sys::new_filesystem(c"overlay", options, attributes)?;
+    sys::move_mount(overlay.as_fd(), PLACE)?;
+    for (path, mount) in &carried {
+        template::attach_at(overlay.as_fd(), &template::os_path(path), mount)?;
+    }
+    std::env::set_current_dir(template::os_path(PLACE))?;
+    sys::pivot_root_to_working_directory()?;
+    std::env::set_current_dir("/")
 }
 
 /// Opens a listening socket on the cell's loopback. Its owner controls the only way out of the cell.
@@ -169,9 +222,20 @@ fn mount_terminals() -> Result<(), StepError> {
     sys::move_mount(terminals.as_fd(), c"/dev/pts").step(STEP)
 }
 
-fn mount_proc(more: u64) -> Result<(), StepError> {
+/// Visibility of other users' processes in `/proc`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    Shown,
+    Hidden,
+}
+
+fn mount_proc(more: u64, others: Others) -> Result<(), StepError> {
     let attributes = PROC_ATTRIBUTES | more;
-    let proc = sys::new_filesystem(c"proc", &[(c"hidepid", c"2")], attributes).step("make a /proc")?;
+    let hidden: &[(&CStr, &CStr)] = match others {
+        Others::Shown => &[],
+        Others::Hidden => &[(c"hidepid", c"2")],
+    };
+    let proc = sys::new_filesystem(c"proc", hidden, attributes).step("make a /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")?;
     for path in HIDDEN {
         match sys::open_tree(template::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {

@@ -255,7 +255,7 @@ fn settle(request: &ForkRequest, directory: Option<&Path>) -> Result<(), StepErr
     limit_resources(request.rlimits.as_ref())?;
     // The session is its ancestor and, to the kernel, the owner of its namespaces.
     sys::set_undumpable().step(STEPS[7])?;
-    sys::drop_capabilities().step(STEPS[8])?;
+    sys::limit_capabilities(0).step(STEPS[8])?;
     let here = directory.is_some_and(|directory| std::env::set_current_dir(directory).is_ok());
     if here {
         return Ok(());

@@ -150,6 +150,7 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
         Some(CellGround {
             ids: guest_ids(template),
             inner_mounts: inner_mounts(template),
+            root: template::cell_root(template).step("prepare a writable root")?,
         }),
     )?
     .serve()
@@ -159,7 +160,11 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
 /// another user if ids are available; files mounted as the guest's own belong to one of them.
 fn guest_ids(template: &Template) -> GuestIds {
     match template.host_ids {
-        Some(ids) if !template.binds.iter().any(|bind| bind.guest_owns) => GuestIds::new(GUEST_ID..ids.count),
+        Some(ids)
+            if template.writable_root.is_none() && !template.binds.iter().any(|bind| bind.guest_owns) =>
+        {
+            GuestIds::new(GUEST_ID..ids.count)
+        }
         Some(_) => GuestIds::new(GUEST_ID..GUEST_ID + 1),
         None => GuestIds::new(0..1),
     }

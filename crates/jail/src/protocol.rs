@@ -41,6 +41,16 @@ pub struct Template {
     pub files: Vec<TemplateFile>,
     /// Symbolic links: (link, target).
     pub links: Vec<(PathBuf, PathBuf)>,
+    /// Set for cells of sandboxes whose programs may change the root: each gets an overlay of its own above it.
+    pub writable_root: Option<WritableRoot>,
+}
+
+/// The lower layers of a root that programs may change. Its cells have all ids of [`Template::host_ids`] from
+/// [`GUEST_ID`] on: the first is root inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WritableRoot {
+    /// Host directory with the files of an image, all of one owner. They lie below the template's own.
+    pub image: Option<PathBuf>,
 }
 
 /// A range of host ids for the outer user namespace.

@@ -76,6 +76,16 @@ pub enum Exits {
 /// itself, costs nobody anything.
 pub const LAST_EXIT: u32 = 0x5246_0000;
 
+/// Users that a guest's processes may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Users {
+    /// The one that it has.
+    One,
+    /// Every user of its cell, which belong to nobody on the host: the fence `box`.
+    Several,
+}
+
 /// Parameters in which guests' filters differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surface {
@@ -87,6 +97,8 @@ pub struct Surface {
     pub forks: Forks,
     /// Handling of its exit.
     pub exits: Exits,
+    /// Users that its processes may become.
+    pub users: Users,
 }
 
 /// A filter for containers: each allows everything that the previous one allows, and more.
@@ -155,9 +167,10 @@ pub enum Error {
 /// # Errors
 /// Only for an architecture without a table: tests prove that the policy compiles for the others.
 pub fn fence(surface: Surface) -> Result<Program, Error> {
-    static PROGRAMS: [OnceLock<Program>; 60] = [const { OnceLock::new() }; 60];
+    static PROGRAMS: [OnceLock<Program>; 120] = [const { OnceLock::new() }; 120];
     let namespaces = (surface.ipc as usize) * 3 + surface.forks as usize;
-    let place = &PROGRAMS[(surface.sockets as usize * 6 + namespaces) * 2 + surface.exits as usize];
+    let ends = surface.exits as usize * 2 + surface.users as usize;
+    let place = &PROGRAMS[(surface.sockets as usize * 6 + namespaces) * 4 + ends];
     if let Some(program) = place.get() {
         return Ok(program.clone());
     }
@@ -196,6 +209,7 @@ impl Profile {
             ipc: Ipc::Own,
             forks: Forks::Adopted,
             exits: Exits::Silent,
+            users: Users::One,
         };
         Ok(match self {
             Self::Strict => (strict()?, surface(Sockets::Unix)),

@@ -8,11 +8,11 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{Cell, CellSpec, SandboxInit, Tenant};
+use crate::cell::{Cell, CellRoot, CellSpec, SandboxInit, Tenant};
 use crate::events::send;
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
-use crate::seccomp::Forks;
+use crate::seccomp::{Forks, Users};
 use crate::step_error::{Step, StepError};
 use crate::steps::{prepare, read_report, setup_result};
 use crate::zygote::{GuestRequest, Zygote, ZygoteMessage};
@@ -50,6 +50,8 @@ pub(crate) struct CellGround {
     pub(crate) ids: GuestIds,
     /// Template mounts to stack on the cells' own.
     pub(crate) inner_mounts: Vec<CString>,
+    /// The root that the programs of cells may change, if they may.
+    pub(crate) root: Option<CellRoot>,
 }
 
 /// Ids of guests in the launcher's user namespace, assigned round-robin.
@@ -251,7 +253,7 @@ impl<'a> Launcher<'a> {
         if let Guest::ForkOf { of } = spawn.guest {
             return self.begin_fork(of, spawn, parts);
         }
-        check_filter(&spawn)?;
+        check_filter(&spawn, ground)?;
         let [stdin, stdout, stderr, _] = parts.standard.each_ref().map(AsFd::as_fd);
         let sandbox = match &spawn.guest {
             Guest::Sandbox { environment, home } => {
@@ -268,6 +270,7 @@ impl<'a> Launcher<'a> {
         let founding = cell_init::found(&CellSpec {
             outer_id: ground.ids.next(),
             inner_mounts: &ground.inner_mounts,
+            root: ground.root.as_ref(),
             disk_bytes: spawn.disk_bytes,
             code: spawn.code.as_deref().zip(parts.code.as_ref()),
             groups: &parts.groups,
@@ -553,11 +556,17 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Only a session may move between namespaces, and only a confined one: its forks are checked from outside.
-fn check_filter(spawn: &Spawn) -> Result<(), StepError> {
+/// Only a session may move between namespaces, and only a confined one: its forks are checked from outside. Only a sandbox
+/// has several users, and only above a root of its own.
+fn check_filter(spawn: &Spawn, ground: &CellGround) -> Result<(), StepError> {
     let session = spawn.guest == Guest::Session;
-    let moves = spawn.confinement.surface.forks == Forks::IntoCells;
-    if session == moves && (!session || spawn.confinement.landlock.is_some()) {
+    let surface = spawn.confinement.surface;
+    let moves = surface.forks == Forks::IntoCells;
+    let is_sandbox = matches!(spawn.guest, Guest::Sandbox { .. });
+    let has_users = surface.users == Users::Several;
+    let users_fit = has_users == ground.root.is_some() && (!has_users || is_sandbox);
+    let is_confined = spawn.confinement.landlock.is_some();
+    if session == moves && users_fit && (is_confined || !(session || has_users)) {
         return Ok(());
     }
     Err(std::io::Error::from_raw_os_error(libc::EINVAL)).step("match the filter to the guest")

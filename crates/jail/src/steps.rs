@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::protocol::{Applied, Confinement, Missing, Rlimits};
-use crate::seccomp::{Exits, Surface};
+use crate::seccomp::{Exits, Surface, Users};
 use crate::step_error::{Step, StepError, remote_error, silence};
 use crate::{exit_listener, landlock, seccomp, shares, sys};
 
@@ -38,7 +38,7 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
     limit_resources(confinement.rlimits.as_ref())?;
     take_ids(confinement)?;
     sys::set_no_new_privs().step("set no_new_privs")?;
-    sys::drop_capabilities().step("drop all capabilities")?;
+    sys::limit_capabilities(capabilities(confinement.surface.users)).step("drop the capabilities")?;
     let landlock_abi = match ruleset {
         Some(ruleset) => ruleset.enforce().step("enforce the Landlock rules")?,
         None => 0,
@@ -51,8 +51,35 @@ pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied,
         landlock_abi,
         seccomp,
         no_new_privs: true,
-        capabilities_dropped: true,
+        capabilities_dropped: confinement.surface.users == Users::One,
     })
+}
+
+/// Returns the capabilities that a guest keeps, over its own user namespace alone: to change the owners of files and to
+/// become another user, but nothing about namespaces, mounts, devices, networks or other processes' memory.
+fn capabilities(users: Users) -> sys::CapabilitySet {
+    const CHOWN: u32 = 0;
+    const DAC_OVERRIDE: u32 = 1;
+    const FOWNER: u32 = 3;
+    const FSETID: u32 = 4;
+    const KILL: u32 = 5;
+    const SETGID: u32 = 6;
+    const SETUID: u32 = 7;
+    const NET_BIND_SERVICE: u32 = 10;
+    let kept: &[u32] = match users {
+        Users::One => &[],
+        Users::Several => &[
+            CHOWN,
+            DAC_OVERRIDE,
+            FOWNER,
+            FSETID,
+            KILL,
+            SETGID,
+            SETUID,
+            NET_BIND_SERVICE,
+        ],
+    };
+    kept.iter().fold(0, |set, capability| set | 1 << capability)
 }
 
 /// Turns the error of a layer that the kernel lacks into `None`, if the caller wants missing layers reported

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::LandlockRules;
-use crate::seccomp::{self, Exits, Forks, Ipc, Sockets, Surface};
+use crate::seccomp::{self, Exits, Forks, Ipc, Sockets, Surface, Users};
 use crate::step_error::{Step, StepError};
 use crate::template::become_root_of_own_namespace;
 use crate::{landlock, sys, template};
@@ -242,6 +242,7 @@ fn filtered() -> Result<Trial, StepError> {
         ipc: Ipc::Own,
         forks: Forks::Never,
         exits: Exits::Silent,
+        users: Users::One,
     };
     let filter = seccomp::fence(surface)
         .map_err(io::Error::other)

@@ -18,7 +18,7 @@
     reason = "the programs are started under the filter alone, without the jail"
 )]
 
-use ringfence_jail::seccomp::{Exits, Forks, Ipc, Program, Sockets, Surface, fence};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Program, Sockets, Surface, Users, fence};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Output};
@@ -31,6 +31,7 @@ const TIGHT: Surface = Surface {
     ipc: Ipc::Own,
     forks: Forks::Never,
     exits: Exits::Silent,
+    users: Users::One,
 };
 
 fn load(program: &Program) -> std::io::Result<()> {

@@ -6,6 +6,8 @@ pub enum Account {
     /// `sandbox`, whose home is the workspace.
     #[default]
     Sandbox,
+    /// `root`, over the users of its own cell: the fence `box`. It changes the whole root file system, which is its own.
+    Root,
     /// `user`, as programs written for E2B expect: its home, `/home/user`, is the workspace by another path.
     User,
 }
@@ -16,22 +18,29 @@ impl Account {
         match self {
             Self::Sandbox => "sandbox",
             Self::User => "user",
+            Self::Root => "root",
         }
     }
 
     /// Returns its home directory.
     pub const fn home(self) -> &'static str {
-        match self.own_home() {
-            Some(home) => home,
-            None => "/workspace",
+        match self {
+            Self::Sandbox => "/workspace",
+            Self::User => "/home/user",
+            Self::Root => "/root",
         }
     }
 
-    /// Returns its home directory, unless that is `/workspace`.
-    pub const fn own_home(self) -> Option<&'static str> {
+    /// Returns the other mount point of `/workspace`, if there is one.
+    pub const fn workspace_alias(self) -> Option<&'static str> {
         match self {
-            Self::Sandbox => None,
-            Self::User => Some("/home/user"),
+            Self::Sandbox | Self::Root => None,
+            Self::User => Some(self.home()),
         }
+    }
+
+    /// Returns `true` if it is the root of its cell.
+    pub const fn is_root(self) -> bool {
+        matches!(self, Self::Root)
     }
 }

@@ -11,6 +11,8 @@ pub struct Image {
     pub reference: String,
     /// Digest of its configuration.
     pub digest: String,
+    /// Directory of the host with its files, all of one owner.
+    pub root: PathBuf,
     /// Entries of its root that the run sees.
     pub entries: Vec<RootEntry>,
     /// Environment variables of its configuration.

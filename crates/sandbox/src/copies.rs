@@ -62,6 +62,14 @@ impl Source<'_> {
 }
 
 impl Sandbox {
+    /// Refuses a copy that would leave out what its programs changed outside of [`COPIED_DIRECTORIES`].
+    pub(crate) fn check_copyable(&self) -> Result<(), Error> {
+        match self.request().account.is_root() {
+            true => Err(Error::BoxNotCopied),
+            false => Ok(()),
+        }
+    }
+
     /// Begins to archive its files. A file that programs change meanwhile is as `tar` would find it.
     async fn pack(&self) -> Result<ArchiveStream, Error> {
         let paths = COPIED_DIRECTORIES.iter().map(|path| (*path).to_owned()).collect();
@@ -149,6 +157,7 @@ impl Sandboxes {
     ) -> Result<SnapshotInfo, Error> {
         let sandbox = self.get(scope, name)?;
         sandbox.check_running()?;
+        sandbox.check_copyable()?;
         let copying = async {
             let writing = self.store.begin(scope, snapshot, &sandbox)?;
             let mut packed = sandbox.pack().await?;

@@ -43,7 +43,9 @@ pub use ports::PortReader;
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
 pub use snapshots::{SnapshotInfo, SnapshotStore};
-pub use spec::{NewSandbox, OnExpiry, Resources, Runtime, SandboxInfo, SandboxLimits, SandboxState};
+pub use spec::{
+    NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxState,
+};
 
 /// Locks a mutex whose data no panic can leave half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -36,7 +36,13 @@ pub(crate) async fn open_container(
             what: "have packages that were installed for this machine's Python",
         });
     }
-    if new.account.own_home().is_some() {
+    if new.account.is_root() {
+        return Err(Error::NotSupported {
+            runtime: new.runtime,
+            what: "have the fence `box`",
+        });
+    }
+    if new.account.workspace_alias().is_some() {
         return Err(Error::NotSupported {
             runtime: new.runtime,
             what: "have a home directory beside /workspace",

@@ -178,6 +178,7 @@ impl Sandboxes {
         }
         let source = self.get(scope, name)?;
         source.check_running()?;
+        source.check_copyable()?;
         let new = NewSandbox {
             name: None,
             snapshot: None,
@@ -485,7 +486,7 @@ fn check(new: &NewSandbox) -> Result<(), Error> {
                 .to_owned(),
         ));
     }
-    if new.image.is_some() && new.account.own_home().is_some() {
+    if new.image.is_some() && new.account.workspace_alias().is_some() {
         return Err(Error::Invalid(
             "a sandbox on an image has no home directory beside /workspace".to_owned(),
         ));

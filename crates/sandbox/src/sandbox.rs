@@ -98,9 +98,12 @@ impl Sandbox {
         self.new.limits.disk
     }
 
-    /// Returns its home directory, where its programs and interpreters begin.
+    /// Returns the directory where its programs and interpreters begin.
     pub const fn home(&self) -> &'static str {
-        self.new.account.home()
+        match self.new.account.workspace_alias() {
+            Some(home) => home,
+            None => "/workspace",
+        }
     }
 
     pub(crate) const fn request(&self) -> &NewSandbox {
@@ -143,6 +146,7 @@ impl Sandbox {
             name: self.new.name.clone(),
             runtime: self.new.runtime,
             state: self.state(),
+            fence: self.new.fence(),
             image: match &image {
                 Some(image) => image.reference.clone(),
                 None => self.of_place(Place::image).unwrap_or_default(),

@@ -37,6 +37,27 @@ impl Runtime {
     }
 }
 
+/// The fence of a sandbox on this machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxFence {
+    /// The fence of runs: one user without any capability, over a read-only root file system.
+    #[default]
+    Run,
+    /// Root over users of its own, with the capabilities to change owners, modes and users, over a root file system of its own.
+    Box,
+}
+
+impl SandboxFence {
+    /// Returns the name, as in `--fence`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Box => "box",
+        }
+    }
+}
+
 /// A sandbox to create.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {
@@ -87,6 +108,15 @@ impl Default for SandboxLimits {
 }
 
 impl NewSandbox {
+    /// Returns its fence, if it is on this machine.
+    pub(crate) fn fence(&self) -> Option<SandboxFence> {
+        let fence = match self.account.is_root() {
+            true => SandboxFence::Box,
+            false => SandboxFence::Run,
+        };
+        (self.runtime == Runtime::Local).then_some(fence)
+    }
+
     pub(crate) fn network(&self) -> Network {
         match &self.egress {
             Some(policy) => Network::Allowlist(policy.clone()),
@@ -139,6 +169,9 @@ pub struct SandboxInfo {
     pub name: Option<SandboxName>,
     pub runtime: Runtime,
     pub state: SandboxState,
+    /// Its fence; `null` in a container, whose engine has others.
+    #[serde(default)]
+    pub fence: Option<SandboxFence>,
     /// Source of its root file system: `host`, or the reference of an OCI image.
     pub image: String,
     /// Digest of the image's configuration; `null` for `host`.

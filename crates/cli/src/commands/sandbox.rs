@@ -22,8 +22,8 @@ pub(crate) use container::engine_kind;
 use ringfence::source::Source;
 use ringfence::{Failure, Language};
 use ringfence_args::{
-    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFilesArgs, SandboxLogsArgs, SandboxNameArgs,
-    SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, ScopedOptions,
+    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs, SandboxLogsArgs,
+    SandboxNameArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, ScopedOptions,
 };
 
 /// Exit status where a sandbox has no such program, as a shell's.
@@ -162,6 +162,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
         "packages": packages.as_ref().map(|packages| &packages.key),
         "runtime": args.runtime.map(SandboxRuntimeArg::as_str),
         "name": args.name,
+        "fence": args.fence.map(SandboxFenceArg::as_str),
         "cpus": args.cpus.map(|cpus| cpus.get()),
         "pids": args.pids.map(|pids| pids.get()),
         "memory": args.memory.map(|memory| memory.0),

@@ -74,6 +74,17 @@ pub enum Error {
         /// Unlimited resources.
         missing: &'static str,
     },
+    /// A sandbox with root needs host ids that belong to nobody.
+    #[error(
+        "a sandbox with root (the fence `box`) needs user ids of its own, which only a server that runs as root can give it"
+    )]
+    NeedsIds,
+    /// All ranges of ids for sandboxes with root are in use.
+    #[error("{max} sandboxes with root run already, the most at a time")]
+    NoMoreRoots {
+        /// Maximum number.
+        max: u32,
+    },
     /// The program could not be started.
     #[error("cannot start {program}: {}", io::Error::from_raw_os_error(*errno))]
     Program {
@@ -154,6 +165,8 @@ impl Error {
             Self::Fence { .. } => remedy::Run::ExamineFence.into(),
             Self::Program { errno: EAGAIN, .. } => remedy::Run::AllowProcesses.into(),
             Self::NeedsNamespaces { .. } => remedy::Run::AllowNamespaces.into(),
+            Self::NeedsIds => "run the server as root, or leave the fence `box` out".into(),
+            Self::NoMoreRoots { .. } => "remove sandboxes that are not needed".into(),
             Self::ControlGroup(_) => remedy::Run::ExamineControlGroups.into(),
             Self::LauncherGone => remedy::Run::Retry.into(),
             Self::NoInterpreter { .. } => "install one of them so that it is on the path".into(),

@@ -236,7 +236,7 @@ impl LauncherState {
             return Err(Error::NeedsNamespaces { what: "a sandbox" });
         }
         let environment = environment(&self.dirs, &self.extra, request);
-        let home = self.extra.account.own_home().map(PathBuf::from);
+        let home = self.extra.account.workspace_alias().map(PathBuf::from);
         let origin = Origin::Sandbox { environment, home };
         self.start(origin, Text::Job(Vec::new()), Terms::of(request), None)
             .await

@@ -13,6 +13,7 @@ use super::guest::Grouping;
 use super::launcher_state::LauncherState;
 use super::layout::Extra;
 use super::opener::{Opener, Opening};
+use super::root::RootIds;
 use super::settings::{Fence, Settings, Warmth};
 use super::workspace::Workspace;
 
@@ -67,7 +68,7 @@ impl Launchers {
         // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
         // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
-        let is_own = !request.mounts.is_empty() || request.image.is_some();
+        let is_own = !request.mounts.is_empty() || request.image.is_some() || account.is_root();
         if fence.is_none() || lenient || is_own {
             return self.open(request, kind, settings, groups).await.map(Arc::new);
         }
@@ -149,9 +150,14 @@ impl Launchers {
         groups: &Grouping,
     ) -> Result<LauncherState, Error> {
         let Kind { fence, account } = kind;
+        let root_ids = match account.is_root() {
+            true => Some(RootIds::take(groups.get())?),
+            false => None,
+        };
         let extra = || {
             let mut extra = Extra {
                 account,
+                root_ids,
                 mounts: request.mounts.clone(),
                 workspace: workspace(request.workspace.as_deref(), settings),
                 trusted: request.trusted.clone(),

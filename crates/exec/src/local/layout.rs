@@ -10,10 +10,11 @@ use ringfence_jail::protocol::{
     Bind, Confinement, GUEST_ID, HostIds, LandlockRules, Missing, Program, Rlimits, TcpPorts, Template,
     TemplateFile,
 };
-use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface, Users};
 use ringfence_policy::{Access, Account, Image, Limits, Mount, Trusted};
 
 use super::image;
+use super::root::{self, RootIds};
 use super::user::{NOBODY, effective_uid};
 use super::workspace::{Entries, Workspace};
 use crate::trust::{self, Conflict, Kept};
@@ -93,6 +94,8 @@ pub(super) struct Extra {
     pub(super) top: Entries,
     /// Image that takes the place of the host's files.
     pub(super) image: Option<Image>,
+    /// Ids of a sandbox whose account is root.
+    pub(super) root_ids: Option<RootIds>,
 }
 
 /// The part of a root that is the same for all mounts.
@@ -210,6 +213,8 @@ impl Extra {
 /// Builds the root that the cells of a launcher share.
 pub(super) fn template(extra: &Extra) -> Template {
     let root = match &extra.image {
+        // A layer below the root.
+        Some(_) if extra.account.is_root() => Root::default(),
         Some(image) => image::root(image, &extra.mounts),
         None => host_root(extra),
     };
@@ -237,14 +242,19 @@ pub(super) fn template(extra: &Extra) -> Template {
     ] {
         links.push((Path::new("/dev").join(link), PathBuf::from(target)));
     }
-    Template {
+    let mut template = Template {
         host_ids: host_ids(),
-        directories: extra.account.own_home().map(PathBuf::from).into_iter().collect(),
+        directories: (extra.account.workspace_alias().map(PathBuf::from))
+            .into_iter()
+            .collect(),
         binds,
         copies,
         files,
         links,
-    }
+        writable_root: None,
+    };
+    root::adapt(&mut template, extra);
+    template
 }
 
 /// Returns the minimal read-only view of this machine.
@@ -266,12 +276,7 @@ fn host_root(extra: &Extra) -> Root {
             .map(|path| visible(path, false)),
     );
     links.push((PathBuf::from("/var/tmp"), PathBuf::from("/tmp")));
-    let (user, home) = (extra.account.name(), extra.account.home());
-    let passwd = format!(
-        "root:x:0:0:root:/:/usr/sbin/nologin\n{user}:x:1000:1000:{user}:{home}:/bin/bash\n\
-         nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
-    );
-    let group = format!("root:x:0:\n{user}:x:1000:\nnogroup:x:65534:\n");
+    let (passwd, group) = root::users(extra.account);
     let files = [
         ("/etc/passwd", &*passwd),
         ("/etc/group", &*group),
@@ -372,7 +377,7 @@ fn host_ids() -> Option<HostIds> {
 }
 
 /// Set if we are root of the initial user namespace.
-static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
+pub(super) static MAPS_ANY_ID: LazyLock<bool> = LazyLock::new(|| {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
     initial && effective_uid() == Some(0)
@@ -408,13 +413,15 @@ impl WritableDirs {
         // Files that programs write to their home, such as caches, do not belong in a project.
         let home = match extra.workspace {
             Some(_) => path("tmp"),
-            None => extra
-                .account
-                .own_home()
-                .map_or_else(|| path("workspace"), str::to_owned),
+            None if extra.account == Account::Sandbox => path("workspace"),
+            None => extra.account.home().to_owned(),
+        };
+        let search = match extra.account.is_root() {
+            true => Image::PATH,
+            false => PATH,
         };
         let fixed = [
-            ("PATH", PATH.to_owned()),
+            ("PATH", search.to_owned()),
             ("LANG", "C.UTF-8".to_owned()),
             ("USER", extra.account.name().to_owned()),
             ("LOGNAME", extra.account.name().to_owned()),
@@ -470,7 +477,7 @@ impl WritableDirs {
             }
         }
         readable.extend(extra.library_directories().into_iter().cloned());
-        readable.extend(extra.account.own_home().map(|_| PathBuf::from("/home")));
+        readable.extend(extra.account.workspace_alias().map(|_| PathBuf::from("/home")));
         for mount in &extra.mounts {
             let rules = match mount.access {
                 Access::ReadOnly => &mut readable,
@@ -549,11 +556,13 @@ pub(super) fn confinement(
     let cpu_seconds = processor_seconds(limits);
     let in_cell = *dirs == WritableDirs::Cell;
     let ids = match (in_cell, strength) {
+        (true, _) if extra.account.is_root() => Some((0, 0)),
         (true, _) => Some((GUEST_ID, GUEST_ID)),
         (false, Strength::Full(_)) if effective_uid() == Some(0) => Some((NOBODY, NOBODY)),
         (false, _) => None,
     };
     let (landlock, missing) = match strength {
+        Strength::Full(missing) if extra.account.is_root() => (Some(root::rules(dirs.rules(extra))), missing),
         Strength::Full(missing) => (Some(dirs.rules(extra)), missing),
         Strength::Limits | Strength::Nothing => (None, Missing::Report),
     };
@@ -576,6 +585,10 @@ pub(super) fn confinement(
                 ipc: Ipc::Own,
                 forks: Forks::Never,
                 exits: Exits::Silent,
+                users: match extra.account.is_root() {
+                    true => Users::Several,
+                    false => Users::One,
+                },
             }
         } else {
             Surface {
@@ -583,6 +596,7 @@ pub(super) fn confinement(
                 ipc: Ipc::Shared,
                 forks: Forks::Never,
                 exits: Exits::Silent,
+                users: Users::One,
             }
         },
     }

@@ -28,6 +28,7 @@ pub mod output_files;
 mod output_reader;
 mod pool;
 mod result;
+mod root;
 mod run;
 mod sandbox;
 mod session_calls;

@@ -13,7 +13,7 @@ use ringfence_jail::protocol::{
     Applied, Bind, Command, Confinement, Event, GUEST_ID, Guest as Origin, HostIds, LandlockRules,
     LauncherSpec, Missing, Program, Rlimits, Spawn, Template,
 };
-use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface};
+use ringfence_jail::seccomp::{Exits, Forks, Ipc, Sockets, Surface, Users};
 use ringfence_jail::{ExitListener, Launcher, code_file, control_pair, output_pipe};
 
 const EXTENSION: &[u8] = include_bytes!(env!("RINGFENCE_EXTENSION"));
@@ -359,6 +359,7 @@ fn template() -> Template {
         copies: vec!["/etc/ld.so.cache".into()],
         files: Vec::new(),
         links,
+        writable_root: None,
     }
 }
 
@@ -404,6 +405,7 @@ fn confinement(wish: &Wish<'_>) -> Confinement {
             ipc: Ipc::Own,
             forks,
             exits: wish.exits,
+            users: Users::One,
         },
     }
 }

@@ -1,7 +1,7 @@
 //! The policy: ordered rules over system calls and their arguments.
 
 use super::table::{self, Syscall};
-use super::{Arch, Error, Exits, Forks, Ipc, Sockets, Surface};
+use super::{Arch, Error, Exits, Forks, Ipc, Sockets, Surface, Users};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -37,6 +37,7 @@ pub(super) struct Rule {
     ipc: Option<Vec<Ipc>>,
     forks: Option<Vec<Forks>>,
     exits: Option<Vec<Exits>>,
+    users: Option<Vec<Users>>,
     #[serde(default)]
     pub(super) when: Vec<Condition>,
 }
@@ -85,6 +86,7 @@ pub(super) enum Errno {
     Enomem,
     Enosys,
     Eopnotsupp,
+    Eafnosupport,
 }
 
 impl Errno {
@@ -98,6 +100,7 @@ impl Errno {
             Self::Emfile => 24,
             Self::Enosys => 38,
             Self::Eopnotsupp => 95,
+            Self::Eafnosupport => 97,
         }
     }
 }
@@ -156,6 +159,10 @@ impl Rule {
                 .exits
                 .as_ref()
                 .is_none_or(|exits| exits.contains(&surface.exits))
+            && self
+                .users
+                .as_ref()
+                .is_none_or(|users| users.contains(&surface.users))
     }
 
     fn check(&self, table: &[Syscall]) -> Result<(), Error> {

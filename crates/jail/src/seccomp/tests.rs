@@ -27,19 +27,21 @@ fn surfaces() -> impl Iterator<Item = Surface> {
         Sockets::UnixAndInternet,
     ];
     let others = [
-        (Ipc::Own, Forks::Never, Exits::Silent),
-        (Ipc::Own, Forks::Never, Exits::Announced),
-        (Ipc::Own, Forks::IntoCells, Exits::Silent),
-        (Ipc::Own, Forks::Adopted, Exits::Silent),
-        (Ipc::Shared, Forks::Never, Exits::Silent),
-        (Ipc::Shared, Forks::IntoCells, Exits::Silent),
+        (Ipc::Own, Forks::Never, Exits::Silent, Users::One),
+        (Ipc::Own, Forks::Never, Exits::Announced, Users::One),
+        (Ipc::Own, Forks::IntoCells, Exits::Silent, Users::One),
+        (Ipc::Own, Forks::Adopted, Exits::Silent, Users::One),
+        (Ipc::Own, Forks::Adopted, Exits::Silent, Users::Several),
+        (Ipc::Shared, Forks::Never, Exits::Silent, Users::One),
+        (Ipc::Shared, Forks::IntoCells, Exits::Silent, Users::One),
     ];
     sockets.into_iter().flat_map(move |sockets| {
-        others.into_iter().map(move |(ipc, forks, exits)| Surface {
+        others.into_iter().map(move |(ipc, forks, exits, users)| Surface {
             sockets,
             ipc,
             forks,
             exits,
+            users,
         })
     })
 }
@@ -49,6 +51,7 @@ const TIGHT: Surface = Surface {
     ipc: Ipc::Own,
     forks: Forks::Never,
     exits: Exits::Silent,
+    users: Users::One,
 };
 
 struct Filter(Vec<libc::sock_filter>, Arch);
@@ -129,6 +132,7 @@ fn errno(name: &Value) -> u32 {
         "ENOSYS" => libc::ENOSYS,
         "ENOMEM" => libc::ENOMEM,
         "EOPNOTSUPP" => libc::EOPNOTSUPP,
+        "EAFNOSUPPORT" => libc::EAFNOSUPPORT,
         other => panic!("{other}"),
     })
 }
@@ -153,13 +157,14 @@ impl Naive {
             list.as_array()
                 .is_none_or(|list| list.iter().any(|entry| entry == item))
         };
-        let [sockets, ipc, forks, exits] = words(surface);
+        let [sockets, ipc, forks, exits, users] = words(surface);
         let rules = file["rules"].as_array().unwrap().iter().filter(|rule| {
             has(&rule["names"], name)
                 && has(&rule["sockets"], sockets)
                 && has(&rule["ipc"], ipc)
                 && has(&rule["forks"], forks)
                 && has(&rule["exits"], exits)
+                && has(&rule["users"], users)
         });
         let conditions = |rule: &Value| {
             let conditions = rule.get("when").and_then(Value::as_array).into_iter().flatten();
@@ -201,7 +206,7 @@ impl Condition {
 }
 
 /// Returns the JSON names of a surface's parts.
-fn words(surface: Surface) -> [&'static str; 4] {
+fn words(surface: Surface) -> [&'static str; 5] {
     let sockets = match surface.sockets {
         Sockets::PairsOnly => "pairs-only",
         Sockets::Unix => "unix",
@@ -222,7 +227,11 @@ fn words(surface: Surface) -> [&'static str; 4] {
         Exits::Silent => "silent",
         Exits::Announced => "announced",
     };
-    [sockets, ipc, forks, exits]
+    let users = match surface.users {
+        Users::One => "one",
+        Users::Several => "several",
+    };
+    [sockets, ipc, forks, exits, users]
 }
 
 /// Returns every value named by a rule, its neighbours, and the same with garbage in the upper half.

@@ -49,12 +49,16 @@ fn prctl(option: libc::c_int, value: libc::c_ulong) -> io::Result<()> {
     check_int(unsafe { libc::prctl(option, value, 0, 0, 0) }).map(drop)
 }
 
-/// Empties the bounding set, the capabilities that a program's file could grant. A process without the right
-/// to do so, an ordinary user without namespaces, can gain none either: `no_new_privs` is set.
-fn drop_bounding_set() {
-    for capability in 0.. {
+/// Bits of capabilities (capabilities(7)).
+pub(crate) type CapabilitySet = u32;
+
+/// Removes all but `kept` from the bounding set, the capabilities that a program's file or its user could grant. A process
+/// without the right to do so, an ordinary user without namespaces, can gain none either: `no_new_privs` is set.
+fn limit_bounding_set(kept: CapabilitySet) {
+    let is_kept = |capability: &u32| kept.checked_shr(*capability).is_some_and(|bits| bits & 1 == 1);
+    for capability in (0..).filter(|capability| !is_kept(capability)) {
         // The first number that the kernel does not know fails, too.
-        if prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
+        if prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err() {
             return;
         }
     }
@@ -74,30 +78,35 @@ struct CapabilityData {
     inheritable: u32,
 }
 
-/// Drops every capability, including the bounding set. With `no_new_privs` set, none can come back.
-pub(crate) fn drop_capabilities() -> io::Result<()> {
-    drop_bounding_set();
-    drop_held_capabilities()
+/// Drops every capability but `kept`, in every set. With `no_new_privs` set, none can come back.
+pub(crate) fn limit_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    limit_bounding_set(kept);
+    hold_capabilities(kept)
 }
 
 /// Drops every capability that the process holds. Programs that it executes could gain others.
 pub(crate) fn drop_held_capabilities() -> io::Result<()> {
+    hold_capabilities(0)
+}
+
+fn hold_capabilities(kept: CapabilitySet) -> io::Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header = CapabilityHeader {
         version: VERSION_3,
         pid: 0,
     };
-    let none = [CapabilityData {
-        effective: 0,
-        permitted: 0,
+    let held = |set| CapabilityData {
+        effective: set,
+        permitted: set,
         inheritable: 0,
-    }; 2];
+    };
+    let sets = [held(kept), held(0)];
     prctl(
         libc::PR_CAP_AMBIENT,
         libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,
     )?;
     // SAFETY: header and data are live and of the shape that version 3 wants.
-    check(unsafe { libc::syscall(libc::SYS_capset, ptr::addr_of!(header), none.as_ptr()) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_capset, ptr::addr_of!(header), sets.as_ptr()) }).map(drop)
 }
 
 /// Sets the soft and hard limit of a resource of the calling process, never above the current hard limit.

@@ -7,6 +7,7 @@ use std::ptr;
 
 use super::{check, check_int};
 
+const FSCONFIG_SET_FLAG: libc::c_uint = 0;
 const FSCONFIG_SET_STRING: libc::c_uint = 1;
 const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
 
@@ -80,7 +81,7 @@ pub(crate) fn move_mount_onto(mount: BorrowedFd<'_>, place: BorrowedFd<'_>) -> i
     .map(drop)
 }
 
-/// Creates a detached file system.
+/// Creates a detached file system. An option with an empty value is a flag.
 pub(crate) fn new_filesystem(
     kind: &CStr,
     options: &[(&CStr, &CStr)],
@@ -91,14 +92,18 @@ pub(crate) fn new_filesystem(
     // SAFETY: the call returned a new descriptor that nobody else owns.
     let context = unsafe { OwnedFd::from_raw_fd(context as RawFd) };
     for (key, value) in options {
-        // SAFETY: both are live C strings.
+        let (command, value) = match value.is_empty() {
+            true => (FSCONFIG_SET_FLAG, ptr::null()),
+            false => (FSCONFIG_SET_STRING, value.as_ptr()),
+        };
+        // SAFETY: the key is a live C string; so is the value, except for a flag, which has none.
         check(unsafe {
             libc::syscall(
                 libc::SYS_fsconfig,
                 context.as_raw_fd(),
-                FSCONFIG_SET_STRING,
+                command,
                 key.as_ptr(),
-                value.as_ptr(),
+                value,
                 0,
             )
         })?;

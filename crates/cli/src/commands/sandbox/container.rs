@@ -37,6 +37,7 @@ pub(super) async fn create(
         (args.snapshot.is_some(), "--snapshot"),
         (args.pause_on_expiry, "--pause-on-expiry"),
         (args.ports, "--ports"),
+        (args.fence.is_some(), "--fence"),
         (!args.with.is_empty(), "--with"),
     ] {
         if is_given {

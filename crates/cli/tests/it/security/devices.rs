@@ -6,7 +6,7 @@ use super::fence::{Fence, PYTHON};
 use super::probe::{Probe, deny_all, probe, program, verdict};
 use crate::support::{Output, finish};
 
-const PRIVILEGED: &[Probe] = &[
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "making a device",
         "EPERM",

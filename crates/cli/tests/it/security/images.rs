@@ -47,7 +47,7 @@ const UNWRITABLE: &[Probe] = &[
 ];
 
 /// Imports the root file system as the user of the fence.
-fn with_image(fence: Option<Fence>) -> Option<Fence> {
+pub(super) fn with_image(fence: Option<Fence>) -> Option<Fence> {
     let fence = fence?;
     let archive = root_archive(&fence.dir);
     let import = [

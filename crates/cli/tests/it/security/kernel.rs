@@ -103,7 +103,7 @@ pub(super) const MEMORY_PROGRAM: Probe = probe(
 );
 
 /// Acts allowed only to root outside.
-const PRIVILEGED: &[Probe] = &[
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "bpf",
         "EPERM",
@@ -127,7 +127,7 @@ const PRIVILEGED: &[Probe] = &[
 
 /// The system calls of other architectures that the processor also accepts.
 #[cfg(target_arch = "x86_64")]
-const FOREIGN: &[Probe] = &[
+pub(super) const FOREIGN: &[Probe] = &[
     // mov eax, 20 (getpid); int 0x80; ret
     probe(
         "an i386 call",

@@ -30,6 +30,7 @@ mod output;
 mod privileges;
 mod processes;
 mod profiles;
+mod root;
 mod same_user;
 mod shares;
 mod sockets;

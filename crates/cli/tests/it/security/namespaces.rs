@@ -28,7 +28,7 @@ attempt(call, 431, context, 6, 0, 0, 0)
 mount = attempt(call, 432, context, 0, 0)
 ";
 
-const PRIVILEGED: &[Probe] = &[
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "unshare of a mount namespace",
         "EPERM",

@@ -57,7 +57,7 @@ pub(super) const SURFACE: &[Probe] = &[
     ),
 ];
 
-const PRIVILEGED: &[Probe] = &[
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "PTRACE_SEIZE of the parent",
         "EPERM",

@@ -34,7 +34,7 @@ pub(super) const SURFACE: &[Probe] = &[
     ),
 ];
 
-const PRIVILEGED: &[Probe] = &[
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "AF_PACKET",
         "EPERM",

@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
 use ringfence_sandbox::{
-    Digest, NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxLimits, SandboxName, SnapshotInfo,
+    Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
+    SnapshotInfo,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,10 @@ struct CreateSandbox {
     name: Option<SandboxName>,
     #[serde(default)]
     runtime: Runtime,
+    /// The fence of a local sandbox: `box` makes its programs root over users and a root file system of their own. It needs a
+    /// server that runs as root. Not with a key of the API.
+    #[serde(default)]
+    fence: SandboxFence,
     /// Memory limit, such as `512MiB`.
     #[schemars(with = "Option<Amount>")]
     memory: Option<Bytes>,
@@ -207,6 +212,14 @@ impl CreateSandbox {
                 "leave `image` out",
             ));
         }
+        // More of the kernel is open to its programs.
+        if self.fence == SandboxFence::Box && !is_owner {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "sandboxes of keys have the fence `run`",
+                "leave `fence` out",
+            ));
+        }
         let limits = self.limits(snapshot);
         if !is_owner
             && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
@@ -232,7 +245,10 @@ impl CreateSandbox {
             env.push((name, value));
         }
         Ok(NewSandbox {
-            account: Account::Sandbox,
+            account: match self.fence {
+                SandboxFence::Run => Account::Sandbox,
+                SandboxFence::Box => Account::Root,
+            },
             name: self.name,
             runtime: self.runtime,
             limits,
@@ -254,6 +270,7 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
     let described = json!({
         "name": new.name,
         "runtime": new.runtime,
+        "fence": new.fence,
         "allowed_hosts": new.allowed_hosts,
         "snapshot": new.snapshot,
         "packages": new.packages,
