@@ -1,5 +1,6 @@
 //! Checks of every request: its host, its origin, its credential and the right that its route needs.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
 use ringfence_e2b::{Failure, Target};
 
@@ -133,7 +136,7 @@ impl Door {
     pub(super) fn grant(&self, api: &Api, headers: &HeaderMap) -> Option<Arc<Grant>> {
         match self.credential {
             Credential::Peer => Some(Arc::clone(&api.owner)),
-            Credential::Key => key(headers).and_then(|key| api.keys.find(key)),
+            Credential::Key => key(headers).and_then(|key| api.keys.find(&key)),
         }
     }
 
@@ -151,16 +154,26 @@ impl Door {
 }
 
 /// Returns the key of a request. One in a URL is ignored: URLs are logged.
-fn key(headers: &HeaderMap) -> Option<&str> {
-    let bearer = || {
-        let value = single(headers, header::AUTHORIZATION.as_str())?;
-        let (scheme, key) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
-    };
+fn key(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     match headers.contains_key("x-api-key") {
-        true => single(headers, "x-api-key"),
-        false => bearer(),
+        true => single(headers, "x-api-key").map(Cow::Borrowed),
+        false => authorization(single(headers, header::AUTHORIZATION.as_str())?),
     }
+}
+
+/// Returns the key in a value of `Authorization`: after `Bearer`, or as the password of any user after `Basic`, in which programs
+/// without a setting for headers send what their user's `.netrc` says. No answer asks a browser for a password.
+fn authorization(value: &str) -> Option<Cow<'_, str>> {
+    let (scheme, rest) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(Cow::Borrowed(rest.trim()));
+    }
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = String::from_utf8(BASE64_STANDARD.decode(rest.trim()).ok()?).ok()?;
+    let (_, password) = pair.split_once(':')?;
+    Some(Cow::Owned(password.to_owned()))
 }
 
 /// Checks a request's host and origin, and gives its answer an id and the security headers.
