@@ -41,6 +41,7 @@ mod metrics;
 mod openapi;
 mod recording;
 mod run;
+mod sandbox_fusion;
 mod sandboxes;
 mod stream;
 mod table;

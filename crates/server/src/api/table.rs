@@ -14,7 +14,7 @@ use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{
-    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandboxes, tools, usage,
+    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandbox_fusion, sandboxes, tools, usage,
 };
 use crate::mcp::session::versions;
 
@@ -183,6 +183,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     docs::routes,
     run::routes,
     batch::routes,
+    sandbox_fusion::routes,
     tools::routes,
     sandboxes::routes,
     mcp::routes,

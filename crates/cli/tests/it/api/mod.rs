@@ -14,6 +14,7 @@ mod mcp;
 mod metrics;
 mod revocation;
 mod run;
+mod sandbox_fusion;
 mod tls;
 mod usage;
 
