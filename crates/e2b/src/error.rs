@@ -139,8 +139,12 @@ pub(crate) fn advised(error: &SandboxError) -> String {
     format!("{error} (hint: {})", error.hint())
 }
 
+/// Returns `true` if there is no room for a file, which lies in the sandbox's memory.
 fn is_full_disk(error: &SandboxError) -> bool {
-    matches!(error, SandboxError::File(error) if error.kind == FileErrorKind::NoSpace)
+    match error {
+        SandboxError::File(error) => error.kind == FileErrorKind::NoSpace,
+        error => matches!(error, SandboxError::FileMemory),
+    }
 }
 
 impl IntoResponse for Error {

@@ -98,6 +98,12 @@ pub enum Error {
     /// An operation on a file failed.
     #[error("{0}")]
     File(Box<FileError>),
+    /// The kernel killed an operation on a file for lack of memory, which files of a sandbox use, too.
+    #[error("the operation on a file was killed at the sandbox's memory limit")]
+    FileMemory,
+    /// A program of the sandbox killed an operation on a file.
+    #[error("the operation on a file was killed in the sandbox by signal {0}")]
+    FileKilled(i32),
     /// A cell could not be made.
     #[error("cannot make the sandbox: {}", .0.explain())]
     Local(Box<local::Error>),
@@ -152,6 +158,8 @@ impl From<ImageError> for Error {
 
 /// See errno(3).
 const EAGAIN: i32 = 11;
+/// Errors of calls that reached a limit other than that on files: processes, memory, open files of a process and of all.
+const LIMITS: [i32; 4] = [EAGAIN, 12, 24, 23];
 
 /// The kind of an error, as the API reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,9 +188,11 @@ impl Error {
             | Self::SnapshotTaken(_)
             | Self::Busy(_)
             | Self::Paused(_)
+            | Self::FileKilled(_)
             | Self::CannotPause(PauseError::Unstoppable) => ErrorKind::Conflict,
             Self::TooMany(_)
             | Self::Full { .. }
+            | Self::FileMemory
             | Self::CopyTooLarge(_)
             | Self::TooManySnapshots(_)
             | Self::SnapshotsFull(_) => ErrorKind::LimitExceeded,
@@ -204,7 +214,7 @@ impl Error {
             Self::NotStarted(NotRun::InitLost(_))
             | Self::Broken(_)
             | Self::CannotPause(PauseError::Group(_)) => ErrorKind::Internal,
-            Self::File(error) if error.errno == EAGAIN => ErrorKind::LimitExceeded,
+            Self::File(error) if LIMITS.contains(&error.errno) => ErrorKind::LimitExceeded,
             Self::File(error) => match error.kind {
                 FileErrorKind::NotFound => ErrorKind::NotFound,
                 FileErrorKind::Exists | FileErrorKind::NotEmpty | FileErrorKind::Busy => ErrorKind::Conflict,
@@ -258,7 +268,12 @@ impl Error {
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
             Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
             Self::NotStarted(error) => error.hint().to_owned(),
-            Self::File(error) if error.errno == EAGAIN => "end some of its processes".to_owned(),
+            Self::File(error) if LIMITS.contains(&error.errno) => "end some of its processes".to_owned(),
+            Self::FileMemory => {
+                "remove files, which use its memory, end processes, or create a sandbox with more `memory`"
+                    .to_owned()
+            }
+            Self::FileKilled(_) => "send it again, and see which of its programs kills others".to_owned(),
             Self::File(error) => file_hint(error.kind).to_owned(),
             Self::Local(error) => error.hint().person().into_owned(),
             Self::Container(error) => error.hint().person().into_owned(),

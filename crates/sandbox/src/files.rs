@@ -7,14 +7,15 @@ use std::time::Duration;
 use ringfence_container::init::{Process, ProcessEvent};
 use ringfence_exec::local::Stream;
 use ringfence_jail::init::files::{ListEnd, ListLine, TreeReport};
-use ringfence_jail::init::frames::{Fate, Program, Start};
+use ringfence_jail::init::frames::{End, Fate, Program, Start};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use super::error::Error;
 use super::pause::Clock;
-use super::process::FOR_EVER;
+use super::place::MemoryKills;
+use super::process::{FOR_EVER, SIGKILL};
 use super::sandbox::Sandbox;
 
 pub use ringfence_jail::init::files::{
@@ -43,6 +44,7 @@ pub struct Operating {
     error: Vec<u8>,
     done: bool,
     clock: Clock,
+    memory_kills: MemoryKills,
 }
 
 /// The entries of a directory.
@@ -72,12 +74,14 @@ impl Sandbox {
             input: true,
             ..Start::new(Program::Files, "/".to_owned(), FOR_EVER)
         };
+        let memory_kills = self.memory_kills();
         Ok(Operating {
             process: self.init().start(start, None).await?,
             unread: Vec::new(),
             error: Vec::new(),
             done: false,
             clock: self.pauses().clock(),
+            memory_kills,
         })
     }
 
@@ -206,7 +210,7 @@ impl Operating {
                 Some(ProcessEvent::Ended(end)) => {
                     self.done = true;
                     if end.fate != Fate::Ended(0) {
-                        return Err(self.failure());
+                        return Err(self.failure(&end));
                     }
                 }
                 Some(ProcessEvent::Lost(lost)) => return Err(Error::Broken(lost.to_string())),
@@ -247,16 +251,21 @@ impl Operating {
         parse(&self.error)
     }
 
-    /// Returns the error that a failed operation reports.
-    fn failure(&self) -> Error {
-        match serde_json::from_slice::<FileError>(&self.error) {
-            Ok(error) => Error::File(Box::new(error)),
-            Err(_) => Error::File(Box::new(FileError {
-                kind: FileErrorKind::Other,
-                errno: 0,
-                path: String::new(),
-                message: "the operation was killed in the sandbox".to_owned(),
-            })),
+    fn failure(&self, end: &End) -> Error {
+        let lacks_memory = end.out_of_memory || self.memory_kills.any();
+        failure(&self.error, &end.fate, lacks_memory)
+    }
+}
+
+/// Returns the error that a failed operation reports, or for which it was killed. `lacks_memory`: the kernel killed a process for lack
+/// of memory meanwhile.
+fn failure(reported: &[u8], fate: &Fate, lacks_memory: bool) -> Error {
+    match (serde_json::from_slice::<FileError>(reported), fate) {
+        (Ok(error), _) => Error::File(Box::new(error)),
+        (Err(_), Fate::Ended(status)) if *status == -SIGKILL && lacks_memory => Error::FileMemory,
+        (Err(_), Fate::Ended(status)) if *status < 0 => Error::FileKilled(status.saturating_neg()),
+        (Err(_), Fate::Ended(_) | Fate::NotStarted { .. } | Fate::Lost) => {
+            Error::Broken("a file operation failed without an error".to_owned())
         }
     }
 }
@@ -271,4 +280,30 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 
 fn malformed() -> Error {
     Error::Broken("its answer to a file operation is malformed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn an_operation_that_a_limit_ended_says_so() {
+        let check = |reported: &str, status: i32, lacks_memory: bool, expected: ErrorKind| {
+            let error = failure(reported.as_bytes(), &Fate::Ended(status), lacks_memory);
+            assert_eq!(error.kind(), expected, "{reported} {status}");
+        };
+        let reported = |kind: &str, errno: i32| {
+            format!(r#"{{"kind": "{kind}", "errno": {errno}, "path": "/a", "message": "m"}}"#)
+        };
+        check(&reported("no_space", 28), 1, false, ErrorKind::LimitExceeded);
+        for errno in [11, 12, 23, 24] {
+            check(&reported("other", errno), 1, false, ErrorKind::LimitExceeded);
+        }
+        check(&reported("other", 5), 1, false, ErrorKind::InvalidArguments);
+        check("", -SIGKILL, true, ErrorKind::LimitExceeded);
+        check("", -SIGKILL, false, ErrorKind::Conflict);
+        check("", -15, true, ErrorKind::Conflict);
+        check("", 1, false, ErrorKind::Internal);
+    }
 }

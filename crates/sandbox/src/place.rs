@@ -1,5 +1,7 @@
 //! The place of a sandbox: a cell of this machine, or a container.
 
+use std::sync::{Arc, Mutex};
+
 use ringfence_container::init::InitClient;
 use ringfence_container::{ContainerPause, Containers, NewContainer, SandboxContainer, Use};
 use ringfence_exec::local::{Fence, PauseControl, PauseError};
@@ -7,6 +9,7 @@ use ringfence_policy::{EngineKind, Isolation, Scope};
 
 use super::cell::ConnectedCell;
 use super::error::Error;
+use super::lock;
 use super::spec::{NewSandbox, Resources, Runtime};
 
 /// A place with the connection to its init.
@@ -124,7 +127,7 @@ impl Place {
     }
 
     /// Returns the number of processes that the kernel has killed for lack of memory, where it is counted.
-    pub(crate) fn memory_kills(&self) -> u64 {
+    fn memory_kills(&self) -> u64 {
         match self {
             Self::Cell(cell) => cell.memory_kills(),
             // The init tells for each process.
@@ -146,6 +149,32 @@ impl Place {
             Self::Container(container) => container.close().await,
         }
     }
+}
+
+/// Kills for lack of memory in a place, from a moment on.
+#[derive(Debug)]
+pub(crate) struct MemoryKills {
+    place: Arc<Mutex<Option<Place>>>,
+    before: u64,
+}
+
+impl MemoryKills {
+    /// Counts from now on.
+    pub(crate) fn since_now(place: &Arc<Mutex<Option<Place>>>) -> Self {
+        Self {
+            place: Arc::clone(place),
+            before: count(place),
+        }
+    }
+
+    /// Returns `true` if the kernel has killed a process since. Inits of containers report that themselves.
+    pub(crate) fn any(&self) -> bool {
+        count(&self.place) > self.before
+    }
+}
+
+fn count(place: &Mutex<Option<Place>>) -> u64 {
+    lock(place).as_ref().map_or(0, Place::memory_kills)
 }
 
 impl Runtime {

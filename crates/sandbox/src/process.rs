@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use super::lock;
 use super::output::Output;
 use super::pause::Alarm;
+use super::place::MemoryKills;
 
 /// A program to start in a sandbox.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -138,7 +139,7 @@ impl ProcessEnd {
 }
 
 /// Of signal(7).
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 
 /// A process that was started in a sandbox, running or ended.
 #[derive(Debug)]
@@ -168,10 +169,9 @@ impl Process {
     pub(crate) fn new(
         running: Running,
         described: Described,
-        memory_kills: impl Fn() -> u64 + Send,
+        memory_kills: MemoryKills,
         limit: Option<Alarm>,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send) {
-        let before = memory_kills();
         let Running {
             pid,
             mut events,
@@ -201,7 +201,7 @@ impl Process {
                     ProcessEvent::Drained => {}
                     ProcessEvent::Ended(end) => {
                         let late = is_late.load(Ordering::Acquire);
-                        output.end(ProcessEnd::of(&end, memory_kills() > before, late));
+                        output.end(ProcessEnd::of(&end, memory_kills.any(), late));
                     }
                     ProcessEvent::Lost(lost) => output.end(ProcessEnd::unknown(&lost.to_string())),
                 }

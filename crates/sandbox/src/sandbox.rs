@@ -20,7 +20,7 @@ use super::lock;
 use super::meter::{Consumption, Meter};
 use super::output::{self, Collected};
 use super::pause::Pauses;
-use super::place::Place;
+use super::place::{MemoryKills, Place};
 use super::ports::Connections;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
 use super::spec::{NewSandbox, Resources, SandboxInfo};
@@ -212,6 +212,11 @@ impl Sandbox {
         &self.init
     }
 
+    /// Counts the kills for lack of memory from now on.
+    pub(crate) fn memory_kills(&self) -> MemoryKills {
+        MemoryKills::since_now(&self.place)
+    }
+
     fn of_place<T>(&self, read: impl FnOnce(&Place) -> T) -> Option<T> {
         lock(&self.place).as_ref().map(read)
     }
@@ -261,9 +266,7 @@ impl Sandbox {
         };
         let running = self.init.start(start, None).await;
         let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
-        let place = Arc::clone(&self.place);
-        let memory_kills = move || lock(&place).as_ref().map_or(0, Place::memory_kills);
-        let (process, pump) = Process::new(running, described, memory_kills, limit);
+        let (process, pump) = Process::new(running, described, self.memory_kills(), limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
     }
@@ -402,14 +405,13 @@ impl Sandbox {
             }
         };
         drop(starting);
-        let kills = || self.of_place(Place::memory_kills).unwrap_or_default();
-        let before = kills();
+        let memory_kills = self.memory_kills();
         let mut executed = context.execute(code, output, &self.pauses.clock()).await;
         if let Ok(execution) = &mut executed
             && execution.context_ended
         {
             self.contexts.forget(&context);
-            if execution.outcome == Outcome::Unknown && kills() > before {
+            if execution.outcome == Outcome::Unknown && memory_kills.any() {
                 execution.outcome = Outcome::MemoryExceeded;
                 execution.exit_code = -9;
             }

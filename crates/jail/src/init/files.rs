@@ -47,6 +47,8 @@ pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};
 pub use report::{SkipReason, SkippedEntry, TreeReport};
 pub use watch::{Event, EventType, MAX_WATCHES, WatchDepth};
 
+use crate::sys;
+
 /// Maximum depth of a path, in components.
 pub const MAX_DEPTH: usize = 32;
 /// Maximum number of entries processed in a directory tree.
@@ -62,6 +64,8 @@ pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Entry point of the programs: `collect DIR BYTES`, `place DIR`, or the arguments of an [`Operation`].
 pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
+    // A write beyond the limit on a file's size fails, as one on a full disk does, and leaves no staged file behind.
+    let _ = sys::block_signals(&[libc::SIGXFSZ]);
     let (input, output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
     let done = match arguments {
         [verb, root, limit] if verb == "collect" => match limit.to_str().and_then(|text| text.parse().ok()) {

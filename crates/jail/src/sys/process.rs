@@ -242,9 +242,8 @@ fn micros(time: libc::timeval) -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
 }
 
-/// Returns a file descriptor that becomes readable when one of `signals` arrives; they are blocked from now
-/// on.
-pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
+/// Blocks `signals`, beside those that are: a call that raises one returns its error instead. Returns the set.
+pub(crate) fn block_signals(signals: &[libc::c_int]) -> io::Result<libc::sigset_t> {
     // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     for signal in signals {
@@ -253,6 +252,13 @@ pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     }
     // SAFETY: `set` is a live set; the old mask is not asked for.
     check_int(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, ptr::null_mut()) })?;
+    Ok(set)
+}
+
+/// Returns a file descriptor that becomes readable when one of `signals` arrives; they are blocked from now
+/// on.
+pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
+    let set = block_signals(signals)?;
     // SAFETY: `set` is a live set and -1 asks for a new descriptor.
     let fd = check_int(unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
     // SAFETY: the call returned a new descriptor that nobody else owns.

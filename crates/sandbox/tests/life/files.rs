@@ -1,8 +1,9 @@
 //! Files: written, read, listed, moved and watched, with the rights of programs inside.
 
 use ringfence_jail::init::files::{Copied, Entry, EntryType, FileErrorKind, MadeDirectory, TreeReport};
+use ringfence_policy::Bytes;
 use ringfence_sandbox::files::{Event, FileRange, Operation, WatchDepth, parse};
-use ringfence_sandbox::{Error, Sandbox};
+use ringfence_sandbox::{Error, ErrorKind, NewSandbox, Sandbox, SandboxLimits};
 
 use crate::support::{Test, run, say, with_server};
 
@@ -11,6 +12,10 @@ pub(crate) const TESTS: &[Test] = &[
     (
         "a_broken_upload_leaves_the_old_file",
         a_broken_upload_leaves_the_old_file,
+    ),
+    (
+        "an_upload_beyond_the_disk_says_so_and_leaves_nothing",
+        an_upload_beyond_the_disk_says_so_and_leaves_nothing,
     ),
     (
         "trees_are_listed_moved_copied_and_removed",
@@ -142,6 +147,31 @@ fn a_broken_upload_leaves_the_old_file() {
             FileErrorKind::NoSpace
         );
         assert_eq!(say(&sandbox, "cat file").await, "old");
+    });
+}
+
+fn an_upload_beyond_the_disk_says_so_and_leaves_nothing() {
+    with_server(async |server| {
+        let new = NewSandbox {
+            limits: SandboxLimits {
+                disk: Bytes::mib(8),
+                ..SandboxLimits::default()
+            },
+            ..NewSandbox::default()
+        };
+        let sandbox = server.sandboxes.create(&server.scope, new).await.unwrap();
+        // One file as large as the disk reaches the limit on its size, several the end of the disk.
+        let full = vec![b'x'; 9 << 20];
+        for before in ["", "head -c 1M /dev/zero > before"] {
+            say(&sandbox, before).await;
+            let error = store(&sandbox, "/workspace/file", &full).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+            let left = say(&sandbox, "ls -A; rm -f before").await;
+            assert_eq!(left, if before.is_empty() { "" } else { "before\n" });
+        }
+        store(&sandbox, "/workspace/file", &full[..7 << 20])
+            .await
+            .unwrap();
     });
 }
 
