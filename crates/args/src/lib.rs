@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringfence_images::Selector;
 use ringfence_policy::{Bytes, Cpus, EnvName, Language, Mount, Pids, RuntimeKind, Scope, SessionId, Timeout};
-use ringfence_server::site::Endpoint;
+use ringfence_server::site::{Domain, Endpoint};
 
 pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
@@ -465,6 +465,9 @@ pub struct ServeArgs {
     /// The private key of `--tls-cert` (PEM). Other users must not be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
+    /// Serve the API at api.DOMAIN, and each sandbox at PORT-ID.DOMAIN for E2B's clients: names of `--tls-cert`, which needs *.DOMAIN.
+    #[arg(long, value_name = "DOMAIN", requires = "tls_cert")]
+    pub domain: Option<Domain>,
     /// Let other machines send keys and programs unencrypted.
     #[arg(long, requires = "listen")]
     pub plain_http: bool,

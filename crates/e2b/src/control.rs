@@ -89,7 +89,7 @@ fn find(service: &Service, client: &Client, id: &str) -> Result<std::sync::Arc<S
 }
 
 /// Returns the answer that gives a client its sandbox.
-fn handed_over(sandbox: &Sandbox, known: &Known) -> Json<Value> {
+fn handed_over(client: &Client, sandbox: &Sandbox, known: &Known) -> Json<Value> {
     Json(json!({
         "sandboxID": sandbox.id().as_str(),
         "templateID": known.template,
@@ -97,6 +97,6 @@ fn handed_over(sandbox: &Sandbox, known: &Known) -> Json<Value> {
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": known.token.as_str(),
         "trafficAccessToken": known.traffic_token.as_str(),
-        "domain": null,
+        "domain": client.domain,
     }))
 }

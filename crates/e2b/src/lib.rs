@@ -2,6 +2,7 @@
 //!
 //! - [`Service`]: the sandboxes as E2B's clients know them, with their tokens.
 //! - [`Target`]: the plane and the call that a request is for.
+//! - [`Domain`]: the names of sandboxes, and of the API, at a listener that has them.
 //! - `control`: the control plane, which creates, finds and ends sandboxes.
 //! - `envd`: files and processes of a sandbox, with Connect's framing in `rpc`.
 //! - `interpreter`: the code interpreter of a sandbox.
@@ -11,6 +12,7 @@
 
 mod body;
 mod control;
+mod domain;
 mod envd;
 mod error;
 mod gzip;
@@ -20,6 +22,7 @@ mod service;
 mod target;
 mod token;
 
+pub use domain::{Domain, ParseDomainError};
 pub use error::{Error, Failure};
 pub use service::{Admitted, Client, Described, Service};
 pub use target::Target;

@@ -22,6 +22,8 @@ pub struct Client {
     pub scope: Scope,
     /// Name of the credential in records; no part of a secret.
     pub name: String,
+    /// Domain below which it has reached the server and reaches sandboxes, with the port; `None` at an address without names.
+    pub domain: Option<String>,
 }
 
 /// The part of a request's body that its record shows: attached to the response.

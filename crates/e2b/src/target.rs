@@ -3,6 +3,7 @@
 use axum::extract::Request;
 use axum::http::{HeaderMap, Method};
 
+use crate::domain::{self, Domain, Name};
 use crate::error::Error;
 use crate::token::header;
 
@@ -55,6 +56,20 @@ impl Target {
         first
             .filter(|first| CONTROL.contains(first))
             .map(|_| Self::Control)
+    }
+
+    /// Returns the destination of a request to a listener whose names are those of a domain; `None` if it is none of E2B's. There the
+    /// host alone says which sandbox a request is for, so that the files and programs of none have the origin of the API or of another one.
+    pub fn below(domain: &Domain, request: &Request) -> Option<Self> {
+        match header(request.headers(), "host").and_then(|host| domain.name(host))? {
+            Name::Sandbox { port, id } => Some(Self::of_port(id.to_owned(), port)),
+            Name::Api => match Self::of(request)? {
+                Self::Control => Some(Self::Control),
+                _ => Some(Self::Refused(Error::invalid(format!(
+                    "sandboxes have names of their own at this address: send it to PORT-ID.{domain}"
+                )))),
+            },
+        }
     }
 
     fn of_headers(headers: &HeaderMap) -> Self {
@@ -137,14 +152,8 @@ fn interpreter_operation(method: &Method, path: &str) -> Option<&'static str> {
 fn split_host(host: &str) -> Option<(u16, &str, &str)> {
     let (label, rest) = host.split_once('.')?;
     let (port, id) = label.split_once('-')?;
-    let is_id = !id.is_empty()
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    if !is_id || !port.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    Some((port.parse().ok()?, id, rest))
+    let (port, id) = domain::sandbox(port, id)?;
+    Some((port, id, rest))
 }
 
 #[cfg(test)]
@@ -181,6 +190,34 @@ mod tests {
             assert!(refused, "{half:?}");
         }
         assert!(matches!(target("/", &of("8000")), Some(Target::Refused(_))));
+    }
+
+    #[test]
+    fn below_a_domain_the_host_alone_names_a_sandbox() {
+        let domain: Domain = "a.test".parse().unwrap();
+        let below = |line: &str, headers: &[(&str, &str)]| {
+            let mut request = Request::builder().uri(line);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            Target::below(&domain, &request.body(Body::empty()).unwrap())
+        };
+        let (api, sandbox) = (("host", "api.a.test:8443"), ("host", "49983-abc1.a.test:8443"));
+        let envd = Some(Target::Envd("abc1".to_owned()));
+        let other = ("e2b-sandbox-id", "other");
+        for line in ["/health", "/v1/run", "/sandboxes", "/files?path=/a", "/"] {
+            assert_eq!(below(line, &[sandbox, other]), envd, "{line}");
+            assert_eq!(below(line, &[("host", "b.test")]), None, "{line}");
+        }
+        assert_eq!(below("/v2/sandboxes", &[api]), Some(Target::Control));
+        assert_eq!(below("/v1/run", &[api]), None);
+        for refused in [
+            below("/health", &[api, other]),
+            below("/files?path=/a&signature=x", &[api]),
+            below("/", &[("host", "8000-abc1.a.test")]),
+        ] {
+            assert!(matches!(refused, Some(Target::Refused(_))), "{refused:?}");
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::any;
+use ringfence_e2b::Domain;
 use ringfence_records::audit::RedactedLog;
 use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::{Caller, Surface, Toolbox};
@@ -155,9 +156,9 @@ impl Api {
         }
     }
 
-    /// Returns the routes for an address that other machines reach.
-    pub(crate) fn on_network(self: &Arc<Self>) -> Router {
-        self.alone(Door::of_network(Arc::clone(&self.metrics)))
+    /// Returns the routes for an address that other machines reach, by the names below a domain if there is one.
+    pub(crate) fn on_network(self: &Arc<Self>, domain: Option<&Domain>) -> Router {
+        self.alone(Door::of_network(domain.cloned(), Arc::clone(&self.metrics)))
     }
 
     fn alone(self: &Arc<Self>, door: Door) -> Router {

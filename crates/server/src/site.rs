@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::Router;
+pub use ringfence_e2b::{Domain, ParseDomainError};
 use tokio::sync::watch;
 
 use crate::api::Api;
@@ -117,8 +118,8 @@ impl Further {
         match self {
             Self::Network(listener) => {
                 let routes = Routes {
-                    own: api.on_network(),
-                    others: api.on_network(),
+                    own: api.on_network(listener.domain()),
+                    others: api.on_network(listener.domain()),
                 };
                 listener.serve(routes, stop).await;
             }

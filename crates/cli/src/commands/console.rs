@@ -124,6 +124,7 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
     Some(CertificateFiles {
         certificate,
         key,
+        domain: args.domain.clone(),
         named: context.named_paths(),
         warn: not_renewed,
     })

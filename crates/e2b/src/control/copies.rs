@@ -151,7 +151,7 @@ pub(super) async fn fork(
     for fork in made {
         life::set(service, client, fork.id().as_str(), timeout)?;
         let known = service.know(client, &fork, &template)?;
-        let Json(handed_over) = handed_over(&fork, &known);
+        let Json(handed_over) = handed_over(client, &fork, &known);
         forks.push(json!({"sandbox": handed_over}));
     }
     Ok((StatusCode::CREATED, Json(forks)).into_response())

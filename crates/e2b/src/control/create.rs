@@ -74,7 +74,7 @@ pub(super) async fn create(
     Ok((
         StatusCode::CREATED,
         Extension(described),
-        handed_over(&sandbox, &known),
+        handed_over(client, &sandbox, &known),
     )
         .into_response())
 }

@@ -55,7 +55,7 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     let known = service.know(client, &sandbox, super::BASE)?;
     let mut detail = listed(service, &sandbox.info());
     detail["envdAccessToken"] = known.token.as_str().into();
-    detail["domain"] = Value::Null;
+    detail["domain"] = client.domain.clone().into();
     detail["allowInternetAccess"] = false.into();
     Ok(Json(detail).into_response())
 }
@@ -82,13 +82,13 @@ pub(super) async fn connect(
     if sandbox.state() == SandboxState::Paused {
         service.sandboxes.resume(&client.scope, id).await?;
         set(service, client, id, timeout)?;
-        return Ok((StatusCode::CREATED, handed_over(&sandbox, &known)).into_response());
+        return Ok((StatusCode::CREATED, handed_over(client, &sandbox, &known)).into_response());
     }
     // Times of one form are in the order of their texts.
     if rfc3339(SystemTime::now() + timeout.as_duration()) > sandbox.info().expires_at {
         set(service, client, id, timeout)?;
     }
-    Ok(handed_over(&sandbox, &known).into_response())
+    Ok(handed_over(client, &sandbox, &known).into_response())
 }
 
 pub(super) async fn set_timeout(

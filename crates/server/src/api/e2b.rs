@@ -26,7 +26,7 @@ pub(super) struct Entrance {
 
 /// Answers the requests of E2B's clients, and passes others on.
 pub(super) async fn dispatch(State(entrance): State<Entrance>, request: Request, next: Next) -> Response {
-    let Some(target) = Target::of(&request) else {
+    let Some(target) = entrance.door.e2b_target(&request) else {
         return next.run(request).await;
     };
     let Entrance { api, door } = entrance;
@@ -136,6 +136,7 @@ fn client(api: &Api, door: &Door, headers: &HeaderMap) -> Result<Client, Error> 
     Ok(Client {
         scope: scope.map_err(|error| Error::internal(error.message().to_owned()))?,
         name: grant.client.clone(),
+        domain: door.domain(headers),
     })
 }
 

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
-use ringfence_e2b::{Failure, Target};
+use ringfence_e2b::{Domain, Failure, Target};
 
 use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
@@ -48,6 +48,37 @@ enum Hosts {
     /// Any: no browser reaches it, or its names are not known here.
     Any,
     Only(Vec<String>),
+    /// The names below a domain.
+    Below(Domain),
+}
+
+impl Hosts {
+    fn have(&self, host: Option<&str>) -> bool {
+        match self {
+            Self::Any => true,
+            // A sandbox has names of its own below ours.
+            Self::Only(hosts) => {
+                host.is_some_and(|host| http::is_among(hosts, Target::host_of_sandbox(host).unwrap_or(host)))
+            }
+            Self::Below(domain) => host.is_some_and(|host| domain.has(host)),
+        }
+    }
+
+    /// Compares the host in a request's target with the header.
+    fn is_same(&self, target: &str, host: Option<&str>) -> bool {
+        matches!(self, Self::Any) || host == Some(target)
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Self::Any | Self::Only(_) => {
+                "address the server as 127.0.0.1 or localhost, with its port".to_owned()
+            }
+            Self::Below(domain) => {
+                format!("address the server as api.{domain}, and a sandbox as PORT-ID.{domain}")
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,9 +100,26 @@ impl Door {
         Self::new(Hosts::Only(http::hosts_of(address)), Credential::Key, metrics)
     }
 
-    /// Creates the door of an address that other machines reach, by names that are not known here.
-    pub(super) fn of_network(metrics: Arc<Metrics>) -> Self {
-        Self::new(Hosts::Any, Credential::Key, metrics)
+    /// Creates the door of an address that other machines reach: by the names below a domain or, without one, by names that are
+    /// not known here.
+    pub(super) fn of_network(domain: Option<Domain>, metrics: Arc<Metrics>) -> Self {
+        Self::new(domain.map_or(Hosts::Any, Hosts::Below), Credential::Key, metrics)
+    }
+
+    /// Returns the destination of a request of E2B's clients; `None` if it is none.
+    pub(super) fn e2b_target(&self, request: &Request) -> Option<Target> {
+        match &self.hosts {
+            Hosts::Any | Hosts::Only(_) => Target::of(request),
+            Hosts::Below(domain) => Target::below(domain, request),
+        }
+    }
+
+    /// Returns the domain, with the port, of a request to the API below it.
+    pub(super) fn domain(&self, headers: &HeaderMap) -> Option<String> {
+        match &self.hosts {
+            Hosts::Any | Hosts::Only(_) => None,
+            Hosts::Below(domain) => domain.of_api(single(headers, "host")?),
+        }
     }
 
     fn new(hosts: Hosts, credential: Credential, metrics: Arc<Metrics>) -> Self {
@@ -89,18 +137,13 @@ impl Door {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
         let host = single(headers, "host");
-        if let Hosts::Only(hosts) = &self.hosts {
-            // A sandbox has names of its own below ours.
-            let name = host.map(|host| Target::host_of_sandbox(host).unwrap_or(host));
-            let is_ours = name.is_some_and(|name| http::is_among(hosts, name));
-            let target = request.uri().authority();
-            if !is_ours || target.is_some_and(|target| Some(target.as_str()) != host) {
-                return Err(ApiError::new(
-                    Reason::ForeignHost,
-                    "the request names another host than this machine's own",
-                    "address the server as 127.0.0.1 or localhost, with its port",
-                ));
-            }
+        let target = request.uri().authority();
+        if !self.hosts.have(host) || target.is_some_and(|target| !self.hosts.is_same(target.as_str(), host)) {
+            return Err(ApiError::new(
+                Reason::ForeignHost,
+                "the request names another host than this server's own",
+                self.hosts.hint(),
+            ));
         }
         if !http::is_same_site(headers, host) {
             return Err(ApiError::new(

@@ -10,6 +10,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use ringfence_e2b::Domain;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -107,6 +108,11 @@ impl Listener {
         }
         let why = "the kernel does not say whose a connection is (its module `tcp_diag`)";
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+
+    /// Returns the domain whose names its certificate has.
+    pub(crate) fn domain(&self) -> Option<&Domain> {
+        self.tls.as_ref().and_then(|tls| tls.domain())
     }
 
     pub const fn address(&self) -> SocketAddr {

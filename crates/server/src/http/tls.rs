@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringfence_e2b::Domain;
 use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
@@ -32,6 +34,8 @@ pub struct CertificateFiles {
     pub certificate: PathBuf,
     /// Its private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
+    /// Domain whose names the certificate must have: that of the API, and of every sandbox.
+    pub domain: Option<Domain>,
     /// The rules by which both are opened, at first and when they are renewed.
     pub named: NamedPaths,
     /// Called when renewed files cannot be used, once until they can.
@@ -62,6 +66,13 @@ pub enum CertificateError {
         path: PathBuf,
         expected: &'static str,
         source: pem::Error,
+    },
+    /// A certificate without a name that clients ask for.
+    #[error("the certificate {} is not for `{name}`: {source}", path.display())]
+    Name {
+        path: PathBuf,
+        name: String,
+        source: rustls::Error,
     },
     /// A certificate and a key that do not belong together, or of an algorithm that TLS does not use.
     #[error("the certificate {} and the key {} cannot be used together: {source}", certificate.display(), key.display())]
@@ -127,6 +138,10 @@ impl Tls {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             current,
         })
+    }
+
+    pub(crate) fn domain(&self) -> Option<&Domain> {
+        self.current.files.domain.as_ref()
     }
 
     /// Performs a handshake, with the certificate that the files hold now. Files that cannot be used leave the one before
@@ -217,10 +232,29 @@ impl CertificateFiles {
             let path = self.key.clone();
             return Err(CertificateError::Open { path, mode });
         }
+        self.check_names(&chain)?;
         let key = PrivateKeyDer::from_pem_slice(&read(&self.key, file, &found)?);
         let key = key.map_err(no_pem(&self.key, "a private key"))?;
         let pair = CertifiedKey::from_der(chain, key, provider).map_err(|source| self.unusable(source))?;
         Ok(Arc::new(pair))
+    }
+
+    /// Checks that a chain's certificate has the names below the domain: `api.DOMAIN`, and those of sandboxes by `*.DOMAIN`.
+    fn check_names(&self, chain: &[CertificateDer<'_>]) -> Result<(), CertificateError> {
+        let (Some(domain), Some(first)) = (&self.domain, chain.first()) else {
+            return Ok(());
+        };
+        for name in domain.names() {
+            let asked = ServerName::try_from(name.as_str()).map_err(|_| rustls::Error::UnsupportedNameType);
+            let checked =
+                asked.and_then(|asked| verify_server_name(&ParsedCertificate::try_from(first)?, &asked));
+            checked.map_err(|source| CertificateError::Name {
+                path: self.certificate.clone(),
+                name,
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     fn open(&self, path: &Path) -> Result<(File, Metadata), CertificateError> {

@@ -8,7 +8,7 @@ use crate::support::eventually;
 use crate::world::World;
 
 /// Starts a server that listens at an endpoint, and returns the lines that name its addresses.
-pub(super) fn listening(world: &World, options: &[&str]) -> Vec<String> {
+pub(crate) fn listening(world: &World, options: &[&str]) -> Vec<String> {
     world.dir.write("config/ringfence/ringfence.toml", CONFIG);
     world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], options);
     let mut found = Vec::new();

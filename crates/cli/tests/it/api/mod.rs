@@ -9,7 +9,7 @@ mod guide;
 mod idempotency;
 mod key_removal;
 pub(crate) mod keys;
-mod listen;
+pub(crate) mod listen;
 mod mcp;
 mod metrics;
 mod revocation;

@@ -1,5 +1,6 @@
 //! E2B's protocol, by raw HTTP and by E2B's own clients.
 
+mod domain;
 mod wire;
 
 use std::process::Command;
