@@ -14,7 +14,8 @@ use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{
-    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandbox_fusion, sandboxes, tools, usage,
+    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandbox_fusion, sandboxes,
+    tools, usage,
 };
 use crate::mcp::session::versions;
 

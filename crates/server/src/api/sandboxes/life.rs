@@ -182,6 +182,45 @@ impl CreateSandbox {
         }
     }
 
+    /// Refuses what keys cannot have.
+    fn check_of_key(&self, limits: &SandboxLimits) -> Result<(), ApiError> {
+        let network = (
+            !self.allowed_hosts.is_empty(),
+            "have no network",
+            "leave `allowed_hosts` out",
+        );
+        let packages = (
+            self.packages.is_some(),
+            "have no packages",
+            "leave `packages` out",
+        );
+        // The images of the server's user, private ones among them, are nobody else's.
+        let image = (self.image.is_some(), "have no images", "leave `image` out");
+        // More of the kernel is open to its programs.
+        let fence = (
+            self.fence == SandboxFence::Box,
+            "have the fence `run`",
+            "leave `fence` out",
+        );
+        let asked = [network, packages, image, fence]
+            .into_iter()
+            .find(|(is_asked, ..)| *is_asked);
+        if let Some((_, what, hint)) = asked {
+            let message = format!("sandboxes of keys {what}");
+            return Err(ApiError::new(Reason::PermissionDenied, message, hint));
+        }
+        if limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                format!(
+                    "a sandbox of a key has at most {KEY_MEMORY}, {KEY_CPUS} cores and {KEY_PIDS} processes"
+                ),
+                "ask for less",
+            ));
+        }
+        Ok(())
+    }
+
     fn checked(self, is_owner: bool, snapshot: Option<&SnapshotInfo>) -> Result<NewSandbox, ApiError> {
         let invalid = |message: String| {
             ApiError::new(
@@ -190,47 +229,9 @@ impl CreateSandbox {
                 "GET /openapi.json describes the body",
             )
         };
-        if !self.allowed_hosts.is_empty() && !is_owner {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                "sandboxes of keys have no network",
-                "leave `allowed_hosts` out",
-            ));
-        }
-        if self.packages.is_some() && !is_owner {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                "sandboxes of keys have no packages",
-                "leave `packages` out",
-            ));
-        }
-        // The images of the server's user, private ones among them, are nobody else's.
-        if self.image.is_some() && !is_owner {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                "sandboxes of keys have no images",
-                "leave `image` out",
-            ));
-        }
-        // More of the kernel is open to its programs.
-        if self.fence == SandboxFence::Box && !is_owner {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                "sandboxes of keys have the fence `run`",
-                "leave `fence` out",
-            ));
-        }
         let limits = self.limits(snapshot);
-        if !is_owner
-            && (limits.memory > KEY_MEMORY || limits.pids.get() > KEY_PIDS || limits.cpus.get() > KEY_CPUS)
-        {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                format!(
-                    "a sandbox of a key has at most {KEY_MEMORY}, {KEY_CPUS} cores and {KEY_PIDS} processes"
-                ),
-                "ask for less",
-            ));
+        if !is_owner {
+            self.check_of_key(&limits)?;
         }
         let mut policy = EgressPolicy::default();
         for host in &self.allowed_hosts {
