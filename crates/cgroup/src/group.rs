@@ -152,6 +152,19 @@ impl Group {
         Ok(())
     }
 
+    /// Limits the memory of TCP's buffers, approximately. Version 1 counts it apart from all other memory; in version 2 the limit
+    /// on memory holds for it, too. Nothing happens on a kernel without that count.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn limit_socket_buffers(&self, bytes: u64) -> Result<(), Error> {
+        let path = self.places.memory.join("memory.kmem.tcp.limit_in_bytes");
+        match self.version {
+            Version::V1 if path.exists() => write(path, &bytes.to_string()),
+            Version::V1 | Version::V2 => Ok(()),
+        }
+    }
+
     fn write_limits(&self, limits: GroupLimits) -> Result<(), Error> {
         write(self.places.pids.join("pids.max"), &limits.pids.to_string())?;
         match self.version {

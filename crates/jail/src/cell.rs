@@ -49,23 +49,26 @@ pub(crate) struct CellRoot {
     pub(crate) lower: CString,
     /// Mount points of the template that are attached to it again.
     pub(crate) carried: Vec<CString>,
-    /// Number of ids that belong to the cell, from [`GUEST_ID`] on.
-    pub(crate) ids: u32,
 }
 
 impl CellSpec<'_> {
     /// Returns the map of the cell's user namespace (user_namespaces(7)): the guest alone, or all users from root on.
     pub(crate) fn id_map(&self) -> String {
-        /// The user `nobody`, whom programs expect at this number.
-        const NOBODY: u32 = 65_534;
+        /// Root and the system's users of distributions, who count from below and above; ordinary users; `nobody`.
+        /// Few, since some counters of the kernel are for each.
+        const USERS: [(u32, u32); 3] = [(0, 128), (900, 108), (65_534, 1)];
         let outer = self.outer_id;
-        match self.root {
-            None => format!("{GUEST_ID} {outer} 1\n"),
-            Some(root) => {
-                let last = root.ids - 1;
-                format!("0 {outer} {last}\n{NOBODY} {} 1\n", outer + last)
-            }
+        if self.root.is_none() {
+            return format!("{GUEST_ID} {outer} 1\n");
         }
+        let mut next = outer;
+        USERS
+            .map(|(first, count)| {
+                let line = format!("{first} {next} {count}\n");
+                next += count;
+                line
+            })
+            .concat()
     }
 
     /// Returns the id that its init takes.

@@ -213,11 +213,11 @@ fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
     io::copy(&mut source, &mut target).map(drop)
 }
 
-/// Mounts terminals of the cell's own; `/dev/ptmx` is a link to theirs.
+/// Mounts terminals of the cell's own; `/dev/ptmx` is a link to theirs. They are few: the machine has some 3,000 for all cells.
 fn mount_terminals() -> Result<(), StepError> {
     const STEP: &str = "mount the terminals";
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
-    let options: &[(&CStr, &CStr)] = &[(c"mode", c"0620"), (c"ptmxmode", c"0666")];
+    let options: &[(&CStr, &CStr)] = &[(c"mode", c"0620"), (c"ptmxmode", c"0666"), (c"max", c"64")];
     let terminals = sys::new_filesystem(c"devpts", options, attributes).step(STEP)?;
     sys::move_mount(terminals.as_fd(), c"/dev/pts").step(STEP)
 }

@@ -144,7 +144,10 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
     let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
     let proc = sys::new_filesystem(c"proc", &[], attributes).step("make the outer /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount the outer /proc")?;
-    shares::bound_launcher()?;
+    match template.writable_root {
+        Some(_) => shares::bound_users()?,
+        None => shares::bound_launcher()?,
+    }
     Launcher::new(
         socket,
         Some(CellGround {

@@ -45,7 +45,7 @@ pub struct Template {
     pub writable_root: Option<WritableRoot>,
 }
 
-/// The lower layers of a root that programs may change. Its cells have all ids of [`Template::host_ids`] from
+/// The lower layers of a root that programs may change. Its only cell has the ids of [`Template::host_ids`] from
 /// [`GUEST_ID`] on: the first is root inside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WritableRoot {

@@ -38,6 +38,16 @@ pub enum Sockets {
     UnixAndInternet,
 }
 
+impl Sockets {
+    /// Returns `true` if TCP or UDP is among them.
+    pub const fn are_internet(self) -> bool {
+        match self {
+            Self::PairsOnly | Self::Unix => false,
+            Self::PairsAndTcp | Self::UnixAndTcp | Self::UnixAndInternet => true,
+        }
+    }
+}
+
 /// Ownership of the namespace for System V IPC and POSIX message queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

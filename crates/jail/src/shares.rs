@@ -45,20 +45,32 @@ pub(crate) fn leave_reserve() -> Result<(), StepError> {
     Ok(())
 }
 
+/// The settings of a launcher whose only cell has several users, who are counted together here alone. All of a server's such
+/// cells together leave a quarter of the kernel's default.
+const OF_SEVERAL_USERS: &[(&str, &str)] = &[
+    ("/proc/sys/user/max_inotify_instances", "3"),
+    ("/proc/sys/user/max_inotify_watches", "2048"),
+];
+
 /// Limits the total usage of a launcher's guests. The caller has a user namespace and a `/proc` of its own.
 pub(crate) fn bound_launcher() -> Result<(), StepError> {
-    bound(|(path, _, launcher)| (path, launcher))
+    bound(SETTINGS.iter().map(|(path, _, launcher)| (*path, *launcher)))
+}
+
+/// Limits the total usage of a cell with several users, as [`bound_launcher`] does. The limits of the calling process become
+/// those of the cell's user namespace, for all its users together.
+pub(crate) fn bound_users() -> Result<(), StepError> {
+    bound(OF_SEVERAL_USERS.iter().copied())?;
+    sys::set_soft_rlimit(libc::RLIMIT_SIGPENDING, PENDING_SIGNALS).step("leave a part of the resource limits")
 }
 
 /// Limits the total usage of a cell's guests. The caller has its user namespace and all capabilities in it.
 pub(crate) fn bound_cell() -> Result<(), StepError> {
-    bound(|(path, cell, _)| (path, cell))
+    bound(SETTINGS.iter().map(|(path, cell, _)| (*path, *cell)))
 }
 
-fn bound(
-    value: impl Fn(&(&'static str, &'static str, &'static str)) -> (&'static str, &'static str),
-) -> Result<(), StepError> {
-    for (path, value) in SETTINGS.iter().map(value) {
+fn bound(settings: impl Iterator<Item = (&'static str, &'static str)>) -> Result<(), StepError> {
+    for (path, value) in settings {
         match fs::write(path, value) {
             // A kernel without inotify.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -119,7 +119,7 @@ fn open_base() -> io::Result<Layer> {
 /// Returns the root that the programs of this template's cells may change, if they may. Beside it they write no file of the
 /// host: the filter lets them set every mode.
 pub(crate) fn cell_root(template: &Template) -> io::Result<Option<CellRoot>> {
-    let (Some(root), Some(ids)) = (&template.writable_root, template.host_ids) else {
+    let Some(root) = &template.writable_root else {
         return Ok(None);
     };
     if template.binds.iter().any(|bind| bind.writable) {
@@ -145,7 +145,6 @@ pub(crate) fn cell_root(template: &Template) -> io::Result<Option<CellRoot>> {
     Ok(Some(CellRoot {
         lower: CString::new(lower)?,
         carried: carried.map(c_path).collect::<io::Result<_>>()?,
-        ids: ids.count - GUEST_ID,
     }))
 }
 

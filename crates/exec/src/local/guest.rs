@@ -235,19 +235,31 @@ pub(super) async fn start(
     begin(launcher, groups, plan).await?.running().await
 }
 
-/// Requests a guest from the launcher.
-pub(super) async fn begin(
-    launcher: &Arc<LauncherClient>,
-    groups: Option<&Groups>,
-    plan: Plan,
-) -> Result<PendingGuest, Error> {
-    let group = match (plan.group, groups) {
+/// Returns the control group of a guest: the one that was made for it, or a new one.
+fn plan_group(plan: &mut Plan, groups: Option<&Groups>) -> Result<Option<Group>, Error> {
+    let group = match (plan.group.take(), groups) {
         (None, Some(groups)) => Some(match plan.origin.needs_freezer() {
             true => groups.create_freezable(&plan.limits)?,
             false => groups.create(&plan.limits)?,
         }),
         (group, _) => group,
     };
+    if let Some(group) = &group
+        && plan.confinement.surface.sockets.are_internet()
+    {
+        let limit = plan.limits.memory.0 / 4;
+        group.limit_socket_buffers(limit).map_err(Error::ControlGroup)?;
+    }
+    Ok(group)
+}
+
+/// Requests a guest from the launcher.
+pub(super) async fn begin(
+    launcher: &Arc<LauncherClient>,
+    groups: Option<&Groups>,
+    mut plan: Plan,
+) -> Result<PendingGuest, Error> {
+    let group = plan_group(&mut plan, groups)?;
     let (stdin_read, stdin_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
     let (stdout_read, stdout_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;
     let (stderr_read, stderr_write) = ringfence_jail::output_pipe().map_err(Error::Pipes)?;

@@ -11,13 +11,13 @@ use super::guest::{Groups, check_groups};
 use super::layout::{Extra, MAPS_ANY_ID};
 
 /// Number of such sandboxes of one server at a time.
-const MAX: u32 = 128;
+const MAX: u32 = 32;
 /// Host ids of each: root and users of its cell, and what its launcher needs.
 const IDS: u32 = 2_048;
 /// First host id of such ranges. Those of other launchers lie below.
 const BASE: u32 = 1 << 31;
 /// Number of servers, told apart by their process ids, whose ranges do not overlap.
-const SERVERS: u32 = 8_191;
+const SERVERS: u32 = 32_767;
 
 /// Directories that programs expect at a root, and which the view of this machine lacks.
 const DIRECTORIES: &[&str] = &[
@@ -32,7 +32,7 @@ const DIRECTORIES: &[&str] = &[
 ];
 
 /// Ranges in use.
-static TAKEN: Mutex<u128> = Mutex::new(0);
+static TAKEN: Mutex<u32> = Mutex::new(0);
 
 /// A range of host ids that belongs to one sandbox until its last copy is dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]

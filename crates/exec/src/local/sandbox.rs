@@ -24,6 +24,7 @@ use super::network::{self, Exit};
 use super::notice;
 use super::result::{enforced, isolation};
 use super::settings::Fence;
+use crate::filter::BOX;
 
 /// Maximum length of an init's last words, in bytes.
 const MAX_REPORT: u64 = 1024;
@@ -144,11 +145,7 @@ impl Local {
                 return Err(Error::Pipes(error));
             }
         };
-        let groups = guest.group.as_ref().and(self.groups.get());
-        let isolation = Isolation {
-            cgroup: groups.map(|groups| groups.version().to_owned()),
-            ..isolation(guest.applied, &request.network)
-        };
+        let isolation = self.isolation_of(sandbox, &guest);
         let mut warnings = served.warnings();
         warnings.extend(notice::limits_gap(guest.limit_scope, &request.limits));
         warnings.extend(notice::landlock_gap(guest.applied));
@@ -165,6 +162,21 @@ impl Local {
 }
 
 impl Local {
+    /// Returns the layers that confine the programs of a sandbox.
+    fn isolation_of(&self, sandbox: &SandboxRequest, guest: &Guest) -> Isolation {
+        let groups = guest.group.as_ref().and(self.groups.get());
+        let known = isolation(guest.applied, &sandbox.network);
+        let seccomp = match sandbox.account.is_root() {
+            true => known.seccomp.map(|_| BOX.to_owned()),
+            false => known.seccomp,
+        };
+        Isolation {
+            seccomp,
+            cgroup: groups.map(|groups| groups.version().to_owned()),
+            ..known
+        }
+    }
+
     /// Has programs find the Python that runs have by its name, as in an activated virtual environment.
     fn add_python_to_path(&self, env: &mut Vec<(EnvName, String)>) {
         let python = self.interpreter(Language::Python);

@@ -153,6 +153,28 @@ fn root_is_denied_what_reaches_beyond_its_sandbox() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     deny_all_in_sandbox(&fence, "box", &[sockets::CONNECT], &[&port]);
+    // Its users share one limit of what the kernel counts for each user.
+    let take = "import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def take(call):
+    taken = 0
+    for user in range(1, 128):
+        os.setresuid(user, 0, 0)
+        while call() >= 0: taken += 1
+    return taken
+timer = ctypes.c_void_p()
+print(take(lambda: libc.timer_create(1, None, ctypes.byref(timer))) <= 256)
+print(take(libc.inotify_init) <= 3)
+count = 0
+try:
+    while True: count += len(os.openpty()) // 2
+except OSError: print(count <= 64)";
+    assert_eq!(fence.inside_sandbox("box", take, &[]).ok(), "True\nTrue\nTrue\n");
+    let described = finish(
+        &mut fence.product("A=b", &["sandbox", "get", "--json", "box"]),
+        b"",
+    );
+    assert!(described.ok().contains("\"seccomp\": \"box\""), "{described:?}");
     // Whoever kills everybody does not end it.
     sh(&fence, "box", "kill -9 -1; kill -9 1");
     assert_eq!(sh(&fence, "box", "id -u").ok(), "0\n");
