@@ -23,6 +23,10 @@ const BUDGET: &[(&str, u64)] = &[
         1_200,
     ),
     ("TLS at a listener, calls of keys in turns", 350),
+    (
+        "usage and quotas of keys, SandboxFusion's protocol, names below a domain, sandboxes with root",
+        500,
+    ),
 ];
 
 /// Compares the release binary with the budget.
