@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::protocol::{Applied, Confinement, GUEST_ID};
 use crate::step_error::{Step, StepError, died, remote_error};
+use crate::writable_root::CellRoot;
 use crate::{clock, sys};
 
 /// Namespaces of every cell. The cell's init creates the cgroup namespace, once it has joined its cgroups.
@@ -40,15 +41,6 @@ pub(crate) struct CellSpec<'a> {
     pub(crate) listen: Option<u16>,
     /// Occupant of the cell.
     pub(crate) tenant: Tenant<'a>,
-}
-
-/// The root of a cell whose programs may change it: they may be its root, too.
-#[derive(Debug)]
-pub(crate) struct CellRoot {
-    /// Layers below the changes, the uppermost first, as overlayfs wants them (`lowerdir`).
-    pub(crate) lower: CString,
-    /// Mount points of the template that are attached to it again.
-    pub(crate) carried: Vec<CString>,
 }
 
 impl CellSpec<'_> {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::cell::{CellRoot, CellSpec, Home, PROC_ATTRIBUTES, Tenant, WRITABLE_DIRS};
+use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
 use crate::step_error::{Step, StepError};
 use crate::steps::join_control_groups;
 use crate::{copy, nest, shares, sys, template};
@@ -80,9 +80,7 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
             if let Some(root) = spec.root {
                 share_temporary_directories().step("open the temporary directories to all users")?;
                 mount_proc(0, Others::Shown)?;
-                return replace_root(&files, root)
-                    .step("make the root writable")
-                    .map(|()| None);
+                return root.enter(&files).map(|()| None);
             }
             if let Some(home) = sandbox.home {
                 mount_home(&files, home).step("mount the home directory")?;
@@ -102,44 +100,6 @@ fn share_temporary_directories() -> io::Result<()> {
     ["/tmp", "/dev/shm"]
         .into_iter()
         .try_for_each(|path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o1777)))
-}
-
-/// Mount points of a cell's own that come along to a root that programs may change.
-const OWN_MOUNTS: &[&CStr] = &[c"/proc", c"/dev/pts"];
-
-/// Puts an overlay in the place of the template's root: its programs may change everything in it, and nothing below it. What
-/// they write lies in the file system of the cell's writable directories, and counts there.
-fn replace_root(files: &OwnedFd, root: &CellRoot) -> io::Result<()> {
-    const PLACE: &CStr = c"/cell/root";
-    let writable = WRITABLE_DIRS
-        .iter()
-        .map(|path| template::c_path(Path::new(path)))
-        .collect::<io::Result<Vec<_>>>()?;
-    let all = root.carried.iter().map(CString::as_c_str);
-    let all = all.chain(writable.iter().map(CString::as_c_str));
-    let carried = all
-        .chain(OWN_MOUNTS.iter().copied())
-        .map(|path| Ok((path, sys::open_tree(path)?)))
-        .collect::<io::Result<Vec<_>>>()?;
-    for name in [c"upper", c"work", c"root"] {
-        sys::mkdir_at(files.as_fd(), name, 0o755)?;
-    }
-    let options: &[(&CStr, &CStr)] = &[
-        (c"lowerdir", &root.lower),
-        (c"upperdir", c"/cell/upper"),
-        (c"workdir", c"/cell/work"),
-        // Attributes that a user namespace may set.
-        (c"userxattr", c""),
-    ];
-    let attributes = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-    let overlay = sys::new_filesystem(c"overlay", options, attributes)?;
-    sys::move_mount(overlay.as_fd(), PLACE)?;
-    for (path, mount) in &carried {
-        template::attach_at(overlay.as_fd(), &template::os_path(path), mount)?;
-    }
-    std::env::set_current_dir(template::os_path(PLACE))?;
-    sys::pivot_root_to_working_directory()?;
-    std::env::set_current_dir("/")
 }
 
 /// Opens a listening socket on the cell's loopback. Its owner controls the only way out of the cell.

@@ -11,6 +11,7 @@ use crate::events::send;
 use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
 use crate::serve::{CellGround, GuestIds, Launcher, failure};
 use crate::step_error::{Step, StepError};
+use crate::writable_root::CellRoot;
 use crate::{cell, seccomp, shares, sys, template, trials};
 
 /// Serves as a launcher; standard input is the server's socket.
@@ -153,7 +154,7 @@ fn serve_cells(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
         Some(CellGround {
             ids: guest_ids(template),
             inner_mounts: inner_mounts(template),
-            root: template::cell_root(template).step("prepare a writable root")?,
+            root: CellRoot::of(template)?,
         }),
     )?
     .serve()

@@ -46,6 +46,7 @@ mod steps;
 mod sys;
 mod template;
 mod trials;
+mod writable_root;
 mod zygote;
 
 pub use attached_mount::AttachedMount;

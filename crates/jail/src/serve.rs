@@ -8,13 +8,14 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::cell::{Cell, CellRoot, CellSpec, SandboxInit, Tenant};
+use crate::cell::{Cell, CellSpec, SandboxInit, Tenant};
 use crate::events::send;
 use crate::guest::{self, Start, Starting};
 use crate::protocol::{Applied, Command, Event, GUEST_ID, Guest, MAX_MESSAGE, Program, Spawn};
 use crate::seccomp::{Forks, Users};
 use crate::step_error::{Step, StepError};
 use crate::steps::{prepare, read_report, setup_result};
+use crate::writable_root::CellRoot;
 use crate::zygote::{GuestRequest, Zygote, ZygoteMessage};
 use crate::{cell_init, flat, step_error, sys};
 

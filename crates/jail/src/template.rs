@@ -10,13 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::cell::CellRoot;
 use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
 use crate::step_error::{Step, StepError};
-use crate::sys;
+use crate::{sys, writable_root};
 
 /// Mount point of the new root during assembly. Any directory will do: this mount namespace is private.
-const ASSEMBLY: &str = "/tmp";
+pub(crate) const ASSEMBLY: &str = "/tmp";
 
 /// Directories that cells mount their own file systems on.
 pub(crate) const CELL_MOUNT_POINTS: &[&str] = &[
@@ -46,16 +45,13 @@ const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
     sys::make_mounts_private().step("make the mounts private")?;
-    const STEP: &str = "prepare a writable root";
     // Sources first: they may lie below the directory where the new root is assembled.
     let sources = open_sources(template)?;
-    let image = open_image(template).step(STEP)?;
+    let image = writable_root::open_image(template)?;
     let devices = open_devices()?;
     let proc = sys::open_tree(c"/proc").step("copy the /proc mount")?;
     let root = attach_root()?;
-    // Before anything is attached to it: an overlay has no layer with mounts in it.
-    let base = template.writable_root.as_ref().map(|_| open_base());
-    let base = base.transpose().step(STEP)?;
+    let base = writable_root::open_base(template)?;
     lay_out_directories(&template.directories)?;
     for (bind, source) in sources {
         let attached = match bind.itself {
@@ -72,91 +68,9 @@ pub(crate) fn build(template: &Template) -> Result<(), StepError> {
     attach_at(root.as_fd(), Path::new("/proc"), &proc).step("attach /proc")?;
     write_files(template)?;
     for layer in base.iter().chain(&image) {
-        map_layer(layer, template.host_ids).step(STEP)?;
-        attach_at(root.as_fd(), &os_path(layer.place), &layer.tree).step(STEP)?;
+        layer.attach(root.as_fd(), template.host_ids)?;
     }
     enter_root(root)
-}
-
-/// Mount points of the layers of a writable root.
-pub(crate) const BASE_LAYER: &CStr = c"/dev/.base";
-pub(crate) const IMAGE_LAYER: &CStr = c"/dev/.image";
-
-/// A lower layer of a writable root.
-struct Layer {
-    place: &'static CStr,
-    tree: OwnedFd,
-    /// The user and group that own all its files.
-    owner: (u32, u32),
-}
-
-fn open_image(template: &Template) -> io::Result<Option<Layer>> {
-    let Some(image) = template
-        .writable_root
-        .as_ref()
-        .and_then(|root| root.image.as_ref())
-    else {
-        return Ok(None);
-    };
-    let place = sys::open_without_links(sys::open_path(c"/")?.as_fd(), &c_path(image)?)?;
-    let owner = metadata(&place)?;
-    Ok(Some(Layer {
-        place: IMAGE_LAYER,
-        tree: sys::open_tree_of(place.as_fd())?,
-        owner: (owner.uid(), owner.gid()),
-    }))
-}
-
-/// Returns a copy of the root's mount, to which nothing is attached, and whose owner is this process.
-fn open_base() -> io::Result<Layer> {
-    Ok(Layer {
-        place: BASE_LAYER,
-        tree: sys::open_tree(&c_path(Path::new(ASSEMBLY))?)?,
-        owner: sys::effective_ids(),
-    })
-}
-
-/// Returns the root that the programs of this template's cells may change, if they may. Beside it they write no file of the
-/// host: the filter lets them set every mode.
-pub(crate) fn cell_root(template: &Template) -> io::Result<Option<CellRoot>> {
-    let Some(root) = &template.writable_root else {
-        return Ok(None);
-    };
-    if template.binds.iter().any(|bind| bind.writable) {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    let outermost = |guest: &&Path| {
-        let mut others = template.binds.iter().map(|bind| bind.guest.as_path());
-        let is_inner = CELL_MOUNT_POINTS.iter().any(|place| guest.starts_with(place));
-        !is_inner && !others.any(|other| *guest != other && guest.starts_with(other))
-    };
-    let binds = template
-        .binds
-        .iter()
-        .map(|bind| bind.guest.as_path())
-        .filter(outermost);
-    // An optional one may be missing on the host.
-    let there = binds.filter(|guest| guest.exists());
-    let carried = there.chain(DEVICES.iter().map(Path::new));
-    let lower = match root.image {
-        Some(_) => [BASE_LAYER, IMAGE_LAYER].map(CStr::to_bytes).join(&b':'),
-        None => BASE_LAYER.to_bytes().to_vec(),
-    };
-    Ok(Some(CellRoot {
-        lower: CString::new(lower)?,
-        carried: carried.map(c_path).collect::<io::Result<_>>()?,
-    }))
-}
-
-/// Makes a layer read-only, and maps its owner to the root of the cells. Their programs may read whatever is in it.
-fn map_layer(layer: &Layer, ids: Option<HostIds>) -> io::Result<()> {
-    let ids = ids.ok_or_else(|| io::Error::from_raw_os_error(libc::EPERM))?;
-    let map = guest_id_map(layer.owner.0, layer.owner.1, ids)?;
-    let attributes = sys::MountAttributes {
-        set: NOSUID | NODEV | MOUNT_ATTR_RDONLY,
-        id_map: Some(map.as_fd()),
-    };
-    sys::set_mount_attributes(layer.tree.as_fd(), &attributes)
 }
 
 fn open_sources(template: &Template) -> Result<Vec<(&Bind, OwnedFd)>, StepError> {
@@ -337,7 +251,7 @@ fn attach_over(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Resul
     sys::move_mount_onto(mount.as_fd(), place.as_fd())
 }
 
-fn metadata(handle: &OwnedFd) -> io::Result<fs::Metadata> {
+pub(crate) fn metadata(handle: &OwnedFd) -> io::Result<fs::Metadata> {
     fs::metadata(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
 
