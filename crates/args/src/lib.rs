@@ -556,8 +556,8 @@ pub struct BenchArgs {
 pub enum SeccompCommand {
     /// Print a filter as JSON, with a reason for each rule.
     Show {
-        /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence`,
-        /// `fence-network` or `box` (for sandboxes with root).
+        /// The filter: `strict`, `standard`, `standard-tcp` or `standard-net` (for containers), `fence` or
+        /// `fence-network`, `box` or `box-network` (for sandboxes with the fence `box`).
         name: String,
         /// The processor architecture (default: this machine's).
         #[arg(long, value_name = "ARCH")]

@@ -6,8 +6,10 @@ use ringfence_jail::seccomp::{self, Exits, Forks, Ipc, Profile, Sockets, Surface
 pub(crate) const FENCE: &str = "fence";
 /// Name of the filter for guests that may reach the egress proxy.
 pub(crate) const FENCE_NETWORK: &str = "fence-network";
-/// Name of the filter for sandboxes with root.
+/// Name of the filter for sandboxes with the fence `box`.
 pub(crate) const BOX: &str = "box";
+/// Name of the filter for those with a network.
+pub(crate) const BOX_NETWORK: &str = "box-network";
 /// Name of the filter for containers whose guests may reach the egress proxy.
 pub const STANDARD_TCP: &str = "standard-tcp";
 
@@ -15,7 +17,7 @@ pub const STANDARD_TCP: &str = "standard-tcp";
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownFilter {
     #[error(
-        "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence, fence-network and box"
+        "unknown seccomp profile `{0}`; known are strict, standard, standard-tcp, standard-net, fence, fence-network, box and box-network"
     )]
     Name(String),
     #[error("unknown architecture `{0}`; known are x86_64 and aarch64")]
@@ -42,14 +44,8 @@ pub fn filter_document(name: &str, architecture: &str) -> Result<serde_json::Val
         "standard-net" => seccomp::profile(architecture, Profile::StandardNet),
         FENCE => seccomp::document(architecture, surface(Sockets::Unix)),
         FENCE_NETWORK => seccomp::document(architecture, surface(Sockets::UnixAndTcp)),
-        BOX => seccomp::document(
-            architecture,
-            Surface {
-                forks: Forks::Adopted,
-                users: Users::Several,
-                ..surface(Sockets::Unix)
-            },
-        ),
+        BOX => seccomp::document(architecture, box_surface(Sockets::Unix)),
+        BOX_NETWORK => seccomp::document(architecture, box_surface(Sockets::UnixAndTcp)),
         other => return Err(UnknownFilter::Name(other.to_owned())),
     };
     document.map_err(UnknownFilter::Broken)
@@ -63,5 +59,13 @@ const fn surface(sockets: Sockets) -> Surface {
         forks: Forks::Never,
         exits: Exits::Silent,
         users: Users::One,
+    }
+}
+
+const fn box_surface(sockets: Sockets) -> Surface {
+    Surface {
+        forks: Forks::Adopted,
+        users: Users::Several,
+        ..surface(sockets)
     }
 }

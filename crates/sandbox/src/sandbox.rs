@@ -98,8 +98,8 @@ impl Sandbox {
         self.new.limits.disk
     }
 
-    /// Returns the directory where its programs and interpreters begin.
-    pub const fn home(&self) -> &'static str {
+    /// Returns the working directory of programs and interpreters that name none.
+    pub const fn working_directory(&self) -> &'static str {
         match self.new.account.workspace_alias() {
             Some(home) => home,
             None => "/workspace",
@@ -244,7 +244,10 @@ impl Sandbox {
         };
         let described = Described {
             command,
-            cwd: new.cwd.clone().unwrap_or_else(|| self.home().to_owned()),
+            cwd: new
+                .cwd
+                .clone()
+                .unwrap_or_else(|| self.working_directory().to_owned()),
             terminal: new.terminal.is_some(),
             stdin: new.stdin,
         };
@@ -309,7 +312,7 @@ impl Sandbox {
     ) -> Result<ContextInfo, Error> {
         let _starting = self.starting().await?;
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
-        let cwd = cwd.unwrap_or_else(|| self.home().to_owned());
+        let cwd = cwd.unwrap_or_else(|| self.working_directory().to_owned());
         let made = self
             .contexts
             .create(&self.init, id.to_string(), language, cwd)
@@ -398,7 +401,12 @@ impl Sandbox {
                     Ok(context) => context,
                     Err(_) => {
                         self.contexts
-                            .create(&self.init, id.to_owned(), language, self.home().to_owned())
+                            .create(
+                                &self.init,
+                                id.to_owned(),
+                                language,
+                                self.working_directory().to_owned(),
+                            )
                             .await?
                     }
                 }

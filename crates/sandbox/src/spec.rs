@@ -48,16 +48,6 @@ pub enum SandboxFence {
     Box,
 }
 
-impl SandboxFence {
-    /// Returns the name, as in `--fence`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Box => "box",
-        }
-    }
-}
-
 /// A sandbox to create.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewSandbox {

@@ -24,7 +24,7 @@ use super::network::{self, Exit};
 use super::notice;
 use super::result::{enforced, isolation};
 use super::settings::Fence;
-use crate::filter::BOX;
+use crate::filter::{BOX, BOX_NETWORK};
 
 /// Maximum length of an init's last words, in bytes.
 const MAX_REPORT: u64 = 1024;
@@ -166,9 +166,10 @@ impl Local {
     fn isolation_of(&self, sandbox: &SandboxRequest, guest: &Guest) -> Isolation {
         let groups = guest.group.as_ref().and(self.groups.get());
         let known = isolation(guest.applied, &sandbox.network);
-        let seccomp = match sandbox.account.is_root() {
-            true => known.seccomp.map(|_| BOX.to_owned()),
-            false => known.seccomp,
+        let seccomp = match (sandbox.account.is_root(), &sandbox.network) {
+            (false, _) => known.seccomp,
+            (true, Network::None) => known.seccomp.map(|_| BOX.to_owned()),
+            (true, Network::Allowlist(_)) => known.seccomp.map(|_| BOX_NETWORK.to_owned()),
         };
         Isolation {
             seccomp,

@@ -8,7 +8,8 @@ use super::fence::{Fence, PYTHON};
 use super::probe::{Probe, deny_all, probe};
 use crate::support::finish;
 
-const PRIVILEGED: &[Probe] = &[
+/// Changes of the user.
+const IDENTITY: &[Probe] = &[
     probe("setuid", "EPERM", "in_child(lambda: call(number(105, 146), 0))"),
     probe("setgid", "EPERM", "in_child(lambda: call(number(106, 144), 0))"),
     probe(
@@ -16,6 +17,9 @@ const PRIVILEGED: &[Probe] = &[
         "EPERM",
         "in_child(lambda: call(number(116, 159), 0, 0))",
     ),
+];
+
+pub(super) const PRIVILEGED: &[Probe] = &[
     probe(
         "capset",
         "EPERM",
@@ -47,6 +51,7 @@ const PRIVILEGED: &[Probe] = &[
 #[test]
 fn rights_are_not_taken_back() {
     if let Some(fence) = Fence::root() {
+        deny_all(&fence, IDENTITY);
         deny_all(&fence, PRIVILEGED);
     }
 }
