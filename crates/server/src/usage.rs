@@ -1,6 +1,6 @@
 //! The usage of keys: what their programs have used, today and in all, in a file that outlives the server.
 //!
-//! What runs is counted by its owner, which is known at every door; the file has the ids of keys.
+//! Callers name the owner of a run or sandbox (a [`Scope`]); the file has the ids of keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};

@@ -5,13 +5,11 @@ use std::process::ExitCode;
 
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
-
 use ringfence_server::api::{KeyStore, NewKey, RemoveKeyError, StoredKey};
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 use serde_json::Value;
 
 use super::sandbox::failure;
-
 use crate::context::Context;
 use crate::ui::{json, visible};
 use ringfence::Failure;

@@ -99,30 +99,24 @@ async fn recorded(
 /// Answers a request if the quota of the client's key allows it.
 async fn within_quota(
     api: &Api,
-    operation: &str,
+    name: &str,
     client: &Client,
     answer: impl Future<Output = Response>,
 ) -> Response {
-    let work = Work::of(operation);
+    let work = Work::of(name);
+    // No key is read for what no quota limits.
     if work == Work::Nothing {
         return answer.await;
     }
     let quota = api.keys.quota_of(&client.name);
-    let begun = match api.begin_work(&client.name, &quota, work) {
-        Ok(begun) => begun,
-        Err(error) => {
-            let mut response = Error::busy(error.message().to_owned()).into_response();
-            let wait = error.retry_after().map(HeaderValue::from);
-            let headers = response.headers_mut();
-            headers.extend(wait.map(|wait| (header::RETRY_AFTER, wait)));
-            return response;
-        }
-    };
-    let response = answer.await;
-    if !response.status().is_success() {
-        begun.take_back();
-    }
-    response
+    let answered = api.perform(&client.name, &quota, work, answer).await;
+    answered.unwrap_or_else(|error| {
+        let mut response = Error::busy(error.message().to_owned()).into_response();
+        let wait = error.retry_after().map(HeaderValue::from);
+        let headers = response.headers_mut();
+        headers.extend(wait.map(|wait| (header::RETRY_AFTER, wait)));
+        response
+    })
 }
 
 /// Returns the client whose key a request to the control plane has.

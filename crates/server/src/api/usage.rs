@@ -118,15 +118,11 @@ pub(super) async fn within(State(recorder): State<Recorder>, request: Request, n
         return next.run(request).await;
     };
     let work = Work::of(recorder.name);
-    let begun = match recorder.api.begin_work(&grant.client, &grant.quota, work) {
-        Ok(begun) => begun,
-        Err(error) => return error.into_response(),
-    };
-    let response = next.run(request).await;
-    if !response.status().is_success() {
-        begun.take_back();
-    }
-    response
+    let answered = recorder
+        .api
+        .perform(&grant.client, &grant.quota, work, next.run(request))
+        .await;
+    answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 impl Api {
@@ -144,8 +140,24 @@ impl Api {
             .map(drop)
     }
 
+    /// Awaits the answer to a client's request if its quota allows the work. An answer that is no success takes a run back.
+    pub(super) async fn perform(
+        &self,
+        client: &str,
+        quota: &Quota,
+        work: Work,
+        answer: impl Future<Output = Response>,
+    ) -> Result<Response, ApiError> {
+        let begun = self.begin_work(client, quota, work)?;
+        let response = answer.await;
+        if !response.status().is_success() {
+            begun.take_back();
+        }
+        Ok(response)
+    }
+
     /// Begins work of the client of this name.
-    pub(super) fn begin_work(&self, client: &str, quota: &Quota, work: Work) -> Result<Begun, ApiError> {
+    fn begin_work(&self, client: &str, quota: &Quota, work: Work) -> Result<Begun, ApiError> {
         if client == super::OWNER || work == Work::Nothing {
             return Ok(Begun(None));
         }

@@ -184,27 +184,27 @@ impl CreateSandbox {
 
     /// Refuses what keys cannot have.
     fn check_of_key(&self, limits: &SandboxLimits) -> Result<(), ApiError> {
-        let network = (
-            !self.allowed_hosts.is_empty(),
-            "have no network",
-            "leave `allowed_hosts` out",
-        );
-        let packages = (
-            self.packages.is_some(),
-            "have no packages",
-            "leave `packages` out",
-        );
-        // The images of the server's user, private ones among them, are nobody else's.
-        let image = (self.image.is_some(), "have no images", "leave `image` out");
-        // More of the kernel is open to its programs.
-        let fence = (
-            self.fence == SandboxFence::Box,
-            "have the fence `run`",
-            "leave `fence` out",
-        );
-        let asked = [network, packages, image, fence]
-            .into_iter()
-            .find(|(is_asked, ..)| *is_asked);
+        let unavailable = [
+            (
+                !self.allowed_hosts.is_empty(),
+                "have no network",
+                "leave `allowed_hosts` out",
+            ),
+            (
+                self.packages.is_some(),
+                "have no packages",
+                "leave `packages` out",
+            ),
+            // The images of the server's user, private ones among them, are nobody else's.
+            (self.image.is_some(), "have no images", "leave `image` out"),
+            // More of the kernel is open to its programs.
+            (
+                self.fence == SandboxFence::Box,
+                "have the fence `run`",
+                "leave `fence` out",
+            ),
+        ];
+        let asked = unavailable.into_iter().find(|(is_asked, ..)| *is_asked);
         if let Some((_, what, hint)) = asked {
             let message = format!("sandboxes of keys {what}");
             return Err(ApiError::new(Reason::PermissionDenied, message, hint));
