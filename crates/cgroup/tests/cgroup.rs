@@ -337,3 +337,22 @@ fn what_a_dead_engine_left_is_swept() {
     assert!(alive_folders.iter().all(|folder| folder.is_dir()));
     alive.close().unwrap();
 }
+
+/// Version 1 counts the buffers of TCP apart.
+#[test]
+fn the_buffers_of_sockets_have_a_limit_of_their_own() {
+    let Some(hierarchy) = hierarchy() else { return };
+    let group = hierarchy.group(&slot("sockets"), LIMITS).unwrap();
+    let limit = || value(&group, "memory.kmem.tcp.limit_in_bytes");
+    let before = limit();
+    group.limit_socket_buffers(8 << 20).unwrap();
+    match (hierarchy.version(), before) {
+        (Version::V1, Some(before)) => {
+            assert_ne!(before, "8388608");
+            assert_eq!(limit().unwrap(), "8388608");
+        }
+        // Nothing to limit.
+        (Version::V1 | Version::V2, _) => assert_eq!(limit(), None),
+    }
+    group.close().unwrap();
+}

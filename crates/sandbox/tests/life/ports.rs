@@ -1,6 +1,7 @@
 //! Ports: both directions of a connection, its end, and no way from a port to anywhere else.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 
 use ringfence_policy::Pids;
 use ringfence_sandbox::{Error, ErrorKind, NewSandbox, PortReader, Sandbox, SandboxLimits};
@@ -21,6 +22,10 @@ pub(crate) const TESTS: &[Test] = &[
         a_sandbox_without_ports_has_no_sockets,
     ),
     ("connections_are_bounded", connections_are_bounded),
+    (
+        "buffers_of_sockets_are_a_part_of_the_memory",
+        buffers_of_sockets_are_a_part_of_the_memory,
+    ),
 ];
 
 /// Answers each connection on the port 8080 with what it sends, in capitals, and `bye` at its end.
@@ -170,4 +175,50 @@ fn connections_are_bounded() {
         drop(all);
         sandbox.connect(8080).await.unwrap();
     });
+}
+
+/// Version 1 of control groups counts them apart from all other memory.
+fn buffers_of_sockets_are_a_part_of_the_memory() {
+    with_server(|server| async move {
+        let without = server.sandbox().await;
+        let files = limits_of_buffers();
+        let [file] = &files[..] else {
+            return eprintln!("skipped: this kernel does not count the buffers of sockets apart: {files:?}");
+        };
+        let limit = |file: &Path| {
+            std::fs::read_to_string(file)
+                .unwrap()
+                .trim()
+                .parse::<u64>()
+                .unwrap()
+        };
+        let memory = SandboxLimits::default().memory.0;
+        // Without a network there are no buffers.
+        assert!(limit(file) > memory, "{}", limit(file));
+        let with = with_ports(&server).await;
+        let of_ports: Vec<PathBuf> = limits_of_buffers()
+            .into_iter()
+            .filter(|other| other != file)
+            .collect();
+        let of_ports: Vec<u64> = of_ports.iter().map(|file| limit(file)).collect();
+        assert_eq!(of_ports, [memory / 4]);
+        drop((without, with));
+    });
+}
+
+/// Returns the files with the limit on the buffers of sockets, of the groups of this process's guests.
+fn limits_of_buffers() -> Vec<PathBuf> {
+    let own = format!("ringfence-{}-", std::process::id());
+    let mut found = Vec::new();
+    let mut left = vec![PathBuf::from("/sys/fs/cgroup/memory")];
+    while let Some(directory) = left.pop() {
+        let file = directory.join("memory.kmem.tcp.limit_in_bytes");
+        let parent = directory.parent().and_then(Path::file_name).unwrap_or_default();
+        if parent.to_string_lossy().starts_with(&own) && file.exists() {
+            found.push(file);
+        }
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        left.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+    }
+    found
 }

@@ -2,43 +2,20 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::keys::create;
-use super::{Reply, Surface, world};
+use super::keys::{Holder, create};
+use super::{Surface, world};
 use crate::world::World;
 
-/// A key, with a sandbox and a snapshot of it.
-struct Client {
-    surface: Surface,
-    id: String,
-    bearer: String,
-}
-
-impl Client {
-    fn new(world: &World) -> Self {
-        let (key, made) = create(world, &[]);
-        let client = Self {
-            surface: Surface::loopback(world),
-            id: made["id"].as_str().unwrap().to_owned(),
-            bearer: format!("Authorization: Bearer {key}"),
-        };
-        for (line, body) in [
-            ("POST /v1/sandboxes", json!({"name": "own"})),
-            ("POST /v1/sandboxes/own/snapshots", json!({})),
-            // A session, and a program whose failure is recorded.
-            ("POST /v1/run", json!({"code": "x = 1", "session": "own"})),
-            ("POST /v1/run", json!({"code": "raise SystemExit(3)"})),
-        ] {
-            let reply = client.ask(line, &body);
-            assert_eq!(reply.status, 200, "{line}: {reply:?}");
-        }
-        client
-    }
-
-    fn ask(&self, line: &str, body: &Value) -> Reply {
-        self.surface.ask(line, &[&self.bearer], &body.to_string())
-    }
+/// Creates a key whose holder has made a sandbox and a snapshot of it, a session, and a program whose failure is recorded.
+fn busy_holder(world: &World) -> Holder {
+    let holder = Holder::new(world, &[]);
+    holder.ok("POST /v1/sandboxes", &json!({"name": "own"}));
+    holder.ok("POST /v1/sandboxes/own/snapshots", &json!({}));
+    holder.ok("POST /v1/run", &json!({"code": "x = 1", "session": "own"}));
+    holder.ok("POST /v1/run", &json!({"code": "raise SystemExit(3)"}));
+    holder
 }
 
 /// Returns the files of snapshots.
@@ -59,7 +36,7 @@ fn kept(world: &World) -> (String, usize) {
 #[test]
 fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     let world = world();
-    let (ended, other) = (Client::new(&world), Client::new(&world));
+    let (ended, other) = (busy_holder(&world), busy_holder(&world));
     assert_eq!(kept(&world), ("2".to_owned(), 4));
     let socket = Surface::socket(&world);
     let line = format!("DELETE /v1/keys/{}", ended.id);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Surface, world};
+use super::{Reply, Surface, world};
 use crate::world::World;
 
 pub(crate) fn create(world: &World, options: &[&str]) -> (String, Value) {
@@ -11,6 +11,39 @@ pub(crate) fn create(world: &World, options: &[&str]) -> (String, Value) {
         .run([&["keys", "create", "a name", "--json"], options].concat());
     let made: Value = serde_json::from_str(output.ok()).unwrap();
     (made["key"].as_str().unwrap().to_owned(), made)
+}
+
+/// The holder of a key, who talks to the loopback address.
+pub(crate) struct Holder {
+    pub(crate) surface: Surface,
+    pub(crate) id: String,
+    pub(crate) bearer: String,
+}
+
+impl Holder {
+    pub(crate) fn new(world: &World, options: &[&str]) -> Self {
+        let (key, made) = create(world, options);
+        Self {
+            surface: Surface::loopback(world),
+            id: made["id"].as_str().unwrap().to_owned(),
+            bearer: format!("Authorization: Bearer {key}"),
+        }
+    }
+
+    pub(crate) fn ask(&self, line: &str, body: &Value) -> Reply {
+        self.surface.ask(line, &[&self.bearer], &body.to_string())
+    }
+
+    /// Asks, and returns the JSON of a success.
+    #[track_caller]
+    pub(crate) fn ok(&self, line: &str, body: &Value) -> Value {
+        let reply = self.ask(line, body);
+        assert_eq!(reply.status, 200, "{line}: {reply:?}");
+        match reply.head.contains("application/json\r\n") {
+            true => reply.json(),
+            false => Value::Null,
+        }
+    }
 }
 
 const RUN: &str = r#"{"code": "print(1)"}"#;

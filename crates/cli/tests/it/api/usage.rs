@@ -2,42 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::keys::create;
-use super::{BEARER, KEY, Reply, Surface, world};
+use super::keys::Holder;
+use super::{BEARER, KEY, Surface, world};
 use crate::support::eventually;
 use crate::world::World;
 
-/// A key.
-struct Client {
-    surface: Surface,
-    id: String,
-    bearer: String,
-}
-
-impl Client {
-    fn new(world: &World, options: &[&str]) -> Self {
-        let (key, made) = create(world, options);
-        Self {
-            surface: Surface::loopback(world),
-            id: made["id"].as_str().unwrap().to_owned(),
-            bearer: format!("Authorization: Bearer {key}"),
-        }
-    }
-
-    fn ask(&self, line: &str, body: &Value) -> Reply {
-        self.surface.ask(line, &[&self.bearer], &body.to_string())
-    }
-
-    #[track_caller]
-    fn ok(&self, line: &str, body: &Value) -> Value {
-        let reply = self.ask(line, body);
-        assert_eq!(reply.status, 200, "{line}: {reply:?}");
-        match reply.head.contains("application/json\r\n") {
-            true => reply.json(),
-            false => Value::Null,
-        }
-    }
-
+impl Holder {
     /// Returns the usage that the server shows to the key, which is its own alone.
     #[track_caller]
     fn usage(&self) -> Value {
@@ -86,7 +56,7 @@ fn figure(usage: &Value, pointer: &str) -> f64 {
 }
 
 /// Runs programs, and checks that they are counted.
-fn use_runs(client: &Client) {
+fn use_runs(client: &Holder) {
     client.ok("POST /v1/run", &run(BUSY));
     let used = client.usage();
     assert_eq!(used["today"]["runs"], 1);
@@ -112,7 +82,7 @@ fn use_runs(client: &Client) {
 }
 
 /// Uses a sandbox, and checks that it is counted.
-fn use_sandbox(client: &Client) {
+fn use_sandbox(client: &Holder) {
     let before = figure(&client.usage(), "/total/cpu_seconds");
     client.ok("POST /v1/sandboxes", &json!({"name": "own"}));
     let exec = json!({"command": ["python3", "-c", BUSY]});
@@ -142,9 +112,9 @@ fn shown(world: &World, options: &[&str]) -> String {
 #[test]
 fn what_a_key_uses_is_counted_and_outlives_the_server() {
     let world = world();
-    let client = Client::new(&world, &["--rights", "run,sandboxes,tools"]);
-    let idle = Client::new(&world, &[]);
-    let admin = Client::new(&world, &["--rights", "admin"]);
+    let client = Holder::new(&world, &["--rights", "run,sandboxes,tools"]);
+    let idle = Holder::new(&world, &[]);
+    let admin = Holder::new(&world, &["--rights", "admin"]);
     let none = json!({"runs": 0, "cpu_seconds": 0.0, "memory_gib_seconds": 0.0});
     assert_eq!(client.usage()["total"], none);
     use_runs(&client);
@@ -184,7 +154,7 @@ fn what_a_key_uses_is_counted_and_outlives_the_server() {
 #[test]
 fn beyond_its_quota_a_key_begins_nothing() {
     let world = world();
-    let key = Client::new(&world, &["--rights", "run,sandboxes,tools", "--quota-runs", "3"]);
+    let key = Holder::new(&world, &["--rights", "run,sandboxes,tools", "--quota-runs", "3"]);
     key.ok("POST /v1/sandboxes", &json!({"name": "own"}));
     key.ok("POST /v1/run", &run("print(1)"));
     let cat = json!({"command": "cat", "stdin": true});
@@ -220,10 +190,10 @@ fn beyond_its_quota_a_key_begins_nothing() {
 #[test]
 fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
     let world = world();
-    let key = Client::new(&world, &["--quota-cpu", "1s"]);
-    let other = Client::new(&world, &[]);
+    let key = Holder::new(&world, &["--quota-cpu", "1s"]);
+    let other = Holder::new(&world, &[]);
     assert_eq!(key.usage()["quota"], json!({"cpu_seconds": 1}));
-    let used_up = |key: &Client| {
+    let used_up = |key: &Holder| {
         for (line, body) in [("POST /v1/run", run("1")), ("POST /v1/sandboxes", json!({}))] {
             key.assert_used_up(line, &body, "seconds of processor time today");
         }
@@ -234,7 +204,7 @@ fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
     other.ok("POST /v1/run", &run("print(1)"));
     world.stop_engine("TERM");
     world.start_engine();
-    let key = Client {
+    let key = Holder {
         surface: Surface::loopback(&world),
         ..key
     };
