@@ -11,7 +11,7 @@ use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
 use ringfence_images::Confine;
 use ringfence_packages::{Checkout, Digest};
-use ringfence_policy::{Bytes, Language, Scope, Timeout};
+use ringfence_policy::{Bytes, Cidr, Language, Scope, Timeout};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -58,6 +58,7 @@ pub struct Sandboxes {
     pub(crate) store: SnapshotStore,
     packages: Option<ringfence_packages::Store>,
     pub(crate) images: Option<Arc<ImageStore>>,
+    private_networks: Vec<Cidr>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +94,22 @@ impl Sandboxes {
             store,
             packages: None,
             images: None,
+            private_networks: Vec::new(),
         }
+    }
+
+    /// Opens address ranges that are not public to allowed hosts.
+    #[must_use]
+    pub fn with_private_networks(self, private_networks: Vec<Cidr>) -> Self {
+        Self {
+            private_networks,
+            ..self
+        }
+    }
+
+    /// Returns the address ranges that an allowed host may have although they are not public.
+    pub fn private_networks(&self) -> &[Cidr] {
+        &self.private_networks
     }
 
     /// Lets sandboxes be containers.

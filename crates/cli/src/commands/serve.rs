@@ -57,7 +57,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
                 .with_containers(Arc::clone(&backend.containers))
                 .with_packages(packages::store(context)?)
-                .with_images(context.paths.state.clone(), images::confine);
+                .with_images(context.paths.state.clone(), images::confine)
+                .with_private_networks(context.parts()?.egress.policy.private_networks.clone());
         let log = toolbox::operations_log(context)?;
         let recorded = RecordedSandboxes { sandboxes, log };
         let api = Api::new(toolbox, recorded, keys, metrics, admission);

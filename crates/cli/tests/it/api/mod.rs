@@ -12,6 +12,7 @@ pub(crate) mod keys;
 pub(crate) mod listen;
 mod mcp;
 mod metrics;
+mod private_networks;
 mod revocation;
 mod run;
 mod sandbox_fusion;

@@ -288,9 +288,16 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
         Some(image) => Some(api.sandboxes.image(image).await?),
         None => None,
     };
+    // Sandboxes of keys have no network.
+    let private_networks = api.sandboxes.private_networks().to_vec();
+    let egress = new.egress.map(|policy| EgressPolicy {
+        private_networks,
+        ..policy
+    });
     let new = NewSandbox {
         packages,
         image,
+        egress,
         ..new
     };
     let made = api.sandboxes.create(&client.scope, new).await?.info();
