@@ -4,6 +4,7 @@
 //! - [`Keys`]: the credentials.
 //! - `guard`: the middleware that checks every request of the console.
 //! - [`CertificateFiles`]: what TLS needs.
+//! - `lingering`: the end of a connection, at which the last response still arrives.
 //! - `session`: the exchange of a browser's ticket for a session.
 //!
 //! The routes are those of other modules, such as [`crate::console`].
@@ -12,6 +13,7 @@ mod credentials;
 mod failures;
 mod guard;
 mod keys;
+mod lingering;
 mod listener;
 mod peer;
 mod refusal;

@@ -14,6 +14,7 @@ use ringfence_e2b::Domain;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::Tls;
@@ -184,7 +185,10 @@ pub(crate) async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin
         .header_read_timeout(MAX_IDLE)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+        .serve_connection(
+            TokioIo::new(Lingering::new(stream)),
+            TowerToHyperService::new(routes),
+        );
     // Errors of a connection are ignored: there is no one to report them to.
     let _ = connection.await;
 }
