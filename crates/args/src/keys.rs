@@ -1,7 +1,7 @@
 //! The arguments of `ringfence keys`.
 
 use clap::{Args, Subcommand};
-use ringfence_server::api::Rights;
+use ringfence_server::api::{Rights, Tenant};
 use ringfence_server::usage::CpuTime;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -9,6 +9,7 @@ Examples:
   ringfence keys create ci
   ringfence keys create agent --rights run,tools --days 30
   ringfence keys create student --quota-cpu 1h --quota-runs 500
+  ringfence keys create ci --tenant team-a
   ringfence keys usage
   ringfence keys revoke rf_1a2b3c4d
   ringfence keys rm rf_1a2b3c4d";
@@ -49,6 +50,9 @@ pub struct KeysCreateArgs {
     /// Rights of the key, separated by commas: run, sandboxes, tools, approvals, admin. `tools` excludes `approvals`.
     #[arg(long, default_value = "run,sandboxes")]
     pub rights: Rights,
+    /// Tenant of the key: keys of one tenant share sandboxes, snapshots, sessions, usage and a share of the server.
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<Tenant>,
     /// Days until it expires; never by default.
     #[arg(long)]
     pub days: Option<u32>,

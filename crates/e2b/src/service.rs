@@ -104,6 +104,14 @@ impl Service {
         answer.unwrap_or_else(IntoResponse::into_response)
     }
 
+    /// Forgets the tokens of sandboxes of this client's owner that were made for other clients whose keys have ended.
+    pub fn forget_ended(&self, client: &Client, has_ended: impl Fn(&str) -> bool) {
+        self.known().retain(|_, known| {
+            let of = &known.client;
+            of.scope != client.scope || of.name == client.name || !has_ended(&of.name)
+        });
+    }
+
     /// Checks the token or signature of a request to a sandbox.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ mod sandbox_fusion;
 mod sandboxes;
 mod stream;
 mod table;
+mod tenant;
 mod tools;
 mod usage;
 
@@ -75,6 +76,8 @@ pub use keys::{ApiKeys, Right, Rights, RightsError};
 pub(crate) use keys::{FIXED, scope_of};
 use keys::{Grant, OWNER};
 use mcp::Sessions;
+pub(crate) use tenant::Account;
+pub use tenant::{ParseTenantError, Tenant};
 
 use crate::metrics::Metrics;
 use crate::usage::Usage;

@@ -1,6 +1,6 @@
 //! The usage of keys: what their programs have used, today and in all, in a file that outlives the server.
 //!
-//! Callers name the owner of a run or sandbox (a [`Scope`]); the file has the ids of keys.
+//! Callers name the owner of a run or sandbox (a [`Scope`]); the file has accounts: the ids of keys, and the names of tenants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
@@ -17,7 +17,7 @@ use ringfence_policy::{ExecutionResult, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::{FIXED, KeyStore, scope_of};
+use crate::api::{Account, FIXED, KeyStore, StoredKey, Tenant, scope_of};
 use crate::gateway::visible;
 
 /// Version of the file.
@@ -41,10 +41,10 @@ pub struct Usage {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the id of the key.
+    /// By the account: the id of a key or, with a prefix, the name of a tenant.
     used: BTreeMap<String, KeyUsage>,
-    /// Ids of keys by the owner of what their holders make.
-    owners: HashMap<Scope, String>,
+    /// Accounts by the owner of what their holders make.
+    owners: HashMap<Scope, Account>,
     has_changed: bool,
 }
 
@@ -132,14 +132,45 @@ pub struct ReportedKey {
     pub id: String,
     /// Its purpose, in the operator's words; null for the key of the server's environment.
     pub name: Option<String>,
+    /// The tenant whose keys the figures are of, together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     pub today: Figures,
-    /// Since the key was made, or since the file of the usage began anew.
+    /// Since the key, or the first of the tenant's, was made, or since the file of the usage began anew.
     pub total: Figures,
     /// The most that it may use a day.
     pub quota: Quota,
 }
 
 impl ReportedKey {
+    fn new(used: KeyUsage, key: Option<StoredKey>) -> Self {
+        let KeyUsage { day: _, today, total } = used;
+        match key {
+            Some(StoredKey {
+                id,
+                name,
+                quota,
+                tenant,
+                ..
+            }) => Self {
+                id,
+                name: Some(name),
+                tenant,
+                today,
+                total,
+                quota,
+            },
+            None => Self {
+                id: FIXED.to_owned(),
+                name: None,
+                tenant: None,
+                today,
+                total,
+                quota: Quota::default(),
+            },
+        }
+    }
+
     /// Renders it on a line.
     pub fn to_line(&self) -> String {
         let of = |quota: Option<u64>| quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
@@ -149,15 +180,20 @@ impl ReportedKey {
             memory_gib_seconds,
         } = self.today;
         let total = &self.total;
+        let tenant = self
+            .tenant
+            .as_ref()
+            .map(|tenant| format!("{}: ", tenant.as_str()));
         format!(
             "{}  today: {runs}{} runs, {cpu_seconds:.1}{} s of processor time, {memory_gib_seconds:.1} GiB-s  \
-             in all: {} runs, {:.1} s, {:.1} GiB-s  {}\n",
+             in all: {} runs, {:.1} s, {:.1} GiB-s  {}{}\n",
             self.id,
             of(self.quota.runs),
             of(self.quota.cpu_seconds),
             total.runs,
             total.cpu_seconds,
             total.memory_gib_seconds,
+            tenant.unwrap_or_default(),
             visible(self.name.as_deref().unwrap_or("the key of the environment")),
         )
     }
@@ -166,9 +202,9 @@ impl ReportedKey {
 /// A quota is used up.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub(crate) enum Exceeded {
-    #[error("the key has begun {used} runs today, and may begin {quota}")]
+    #[error("the quota of the key is used up: {used} of {quota} runs today")]
     Runs { used: u64, quota: u64 },
-    #[error("the key has used {used:.1} seconds of processor time today, and may use {quota}")]
+    #[error("the quota of the key is used up: {used:.1} of {quota} seconds of processor time today")]
     Processor { used: f64, quota: u64 },
 }
 
@@ -281,9 +317,9 @@ impl Usage {
         })
     }
 
-    /// Begins a run of a key, if its quota allows one more.
-    pub(crate) fn begin(&self, id: &str, quota: &Quota) -> Result<(), Exceeded> {
-        self.change(id, |used| {
+    /// Begins a run of an account, if a key's quota allows one more.
+    pub(crate) fn begin(&self, account: &Account, quota: &Quota) -> Result<(), Exceeded> {
+        self.change(account, |used| {
             quota.check(&used.today)?;
             used.add(Figures {
                 runs: 1,
@@ -294,33 +330,38 @@ impl Usage {
     }
 
     /// Takes back a run that came to nothing.
-    pub(crate) fn take_back(&self, id: &str) {
-        self.change(id, |used| {
+    pub(crate) fn take_back(&self, account: &Account) {
+        self.change(account, |used| {
             used.today.runs = used.today.runs.saturating_sub(1);
             used.total.runs = used.total.runs.saturating_sub(1);
         });
     }
 
-    /// Checks that a key has not used up its quota.
-    pub(crate) fn check(&self, id: &str, quota: &Quota) -> Result<(), Exceeded> {
-        quota.check(&self.of(id).today)
+    /// Checks that an account has not used up a key's quota.
+    pub(crate) fn check(&self, account: &Account, quota: &Quota) -> Result<(), Exceeded> {
+        quota.check(&self.of(account).today)
     }
 
-    /// Adds what was used to the key of its owner. What belongs to no key is not counted.
+    /// Adds what was used to the account of its owner. What belongs to no key is not counted.
     pub(crate) fn add(&self, owner: &Scope, more: Figures) {
-        if let Some(id) = self.key_of(owner) {
-            self.change(&id, |used| used.add(more));
+        if let Some(account) = self.account_of(owner) {
+            self.change(&account, |used| used.add(more));
         }
     }
 
-    /// Returns the usage of a key.
-    pub fn of(&self, id: &str) -> KeyUsage {
-        let mut used = self.lock().used.get(id).copied().unwrap_or_default();
+    /// Returns the usage of an account.
+    pub(crate) fn of(&self, account: &Account) -> KeyUsage {
+        let mut used = self
+            .lock()
+            .used
+            .get(account.as_str())
+            .copied()
+            .unwrap_or_default();
         used.roll(today());
         used
     }
 
-    /// Returns the usage of all keys that have used something.
+    /// Returns the usage of all accounts that have used something.
     pub(crate) fn all(&self) -> BTreeMap<String, KeyUsage> {
         self.lock().used.clone()
     }
@@ -331,36 +372,39 @@ impl Usage {
     /// If the stored keys cannot be read.
     pub fn report(&self, only: Option<&str>) -> io::Result<UsageReport> {
         let stored = self.keys.list()?.into_iter();
-        let stored = stored.map(|key| (key.id, Some(key.name), key.quota));
+        let stored = stored.map(|key| (Account::of(&key), Some(key)));
         let has_fixed = only == Some(FIXED) || self.lock().used.contains_key(FIXED);
-        let fixed = has_fixed.then(|| (FIXED.to_owned(), None, Quota::default()));
-        let shown = stored
+        let fixed = has_fixed.then(|| (Account::fixed(), None));
+        let keys = stored
             .chain(fixed)
-            .filter(|(id, ..)| only.is_none_or(|only| only == id));
-        let keys = shown.map(|(id, name, quota)| {
-            let used = self.of(&id);
-            ReportedKey {
-                id,
-                name,
-                today: used.today,
-                total: used.total,
-                quota,
-            }
-        });
+            .map(|(account, key)| ReportedKey::new(self.of(&account), key))
+            .filter(|shown| only.is_none_or(|only| only == shown.id));
         Ok(UsageReport {
             resets_at: rfc3339(next_day()),
             keys: keys.collect(),
         })
     }
 
-    /// Forgets the usage of a key.
+    /// Forgets the usage of what is removed with a key: of its account, unless other keys have it, too.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the keys cannot be read.
+    pub fn remove_with(&self, key: &StoredKey) -> Result<(), UsageError> {
+        let closed = self
+            .keys
+            .closed_with(key)
+            .map_err(|error| self.failed("read the keys for", error))?;
+        closed.map_or(Ok(()), |account| self.remove(&account))
+    }
+
+    /// Forgets the usage of an account.
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn remove(&self, id: &str) -> Result<(), UsageError> {
+    pub(crate) fn remove(&self, account: &Account) -> Result<(), UsageError> {
         let mut state = self.lock();
-        state.owners.retain(|_, known| known != id);
-        if state.used.remove(id).is_none() {
+        state.owners.retain(|_, known| known != account);
+        if state.used.remove(account.as_str()).is_none() {
             return Ok(());
         }
         state.has_changed = true;
@@ -368,7 +412,7 @@ impl Usage {
         self.save()
     }
 
-    /// Writes the file, if something has changed, and leaves out keys that are not stored any more.
+    /// Writes the file, if something has changed, and leaves out accounts without a key.
     ///
     /// # Errors
     /// If it cannot be written. The next attempt writes all.
@@ -381,8 +425,10 @@ impl Usage {
         let keys = {
             let mut state = self.lock();
             if let Some(stored) = stored {
-                let is_stored = |id: &str| id == FIXED || stored.iter().any(|key| key.id == id);
-                state.used.retain(|id, _| is_stored(id));
+                let stored: Vec<Account> = stored.iter().map(Account::of).collect();
+                let is_stored =
+                    |name: &str| name == FIXED || stored.iter().any(|account| account.as_str() == name);
+                state.used.retain(|name, _| is_stored(name));
             }
             state.has_changed = false;
             state.used.clone()
@@ -405,26 +451,26 @@ impl Usage {
         UsageError::File { step, path, source }
     }
 
-    fn change<T>(&self, id: &str, change: impl FnOnce(&mut KeyUsage) -> T) -> T {
+    fn change<T>(&self, account: &Account, change: impl FnOnce(&mut KeyUsage) -> T) -> T {
         let mut state = self.lock();
         state.has_changed = true;
-        let used = state.used.entry(id.to_owned()).or_default();
+        let used = state.used.entry(account.as_str().to_owned()).or_default();
         used.roll(today());
         change(used)
     }
 
-    /// Returns the id of the key whose holder this owner is.
-    fn key_of(&self, owner: &Scope) -> Option<String> {
+    /// Returns the account whose holder this owner is.
+    fn account_of(&self, owner: &Scope) -> Option<Account> {
         // The owners of others are found at every run.
         if !owner.as_str().starts_with("key-") {
             return None;
         }
-        if let Some(id) = self.lock().owners.get(owner) {
-            return Some(id.clone());
+        if let Some(account) = self.lock().owners.get(owner) {
+            return Some(account.clone());
         }
-        let stored = self.keys.list().ok()?.into_iter().map(|key| key.id);
-        let owners = stored.chain([FIXED.to_owned()]);
-        let owners = owners.filter_map(|id| Some((scope_of(&id)?, id)));
+        let stored = self.keys.list().ok()?;
+        let accounts = stored.iter().map(Account::of).chain([Account::fixed()]);
+        let owners = accounts.filter_map(|account| Some((scope_of(&account)?, account)));
         let mut state = self.lock();
         state.owners = owners.collect();
         state.owners.get(owner).cloned()
@@ -522,14 +568,19 @@ mod tests {
     use crate::api::NewKey;
     use std::os::unix::fs::PermissionsExt;
 
-    fn key(dir: &Path) -> String {
+    fn key(dir: &Path, tenant: Option<&str>) -> StoredKey {
         let new = NewKey {
             name: "ci".to_owned(),
             rights: "run".parse().unwrap(),
             days: None,
             quota: Quota::default(),
+            tenant: tenant.map(|name| name.parse().unwrap()),
         };
-        KeyStore::below(dir).create(new).unwrap().1.id
+        KeyStore::below(dir).create(new).unwrap().1
+    }
+
+    fn account(dir: &Path) -> Account {
+        Account::of(&key(dir, None))
     }
 
     fn used(cpu_seconds: f64) -> Figures {
@@ -542,7 +593,8 @@ mod tests {
     #[test]
     fn usage_outlives_its_server_and_goes_with_its_key() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, other) = (key(dir.path()), key(dir.path()));
+        let late = key(dir.path(), None);
+        let (one, other) = (account(dir.path()), Account::of(&late));
         let usage = Usage::open(dir.path()).unwrap();
         for id in [&one, &other] {
             usage.begin(id, &Quota::default()).unwrap();
@@ -568,13 +620,38 @@ mod tests {
         );
         // What comes in late does not bring it back, once its key is gone.
         let keys = KeyStore::below(dir.path());
-        keys.revoke(&other).unwrap();
-        keys.remove(&keys.ended(&other).unwrap()).unwrap();
+        keys.revoke(&late.id).unwrap();
+        keys.remove(&keys.ended(&late.id).unwrap()).unwrap();
         usage.add(&scope_of(&other).unwrap(), used(1.0));
         usage.begin(&one, &Quota::default()).unwrap();
         usage.save().unwrap();
         let kept = Usage::open(dir.path()).unwrap().all();
-        assert_eq!(kept.keys().collect::<Vec<_>>(), [&one]);
+        assert_eq!(kept.keys().collect::<Vec<_>>(), [one.as_str()]);
+    }
+
+    #[test]
+    fn keys_of_a_tenant_use_one_account_that_goes_with_the_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let usage = Usage::open(dir.path()).unwrap();
+        let keys = [key(dir.path(), Some("team")), key(dir.path(), Some("team"))];
+        let account = Account::of(&keys[0]);
+        assert_eq!(account, Account::of(&keys[1]));
+        let quota = Quota {
+            cpu_seconds: Some(2),
+            runs: None,
+        };
+        usage.add(&scope_of(&account).unwrap(), used(2.0));
+        assert!(usage.check(&account, &quota).is_err());
+        let shown = usage.report(Some(&keys[1].id)).unwrap().keys;
+        assert_eq!((shown.len(), shown[0].today.cpu_seconds), (1, 2.0));
+
+        let store = KeyStore::below(dir.path());
+        for (key, left) in keys.iter().zip([2.0, 0.0]) {
+            store.revoke(&key.id).unwrap();
+            usage.remove_with(key).unwrap();
+            store.remove(key).unwrap();
+            assert_eq!(usage.of(&account).total.cpu_seconds, left);
+        }
     }
 
     #[test]
@@ -585,7 +662,7 @@ mod tests {
             cpu_seconds: Some(2),
             runs: Some(2),
         };
-        let id = key(dir.path());
+        let id = account(dir.path());
         usage.begin(&id, &quota).unwrap();
         usage.begin(&id, &quota).unwrap();
         let runs = Exceeded::Runs { used: 2, quota: 2 };
@@ -596,7 +673,7 @@ mod tests {
         let processor = Exceeded::Processor { used: 2.0, quota: 2 };
         assert_eq!(usage.begin(&id, &quota), Err(processor));
         usage.begin(&id, &Quota::default()).unwrap();
-        usage.lock().used.get_mut(&id).unwrap().day -= 1;
+        usage.lock().used.get_mut(id.as_str()).unwrap().day -= 1;
         usage.begin(&id, &quota).unwrap();
         let found = usage.of(&id);
         assert_eq!((found.today.runs, found.total.runs), (1, 3));

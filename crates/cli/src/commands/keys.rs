@@ -23,6 +23,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 name: args.name.clone(),
                 rights: args.rights.clone(),
                 days: args.days,
+                tenant: args.tenant.clone(),
                 quota: Quota {
                     cpu_seconds: args.quota_cpu.map(|time| time.seconds),
                     runs: args.quota_runs,
@@ -118,7 +119,7 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
     let _lock = context.paths.lock_state()?;
     let refused = |error: RemoveKeyError| Failure::refused(error.to_string(), error.hint());
     let ended = store.ended(id).map_err(refused)?;
-    if let Some(scope) = ended.scope() {
+    if let Some(scope) = store.removed_with(&ended).map_err(unusable)? {
         let snapshots = context.paths.state.join("snapshots");
         let cleared = SnapshotStore::open(&snapshots).map_err(|error| error.to_string());
         cleared
@@ -131,7 +132,7 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
             })?;
     }
     let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
-    usage.remove(&ended.id).map_err(no_usage)?;
+    usage.remove_with(&ended).map_err(no_usage)?;
     store.remove(&ended).map_err(unusable)?;
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Bounds the bodies that are in memory at once, of each client and of all.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
+use super::tenant::Account;
 
 /// Maximum size of the bodies of one client: the largest that a route keeps in memory.
 pub(super) const MAX_OF_CLIENT: usize = 64 << 20;
@@ -12,27 +13,27 @@ pub(super) const MAX_OF_CLIENT: usize = 64 << 20;
 /// Maximum size of the bodies of all keys. The server's own user is not among them, and is never locked out.
 const MAX_OF_KEYS: usize = 3 * MAX_OF_CLIENT;
 
-/// Bytes of the bodies in memory, by client.
+/// Bytes of the bodies in memory, by account.
 #[derive(Debug, Default)]
-pub(super) struct BodyBudget(Mutex<HashMap<String, usize>>);
+pub(super) struct BodyBudget(Mutex<BTreeMap<Account, usize>>);
 
 /// A part of the budget, returned on drop.
 #[derive(Debug)]
 pub(super) struct BodyShare {
     budget: Arc<BodyBudget>,
-    client: String,
+    account: Account,
     size: usize,
 }
 
 impl BodyBudget {
     /// Takes a body's part before it is read.
     pub(super) fn take(self: &Arc<Self>, grant: &Grant, size: usize) -> Result<BodyShare, ApiError> {
-        let owner = Grant::of_owner().client;
+        let owner = Grant::of_owner().share.account;
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&grant.client).copied().unwrap_or(0);
+        let own = taken.get(&grant.share.account).copied().unwrap_or(0);
         let all: usize = taken
             .iter()
-            .filter(|(client, _)| **client != owner)
+            .filter(|(account, _)| **account != owner)
             .map(|(_, size)| size)
             .sum();
         if size > MAX_OF_CLIENT - own || (!grant.is_owner() && size > MAX_OF_KEYS - all) {
@@ -43,11 +44,11 @@ impl BodyBudget {
             ));
         }
         if size > 0 {
-            taken.insert(grant.client.clone(), own + size);
+            taken.insert(grant.share.account.clone(), own + size);
         }
         Ok(BodyShare {
             budget: Arc::clone(self),
-            client: grant.client.clone(),
+            account: grant.share.account.clone(),
             size,
         })
     }
@@ -56,10 +57,10 @@ impl BodyBudget {
 impl Drop for BodyShare {
     fn drop(&mut self) {
         let mut taken = self.budget.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(size) = taken.get_mut(&self.client) {
+        if let Some(size) = taken.get_mut(&self.account) {
             *size -= self.size;
             if *size == 0 {
-                taken.remove(&self.client);
+                taken.remove(&self.account);
             }
         }
     }
@@ -68,10 +69,11 @@ impl Drop for BodyShare {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::tenant::Share;
 
     fn key(client: &str) -> Grant {
         let mut grant = Grant::of_fixed();
-        client.clone_into(&mut grant.client);
+        grant.share = Share::of_client(client);
         grant
     }
 

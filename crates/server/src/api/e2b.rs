@@ -43,6 +43,9 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
             Ok(client) => client,
             Err(error) => return refused(door, error),
         };
+        // What a key opened ends with it, and is opened anew for the others of its tenant.
+        api.e2b
+            .forget_ended(&client, |name| !api.keys.still_has(name, Right::Sandboxes));
         let connection = http::connection(&request);
         let answer = recorded(api, name, &client, &path, api.e2b.control(&client, request));
         return while_keyed(api, &client, connection, answer).await;
@@ -108,8 +111,8 @@ async fn within_quota(
     if work == Work::Nothing {
         return answer.await;
     }
-    let quota = api.keys.quota_of(&client.name);
-    let answered = api.perform(&client.name, &quota, work, answer).await;
+    let share = api.keys.share_of(&client.name);
+    let answered = api.perform(&share, work, answer).await;
     answered.unwrap_or_else(|error| {
         let mut response = Error::busy(error.message().to_owned()).into_response();
         let wait = error.retry_after().map(HeaderValue::from);

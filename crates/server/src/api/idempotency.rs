@@ -22,6 +22,7 @@ use super::budget::BodyShare;
 use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
+use super::tenant::Account;
 use super::{Api, body, events};
 use crate::http::single;
 
@@ -34,10 +35,10 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const KEEPING: Duration = Duration::from_secs(120);
 /// Maximum length of a key.
 const MAX_KEY: usize = 255;
-/// Maximum number of requests of one client that are remembered, and of all.
+/// Maximum number of requests of one account that are remembered, and of all.
 const MAX_OF_CLIENT: usize = 256;
 const MAX: usize = 2048;
-/// Maximum size of the answers that are kept for one client.
+/// Maximum size of the answers that are kept for one account.
 const MAX_BYTES: usize = 8 << 20;
 
 /// The requests that had a key.
@@ -47,10 +48,10 @@ pub(super) struct Idempotency {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// The name of a request: a key is its client's, and for one path.
+/// The name of a request: a key is its account's, and for one path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Name {
-    client: String,
+    account: Account,
     /// Path and query.
     target: String,
     key: String,
@@ -114,7 +115,7 @@ async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) ->
     }
     let grant = request.extensions().get::<Arc<Grant>>();
     let name = Name {
-        client: grant.map(|grant| grant.client.clone()).unwrap_or_default(),
+        account: grant.map(|grant| grant.share.account.clone()).unwrap_or_default(),
         target: request.uri().to_string(),
         key,
     };
@@ -249,15 +250,15 @@ impl Idempotency {
             })?;
             return Ok(Some(answer.clone()));
         }
-        make_room(&mut requests, &name.client, Needed::Request)?;
+        make_room(&mut requests, &name.account, Needed::Request)?;
         let remembered = Remembered { body, answer: None };
         requests.insert(name.clone(), remembered);
         Ok(None)
     }
 
-    /// Forgets the answers of a client.
-    pub(super) fn forget(&self, client: &str) {
-        self.requests().retain(|name, _| name.client != client);
+    /// Forgets the answers to an account.
+    pub(super) fn forget(&self, account: &Account) {
+        self.requests().retain(|name, _| name.account != *account);
     }
 
     fn end(&self, name: &Name, answer: Answer) {
@@ -267,7 +268,7 @@ impl Idempotency {
             Answer::TooLarge => 0,
         };
         // Only its own answers give way.
-        let has_room = make_room(&mut requests, &name.client, Needed::Answer(size)).is_ok();
+        let has_room = make_room(&mut requests, &name.account, Needed::Answer(size)).is_ok();
         if let Some(known) = requests.get_mut(name) {
             let answer = if has_room { answer } else { Answer::TooLarge };
             known.answer = Some((Instant::now(), answer));
@@ -287,7 +288,7 @@ impl Idempotency {
     }
 }
 
-/// The room that is needed for a client.
+/// The room that is needed for an account.
 #[derive(Debug, Clone, Copy)]
 enum Needed {
     /// For one more request.
@@ -296,14 +297,18 @@ enum Needed {
     Answer(usize),
 }
 
-/// Forgets the oldest answers of a client until there is room.
-fn make_room(requests: &mut HashMap<Name, Remembered>, client: &str, needed: Needed) -> Result<(), ApiError> {
+/// Forgets the oldest answers to an account until there is room.
+fn make_room(
+    requests: &mut HashMap<Name, Remembered>,
+    account: &Account,
+    needed: Needed,
+) -> Result<(), ApiError> {
     let (more, size) = match needed {
         Needed::Request => (1, 0),
         Needed::Answer(size) => (0, size),
     };
     loop {
-        let own = requests.iter().filter(|(name, _)| name.client == client);
+        let own = requests.iter().filter(|(name, _)| name.account == *account);
         let (mut count, mut bytes, mut oldest) = (0, size, None);
         for (name, known) in own {
             count += 1;
@@ -361,7 +366,7 @@ mod tests {
 
     fn name(client: &str, key: &str) -> Name {
         Name {
-            client: client.to_owned(),
+            account: Account::of_client(client),
             target: "/v1/run".to_owned(),
             key: key.to_owned(),
         }

@@ -10,7 +10,7 @@ use axum::routing::on;
 use super::Api;
 use super::error::{ApiError, Reason};
 use super::key_store::RemoveKeyError;
-use super::keys::Right;
+use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Needs, Route};
 
@@ -19,7 +19,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::DELETE,
         path: "/v1/keys/{id}",
         needs: Needs::Key(Right::Admin),
-        summary: "Remove a key that is revoked or has expired, with its sandboxes, snapshots, sessions and usage. The audit log stays.",
+        summary: "Remove a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots, sessions and usage. The audit log stays.",
         recorded: Some("key.remove"),
         parameters: &[],
         request: None,
@@ -30,15 +30,22 @@ pub(super) fn routes() -> Vec<Route> {
 
 async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     let ended = api.keys.store().ended(&id)?;
-    if let Some(scope) = ended.scope() {
-        api.sandboxes.clear(&scope).await?;
+    if let Some(account) = api
+        .keys
+        .store()
+        .closed_with(&ended)
+        .map_err(RemoveKeyError::from)?
+    {
+        if let Some(scope) = scope_of(&account) {
+            api.sandboxes.clear(&scope).await?;
+        }
+        api.idempotency.forget(&account);
+        api.measure();
+        api.usage.remove(&account).map_err(|error| {
+            let hint = error.hint();
+            ApiError::new(Reason::Internal, error.to_string(), hint)
+        })?;
     }
-    api.idempotency.forget(&ended.id);
-    api.measure();
-    api.usage.remove(&ended.id).map_err(|error| {
-        let hint = error.hint();
-        ApiError::new(Reason::Internal, error.to_string(), hint)
-    })?;
     // Last: what has failed can be tried again.
     api.keys.store().remove(&ended).map_err(RemoveKeyError::from)?;
     Ok(done())

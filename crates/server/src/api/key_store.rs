@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::keys::{Rights, digest, is_same, scope_of};
+use super::tenant::{Account, Tenant};
 use crate::gateway::visible;
 use crate::http::random_hex;
 use crate::usage::Quota;
@@ -55,6 +56,9 @@ pub struct StoredKey {
     /// The most that it may use a day. An older server does not know it, and opens nothing to the key.
     #[serde(default, skip_serializing_if = "Quota::is_none")]
     pub quota: Quota,
+    /// The keys that it shares with what it makes, and how much it uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<Tenant>,
     /// Set by the name of its file.
     #[serde(skip)]
     pub revoked: bool,
@@ -93,6 +97,8 @@ pub struct NewKey {
     pub days: Option<u32>,
     /// The most that it may use a day.
     pub quota: Quota,
+    /// The tenant whose key it is; `None` for a key of its own.
+    pub tenant: Option<Tenant>,
 }
 
 impl StoredKey {
@@ -106,9 +112,10 @@ impl StoredKey {
             created,
             expires,
             quota,
+            tenant,
             revoked,
         } = self;
-        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "quota": quota, "revoked": revoked})
+        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "quota": quota, "tenant": tenant, "revoked": revoked})
     }
 
     /// Renders the key on a line.
@@ -121,12 +128,12 @@ impl StoredKey {
             Some(expires) => format!("expires in {} days", (expires - now).div_ceil(DAY)),
         };
         let (rights, name) = (self.rights.to_text(), visible(&self.name));
-        format!("{}  {rights:<16}  {ends:<20}  {name}\n", self.id)
-    }
-
-    /// Returns the owner of what its holder makes.
-    pub fn scope(&self) -> Option<Scope> {
-        scope_of(&self.id)
+        let tenant = self
+            .tenant
+            .as_ref()
+            .map(|tenant| format!("{}: ", tenant.as_str()));
+        let tenant = tenant.unwrap_or_default();
+        format!("{}  {rights:<16}  {ends:<20}  {tenant}{name}\n", self.id)
     }
 
     fn has_expired(&self) -> bool {
@@ -158,6 +165,7 @@ impl KeyStore {
             created,
             expires: new.days.map(|days| created + u64::from(days) * DAY),
             quota: new.quota,
+            tenant: new.tenant,
             revoked: false,
         };
         // By chance, once in four billion: it would be the owner of what another key has made.
@@ -225,6 +233,26 @@ impl KeyStore {
             true => Ok(stored),
             false => Err(RemoveKeyError::InForce(shown())),
         }
+    }
+
+    /// Returns the account that has no key left once this one is removed.
+    ///
+    /// # Errors
+    /// If the other keys cannot be read.
+    pub(crate) fn closed_with(&self, ended: &StoredKey) -> io::Result<Option<Account>> {
+        let account = Account::of(ended);
+        let others = self.list()?.into_iter().filter(|key| key.id != ended.id);
+        let has_others = others.into_iter().any(|key| Account::of(&key) == account);
+        Ok((!has_others).then_some(account))
+    }
+
+    /// Returns the owner of what is removed with a key, as [`KeyStore::remove`] needs it: nothing, while other keys of its tenant
+    /// are stored.
+    ///
+    /// # Errors
+    /// If the other keys cannot be read.
+    pub fn removed_with(&self, ended: &StoredKey) -> io::Result<Option<Scope>> {
+        Ok(self.closed_with(ended)?.as_ref().and_then(scope_of))
     }
 
     /// Removes a key, of which nothing else is kept any more.
@@ -324,6 +352,7 @@ mod tests {
             rights: "run,tools".parse().unwrap(),
             days,
             quota: Quota::default(),
+            tenant: None,
         }
     }
 

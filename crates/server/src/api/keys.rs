@@ -10,7 +10,7 @@ use ringfence_records::audit::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
-use crate::usage::Quota;
+use super::tenant::{Account, Share};
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -110,8 +110,8 @@ pub(super) struct Grant {
     rights: Vec<Right>,
     /// Name of the credential in the audit log; no part of a secret.
     pub(super) client: String,
-    /// The most that it may use a day.
-    pub(super) quota: Quota,
+    /// Account that its use of the server counts against, and its quota.
+    pub(super) share: Share,
     holder: Holder,
 }
 
@@ -129,7 +129,7 @@ impl Grant {
         Self {
             rights: Right::ALL.to_vec(),
             client: OWNER.to_owned(),
-            quota: Quota::default(),
+            share: Share::of_client(OWNER),
             holder: Holder::Owner,
         }
     }
@@ -139,7 +139,7 @@ impl Grant {
         Self {
             rights: vec![Right::Run, Right::Sandboxes],
             client: FIXED.to_owned(),
-            quota: Quota::default(),
+            share: Share::of_client(FIXED),
             holder: Holder::Key,
         }
     }
@@ -151,7 +151,7 @@ impl Grant {
 
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
     pub(super) fn scope(&self) -> Option<Scope> {
-        scope_of(&self.client)
+        scope_of(&self.share.account)
     }
 
     /// Returns one of its rights.
@@ -198,11 +198,10 @@ impl ApiKeys {
         client != OWNER && client != FIXED
     }
 
-    /// Returns the quota of the client of this name.
-    pub(super) fn quota_of(&self, client: &str) -> Quota {
-        self.store
-            .find_by_id(client)
-            .map_or_else(Quota::default, |stored| stored.quota)
+    /// Returns the share of the client of this name.
+    pub(super) fn share_of(&self, client: &str) -> Share {
+        let stored = self.store.find_by_id(client);
+        stored.map_or_else(|| Share::of_client(client), |stored| Share::of(&stored))
     }
 
     /// Returns `true` while the credential of this client has a right: until it is revoked or expires.
@@ -236,9 +235,9 @@ impl ApiKeys {
         }
         let stored = self.store.find(key)?;
         Some(Arc::new(Grant {
+            share: Share::of(&stored),
             rights: stored.rights.into(),
             client: stored.id,
-            quota: stored.quota,
             holder: Holder::Key,
         }))
     }
@@ -259,9 +258,9 @@ pub(super) const OWNER: &str = "socket";
 /// Name of the fixed key as a client.
 pub(crate) const FIXED: &str = "RINGFENCE_API_KEY";
 
-/// Returns the owner of what a client other than the server's user makes.
-pub(crate) fn scope_of(client: &str) -> Option<Scope> {
-    let digits = digest(client);
+/// Returns the owner of what the clients of an account make, other than the server's user.
+pub(crate) fn scope_of(account: &Account) -> Option<Scope> {
+    let digits = digest(account.as_str());
     // Of another form than a digest no scope is made, and none is shared.
     let name = digits.get(..32).map(|digits| format!("key-{digits}"));
     name.and_then(|name| name.parse().ok())

@@ -20,7 +20,8 @@ use super::error::{ApiError, Reason};
 use super::keys::{Grant, Right};
 use super::recording::Recorder;
 use super::table::{Content, Needs, Route};
-use crate::usage::{self, Exceeded, Figures, Quota, Usage, UsageError, UsageReport};
+use super::tenant::{Account, Share};
+use crate::usage::{self, Exceeded, Figures, Usage, UsageError, UsageReport};
 
 /// Time for which a measurement of sandboxes is new enough for who asks or begins work: each reads several files of every
 /// sandbox, on the thread that serves all.
@@ -34,7 +35,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::GET,
         path: "/v1/usage",
         needs: Needs::AnyKey,
-        summary: "Show what the key has used today (UTC) and in all, and its quotas; with the right `admin`, for all keys.",
+        summary: "Show what the key, or its tenant, has used today (UTC) and in all, and its quotas; with the right `admin`, for all keys.",
         recorded: None,
         parameters: &[],
         request: None,
@@ -61,13 +62,13 @@ async fn show(
 
 /// A run of a key that counts, unless it is taken back. Those of the server's own user are not counted.
 #[derive(Debug)]
-pub(super) struct Begun(Option<(Arc<Usage>, String)>);
+pub(super) struct Begun(Option<(Arc<Usage>, Account)>);
 
 impl Begun {
     /// Takes it back: nothing has begun.
     pub(super) fn take_back(self) {
-        if let Some((usage, id)) = self.0 {
-            usage.take_back(&id);
+        if let Some((usage, account)) = self.0 {
+            usage.take_back(&account);
         }
     }
 
@@ -118,10 +119,7 @@ pub(super) async fn within(State(recorder): State<Recorder>, request: Request, n
         return next.run(request).await;
     };
     let work = Work::of(recorder.name);
-    let answered = recorder
-        .api
-        .perform(&grant.client, &grant.quota, work, next.run(request))
-        .await;
+    let answered = recorder.api.perform(&grant.share, work, next.run(request)).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
@@ -131,24 +129,22 @@ impl Api {
         if grant.is_owner() {
             return Ok(Begun(None));
         }
-        self.begin_work(&grant.client, &grant.quota, Work::Run)
+        self.begin_work(&grant.share, Work::Run)
     }
 
     /// Checks that a client has not used up its quota.
     pub(super) fn check_quota(&self, grant: &Grant) -> Result<(), ApiError> {
-        self.begin_work(&grant.client, &grant.quota, Work::Place)
-            .map(drop)
+        self.begin_work(&grant.share, Work::Place).map(drop)
     }
 
     /// Awaits the answer to a client's request if its quota allows the work. An answer that is no success takes a run back.
     pub(super) async fn perform(
         &self,
-        client: &str,
-        quota: &Quota,
+        share: &Share,
         work: Work,
         answer: impl Future<Output = Response>,
     ) -> Result<Response, ApiError> {
-        let begun = self.begin_work(client, quota, work)?;
+        let begun = self.begin_work(share, work)?;
         let response = answer.await;
         if !response.status().is_success() {
             begun.take_back();
@@ -156,20 +152,21 @@ impl Api {
         Ok(response)
     }
 
-    /// Begins work of the client of this name.
-    fn begin_work(&self, client: &str, quota: &Quota, work: Work) -> Result<Begun, ApiError> {
-        if client == super::OWNER || work == Work::Nothing {
+    /// Begins work that counts against a share.
+    fn begin_work(&self, share: &Share, work: Work) -> Result<Begun, ApiError> {
+        let Share { account, quota } = share;
+        if account.as_str() == super::OWNER || work == Work::Nothing {
             return Ok(Begun(None));
         }
         if quota.cpu_seconds.is_some() {
             self.measure_if_old();
         }
         if work == Work::Place {
-            self.usage.check(client, quota)?;
+            self.usage.check(account, quota)?;
             return Ok(Begun(None));
         }
-        self.usage.begin(client, quota)?;
-        Ok(Begun(Some((Arc::clone(&self.usage), client.to_owned()))))
+        self.usage.begin(account, quota)?;
+        Ok(Begun(Some((Arc::clone(&self.usage), account.clone()))))
     }
 
     /// Adds what sandboxes have used since this was called last; containers that live are measured at intervals.

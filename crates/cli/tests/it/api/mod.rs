@@ -16,6 +16,7 @@ mod private_networks;
 mod revocation;
 mod run;
 mod sandbox_fusion;
+mod tenants;
 mod tls;
 mod usage;
 

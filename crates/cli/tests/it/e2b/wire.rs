@@ -384,7 +384,7 @@ fn a_quota_holds_for_clients_of_e2b() {
     assert_eq!(start().status, 200);
     for refused in [start(), create()] {
         assert!(refused.head.contains("retry-after: "), "{refused:?}");
-        refused.failed(429, "begun 1 runs today");
+        refused.failed(429, "1 of 1 runs today");
     }
     let list = surface.ask("POST /process.Process/List", &headers, "{}");
     assert_eq!(list.status, 200, "{list:?}");

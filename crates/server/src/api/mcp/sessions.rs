@@ -12,11 +12,12 @@ use super::RIGHT;
 use crate::api::error::{ApiError, Reason};
 use crate::api::key_uses::{KeyUse, KeyUses};
 use crate::api::keys::Grant;
+use crate::api::tenant::Account;
 use crate::http::random_hex;
 use crate::mcp::session::{Session, SessionOwner};
 
-/// Maximum number of sessions of one client.
-const MAX_OF_CLIENT: usize = 16;
+/// Maximum number of sessions of one account.
+const MAX_OF_ACCOUNT: usize = 16;
 
 /// Maximum number of sessions of all keys. Those of the server's own user are not among them.
 const MAX_OF_KEYS: usize = 128;
@@ -42,6 +43,7 @@ struct Open(Mutex<HashMap<String, Arc<OpenSession>>>);
 pub(super) struct OpenSession {
     session: Session,
     client: String,
+    account: Account,
     is_owners: bool,
     activity: Arc<Activity>,
     stop: watch::Sender<bool>,
@@ -89,6 +91,7 @@ impl Sessions {
         let open = Arc::new(OpenSession {
             session,
             client: grant.client.clone(),
+            account: grant.share.account.clone(),
             is_owners: grant.is_owner(),
             activity,
             stop,
@@ -142,13 +145,13 @@ impl Sessions {
 }
 
 impl Open {
-    /// Adds a session. At a limit, the client's own that it has not used for the longest time makes room.
+    /// Adds a session. At a limit, the account's own that has not been used for the longest time makes room.
     fn insert(&self, id: String, new: Arc<OpenSession>) -> Result<(), ApiError> {
         let mut all = self.lock();
-        let is_own = |open: &OpenSession| open.client == new.client;
+        let is_own = |open: &OpenSession| open.account == new.account;
         let own = all.values().filter(|open| is_own(open)).count();
         let of_keys = all.values().filter(|open| !open.is_owners).count();
-        if own >= MAX_OF_CLIENT || (!new.is_owners && of_keys >= MAX_OF_KEYS) {
+        if own >= MAX_OF_ACCOUNT || (!new.is_owners && of_keys >= MAX_OF_KEYS) {
             let unused = all.iter().filter(|(_, open)| is_own(open));
             let oldest = unused
                 .filter_map(|(id, open)| Some((open.activity.unused_since()?, id.clone())))

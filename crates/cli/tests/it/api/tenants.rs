@@ -1,0 +1,80 @@
+//! Keys of one tenant, which share what they make and how much they use.
+
+use serde_json::{Value, json};
+
+use super::keys::Holder;
+use super::world;
+use crate::world::World;
+
+fn runs(holder: &Holder) -> Value {
+    holder.ok("GET /v1/usage", &json!({}))["keys"][0]["today"]["runs"].clone()
+}
+
+/// Ends a key, and removes it.
+fn remove(world: &World, holder: &Holder) {
+    for command in ["revoke", "rm"] {
+        world.dir.run(["keys", command, &holder.id]).ok();
+    }
+}
+
+#[test]
+fn keys_of_a_tenant_share_what_they_make_until_the_last_is_removed() {
+    let world = world();
+    let [old, new] = [(); 2].map(|()| Holder::new(&world, &["--tenant", "team-a", "--quota-runs", "2"]));
+    let stranger = Holder::new(&world, &["--tenant", "team-b"]);
+    let none = json!({});
+    old.ok("POST /v1/sandboxes", &json!({"name": "shared"}));
+    old.ok("POST /v1/run", &json!({"code": "x = 1", "session": "own"}));
+    let seen = new.ok("POST /v1/run", &json!({"code": "print(x)", "session": "own"}));
+    assert_eq!(seen["stdout"], "1\n");
+    new.ok("GET /v1/sandboxes/shared", &none);
+    stranger
+        .ask("GET /v1/sandboxes/shared", &none)
+        .refused(404, "not_found");
+
+    // The quota of either key is for what both have used.
+    assert_eq!(
+        (runs(&old), runs(&new), runs(&stranger)),
+        (2.into(), 2.into(), 0.into())
+    );
+    new.ask("POST /v1/run", &json!({"code": "print(1)"}))
+        .refused(429, "limit_exceeded");
+    let usage = world.dir.run(["keys", "usage"]);
+    assert!(usage.ok().contains("team-a: a name"), "{usage:?}");
+
+    remove(&world, &old);
+    old.ask("GET /v1/sandboxes/shared", &none)
+        .refused(401, "unauthenticated");
+    new.ok("GET /v1/sandboxes/shared", &none);
+    assert_eq!(runs(&new), 2);
+    remove(&world, &new);
+    let heir = Holder::new(&world, &["--tenant", "team-a"]);
+    heir.ask("GET /v1/sandboxes/shared", &none)
+        .refused(404, "not_found");
+    assert_eq!(runs(&heir), 0);
+    let wrong = world.dir.run(["keys", "create", "k", "--tenant", "Team A"]);
+    assert!(wrong.stderr.contains("lowercase letters"), "{wrong:?}");
+    world.close();
+}
+
+#[test]
+fn clients_of_e2b_go_on_with_the_next_key_of_their_tenant() {
+    let world = world();
+    let [old, new] = [(); 2].map(|()| Holder::new(&world, &["--tenant", "team"]));
+    let key = |holder: &Holder| holder.bearer.replace("Authorization: Bearer", "X-API-Key:");
+    let ask = |line: &str, headers: &[&str], body: &str| new.surface.ask(line, headers, body);
+    let made = ask("POST /v2/sandboxes", &[&key(&old)], r#"{"templateID": "base"}"#).json();
+    let id = made["sandboxID"].as_str().unwrap();
+    let status = |opened: &Value| {
+        let token = format!("X-Access-Token: {}", opened["envdAccessToken"].as_str().unwrap());
+        let named = format!("E2b-Sandbox-Id: {id}");
+        let headers = [&named, "E2b-Sandbox-Port: 49983", &token];
+        ask("POST /process.Process/List", &headers, "{}").status
+    };
+    assert_eq!(status(&made), 200);
+    world.dir.run(["keys", "revoke", &old.id]).ok();
+    let connect = format!("POST /v2/sandboxes/{id}/connect");
+    let opened = ask(&connect, &[&key(&new)], r#"{"timeout": 60}"#).json();
+    assert_eq!((status(&opened), status(&made)), (200, 401));
+    world.close();
+}

@@ -1,0 +1,127 @@
+//! Tenants: keys that share what they make, and how much of the server they use.
+
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::key_store::StoredKey;
+use super::keys::FIXED;
+use crate::usage::Quota;
+
+/// The name of a tenant: 1 to 32 lowercase letters, digits and hyphens, of which the first is a letter.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+pub struct Tenant(String);
+
+/// A text is no [`Tenant`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected 1 to 32 lowercase letters, digits and hyphens, of which the first is a letter, got `{0}`")]
+pub struct ParseTenantError(String);
+
+impl Tenant {
+    /// Maximum length.
+    const MAX: usize = 32;
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Tenant {
+    type Err = ParseTenantError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTenantError> {
+        Self::try_from(text.to_owned())
+    }
+}
+
+impl TryFrom<String> for Tenant {
+    type Error = ParseTenantError;
+
+    fn try_from(text: String) -> Result<Self, ParseTenantError> {
+        let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_name = text.len() <= Self::MAX
+            && text.bytes().all(is_allowed)
+            && text.starts_with(|first: char| first.is_ascii_lowercase());
+        match is_name {
+            true => Ok(Self(text)),
+            false => Err(ParseTenantError(text)),
+        }
+    }
+}
+
+impl From<Tenant> for String {
+    fn from(tenant: Tenant) -> Self {
+        tenant.0
+    }
+}
+
+/// The party that what a key makes and uses belongs to: its tenant, or the key itself if it has none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Account(String);
+
+impl Account {
+    /// Returns the account of a client without a tenant.
+    pub(crate) fn of_client(client: &str) -> Self {
+        Self(client.to_owned())
+    }
+
+    /// Returns the account of a key.
+    pub(crate) fn of(key: &StoredKey) -> Self {
+        match &key.tenant {
+            // No id of a key has a colon.
+            Some(tenant) => Self(format!("tenant:{}", tenant.as_str())),
+            None => Self::of_client(&key.id),
+        }
+    }
+
+    /// Returns the account of the key in the server's environment.
+    pub(crate) fn fixed() -> Self {
+        Self::of_client(FIXED)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// An account, and the most that one of its keys may use of it a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) account: Account,
+    pub(super) quota: Quota,
+}
+
+impl Share {
+    /// Returns the share of a client without a tenant or a quota.
+    pub(super) fn of_client(client: &str) -> Self {
+        Self {
+            account: Account::of_client(client),
+            quota: Quota::default(),
+        }
+    }
+
+    /// Returns the share of a key.
+    pub(super) fn of(key: &StoredKey) -> Self {
+        Self {
+            account: Account::of(key),
+            quota: key.quota,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_named_by_letters_digits_and_hyphens() {
+        for name in ["a", "team-a", "t2", &"a".repeat(32)] {
+            assert_eq!(name.parse::<Tenant>().unwrap().as_str(), name);
+        }
+        for text in ["", "2a", "-a", "Team", "a b", "a:b", "ä", "rf_1", &"a".repeat(33)] {
+            assert!(text.parse::<Tenant>().is_err(), "{text}");
+        }
+    }
+}
