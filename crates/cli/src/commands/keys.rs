@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{KeyStore, NewKey, RemoveKeyError, StoredKey};
+use ringfence_server::api::{EndKeyError, KeyStore, NewKey, StoredKey};
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
-use serde_json::Value;
 
 use super::sandbox::failure;
 use crate::context::Context;
@@ -32,7 +31,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             let (key, stored) = store.create(new).map_err(unusable)?;
             match args.json {
                 true => {
-                    let mut object = stored.to_json();
+                    let mut object = serde_json::to_value(stored.shown())?;
                     object["key"] = key.into();
                     json(&object)?
                 }
@@ -40,13 +39,8 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             }
         }
         KeysCommand::Ls { json: true } => {
-            let keys: Vec<Value> = store
-                .list()
-                .map_err(unusable)?
-                .iter()
-                .map(StoredKey::to_json)
-                .collect();
-            json(&keys)?
+            let keys = store.list().map_err(unusable)?.into_iter();
+            json(&keys.map(StoredKey::shown).collect::<Vec<_>>())?
         }
         KeysCommand::Ls { json: false } => {
             let lines = store
@@ -117,7 +111,7 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
     }
     // No server starts meanwhile.
     let _lock = context.paths.lock_state()?;
-    let refused = |error: RemoveKeyError| Failure::refused(error.to_string(), error.hint());
+    let refused = |error: EndKeyError| Failure::refused(error.to_string(), error.hint());
     let ended = store.ended(id).map_err(refused)?;
     if let Some(scope) = store.removed_with(&ended).map_err(unusable)? {
         let snapshots = context.paths.state.join("snapshots");

@@ -2,20 +2,45 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Api;
 use super::error::{ApiError, Reason};
-use super::key_store::RemoveKeyError;
+use super::key_store::{EndKeyError, ShownKey, StoredKey};
 use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
-use super::table::{Needs, Route};
+use super::table::{Content, Needs, Route};
 
 pub(super) fn routes() -> Vec<Route> {
-    vec![Route {
+    let list = Route {
+        method: Method::GET,
+        path: "/v1/keys",
+        needs: Needs::Key(Right::Admin),
+        summary: "List the keys, the oldest first, those that are revoked or have expired among them.",
+        recorded: None,
+        parameters: &[],
+        request: None,
+        answers: vec![Content::json::<KeyList>()],
+        handler: |method| on(method, list),
+    };
+    let revoke = Route {
+        method: Method::POST,
+        path: "/v1/keys/{id}/revoke",
+        needs: Needs::Key(Right::Admin),
+        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second.",
+        recorded: Some("key.revoke"),
+        parameters: &[],
+        request: None,
+        answers: vec![NOTHING],
+        handler: |method| on(method, revoke),
+    };
+    let remove = Route {
         method: Method::DELETE,
         path: "/v1/keys/{id}",
         needs: Needs::Key(Right::Admin),
@@ -25,17 +50,31 @@ pub(super) fn routes() -> Vec<Route> {
         request: None,
         answers: vec![NOTHING],
         handler: |method| on(method, remove),
-    }]
+    };
+    vec![list, revoke, remove]
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct KeyList {
+    keys: Vec<ShownKey>,
+}
+
+async fn list(State(api): State<Arc<Api>>) -> Result<Response, ApiError> {
+    let keys = api.keys.store().list().map_err(EndKeyError::from)?;
+    let keys = keys.into_iter().map(StoredKey::shown).collect();
+    Ok(Json(KeyList { keys }).into_response())
+}
+
+async fn revoke(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
+    match api.keys.store().revoke(&id).map_err(EndKeyError::from)? {
+        true => Ok(done()),
+        false => Err(EndKeyError::unknown(&id).into()),
+    }
 }
 
 async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     let ended = api.keys.store().ended(&id)?;
-    if let Some(account) = api
-        .keys
-        .store()
-        .closed_with(&ended)
-        .map_err(RemoveKeyError::from)?
-    {
+    if let Some(account) = api.keys.store().closed_with(&ended).map_err(EndKeyError::from)? {
         if let Some(scope) = scope_of(&account) {
             api.sandboxes.clear(&scope).await?;
         }
@@ -47,16 +86,16 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
         })?;
     }
     // Last: what has failed can be tried again.
-    api.keys.store().remove(&ended).map_err(RemoveKeyError::from)?;
+    api.keys.store().remove(&ended).map_err(EndKeyError::from)?;
     Ok(done())
 }
 
-impl From<RemoveKeyError> for ApiError {
-    fn from(error: RemoveKeyError) -> Self {
+impl From<EndKeyError> for ApiError {
+    fn from(error: EndKeyError) -> Self {
         let reason = match error {
-            RemoveKeyError::Unknown(_) => Reason::NotFound,
-            RemoveKeyError::InForce(_) => Reason::Conflict,
-            RemoveKeyError::Store(_) => Reason::Internal,
+            EndKeyError::Unknown(_) => Reason::NotFound,
+            EndKeyError::InForce(_) => Reason::Conflict,
+            EndKeyError::Store(_) => Reason::Internal,
         };
         Self::new(reason, error.to_string(), error.hint())
     }

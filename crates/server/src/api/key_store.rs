@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_policy::Scope;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
-use super::keys::{Rights, digest, is_same, scope_of};
+use super::keys::{Right, Rights, digest, is_same, scope_of};
 use super::tenant::{Account, Tenant};
 use crate::gateway::visible;
 use crate::http::random_hex;
@@ -64,9 +64,28 @@ pub struct StoredKey {
     pub revoked: bool,
 }
 
-/// The reason why a key cannot be removed.
+/// A key as its operator sees it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ShownKey {
+    pub id: String,
+    /// Its purpose, in the operator's words.
+    pub name: String,
+    #[schemars(with = "Vec<Right>")]
+    pub rights: Rights,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Seconds since 1970; null if it does not expire.
+    pub expires: Option<u64>,
+    /// The most that it may use a day.
+    pub quota: Quota,
+    /// The tenant whose keys share what they make.
+    pub tenant: Option<Tenant>,
+    pub revoked: bool,
+}
+
+/// The reason why a key cannot be revoked or removed.
 #[derive(Debug, thiserror::Error)]
-pub enum RemoveKeyError {
+pub enum EndKeyError {
     #[error("there is no key `{0}`")]
     Unknown(String),
     #[error("the key `{0}` is neither revoked nor expired")]
@@ -75,7 +94,12 @@ pub enum RemoveKeyError {
     Store(#[from] io::Error),
 }
 
-impl RemoveKeyError {
+impl EndKeyError {
+    /// Returns the error of an id that no key has.
+    pub(super) fn unknown(id: &str) -> Self {
+        Self::Unknown(visible(&id.chars().take(80).collect::<String>()))
+    }
+
     /// Returns a hint for the operator.
     pub fn hint(&self) -> String {
         match self {
@@ -102,8 +126,8 @@ pub struct NewKey {
 }
 
 impl StoredKey {
-    /// Renders the key for its operator: nothing of it opens anything.
-    pub fn to_json(&self) -> Value {
+    /// Returns the key as its operator sees it: nothing of it opens anything.
+    pub fn shown(self) -> ShownKey {
         let Self {
             id,
             name,
@@ -115,7 +139,16 @@ impl StoredKey {
             tenant,
             revoked,
         } = self;
-        json!({"id": id, "name": name, "rights": rights, "created": created, "expires": expires, "quota": quota, "tenant": tenant, "revoked": revoked})
+        ShownKey {
+            id,
+            name,
+            rights,
+            created,
+            expires,
+            quota,
+            tenant,
+            revoked,
+        }
     }
 
     /// Renders the key on a line.
@@ -224,14 +257,11 @@ impl KeyStore {
     ///
     /// # Errors
     /// If there is none with this id, it still opens something, or it cannot be read.
-    pub fn ended(&self, id: &str) -> Result<StoredKey, RemoveKeyError> {
-        let shown = || visible(&id.chars().take(80).collect::<String>());
-        let stored = self
-            .find_any(id)?
-            .ok_or_else(|| RemoveKeyError::Unknown(shown()))?;
+    pub fn ended(&self, id: &str) -> Result<StoredKey, EndKeyError> {
+        let stored = self.find_any(id)?.ok_or_else(|| EndKeyError::unknown(id))?;
         match stored.revoked || stored.has_expired() {
             true => Ok(stored),
-            false => Err(RemoveKeyError::InForce(shown())),
+            false => Err(EndKeyError::InForce(stored.id)),
         }
     }
 

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use ringfence_policy::Scope;
 use ringfence_records::audit::Digest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
 use super::tenant::{Account, Share};
 
 /// A right of a key: the routes that it opens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Right {
     Run,

@@ -1,6 +1,6 @@
 //! `ringfence keys`, beside a server that runs.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Reply, Surface, world};
 use crate::world::World;
@@ -93,5 +93,35 @@ fn no_key_both_asks_and_answers() {
         assert_eq!(output.status, 2, "{rights}: {output:?}");
     }
     assert_eq!(world.dir.run(["keys", "ls"]).ok(), "");
+    world.close();
+}
+
+#[test]
+fn a_key_with_admin_sees_and_revokes_keys_and_makes_none() {
+    let world = world();
+    let operator = Holder::new(&world, &["--rights", "admin"]);
+    let team = Holder::new(&world, &["--tenant", "team-a", "--days", "7"]);
+    let none = json!({});
+    let listed = operator.ok("GET /v1/keys", &none);
+    let command: Value = serde_json::from_str(world.dir.run(["keys", "ls", "--json"]).ok()).unwrap();
+    assert_eq!(listed["keys"], command);
+    let keys = listed["keys"].as_array().unwrap();
+    let found = keys.iter().find(|key| key["id"] == team.id);
+    assert_eq!(found.unwrap()["tenant"], "team-a");
+    assert!(!listed.to_string().contains("digest"), "{listed}");
+    let revoke = format!("POST /v1/keys/{}/revoke", team.id);
+    for line in ["GET /v1/keys", &revoke] {
+        team.ask(line, &none).refused(403, "permission_denied");
+    }
+    operator
+        .ask("POST /v1/keys", &json!({"name": "more"}))
+        .refused(405, "method_not_allowed");
+    team.ok("GET /v1/sandboxes", &none);
+    operator.ok(&revoke, &none);
+    team.ask("GET /v1/sandboxes", &none)
+        .refused(401, "unauthenticated");
+    operator.ask(&revoke, &none).refused(404, "not_found");
+    let log = world.dir.run(["audit", "tail", "--json"]);
+    assert!(log.ok().contains("key.revoke"), "{log:?}");
     world.close();
 }
