@@ -465,7 +465,7 @@ pub struct ServeArgs {
     /// The private key of `--tls-cert` (PEM). Other users must not be able to read it.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// Serve the API at api.DOMAIN, and each sandbox at PORT-ID.DOMAIN for E2B's clients: names of `--tls-cert`, which needs *.DOMAIN.
+    /// Serve the API at api.DOMAIN, and each sandbox, with programs on its ports, at PORT-ID.DOMAIN: names of `--tls-cert`, which needs *.DOMAIN.
     #[arg(long, value_name = "DOMAIN", requires = "tls_cert")]
     pub domain: Option<Domain>,
     /// Let other machines send keys and programs unencrypted.

@@ -15,8 +15,10 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("should-retry");
 pub struct Error {
     status: StatusCode,
     message: String,
-    /// Set if a sandbox is not there: its id.
+    /// Set if a sandbox or a program in it does not answer: its id.
     sandbox: Option<String>,
+    /// Set if a program at a port of the sandbox does not answer.
+    port: Option<u16>,
 }
 
 /// The type of an error, for records: attached to the response.
@@ -29,6 +31,7 @@ impl Error {
             status,
             message: message.into(),
             sandbox: None,
+            port: None,
         }
     }
 
@@ -74,10 +77,36 @@ impl Error {
     }
 
     /// Creates the answer of a sandbox that is not there: clients look for `was not found`.
-    pub(crate) fn gone(sandbox: &str) -> Self {
+    pub fn gone(sandbox: &str) -> Self {
         Self {
             sandbox: Some(sandbox.chars().take(80).collect()),
             ..Self::new(StatusCode::BAD_GATEWAY, "The sandbox was not found")
+        }
+    }
+
+    /// Creates the answer of a port on which no program listens: clients look for `port is not open`.
+    pub(crate) fn closed_port(sandbox: &str, port: u16) -> Self {
+        Self {
+            message: "The sandbox is running but port is not open".to_owned(),
+            port: Some(port),
+            ..Self::gone(sandbox)
+        }
+    }
+
+    /// Creates the answer of a program that breaks HTTP.
+    pub(crate) fn no_http(sandbox: &str, port: u16) -> Self {
+        Self {
+            message: "The program on the port did not answer by HTTP/1.1".to_owned(),
+            ..Self::closed_port(sandbox, port)
+        }
+    }
+
+    /// Creates the error for a visitor without the right traffic token.
+    pub(crate) fn no_visitor(sandbox: &str, why: &str) -> Self {
+        Self {
+            status: StatusCode::FORBIDDEN,
+            message: format!("Sandbox is secured with traffic access token. {why}"),
+            ..Self::gone(sandbox)
         }
     }
 
@@ -113,6 +142,9 @@ impl Error {
         let mut json = json!({"code": self.status.as_u16(), "message": self.message});
         if let Some(sandbox) = &self.sandbox {
             json["sandboxId"] = sandbox.as_str().into();
+        }
+        if let Some(port) = self.port {
+            json["port"] = port.into();
         }
         json
     }

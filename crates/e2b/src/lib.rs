@@ -6,6 +6,7 @@
 //! - `control`: the control plane, which creates, finds and ends sandboxes.
 //! - `envd`: files and processes of a sandbox, with Connect's framing in `rpc`.
 //! - `interpreter`: the code interpreter of a sandbox.
+//! - `program`: programs that listen on ports of a sandbox.
 //!
 //! The crate checks the tokens of sandboxes; keys, hosts, origins and records are its caller's.
 #![forbid(unsafe_code)]
@@ -16,7 +17,9 @@ mod domain;
 mod envd;
 mod error;
 mod gzip;
+mod ingress;
 mod interpreter;
+mod program;
 mod rpc;
 mod service;
 mod target;
@@ -24,5 +27,6 @@ mod token;
 
 pub use domain::{Domain, ParseDomainError};
 pub use error::{Error, Failure};
+pub use program::{OfProgram, Tunnel};
 pub use service::{Admitted, Client, Described, Service};
 pub use target::Target;

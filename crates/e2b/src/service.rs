@@ -11,9 +11,11 @@ use serde_json::Value;
 
 use crate::envd::{Signature, Tags, Watchers};
 use crate::error::Error;
+use crate::ingress::{Ingress, Visitors};
+use crate::program::Visit;
 use crate::target::Target;
 use crate::token::{Token, header};
-use crate::{control, envd, interpreter};
+use crate::{control, envd, interpreter, program};
 
 /// The holder of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +43,30 @@ pub struct Service {
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) client: Client,
-    pub(crate) template: String,
+    pub(crate) settings: Settings,
     /// Opens its files, processes and interpreters.
     pub(crate) token: Token,
-    /// Opens its interpreters alone.
+    /// Opens its interpreters and programs alone.
     pub(crate) traffic_token: Token,
     /// Tags of processes.
     pub(crate) tags: Tags,
     pub(crate) watchers: Watchers,
+}
+
+/// Settings of a sandbox that E2B's clients know and nobody else.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) template: String,
+    pub(crate) ingress: Ingress,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            template: control::BASE.to_owned(),
+            ingress: Ingress::default(),
+        }
+    }
 }
 
 /// A sandbox that a request is for, once its token is checked.
@@ -73,6 +91,7 @@ impl Opened {
 #[derive(Debug)]
 pub struct Admitted {
     client: Client,
+    is_anonymous: bool,
     plane: Plane,
 }
 
@@ -80,12 +99,19 @@ pub struct Admitted {
 enum Plane {
     Envd(Opened),
     Interpreter(Opened),
+    Program(Visit),
 }
 
 impl Admitted {
-    /// Returns the holder of the key that made the sandbox.
+    /// Returns the holder of the key in whose name the request is answered: the one that made the sandbox, unless it was named by
+    /// another of the same owner.
     pub const fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Returns `true` if the request had no credential, and needed none.
+    pub const fn is_anonymous(&self) -> bool {
+        self.is_anonymous
     }
 }
 
@@ -118,6 +144,7 @@ impl Service {
     /// If it is wrong or missing, or there is no such sandbox.
     pub fn admit(&self, target: &Target, request: &Request) -> Result<Admitted, Error> {
         let (opened, plane): (Opened, fn(Opened) -> Plane) = match target {
+            Target::Program { id, port } => return self.admit_visitor(id, *port, request),
             Target::Control => return Err(Error::internal("the control plane takes keys".to_owned())),
             Target::Refused(error) => return Err(error.clone()),
             Target::Signed => (self.signed(request)?, Plane::Envd),
@@ -152,7 +179,53 @@ impl Service {
         };
         Ok(Admitted {
             client: opened.known.client.clone(),
+            is_anonymous: false,
             plane: plane(opened),
+        })
+    }
+
+    /// Checks the traffic token of a request to a program, unless programs of the sandbox are public.
+    fn admit_visitor(&self, id: &str, port: u16, request: &Request) -> Result<Admitted, Error> {
+        let Opened { sandbox, known, .. } = self.open(id)?;
+        let given = header(request.headers(), "e2b-traffic-access-token");
+        let ingress = &known.settings.ingress;
+        let is_anonymous = match given {
+            Some(given) if known.traffic_token.is(given) => false,
+            _ if ingress.visitors == Visitors::Anyone => true,
+            Some(_) => {
+                let why = "Provided token in header 'e2b-traffic-access-token' is invalid";
+                return Err(Error::no_visitor(id, why));
+            }
+            None => {
+                let why = "Token header 'e2b-traffic-access-token' is missing";
+                return Err(Error::no_visitor(id, why));
+            }
+        };
+        let host = ingress.host(port);
+        Ok(Admitted {
+            client: known.client.clone(),
+            is_anonymous,
+            plane: Plane::Program(Visit { sandbox, port, host }),
+        })
+    }
+
+    /// Lets a client whose key has been checked in to programs of its sandboxes, also of those that it created by another protocol.
+    /// `None` if the request is for anything else.
+    pub fn admit_owner(&self, client: &Client, target: &Target) -> Option<Admitted> {
+        let Target::Program { id, port } = target else {
+            return None;
+        };
+        let sandbox = self.sandboxes.get(&client.scope, id).ok()?;
+        if sandbox.id().as_str() != id || sandbox.state() == SandboxState::Paused {
+            return None;
+        }
+        let known = self.known().get(id).cloned();
+        let host = known.and_then(|known| known.settings.ingress.host(*port));
+        let port = *port;
+        Some(Admitted {
+            client: client.clone(),
+            is_anonymous: false,
+            plane: Plane::Program(Visit { sandbox, port, host }),
         })
     }
 
@@ -161,6 +234,7 @@ impl Service {
         let answer = match admitted.plane {
             Plane::Envd(opened) => envd::answer(opened, request).await,
             Plane::Interpreter(opened) => interpreter::answer(opened, request).await,
+            Plane::Program(visit) => program::answer(visit, request).await,
         };
         answer.unwrap_or_else(IntoResponse::into_response)
     }
@@ -204,7 +278,7 @@ impl Service {
         &self,
         client: &Client,
         sandbox: &Sandbox,
-        template: &str,
+        settings: Settings,
     ) -> Result<Arc<Known>, Error> {
         let mut all = self.known();
         if let Some(known) = all.get(sandbox.id().as_str()) {
@@ -213,7 +287,7 @@ impl Service {
         let token = || Token::random().ok_or_else(|| Error::internal("no random bytes".to_owned()));
         let known = Arc::new(Known {
             client: client.clone(),
-            template: template.to_owned(),
+            settings,
             token: token()?,
             traffic_token: token()?,
             tags: Tags::default(),
@@ -226,8 +300,8 @@ impl Service {
 
     /// Returns the template of a sandbox.
     pub(crate) fn template_of(&self, id: &str) -> String {
-        let template = self.known().get(id).map(|known| known.template.clone());
-        template.unwrap_or_else(|| control::BASE.to_owned())
+        let settings = self.known().get(id).map(|known| known.settings.clone());
+        settings.unwrap_or_default().template
     }
 
     pub(crate) fn forget(&self, id: &str) {

@@ -32,6 +32,8 @@ pub enum Target {
     Envd(String),
     /// The code interpreter of this sandbox.
     Interpreter(String),
+    /// A program that listens on a port of this sandbox.
+    Program { id: String, port: u16 },
     /// A file of the sandbox whose token made the signature of the request.
     Signed,
     /// None that is served.
@@ -87,10 +89,8 @@ impl Target {
         match port {
             ENVD => Self::Envd(id),
             INTERPRETER => Self::Interpreter(id),
-            port => Self::Refused(Error::not_supported(
-                &format!("port {port} of a sandbox"),
-                "its files, processes and interpreters are what is served",
-            )),
+            0 => Self::Refused(Error::invalid("a port is at least 1")),
+            port => Self::Program { id, port },
         }
     }
 
@@ -105,6 +105,7 @@ impl Target {
             Self::Control => control_operation(method, path),
             Self::Envd(_) | Self::Signed => envd_operation(method, path),
             Self::Interpreter(_) => interpreter_operation(method, path),
+            Self::Program { .. } => Some("sandbox.connect"),
             Self::Refused(_) => None,
         }
     }
@@ -189,7 +190,9 @@ mod tests {
             let refused = matches!(target("/health", &[half, here]), Some(Target::Refused(_)));
             assert!(refused, "{half:?}");
         }
-        assert!(matches!(target("/", &of("8000")), Some(Target::Refused(_))));
+        let id = "abc1".to_owned();
+        assert_eq!(target("/", &of("8000")), Some(Target::Program { id, port: 8000 }));
+        assert!(matches!(target("/", &of("0")), Some(Target::Refused(_))));
     }
 
     #[test]
@@ -209,12 +212,15 @@ mod tests {
             assert_eq!(below(line, &[sandbox, other]), envd, "{line}");
             assert_eq!(below(line, &[("host", "b.test")]), None, "{line}");
         }
+        let (id, port) = ("abc1".to_owned(), 8000);
+        let program = below("/sandboxes", &[("host", "8000-abc1.a.test"), other]);
+        assert_eq!(program, Some(Target::Program { id, port }));
         assert_eq!(below("/v2/sandboxes", &[api]), Some(Target::Control));
         assert_eq!(below("/v1/run", &[api]), None);
         for refused in [
             below("/health", &[api, other]),
             below("/files?path=/a&signature=x", &[api]),
-            below("/", &[("host", "8000-abc1.a.test")]),
+            below("/", &[("host", "0-abc1.a.test")]),
         ] {
             assert!(matches!(refused, Some(Target::Refused(_))), "{refused:?}");
         }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{create, find, handed_over, life};
 use crate::body;
 use crate::error::Error;
-use crate::service::{Client, Service};
+use crate::service::{Client, Service, Settings};
 
 /// Time for which a paused sandbox is kept: the longest that there is.
 const KEPT: Timeout = Timeout::seconds(24 * 60 * 60);
@@ -142,7 +142,7 @@ pub(super) async fn fork(
     let sandbox = find(service, client, id)?;
     let ForkRequest { timeout, count } = body::json(request).await?;
     let timeout = create::timeout(timeout.unwrap_or(life::LIFETIME))?;
-    let template = service.know(client, &sandbox, super::BASE)?.template.clone();
+    let known = service.know(client, &sandbox, Settings::default())?;
     let made = service
         .sandboxes
         .fork(&client.scope, id, count.unwrap_or(1))
@@ -150,7 +150,7 @@ pub(super) async fn fork(
     let mut forks = Vec::new();
     for fork in made {
         life::set(service, client, fork.id().as_str(), timeout)?;
-        let known = service.know(client, &fork, &template)?;
+        let known = service.know(client, &fork, known.settings.clone())?;
         let Json(handed_over) = handed_over(client, &fork, &known);
         forks.push(json!({"sandbox": handed_over}));
     }

@@ -15,7 +15,8 @@ use super::{BASE, TEMPLATES, handed_over};
 use crate::body;
 use crate::envd::ACCOUNT;
 use crate::error::Error;
-use crate::service::{Client, Described, Service};
+use crate::ingress::Ingress;
+use crate::service::{Client, Described, Service, Settings};
 
 /// A version of the route, which differ in the lifetime of sandboxes that ask for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,9 +68,18 @@ pub(super) async fn create(
         true => None,
         false => Some(find(service, client, &template)?),
     };
-    let new = asked.checked(version, snapshot)?;
+    let ingress = Ingress::of(asked.network.as_ref())?;
+    let new = NewSandbox {
+        // Names of ports are good for something below a domain alone. Elsewhere sockets are for those who ask for them.
+        ports: client.domain.is_some() || asked.asks_for_visitors(),
+        ..asked.checked(version, snapshot)?
+    };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
-    let known = service.know(client, &sandbox, &template)?;
+    let settings = Settings {
+        template: template.clone(),
+        ingress,
+    };
+    let known = service.know(client, &sandbox, settings)?;
     let described = Described(json!({"template": template, "id": sandbox.id().as_str()}));
     Ok((
         StatusCode::CREATED,
@@ -105,12 +115,27 @@ impl CreateSandbox {
         })
     }
 
+    fn asks_for_visitors(&self) -> bool {
+        let network = self.network.as_ref();
+        network.is_some_and(|network| network["allowPublicTraffic"] == true)
+    }
+
     fn check_support(&self) -> Result<(), Error> {
         let refuse = |what: &str, hint: &str| Err(Error::not_supported(what, hint));
         if self.allow_internet_access == Some(true) {
             return refuse(
                 "`allow_internet_access`",
                 "sandboxes of keys have no network; leave it out or set it to false",
+            );
+        }
+        if self
+            .network
+            .as_ref()
+            .is_some_and(|network| is_there(&network["httpsPorts"]))
+        {
+            return refuse(
+                "`network.httpsPorts`",
+                "programs are reached by HTTP without TLS: leave it out",
             );
         }
         if self.network.as_ref().is_some_and(opens_network) {
@@ -148,14 +173,18 @@ fn find(service: &Service, client: &Client, template: &str) -> Result<SnapshotIn
     })
 }
 
+/// Returns `true` for a value that is neither null nor an empty list.
+fn is_there(value: &Value) -> bool {
+    !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+}
+
 /// Returns `true` if a network configuration asks for more than no network at all.
 fn opens_network(network: &Value) -> bool {
-    let harmless = ["denyOut", "allowPublicTraffic", "maskRequestHost", "httpsPorts"];
+    let harmless = ["denyOut", "allowPublicTraffic", "maskRequestHost"];
     network.as_object().is_none_or(|members| {
-        members.iter().any(|(name, value)| {
-            let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
-            !is_empty && !harmless.contains(&name.as_str())
-        })
+        members
+            .iter()
+            .any(|(name, value)| is_there(value) && !harmless.contains(&name.as_str()))
     }) && !network.is_null()
 }
 

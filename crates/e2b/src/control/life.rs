@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{ENVD_VERSION, create, find, handed_over};
 use crate::body;
 use crate::error::Error;
-use crate::service::{Client, Service};
+use crate::service::{Client, Service, Settings};
 
 /// Lifetime that a connection asks for if it names none, in seconds.
 pub(super) const LIFETIME: u64 = 300;
@@ -52,11 +52,12 @@ pub(super) fn listed(service: &Service, info: &SandboxInfo) -> Value {
 /// Describes a sandbox.
 pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Response, Error> {
     let sandbox = find(service, client, id)?;
-    let known = service.know(client, &sandbox, super::BASE)?;
+    let known = service.know(client, &sandbox, Settings::default())?;
     let mut detail = listed(service, &sandbox.info());
     detail["envdAccessToken"] = known.token.as_str().into();
     detail["domain"] = client.domain.clone().into();
     detail["allowInternetAccess"] = false.into();
+    detail["network"] = known.settings.ingress.to_json();
     Ok(Json(detail).into_response())
 }
 
@@ -78,7 +79,7 @@ pub(super) async fn connect(
     let sandbox = find(service, client, id)?;
     let TimeoutRequest { timeout } = body::json(request).await?;
     let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
-    let known = service.know(client, &sandbox, super::BASE)?;
+    let known = service.know(client, &sandbox, Settings::default())?;
     if sandbox.state() == SandboxState::Paused {
         service.sandboxes.resume(&client.scope, id).await?;
         set(service, client, id, timeout)?;

@@ -1,17 +1,19 @@
 //! E2B's protocol on the listeners of the API, behind the same door and keys.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ringfence_e2b::{Client, Error, Target};
+use ringfence_e2b::{Admitted, Client, Error, Target, Tunnel};
 
 use super::Api;
 use super::error::{ApiError, Reason};
-use super::guard::Door;
-use super::keys::Right;
+use super::guard::{self, Door};
+use super::key_uses::KeyUse;
+use super::keys::{Grant, Right};
 use super::recording::{self, Recorder};
 use super::sandboxes::Owner;
 use super::usage::Work;
@@ -31,11 +33,32 @@ pub(super) async fn dispatch(State(entrance): State<Entrance>, request: Request,
     };
     let Entrance { api, door } = entrance;
     let refuse = |refusal: ApiError| Error::forbidden(refusal.message()).into_response();
-    door.admit(request, |request| answer(&api, &door, target, request), refuse)
-        .await
+    let is_visit = matches!(target, Target::Program { .. });
+    let answer = |request| answer(&api, &door, target, request);
+    match is_visit {
+        true => door.admit_visitor(request, answer, refuse).await,
+        false => door.admit(request, answer, refuse).await,
+    }
 }
 
-async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -> Response {
+/// The connection of a request, as far as its key's end concerns it.
+struct Connection {
+    slot: Option<Arc<ConnectionSlot>>,
+    tunnel: Option<Tunnel>,
+    is_anonymous: bool,
+}
+
+impl Connection {
+    fn of(request: &Request, is_anonymous: bool) -> Self {
+        Self {
+            slot: http::connection(request),
+            tunnel: request.extensions().get().cloned(),
+            is_anonymous,
+        }
+    }
+}
+
+async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let name = target.operation(request.method(), &path);
     if target == Target::Control {
@@ -46,21 +69,35 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
         // What a key opened ends with it, and is opened anew for the others of its tenant.
         api.e2b
             .forget_ended(&client, |name| !api.keys.still_has(name, Right::Sandboxes));
-        let connection = http::connection(&request);
-        let answer = recorded(api, name, &client, &path, api.e2b.control(&client, request));
+        let connection = Connection::of(&request, false);
+        let answer = Box::pin(api.e2b.control(&client, request));
+        let answer = recorded(api, name, &client, &path, answer);
         return while_keyed(api, &client, connection, answer).await;
     }
-    let admitted = match api.e2b.admit(&target, &request) {
-        Ok(admitted) => admitted,
-        Err(error) => return refused(door, error),
+    let admitted = match owner(api, door, &target, request.headers()) {
+        Some(admitted) => admitted,
+        None => match api.e2b.admit(&target, &request) {
+            Ok(admitted) => admitted,
+            Err(error) => return refused(door, error),
+        },
     };
     let client = admitted.client().clone();
     if !api.keys.still_has(&client.name, Right::Sandboxes) {
-        let error = Error::unauthenticated("the key that made the sandbox is revoked or has expired");
+        let error = match &target {
+            // Visitors have no key that could be wrong.
+            Target::Program { id, .. } => Error::gone(id),
+            _ => Error::unauthenticated("the key that made the sandbox is revoked or has expired"),
+        };
         return refused(door, error);
     }
-    let connection = http::connection(&request);
-    let answer = recorded(api, name, &client, &path, api.e2b.answer(admitted, request));
+    if matches!(target, Target::Program { .. }) {
+        guard::remove_keys(api, request.headers_mut());
+    }
+    let connection = Connection::of(&request, admitted.is_anonymous());
+    // Strangers would fill the log: their requests are no acts of the key's holder.
+    let name = name.filter(|_| !admitted.is_anonymous());
+    let answer = Box::pin(api.e2b.answer(admitted, request));
+    let answer = recorded(api, name, &client, &path, answer);
     while_keyed(api, &client, connection, answer).await
 }
 
@@ -68,13 +105,26 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, request: Request) -
 async fn while_keyed(
     api: &Api,
     client: &Client,
-    connection: Option<Arc<ConnectionSlot>>,
+    connection: Connection,
     answer: impl Future<Output = Response>,
 ) -> Response {
-    let uses = &api.key_uses;
-    let answered = uses
-        .answer(&client.name, Right::Sandboxes, connection, |_| answer)
-        .await;
+    let (uses, name, right) = (&api.key_uses, &client.name, Right::Sandboxes);
+    let Connection {
+        slot,
+        tunnel,
+        is_anonymous,
+    } = connection;
+    let answer = |using: Arc<KeyUse>| async move {
+        let response = answer.await;
+        if let Some(tunnel) = tunnel {
+            tunnel.until(async move { using.ended().await });
+        }
+        response
+    };
+    let answered = match is_anonymous {
+        true => uses.answer_anyone(name, right, slot, answer).await,
+        false => uses.answer(name, right, slot, answer).await,
+    };
     answered.unwrap_or_else(|error| {
         let message = error.message().to_owned();
         let error = match error.reason() {
@@ -86,12 +136,13 @@ async fn while_keyed(
     })
 }
 
+/// Records an operation, and counts it. The answer is boxed: each function that takes a future has room for it twice.
 async fn recorded(
     api: &Arc<Api>,
     name: Option<&'static str>,
     client: &Client,
     path: &str,
-    answer: impl Future<Output = Response>,
+    answer: Pin<Box<impl Future<Output = Response>>>,
 ) -> Response {
     let Some(name) = name else { return answer.await };
     let answer = within_quota(api, name, client, answer);
@@ -129,12 +180,27 @@ fn client(api: &Api, door: &Door, headers: &HeaderMap) -> Result<Client, Error> 
     if !grant.has(Right::Sandboxes) {
         return Err(Error::forbidden("the key lacks the right `sandboxes`"));
     }
-    let scope = api.scope(&grant, &Owner::default());
+    holder(api, door, &grant, headers)
+}
+
+fn holder(api: &Api, door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<Client, Error> {
+    let scope = api.scope(grant, &Owner::default());
     Ok(Client {
         scope: scope.map_err(|error| Error::internal(error.message().to_owned()))?,
         name: grant.client.clone(),
         domain: door.domain(headers),
     })
+}
+
+/// Lets the owner of a sandbox, whose key a request has, in to its programs. `None`: it must be let in otherwise.
+fn owner(api: &Api, door: &Door, target: &Target, headers: &HeaderMap) -> Option<Admitted> {
+    if !matches!(target, Target::Program { .. }) {
+        return None;
+    }
+    let grant = door.grant_of_visitor(api, headers)?;
+    let client = holder(api, door, &grant, headers).ok()?;
+    let is_right = grant.has(Right::Sandboxes);
+    is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
 }
 
 /// Answers a request that is not let in, and counts wrong credentials.

@@ -14,14 +14,14 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http_body_util::BodyExt;
-use ringfence_e2b::{Domain, Failure, Target};
+use ringfence_e2b::{Domain, Failure, OfProgram, Target};
 
 use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::table::Needs;
-use super::{Api, body};
+use super::{Api, body, key_store};
 use crate::http::{self, Failures, single};
 use crate::metrics::{Metrics, Refusal};
 
@@ -135,21 +135,26 @@ impl Door {
     }
 
     fn check(&self, request: &Request) -> Result<(), ApiError> {
+        self.check_host(request)?;
         let headers = request.headers();
-        let host = single(headers, "host");
+        if !http::is_same_site(headers, single(headers, "host")) {
+            return Err(ApiError::new(
+                Reason::PermissionDenied,
+                "the request comes from a web page of another site",
+                "call the API from a program, not from a page",
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_host(&self, request: &Request) -> Result<(), ApiError> {
+        let host = single(request.headers(), "host");
         let target = request.uri().authority();
         if !self.hosts.have(host) || target.is_some_and(|target| !self.hosts.is_same(target.as_str(), host)) {
             return Err(ApiError::new(
                 Reason::ForeignHost,
                 "the request names another host than this server's own",
                 self.hosts.hint(),
-            ));
-        }
-        if !http::is_same_site(headers, host) {
-            return Err(ApiError::new(
-                Reason::PermissionDenied,
-                "the request comes from a web page of another site",
-                "call the API from a program, not from a page",
             ));
         }
         Ok(())
@@ -183,6 +188,14 @@ impl Door {
         }
     }
 
+    /// Returns the rights of a visitor of a sandbox's program, who shows a key in `X-API-Key` alone: `Authorization` is the program's.
+    pub(super) fn grant_of_visitor(&self, api: &Api, headers: &HeaderMap) -> Option<Arc<Grant>> {
+        match self.credential {
+            Credential::Peer => Some(Arc::clone(&api.owner)),
+            Credential::Key => single(headers, "x-api-key").and_then(|key| api.keys.find(key)),
+        }
+    }
+
     /// Counts a request without the right credential, and returns its error.
     fn unauthenticated(&self) -> ApiError {
         if self.fails_too_often() {
@@ -201,6 +214,27 @@ fn key(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     match headers.contains_key("x-api-key") {
         true => single(headers, "x-api-key").map(Cow::Borrowed),
         false => authorization(single(headers, header::AUTHORIZATION.as_str())?),
+    }
+}
+
+/// Removes the headers with a key of this server, or with what has the form of one: no program of a sandbox gets it.
+pub(super) fn remove_keys(api: &Api, headers: &mut HeaderMap) {
+    let is_key = |text: &str| text.starts_with(key_store::PREFIX) || api.keys.find(text).is_some();
+    let values = |name| {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value: &HeaderValue| value.to_str().ok())
+    };
+    let in_api_key = values("x-api-key").any(is_key);
+    let in_authorization = values("authorization")
+        .filter_map(authorization)
+        .any(|key| is_key(&key));
+    if in_api_key {
+        headers.remove("x-api-key");
+    }
+    if in_authorization {
+        headers.remove(header::AUTHORIZATION);
     }
 }
 
@@ -248,6 +282,32 @@ impl Door {
 }
 
 impl Door {
+    /// Like [`Door::admit`], for a request to a program of a sandbox. Below a domain the program has an origin of its own: the sites whose
+    /// pages may ask it and the headers of its answers are its own matter. Elsewhere its answers are nothing that a browser renders or keeps.
+    pub(super) async fn admit_visitor<F: Future<Output = Response>>(
+        &self,
+        mut request: Request,
+        answer: impl FnOnce(Request) -> F,
+        refuse: fn(ApiError) -> Response,
+    ) -> Response {
+        if !matches!(self.hosts, Hosts::Below(_)) {
+            // Those of this origin, at which the console may be.
+            request.headers_mut().remove(header::COOKIE);
+            let mut response = self.admit(request, answer, refuse).await;
+            response.headers_mut().remove(header::SET_COOKIE);
+            return response;
+        }
+        let mut response = match self.check_host(&request) {
+            Ok(()) => answer(request).await,
+            Err(error) => refuse(error),
+        };
+        self.count(&response);
+        if response.extensions().get::<OfProgram>().is_none() {
+            http::harden(response.headers_mut());
+        }
+        response
+    }
+
     /// Counts an answer that is an error, of the API or of E2B's protocol.
     fn count(&self, response: &Response) {
         let extensions = response.extensions();

@@ -27,7 +27,7 @@ const SECRET_DIGITS: usize = 48;
 const DAY: u64 = 24 * 60 * 60;
 
 /// Start of every key, for scanners of leaked secrets.
-const PREFIX: &str = "rf_";
+pub(super) const PREFIX: &str = "rf_";
 
 /// Extensions of the files of keys that open something, and of revoked ones.
 const IN_FORCE: &str = "json";

@@ -92,6 +92,18 @@ impl KeyUses {
         if let Some(connection) = &connection {
             connection.belong_to(client)?;
         }
+        self.answer_anyone(client, right, connection, answer).await
+    }
+
+    /// Like [`KeyUses::answer`], for a request without a credential, which the client has permitted. Its connection is a stranger's: it
+    /// makes room for others, and is no part of the client's share.
+    pub(super) async fn answer_anyone<F: Future<Output = Response>>(
+        &self,
+        client: &str,
+        right: Right,
+        connection: Option<Arc<ConnectionSlot>>,
+        answer: impl FnOnce(Arc<KeyUse>) -> F,
+    ) -> Result<Response, ApiError> {
         let using = Arc::new(self.begin(client, right));
         if using.0.is_some() && connection.is_none() {
             return Err(ApiError::new(

@@ -10,7 +10,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use ringfence_e2b::Domain;
+use ringfence_e2b::{Domain, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -178,8 +178,13 @@ async fn supervise(stream: TcpStream, tls: Option<Arc<Tls>>, routes: Router, pla
     }
 }
 
-/// Serves one connection to its end.
-pub(crate) async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, routes: Router) {
+/// Serves one connection to its end, which is that of the tunnel if a program of a sandbox has switched its protocol.
+pub(crate) async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    routes: Router,
+) {
+    let tunnel = Tunnel::default();
+    let routes = routes.layer(Extension(tunnel.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(MAX_IDLE)
@@ -188,7 +193,11 @@ pub(crate) async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin
         .serve_connection(
             TokioIo::new(Lingering::new(stream)),
             TowerToHyperService::new(routes),
-        );
+        )
+        .with_upgrades();
     // Errors of a connection are ignored: there is no one to report them to.
     let _ = connection.await;
+    if let Some(relay) = tunnel.take() {
+        relay.await;
+    }
 }

@@ -27,7 +27,7 @@ fn issue(world: &World, authority: &Authority, names: &[&str]) -> [String; 4] {
 }
 
 /// Starts a server with the domain `sandboxes.test`, and returns its port.
-fn serve(world: &World, authority: &Authority) -> String {
+pub(super) fn serve(world: &World, authority: &Authority) -> String {
     let tls = issue(world, authority, &["*.sandboxes.test"]);
     let mut options = vec!["--listen", "127.0.0.1:0", "--domain", "Sandboxes.test"];
     options.extend(tls.iter().map(String::as_str));
@@ -39,7 +39,7 @@ fn serve(world: &World, authority: &Authority) -> String {
 }
 
 #[track_caller]
-fn succeeds(client: &mut Command) {
+pub(super) fn succeeds(client: &mut Command) {
     let output = client.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert_eq!(text(&output.stdout), "done\n", "{}", text(&output.stderr));

@@ -1,6 +1,7 @@
 //! E2B's protocol, by raw HTTP and by E2B's own clients.
 
 mod domain;
+mod ports;
 mod wire;
 
 use std::process::Command;

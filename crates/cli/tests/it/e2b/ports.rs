@@ -1,0 +1,51 @@
+//! Programs of sandboxes that listen on ports, as their visitors reach them.
+
+use ringfence_testing::authority::Authority;
+use serde_json::json;
+
+use super::domain::{serve, succeeds};
+use super::{KEYED, Lab};
+use crate::api::KEY;
+use crate::world::World;
+
+/// The program that is visited.
+const PROGRAM: &str = include_str!("ports_program.py");
+
+#[test]
+fn programs_are_visited_by_names_and_with_tokens() {
+    let world = World::before_engine();
+    let authority = Authority::new("ours");
+    let port = serve(&world, &authority);
+    let mut client = world.dir.program("/usr/bin/python3");
+    client.args(["-I", "-c", include_str!("ports.py")]);
+    client.arg(authority.file()).args([&port, KEY, PROGRAM]);
+    client.arg(env!("CARGO_BIN_EXE_ringfence"));
+    succeeds(&mut client);
+    world.close();
+}
+
+#[test]
+fn without_a_domain_a_program_is_nothing_that_a_browser_renders_or_keeps() {
+    let mut lab = Lab::new();
+    // Nobody has asked for sockets.
+    lab.ask(8000, "GET /head", &[], "")
+        .failed(501, "ports of a sandbox without sockets");
+    let new = r#"{"templateID": "base", "network": {"allowPublicTraffic": true}}"#;
+    let created = lab.surface.ask("POST /v2/sandboxes", &[KEYED], new).json();
+    lab.id = created["sandboxID"].as_str().unwrap().to_owned();
+    let token = format!("X-Access-Token: {}", created["envdAccessToken"].as_str().unwrap());
+    let code = json!({ "code": PROGRAM }).to_string();
+    assert_eq!(lab.ask(49_999, "POST /execute", &[&token], &code).status, 200);
+    let visited = lab.ask(8000, "GET /head", &["Cookie: of=console"], "");
+    assert_eq!(visited.status, 200, "{visited:?}");
+    assert!(!visited.body.contains("console"), "{visited:?}");
+    let headers = visited.head.to_ascii_lowercase();
+    assert!(
+        headers.contains("content-security-policy: default-src 'none'"),
+        "{visited:?}"
+    );
+    assert!(!headers.contains("set-cookie"), "{visited:?}");
+    let page = ["Origin: http://evil.example"];
+    lab.ask(8000, "GET /head", &page, "").failed(403, "another site");
+    lab.close();
+}
