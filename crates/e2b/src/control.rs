@@ -4,6 +4,7 @@ mod copies;
 mod create;
 mod life;
 mod list;
+mod network;
 
 use axum::Json;
 use axum::extract::Request;
@@ -43,10 +44,7 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
         ("POST", ["sandboxes", id, "connect"]) => life::connect(service, client, id, request).await,
         ("POST", ["sandboxes", id, "timeout"]) => life::set_timeout(service, client, id, request).await,
         ("GET", ["sandboxes", id, "metrics"]) => life::metrics(service, client, id, &request),
-        ("PUT", ["sandboxes", _, "network"]) => Err(Error::not_supported(
-            "rules of the network",
-            "sandboxes of keys have no network",
-        )),
+        ("PUT", ["sandboxes", id, "network"]) => network::update(service, client, id, request).await,
         ("POST", ["sandboxes", id, "pause"]) => copies::pause(service, client, id, request).await,
         // The way of clients before `connect`.
         ("POST", ["sandboxes", id, "resume"]) => life::connect(service, client, id, request).await,

@@ -11,7 +11,7 @@ use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BASE, TEMPLATES, handed_over};
+use super::{BASE, TEMPLATES, handed_over, network};
 use crate::body;
 use crate::envd::ACCOUNT;
 use crate::error::Error;
@@ -122,28 +122,7 @@ impl CreateSandbox {
 
     fn check_support(&self) -> Result<(), Error> {
         let refuse = |what: &str, hint: &str| Err(Error::not_supported(what, hint));
-        if self.allow_internet_access == Some(true) {
-            return refuse(
-                "`allow_internet_access`",
-                "sandboxes of keys have no network; leave it out or set it to false",
-            );
-        }
-        if self
-            .network
-            .as_ref()
-            .is_some_and(|network| is_there(&network["httpsPorts"]))
-        {
-            return refuse(
-                "`network.httpsPorts`",
-                "programs are reached by HTTP without TLS: leave it out",
-            );
-        }
-        if self.network.as_ref().is_some_and(opens_network) {
-            return refuse(
-                "`network` with rules that open hosts",
-                "sandboxes of keys have no network",
-            );
-        }
+        network::check(self.allow_internet_access, self.network.as_ref())?;
         if self.auto_pause == Some(true) && self.auto_pause_memory == Some(false) {
             return refuse(
                 "`autoPause` without memory",
@@ -171,21 +150,6 @@ fn find(service: &Service, client: &Client, template: &str) -> Result<SnapshotIn
             "template `{name}` was not found: there are `{BASE}`, `code-interpreter-v1` and your snapshots"
         ))
     })
-}
-
-/// Returns `true` for a value that is neither null nor an empty list.
-fn is_there(value: &Value) -> bool {
-    !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
-}
-
-/// Returns `true` if a network configuration asks for more than no network at all.
-fn opens_network(network: &Value) -> bool {
-    let harmless = ["denyOut", "allowPublicTraffic", "maskRequestHost"];
-    network.as_object().is_none_or(|members| {
-        members
-            .iter()
-            .any(|(name, value)| is_there(value) && !harmless.contains(&name.as_str()))
-    }) && !network.is_null()
 }
 
 /// Returns a lifetime. E2B's 0 is the shortest one.

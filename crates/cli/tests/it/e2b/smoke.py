@@ -1,5 +1,6 @@
 """The calls of an agent that moves here from E2B, by E2B's own client. Addresses and key come from the environment."""
 
+from e2b import ALL_TRAFFIC, SandboxException
 from e2b_code_interpreter import Sandbox
 
 sandbox = Sandbox.create()
@@ -22,5 +23,11 @@ printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
 error = sandbox.run_code("1 / 0").error
 assert (error.name, error.value) == ("ZeroDivisionError", "division by zero"), error
+sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
+try:
+    sandbox.update_network({"allow_out": ["example.test"]})
+    raise AssertionError("a host is open")
+except SandboxException as refused:
+    assert "not supported: `network` with rules that open hosts" in str(refused), refused
 assert sandbox.kill() and not sandbox.kill() and not sandbox.is_running()
 print("done")

@@ -43,6 +43,23 @@ fn every_error_is_json_of_e2bs_shape() {
     }
     let network = r#"{"templateID": "base", "allow_internet_access": true}"#;
     ask("POST /sandboxes", &[KEYED], network).failed(501, "allow_internet_access");
+    let network = format!("PUT /sandboxes/{}/network", lab.id);
+    for closes in [
+        r#"{"denyOut": ["0.0.0.0/0"], "rules": {}}"#,
+        r#"{"allow_internet_access": false}"#,
+    ] {
+        assert_eq!(ask(&network, &[KEYED], closes).status, 204, "{closes}");
+    }
+    ask(&network, &[KEYED], r#"{"allowOut": ["a.test"]}"#).failed(501, "rules that open hosts");
+    for opens in [
+        "{}",
+        r#"{"denyOut": ["10.0.0.0/8"]}"#,
+        r#"{"allow_internet_access": true}"#,
+    ] {
+        ask(&network, &[KEYED], opens).failed(501, "rules of the network that change it");
+    }
+    ask(&network, &[], "{}").failed(401, "X-API-KEY");
+    ask("PUT /sandboxes/none/network", &[KEYED], "{}").failed(404, "was not found");
     // A browser's page, and a name that leads here.
     let evil = "Origin: http://evil.example";
     ask("POST /sandboxes", &[KEYED, evil], "{}").failed(403, "another site");
