@@ -248,6 +248,11 @@ impl Process {
         self.output.ended().is_none()
     }
 
+    /// Returns `true` while its standard input is open.
+    pub fn takes_input(&self) -> bool {
+        lock(&self.stdin).is_some()
+    }
+
     /// Sends bytes to its standard input, as fast as it reads. `false` if that is closed.
     pub async fn write(&self, bytes: Vec<u8>) -> bool {
         let stdin = lock(&self.stdin).clone();

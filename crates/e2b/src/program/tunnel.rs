@@ -45,7 +45,8 @@ impl Tunnel {
         }
     }
 
-    fn set(&self, relay: impl Future<Output = ()> + Send + 'static) {
+    /// Sets what is left to do on the connection.
+    pub fn set(&self, relay: impl Future<Output = ()> + Send + 'static) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(relay));
     }
 }

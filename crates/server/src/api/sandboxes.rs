@@ -1,5 +1,6 @@
 //! `/v1/sandboxes`: sandboxes that live.
 
+mod attach;
 mod contexts;
 mod copies;
 mod entries;
@@ -36,6 +37,7 @@ pub(super) fn routes() -> Vec<Route> {
     let groups = [
         life::routes(),
         processes::routes(),
+        attach::routes(),
         contexts::routes(),
         files::routes(),
         copies::routes(),

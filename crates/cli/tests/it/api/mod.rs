@@ -17,6 +17,7 @@ mod revocation;
 mod run;
 mod sandbox_fusion;
 mod tenants;
+mod terminals;
 mod tls;
 mod usage;
 

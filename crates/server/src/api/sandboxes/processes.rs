@@ -46,6 +46,15 @@ const PROCESS: Content = Content::json::<ProcessInfo>();
 
 const START: Content = Content::json::<StartProcess>().at_most(MAX);
 
+/// The position from which output is followed.
+pub(super) const FROM: Parameter = Parameter {
+    place: Place::Query,
+    name: "from",
+    required: false,
+    form: Form::Number,
+    description: "First byte; 0 by default.",
+};
+
 pub(super) fn routes() -> Vec<Route> {
     let groups = [starts(), uses()];
     groups.into_iter().flatten().collect()
@@ -106,13 +115,7 @@ fn uses() -> Vec<Route> {
             vec![EVENTS],
             |method| on(method, output),
         )
-        .with_parameters(&[Parameter {
-            place: Place::Query,
-            name: "from",
-            required: false,
-            form: Form::Number,
-            description: "First byte; 0 by default.",
-        }]),
+        .with_parameters(&[FROM]),
         route(
             Method::POST,
             "/v1/sandboxes/{id}/processes/{pid}/stdin",
@@ -182,7 +185,7 @@ enum Command {
 /// The size of a terminal, in characters.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Terminal {
+pub(super) struct Terminal {
     columns: u16,
     rows: u16,
 }
@@ -221,9 +224,9 @@ struct CompletedProcess {
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct OutputQuery {
+pub(super) struct OutputQuery {
     #[serde(default)]
-    from: u64,
+    pub(super) from: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
