@@ -1,11 +1,14 @@
 //! Programs of sandboxes that listen on ports, as their visitors reach them.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use ringfence_testing::authority::Authority;
 use serde_json::json;
 
 use super::domain::{serve, succeeds};
 use super::{KEYED, Lab};
-use crate::api::KEY;
+use crate::api::{KEY, loopback_address};
 use crate::world::World;
 
 /// The program that is visited.
@@ -47,5 +50,33 @@ fn without_a_domain_a_program_is_nothing_that_a_browser_renders_or_keeps() {
     assert!(!headers.contains("set-cookie"), "{visited:?}");
     let page = ["Origin: http://evil.example"];
     lab.ask(8000, "GET /head", &page, "").failed(403, "another site");
+    lab.close();
+}
+
+/// One more than the connections that a key may have.
+const VISITORS: usize = 49;
+
+#[test]
+fn visitors_without_a_token_take_no_connection_of_the_owner() {
+    let mut lab = Lab::new();
+    let new = r#"{"templateID": "base", "network": {"allowPublicTraffic": true}}"#;
+    let created = lab.surface.ask("POST /v2/sandboxes", &[KEYED], new).json();
+    lab.id = created["sandboxID"].as_str().unwrap().to_owned();
+    let address = loopback_address(&lab.world);
+    let names = format!(
+        "Host: {address}\r\nE2b-Sandbox-Id: {}\r\nE2b-Sandbox-Port: 8000",
+        lab.id
+    );
+    let visit = |_| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\n{names}\r\n\r\n").unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 502");
+        stream
+    };
+    let open: Vec<TcpStream> = (0..VISITORS).map(visit).collect();
+    assert_eq!(lab.surface.ask("GET /v2/sandboxes", &[KEYED], "").status, 200);
+    drop(open);
     lab.close();
 }
