@@ -50,7 +50,7 @@ export class Client {
 
   async run(code, { language = "python", timeout, stdin, files, runtime, onStdout, onStderr, signal } = {}) {
     const json = { code, language, timeout, stdin, files, runtime };
-    if (!onStdout && !onStderr) return runResult(await this.transport.json("POST", "/run", { json, signal }));
+    if (!onStdout && !onStderr) return runResult(await this.transport.json("POST", "/run", { json, signal, endsWithCall: true }));
     for await (const event of this.transport.events("POST", "/run", { json, signal })) {
       if (event.name === "stdout") onStdout?.(event.data.text);
       else if (event.name === "stderr") onStderr?.(event.data.text);
@@ -83,7 +83,7 @@ export class Client {
   }
 
   async callTool(name, args = {}, { signal } = {}) {
-    return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal });
+    return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
   }
 }
 
@@ -279,7 +279,8 @@ class Commands {
       return await collected(events, { onStdout, onStderr, maxOutput, check });
     }
     json.max_output = maxOutput;
-    return passed(commandEnd(await this.#transport.json("POST", `${this.#base}/exec`, { json, signal })), check);
+    const answer = await this.#transport.json("POST", `${this.#base}/exec`, { json, signal, endsWithCall: true });
+    return passed(commandEnd(answer), check);
   }
 
   async start(command, { stdin = false, ...options } = {}) {
@@ -428,7 +429,7 @@ export class Sandbox {
   async #execute(json, { onStdout, onStderr, signal }) {
     const path = `${this.#base}/run`;
     if (!onStdout && !onStderr) {
-      const answer = await this.#transport.json("POST", path, { json, signal });
+      const answer = await this.#transport.json("POST", path, { json, signal, endsWithCall: true });
       const printed = (text) => (text ? [text] : []);
       return execution(answer, printed(answer.stdout), printed(answer.stderr), Boolean(answer.truncated));
     }

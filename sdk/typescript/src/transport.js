@@ -1,6 +1,7 @@
 // Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
 
 import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
+import { KEY, Repeats, elapsed, freshKey } from "./repeats.js";
 
 export const VERSION = "0.1.0";
 
@@ -28,11 +29,48 @@ export class Transport {
     this.#socket = socket;
   }
 
-  /** Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. */
-  async send(method, path, { params, json, content, accept, signal } = {}) {
+  /**
+   * Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. The request is
+   * sent again where that is safe.
+   */
+  async send(method, path, options = {}) {
+    return await this.#repeated(method, path, options, async (response) => response);
+  }
+
+  /**
+   * Sends a request, and returns its answer. POST has an `Idempotency-Key`, but not where the work ends with the call: what has a
+   * key goes on without its caller.
+   */
+  async json(method, path, { endsWithCall = false, ...options } = {}) {
+    const hasKey = method === "POST" && !endsWithCall && options.content === undefined;
+    const key = hasKey ? await freshKey() : undefined;
+    const body = await this.#repeated(method, path, { ...options, key }, ({ body }) => whole(body));
+    const value = parsed(body);
+    if (value === undefined) throw new IncompatibleServer("the answer is no JSON");
+    return value;
+  }
+
+  async #repeated(method, path, options, read) {
+    const { content, key, signal } = options;
+    // What pieces come from may be at its end.
+    const isWhole = content === undefined || content instanceof Uint8Array;
+    const repeats = new Repeats(method, { hasKey: key !== undefined, isWhole });
+    for (;;) {
+      try {
+        return await read(await this.#attempt(method, path, options));
+      } catch (error) {
+        const pause = repeats.pause(error);
+        if (pause === undefined) throw repeats.failure(error);
+        await elapsed(pause, signal);
+      }
+    }
+  }
+
+  async #attempt(method, path, { params, json, content, accept, key, signal }) {
     const headers = { "user-agent": `ringfence-typescript/${VERSION}` };
     if (this.#key) headers.authorization = `Bearer ${this.#key}`;
     if (accept) headers.accept = accept;
+    if (key) headers[KEY] = key;
     let body;
     if (json !== undefined) {
       headers["content-type"] = "application/json";
@@ -49,14 +87,6 @@ export class Transport {
       : await bySocket(this.#socket, { method, target, headers, body, signal });
     if (response.status >= 200 && response.status < 300) return response;
     throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
-  }
-
-  /** Sends a request, and returns its answer. */
-  async json(method, path, options) {
-    const response = await this.send(method, path, options);
-    const value = parsed(await whole(response.body));
-    if (value === undefined) throw new IncompatibleServer("the answer is no JSON");
-    return value;
   }
 
   /** Sends a request, and yields the events of its answer. Leaving the loop cancels what the request began. */

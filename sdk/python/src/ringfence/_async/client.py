@@ -56,7 +56,7 @@ class AsyncClient:
         """Runs a program in a fence of its own. Cancelling the call kills it."""
         body = _program(code, language, timeout, stdin, files, runtime)
         if on_stdout is None and on_stderr is None:
-            return build(RunResult, await self._transport.json("POST", "/run", json=body))
+            return build(RunResult, await self._transport.json("POST", "/run", json=body, ends_with_call=True))
         async with self._transport.events("POST", "/run", json=body) as events:
             async for event in events:
                 callback = {"stdout": on_stdout, "stderr": on_stderr}.get(event.name)
@@ -90,7 +90,8 @@ class AsyncClient:
 
     async def call_tool(self, name: str, **arguments: Any) -> ToolAnswer:
         """Uses a tool."""
-        answer = await self._transport.json("POST", f"/tools/{segment(name)}", json=arguments)
+        path = f"/tools/{segment(name)}"
+        answer = await self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
 
 

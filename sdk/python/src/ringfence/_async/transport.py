@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import ssl
+# sync: import time
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Dict, Mapping, Optional
 
@@ -15,6 +16,7 @@ import httpx
 from .. import _server
 from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
+from .._repeats import KEY, Repeats, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
 
@@ -85,12 +87,46 @@ class AsyncTransport:
             await http.aclose()
 
     async def send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Sends a request, and returns the response before its body is read. The caller closes it."""
-        http = await self._client()
-        timeout = request.pop("timeout", None)
-        built = http.build_request(method, "/v1" + path, **_prepared(request))
-        if timeout is not None:
-            built.extensions["timeout"] = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT).as_dict()
+        """Sends a request, and returns the response before its body is read. The caller closes it.
+
+        It is sent again where that is safe.
+        """
+        http, request = await self._client(), _prepared(request)
+        repeats = _repeats(method, request)
+        while True:
+            try:
+                return await self._attempt(http, method, path, request)
+            except RingfenceError as error:
+                await _pause(repeats, error)
+
+    async def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
+        """Sends a request, and returns its answer.
+
+        POST has an `Idempotency-Key`, but not where the work `ends_with_call`: what has a key goes on without its caller.
+        """
+        http, request = await self._client(), _prepared(request)
+        if method == "POST" and not ends_with_call and "content" not in request:
+            request["headers"] = key()
+        repeats = _repeats(method, request)
+        while True:
+            try:
+                body = await _whole(await self._attempt(http, method, path, request))
+                break
+            except RingfenceError as error:
+                await _pause(repeats, error)
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
+
+    async def _attempt(
+        self, http: httpx.AsyncClient, method: str, path: str, request: Dict[str, Any]
+    ) -> httpx.Response:
+        options = dict(request)
+        silence = options.pop("timeout", None)
+        built = http.build_request(method, "/v1" + path, **options)
+        if silence is not None:
+            built.extensions["timeout"] = httpx.Timeout(silence, connect=CONNECT_TIMEOUT).as_dict()
         try:
             response = await http.send(built, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -100,14 +136,6 @@ class AsyncTransport:
         if response.is_success:
             return response
         raise refusal(response, await _whole(response), method, path)
-
-    async def json(self, method: str, path: str, **request: Any) -> Any:
-        """Sends a request, and returns its answer."""
-        body = await _whole(await self.send(method, path, **request))
-        try:
-            return json.loads(body)
-        except ValueError as error:
-            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
 
     @asynccontextmanager
     async def bytes(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -153,6 +181,21 @@ def _params(params: Mapping[str, Any]) -> Dict[str, str]:
         for name, value in params.items()
         if value is not None
     }
+
+
+def _repeats(method: str, request: Mapping[str, Any]) -> Repeats:
+    # What pieces come from may be at its end.
+    whole = isinstance(request.get("content", b""), bytes)
+    return Repeats(method, has_key=KEY in request.get("headers", {}), whole=whole)
+
+
+async def _pause(repeats: Repeats, error: RingfenceError) -> None:
+    """Waits until the request may be sent again. Raises if it has failed."""
+    seconds = repeats.pause(error)
+    if seconds is None:
+        raise repeats.failure(error)
+    await asyncio.sleep(seconds)  # async
+    # sync: time.sleep(seconds)
 
 
 async def _whole(response: httpx.Response) -> bytes:

@@ -112,7 +112,7 @@ class Commands:
         body = _process(command, cwd, env, timeout)
         if on_stdout is None and on_stderr is None and max_output <= MAX_OUTPUT:
             body["max_output"] = max_output
-            answer = self._transport.json("POST", self._base + "/exec", json=body)
+            answer = self._transport.json("POST", self._base + "/exec", json=body, ends_with_call=True)
             return _checked(build(CommandResult, answer), check)
         collected = _Collected(on_stdout, on_stderr, max_output)
         with self._transport.events("POST", self._base + "/exec", json=body) as events:

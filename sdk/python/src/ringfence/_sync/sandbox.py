@@ -224,7 +224,7 @@ class Sandbox:
         }
         path = f"/sandboxes/{segment(self.sandbox_id)}/run"
         if on_stdout is None and on_stderr is None:
-            answer = self._client._transport.json("POST", path, json=body)
+            answer = self._client._transport.json("POST", path, json=body, ends_with_call=True)
             printed = [[answer[name]] if answer.get(name) else [] for name in ("stdout", "stderr")]
             ended = execution(answer, printed[0], printed[1], bool(answer.get("truncated", False)))
             return _shown(ended, on_result)

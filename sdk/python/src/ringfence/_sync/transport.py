@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import ssl
+import time
 from contextlib import contextmanager
 from typing import Any, Iterator, Dict, Mapping, Optional
 
@@ -15,6 +16,7 @@ import httpx
 from .. import _server
 from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
+from .._repeats import KEY, Repeats, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
 
@@ -84,12 +86,46 @@ class Transport:
             http.close()
 
     def send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Sends a request, and returns the response before its body is read. The caller closes it."""
-        http = self._client()
-        timeout = request.pop("timeout", None)
-        built = http.build_request(method, "/v1" + path, **_prepared(request))
-        if timeout is not None:
-            built.extensions["timeout"] = httpx.Timeout(timeout, connect=CONNECT_TIMEOUT).as_dict()
+        """Sends a request, and returns the response before its body is read. The caller closes it.
+
+        It is sent again where that is safe.
+        """
+        http, request = self._client(), _prepared(request)
+        repeats = _repeats(method, request)
+        while True:
+            try:
+                return self._attempt(http, method, path, request)
+            except RingfenceError as error:
+                _pause(repeats, error)
+
+    def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
+        """Sends a request, and returns its answer.
+
+        POST has an `Idempotency-Key`, but not where the work `ends_with_call`: what has a key goes on without its caller.
+        """
+        http, request = self._client(), _prepared(request)
+        if method == "POST" and not ends_with_call and "content" not in request:
+            request["headers"] = key()
+        repeats = _repeats(method, request)
+        while True:
+            try:
+                body = _whole(self._attempt(http, method, path, request))
+                break
+            except RingfenceError as error:
+                _pause(repeats, error)
+        try:
+            return json.loads(body)
+        except ValueError as error:
+            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
+
+    def _attempt(
+        self, http: httpx.Client, method: str, path: str, request: Dict[str, Any]
+    ) -> httpx.Response:
+        options = dict(request)
+        silence = options.pop("timeout", None)
+        built = http.build_request(method, "/v1" + path, **options)
+        if silence is not None:
+            built.extensions["timeout"] = httpx.Timeout(silence, connect=CONNECT_TIMEOUT).as_dict()
         try:
             response = http.send(built, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -99,14 +135,6 @@ class Transport:
         if response.is_success:
             return response
         raise refusal(response, _whole(response), method, path)
-
-    def json(self, method: str, path: str, **request: Any) -> Any:
-        """Sends a request, and returns its answer."""
-        body = _whole(self.send(method, path, **request))
-        try:
-            return json.loads(body)
-        except ValueError as error:
-            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
 
     @contextmanager
     def bytes(self, method: str, path: str, **request: Any) -> Iterator[Iterator[bytes]]:
@@ -152,6 +180,20 @@ def _params(params: Mapping[str, Any]) -> Dict[str, str]:
         for name, value in params.items()
         if value is not None
     }
+
+
+def _repeats(method: str, request: Mapping[str, Any]) -> Repeats:
+    # What pieces come from may be at its end.
+    whole = isinstance(request.get("content", b""), bytes)
+    return Repeats(method, has_key=KEY in request.get("headers", {}), whole=whole)
+
+
+def _pause(repeats: Repeats, error: RingfenceError) -> None:
+    """Waits until the request may be sent again. Raises if it has failed."""
+    seconds = repeats.pause(error)
+    if seconds is None:
+        raise repeats.failure(error)
+    time.sleep(seconds)
 
 
 def _whole(response: httpx.Response) -> bytes:

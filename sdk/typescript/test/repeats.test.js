@@ -1,0 +1,163 @@
+// Requests that are sent again: which have a key, and what becomes of a connection that breaks.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import { connect, createServer } from "node:net";
+import { after, before, test } from "node:test";
+
+import { Busy, Client, Conflict, Sandbox, ServerGone } from "ringfence";
+
+import { KEY, Repeats } from "../src/repeats.js";
+import { serve } from "../testing/server.js";
+
+let server;
+before(async () => {
+  server = await serve();
+});
+after(async () => {
+  assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
+  await server.end();
+});
+
+/** A relay to the server that lets it do what the first requests say, and breaks off its answers. */
+async function cutter(cuts) {
+  const heads = [];
+  const listener = createServer(async (near) => {
+    const far = connect(server.socket);
+    for (const each of [near, far]) each.on("error", () => {});
+    near.on("close", () => far.destroy());
+    const requests = messages(near);
+    const answers = messages(far);
+    for await (const request of requests) {
+      heads.push(request.toString("latin1"));
+      far.write(request);
+      const { value: answer } = await answers.next();
+      if (cuts > 0) {
+        cuts -= 1;
+        near.destroy();
+        return;
+      }
+      near.write(answer);
+    }
+  }).listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  return {
+    url: `http://127.0.0.1:${listener.address().port}`,
+    keys: () => heads.map((head) => new RegExp(`^${KEY}: (\\S+)`, "im").exec(head)?.[1]),
+    heads,
+    close: () => listener.close(),
+  };
+}
+
+async function* messages(socket) {
+  let data = Buffer.alloc(0);
+  for await (const piece of socket) {
+    data = Buffer.concat([data, piece]);
+    for (;;) {
+      const head = data.indexOf("\r\n\r\n");
+      const length = Number(/^content-length: (\d+)/im.exec(data.subarray(0, head).toString("latin1"))?.[1] ?? 0);
+      if (head < 0 || data.length < head + 4 + length) break;
+      yield data.subarray(0, head + 4 + length);
+      data = data.subarray(head + 4 + length);
+    }
+  }
+}
+
+test("a sandbox whose answer was lost is made once", async () => {
+  const cut = await cutter(2);
+  const sandbox = await Sandbox.create({ url: cut.url, metadata: { made: "once" } });
+  try {
+    const found = await Sandbox.list({ socket: server.socket, metadata: { made: "once" } });
+    assert.deepEqual(found.map(({ id }) => id), [sandbox.sandboxId]);
+    const [first, second, third] = cut.keys();
+    assert.ok(first && first === second && second === third, cut.keys());
+  } finally {
+    await sandbox.kill();
+    cut.close();
+  }
+});
+
+test("a program is not run again", async () => {
+  const cut = await cutter(1);
+  const client = new Client({ url: cut.url });
+  await assert.rejects(client.run("print(1)"), ServerGone);
+  assert.deepEqual(cut.keys(), [undefined]);
+  cut.close();
+});
+
+test("an end that nobody knows is told", async () => {
+  const cut = await cutter(9);
+  await assert.rejects(new Client({ url: cut.url }).tools(), ServerGone);
+  assert.equal(cut.heads.length, 3);
+  cut.close();
+});
+
+test("what the server has no room for is sent later", async () => {
+  let refusals = [];
+  const bodies = [];
+  const listener = http
+    .createServer(async (request, response) => {
+      let body = "";
+      for await (const piece of request) body += piece;
+      bodies.push(body);
+      const [status, after] = refusals.shift() ?? [200];
+      const error = { error: { type: "busy", message: "m", hint: "h" } };
+      const result = { stdout: "done", stderr: "", exit_code: 0, duration: 0, meta: {} };
+      response.writeHead(status, { "content-type": "application/json", ...(after ? { "retry-after": after } : {}) });
+      response.end(JSON.stringify(status === 200 ? result : error));
+    })
+    .listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  const client = new Client({ url: `http://127.0.0.1:${listener.address().port}`, apiKey: "k" });
+  refusals = [[429, "0"], [503, "0"]];
+  assert.equal((await client.run("print(1)")).stdout, "done");
+  assert.deepEqual([bodies.length, new Set(bodies).size], [3, 1]);
+  for (const [each, sent] of [
+    // Too late, without an invitation, and too often.
+    [[[429, "31"]], 1],
+    [[[429]], 1],
+    [[[500, "0"]], 1],
+    [Array(3).fill([429, "0"]), 3],
+  ]) {
+    refusals = [...each];
+    bodies.length = 0;
+    await assert.rejects(client.run("print(1)"), Busy);
+    assert.equal(bodies.length, sent, each);
+  }
+  refusals = [[429, "20"]];
+  const abort = new AbortController();
+  const waiting = client.run("print(1)", { signal: abort.signal });
+  while (bodies.length < 4) await new Promise(setImmediate);
+  abort.abort(new Error("enough"));
+  await assert.rejects(waiting, /enough/);
+  listener.close();
+  listener.closeAllConnections();
+});
+
+test("pieces are not sent again, and the first request is waited for", () => {
+  const gone = new ServerGone("lost");
+  for (const [method, hasKey, isWhole, again] of [
+    ["GET", false, true, true],
+    ["PUT", false, true, true],
+    ["PUT", false, false, false],
+    ["POST", true, true, true],
+    ["POST", false, true, false],
+    // The second one would find nothing, and say so.
+    ["DELETE", false, true, false],
+  ]) {
+    assert.equal(new Repeats(method, { hasKey, isWhole }).pause(gone) !== undefined, again, [method, hasKey, isWhole]);
+  }
+  const conflict = (message) => new Conflict("conflict", message, "h", { status: 409 });
+  const underWay = conflict("the request with this key is being carried out");
+  const taken = conflict("the name `a` is taken");
+  const repeats = new Repeats("POST", { hasKey: true, isWhole: true });
+  assert.equal(repeats.pause(underWay), undefined);
+  assert.ok(repeats.pause(gone) > 0);
+  let waited = 0;
+  for (let pause; (pause = repeats.pause(underWay)) !== undefined; ) waited += pause;
+  assert.ok(waited > 25_000 && waited < 30_000, waited);
+  assert.equal(repeats.failure(underWay), gone);
+  assert.equal(repeats.pause(taken), undefined);
+  assert.equal(repeats.failure(taken), taken);
+});
