@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import subprocess
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any, Dict, List
 
 import pytest
 
-from conftest import KEY, Server
+from conftest import BINARY, KEY, Server
 from ringfence import (
     Client,
     CommandFailed,
@@ -247,6 +250,43 @@ def test_lives(client: Client, server: Server) -> None:
         assert sandbox.kill() and not sandbox.kill() and not sandbox.is_running()
         with pytest.raises(NotFound):
             sandbox.files.exists("a")
+
+
+def test_each_option_of_the_api_is_an_argument(client: Client) -> None:
+    document = client._transport._client().get("/openapi.json").json()
+    members = set(document["components"]["schemas"]["CreateSandbox"]["properties"])
+    arguments = set(inspect.signature(Sandbox).parameters)
+    assert members == arguments - {"client", "connection"}
+
+
+def test_options_of_the_root_file_system(client: Client, server: Server, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "root.tar", "w") as tar:
+        entry = tarfile.TarInfo("app/data")
+        entry.size = 4
+        tar.addfile(entry, io.BytesIO(b"here"))
+    command = [BINARY, "image", "import", str(tmp_path / "root.tar"), "--name", "my/root:1"]
+    subprocess.run(command, env=server.env, check=True, capture_output=True)
+    with Sandbox(client=client, image="my/root:1", fence="run", on_expiry="pause", ports=True) as sandbox:
+        assert sandbox.files.read("/app/data") == "here"
+        info = sandbox.get_info()
+        assert (info.image, info.fence, info.on_expiry, info.ports) == ("docker.io/my/root:1", "run", "pause", True)
+        assert info.image_digest
+        sandbox.files.write("kept", "x")
+        answer = client._transport.json("POST", f"/sandboxes/{sandbox.sandbox_id}/snapshots", json={"name": "base"})
+    with Sandbox(client=client, snapshot="base") as again:
+        assert again.files.read("kept") == "x"
+    client._transport.json("DELETE", f"/snapshots/{answer['id']}")
+    with pytest.raises(errors.ApiError, match="packages"):
+        Sandbox(client=client, packages="0" * 64)
+    with pytest.raises(NotFound, match="base"):
+        Sandbox(client=client, snapshot="base")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a server of root alone has the fence `box`")
+def test_root_in_a_box(client: Client) -> None:
+    with Sandbox(client=client, fence="box") as sandbox:
+        assert sandbox.commands.run("id -u").stdout == "0\n"
+        assert sandbox.get_info().fence == "box"
 
 
 def test_errors_are_typed(client: Client, sandbox: Sandbox) -> None:

@@ -92,6 +92,18 @@ export interface SandboxOptions extends Connection, Cancellable {
   metadata?: Record<string, string>;
   allowedHosts?: string[];
   runtime?: "local" | "docker" | "podman";
+  /** Reference or digest of an image that `ringfence image ls` lists. */
+  image?: string;
+  /** Let programs listen on TCP ports. */
+  ports?: boolean;
+  /** Key of kept packages, which `ringfence packages ls --json` lists. */
+  packages?: string;
+  /** Id or name of a snapshot whose files it begins with. */
+  snapshot?: string;
+  /** `box` makes its programs root over users and a root file system of their own; `run` by default. */
+  fence?: "run" | "box";
+  /** The event at its expiry; `kill` by default. */
+  onExpiry?: "kill" | "pause";
 }
 
 export interface SandboxInfo {
@@ -99,11 +111,18 @@ export interface SandboxInfo {
   name?: string | null;
   runtime: string;
   state: string;
+  /** Absent in a container. */
+  fence?: "run" | "box" | null;
+  /** `host`, or the reference of the image whose files it has. */
+  image: string;
+  imageDigest?: string | null;
+  onExpiry: "kill" | "pause";
   createdAt: string;
   expiresAt: string;
   metadata: Record<string, string>;
   resources: Record<string, number | null>;
   allowedHosts: string[];
+  ports: boolean;
   isolation: Record<string, unknown> | null;
   processes: number;
   contexts: number;

@@ -372,9 +372,9 @@ export class Sandbox {
     this.contexts = new Contexts(this.#transport, this.#base);
   }
 
-  static async create({ client, url, apiKey, socket, plainHttp, allowedHosts, signal, ...options } = {}) {
+  static async create({ client, url, apiKey, socket, plainHttp, allowedHosts, onExpiry, signal, ...options } = {}) {
     client ??= new Client({ url, apiKey, socket, plainHttp });
-    const json = { ...options, allowed_hosts: allowedHosts };
+    const json = { ...options, allowed_hosts: allowedHosts, on_expiry: onExpiry };
     return new Sandbox(client, sandboxInfo(await client.transport.json("POST", "/sandboxes", { json, signal })));
   }
 

@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 
 import * as ringfence from "ringfence";
@@ -190,6 +193,35 @@ test("sandboxes are found", async () => {
     assert.ok((await sandbox.setTimeout(3600)).expiresAt > info.expiresAt);
   } finally {
     await sandbox.kill();
+  }
+});
+
+test("each option of the API is an argument", async () => {
+  const document = await (await fetch(`${server.url}/openapi.json`)).json();
+  const members = Object.keys(document.components.schemas.CreateSandbox.properties);
+  const types = readFileSync(new URL("../src/index.d.ts", import.meta.url), "utf8");
+  const [, declared] = /interface SandboxOptions [^{]*\{(.*?)\n\}/s.exec(types);
+  const names = Array.from(declared.matchAll(/^  (\w+)\?:/gm), ([, name]) => name).filter((name) => name !== "client");
+  const camel = (name) => name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
+  assert.deepEqual(names.sort(), members.map(camel).sort());
+});
+
+test("options of the root file system", async () => {
+  const client = new Client({ socket: server.socket });
+  const root = mkdtempSync(join(tmpdir(), "root"));
+  writeFileSync(join(root, "data"), "here");
+  execFileSync("tar", ["-cf", join(root, "root.tar"), "-C", root, "data"]);
+  execFileSync(process.env.RINGFENCE_BIN, ["image", "import", join(root, "root.tar"), "--name", "my/root:1"], { env: server.env });
+  const sandbox = await Sandbox.create({ client, image: "my/root:1", fence: "run", onExpiry: "pause", ports: true });
+  try {
+    assert.equal(await sandbox.files.read("/data"), "here");
+    const info = await sandbox.getInfo();
+    assert.deepEqual([info.image, info.fence, info.onExpiry, info.ports], ["docker.io/my/root:1", "run", "pause", true]);
+    await assert.rejects(Sandbox.create({ client, snapshot: "nothing" }), NotFound);
+    await assert.rejects(Sandbox.create({ client, packages: "0".repeat(64) }), /packages/);
+  } finally {
+    await sandbox.kill();
+    rmSync(root, { recursive: true });
   }
 });
 

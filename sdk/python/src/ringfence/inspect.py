@@ -65,6 +65,10 @@ class RingfenceConfig(BaseModel, frozen=True):
     env: Optional[Dict[str, str]] = None
     allowed_hosts: Optional[List[str]] = None
     runtime: Optional[str] = None
+    image: Optional[str] = None
+    packages: Optional[str] = None
+    snapshot: Optional[str] = None
+    fence: Optional[Literal["run", "box"]] = None
     url: Optional[str] = None
     socket: Optional[str] = None
 

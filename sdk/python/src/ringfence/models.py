@@ -78,10 +78,16 @@ class SandboxInfo:
     created_at: str
     expires_at: str
     name: Optional[str] = None
+    fence: Optional[str] = None
+    """`run` or `box`; `None` in a container."""
     image: str = ""
+    """`host`, or the reference of the image whose files it has."""
+    image_digest: Optional[str] = None
+    on_expiry: str = "kill"
     metadata: Dict[str, str] = field(default_factory=dict)
     resources: Dict[str, Any] = field(default_factory=dict)
     allowed_hosts: List[str] = field(default_factory=list)
+    ports: bool = False
     isolation: Optional[Dict[str, Any]] = None
     processes: int = 0
     contexts: int = 0

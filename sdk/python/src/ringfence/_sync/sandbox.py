@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
@@ -46,8 +46,9 @@ class Contexts:
 class Sandbox:
     """A sandbox, which stays until it is killed, its time is up, or the server ends.
 
-    `with` creates it and kills it in the end. The options are those of `ringfence sandbox create`: sizes are bytes or
-    texts such as `"512MiB"`, times are seconds or texts such as `"10m"`.
+    `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
+    texts such as `"512MiB"`, times are seconds or texts such as `"10m"`; `image` is one that `ringfence image ls` lists,
+    `packages` a key that `ringfence packages ls --json` lists, `snapshot` an id or name.
     """
 
     def __init__(
@@ -63,6 +64,12 @@ class Sandbox:
         metadata: Optional[Mapping[str, str]] = None,
         allowed_hosts: Optional[Sequence[str]] = None,
         runtime: Optional[str] = None,
+        image: Optional[str] = None,
+        ports: bool = False,
+        packages: Optional[str] = None,
+        snapshot: Optional[str] = None,
+        fence: Optional[Literal["run", "box"]] = None,
+        on_expiry: Optional[Literal["kill", "pause"]] = None,
         client: Optional[Client] = None,
         **connection: Any,
     ) -> None:
@@ -77,6 +84,12 @@ class Sandbox:
             "metadata": dict(metadata) if metadata else None,
             "allowed_hosts": list(allowed_hosts) if allowed_hosts else None,
             "runtime": runtime,
+            "image": image,
+            "ports": ports or None,
+            "packages": packages,
+            "snapshot": snapshot,
+            "fence": fence,
+            "on_expiry": on_expiry,
         }
         self._adopt_client(client, connection)
         self._id: Optional[str] = None
