@@ -111,6 +111,12 @@ fn services(root: &Path) -> Result<()> {
         "target/adapters-venv",
         "xtask/adapters-requirements.txt",
     )?;
+    node_packages(
+        root,
+        "libraries of the JavaScript adapter",
+        "target/ai-node",
+        "xtask/ai-sdk",
+    )?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
     docker::setup(root).context("start Docker")?;
