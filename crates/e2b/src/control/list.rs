@@ -57,7 +57,8 @@ pub(super) fn list(service: &Service, client: &Client, request: &Request) -> Res
         let is_after = query
             .started_after
             .as_ref()
-            .is_none_or(|time| info.created_at > *time);
+            // Clients send the milliseconds of a start that they were told.
+            .is_none_or(|time| info.created_at >= *time);
         is_template && is_after && states.split(',').any(|wanted| wanted == state(info.state))
     });
     found.sort_by_key(cursor);

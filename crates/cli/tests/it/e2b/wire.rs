@@ -311,6 +311,15 @@ fn lists_lifetimes_and_watchers_are_those_of_e2b() {
     let found = ask("GET /v2/sandboxes?metadata=a%252520b%3Dc%252526d", "").json();
     assert_eq!(found.as_array().unwrap().len(), 2, "{found}");
     assert_eq!(ask("GET /v2/sandboxes?state=paused", "").json(), json!([]));
+    let after = |time: &str| ask(&format!("GET /v2/sandboxes?startedAfter={time}"), "").json();
+    assert_eq!(
+        after(info["startedAt"].as_str().unwrap())
+            .as_array()
+            .unwrap()
+            .len(),
+        3
+    );
+    assert_eq!(after("9999"), json!([]));
     // A watcher.
     let watcher = lab
         .call("filesystem.Filesystem/CreateWatcher", &json!({"path": "."}))
