@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs tests of E2B's clients in a network namespace that has nothing but loopback.
-# usage: suite.sh VENV SERVER STATE PYTHON TEST...   (SERVER empty: without one; PYTHON: that of sandboxes)
+# usage: suite.sh SERVER STATE PYTHON COMMAND...   (SERVER empty: without one; PYTHON: that of sandboxes)
 set -eu
-venv=$1 server=$2 state=$3 python=$4
-shift 4
+server=$1 state=$2 python=$3
+shift 3
 ip link set lo up
 export XDG_STATE_HOME="$state/state" XDG_CONFIG_HOME="$state/config" XDG_RUNTIME_DIR="$state/run"
 mkdir -p "$XDG_STATE_HOME" "$XDG_CONFIG_HOME/ringfence" "$XDG_RUNTIME_DIR"
@@ -14,7 +14,7 @@ export E2B_API_URL=http://127.0.0.1:8080 E2B_SANDBOX_URL=http://127.0.0.1:8080
 if [ -n "$server" ]; then
     "$server" serve --listen 127.0.0.1:8080 >"$state/serve.log" 2>&1 &
     trap 'kill $! && wait $!' EXIT
-    "$venv/bin/python" - <<'WAIT'
+    "$python" - <<'WAIT'
 import socket, time
 for _ in range(300):
     try:
@@ -27,4 +27,4 @@ else:
 WAIT
 fi
 # A test that fails is a result.
-"$venv/bin/pytest" -p no:cacheprovider --quiet --tb=line --timeout=60 --numprocesses=2 -rA "$@" || [ $? = 1 ]
+"$@" || [ $? = 1 ]

@@ -119,13 +119,13 @@ fn accepted(request: &Request) -> Result<Response, ApiError> {
 struct Attached<S> {
     socket: WebSocketStream<S>,
     process: Arc<Process>,
-    /// What is typed, on its way to the process.
+    /// Input on its way to the process.
     typed: mpsc::Sender<Vec<u8>>,
-    /// Writes it, while output goes on.
+    /// Writes the input, while output goes on.
     _writer: JoinSet<()>,
 }
 
-/// What happens next at a terminal.
+/// An event at a terminal.
 enum Event {
     Output(Option<Item>),
     Message(Option<Result<Message, Error>>, Option<mpsc::OwnedPermit<Vec<u8>>>),
