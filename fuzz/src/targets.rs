@@ -16,13 +16,14 @@ use ringfence_network::fetch::Url;
 use ringfence_network::redact::Redactor;
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
+use ringfence_gateway_protocol as gateway;
 use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
     UserScope, shell,
 };
 use ringfence_records::approval;
-use ringfence_server::{gateway, mcp};
+use ringfence_server::mcp;
 use ringfence_tools::files::{Entry, Root, Rules};
 use ringfence_tools::skills::{Events, read_message};
 

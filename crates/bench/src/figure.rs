@@ -1,6 +1,6 @@
 //! A measured figure: its value, its peer, and its target.
 
-use ringfence_server::gateway::visible;
+use ringfence_gateway_protocol::visible;
 use serde::Serialize;
 
 /// Repeated measurements of one thing.

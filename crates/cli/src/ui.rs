@@ -2,11 +2,11 @@
 
 use std::io::{self, IsTerminal, Write};
 
-pub(crate) use ringfence_server::gateway::visible;
+pub(crate) use ringfence_gateway_protocol::visible;
 
 use ringfence::env::Environment;
 use ringfence_args::ColorChoice;
-use ringfence_server::gateway::is_hidden;
+use ringfence_gateway_protocol::is_hidden;
 use serde::Serialize;
 
 /// Style and destination of messages.

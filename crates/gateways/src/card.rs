@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfence_records::approval::{BATCH, Remember};
 
-use ringfence_server::gateway::{FromGateway, RequestWords, foreign, lines, remaining, visible};
+use ringfence_gateway_protocol::{FromGateway, RequestWords, foreign, lines, remaining, visible};
 
 const TOO_LONG: &str = "The text is too long to be shown in full here, so it cannot be approved here. \
                         `ringfence approvals ls` on the machine shows all of it.";

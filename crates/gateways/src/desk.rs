@@ -11,7 +11,7 @@ use ringfence_records::audit::Digest;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::card::{Card, Choice, Ending, Standing};
-use ringfence_server::gateway::{FromEngine, FromGateway, LinkEvent, RequestWords, visible};
+use ringfence_gateway_protocol::{FromEngine, FromGateway, LinkEvent, RequestWords, visible};
 
 /// Maximum number of requests; a server has fewer.
 const MAX_CARDS: usize = 512;

@@ -14,8 +14,8 @@ pub(crate) use bot::Bot;
 
 use id::{ChannelId, UserId};
 
+use ringfence_gateway_protocol::Secret;
 use ringfence_network::address::Address;
-use ringfence_server::gateway::Secret;
 
 /// Configuration of the bot.
 #[derive(Debug)]

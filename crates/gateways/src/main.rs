@@ -15,8 +15,8 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
+use ringfence_gateway_protocol::{ChatService, Secret, Start, visible};
 use ringfence_network::address::Address;
-use ringfence_server::gateway::{ChatService, Secret, Start, visible};
 
 /// Maximum length of the settings.
 const MAX_START: u64 = 1 << 20;

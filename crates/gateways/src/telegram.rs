@@ -14,9 +14,9 @@ pub(crate) use contact::tell_ids;
 
 use std::collections::BTreeSet;
 
+use ringfence_gateway_protocol::Secret;
 use ringfence_network::address::Address;
 use ringfence_network::fetch::Url;
-use ringfence_server::gateway::Secret;
 
 use crate::proxy::BadProxy;
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::gateway::visible;
+use ringfence_gateway_protocol::visible;
 
 /// Maximum displayed length of the arguments.
 const MAX_ARGUMENTS: usize = 100;

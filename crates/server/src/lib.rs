@@ -1,4 +1,4 @@
-//! The server's interfaces: its socket, HTTP, MCP and gateways.
+//! The server's interfaces: its socket, HTTP and MCP.
 //!
 //! - [`frame`]: frames of the socket.
 //! - [`wire`]: their payloads.
@@ -13,7 +13,6 @@
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
 //! - [`audit_line`]: records of the audit log, for people.
-//! - [`gateway`]: approval requests over chat services.
 //!
 //! Guests never send messages here: their output is the payload of output frames.
 #![forbid(unsafe_code)]
@@ -23,7 +22,6 @@ pub mod audit_line;
 pub mod client;
 pub mod console;
 pub mod frame;
-pub mod gateway;
 pub mod http;
 pub mod listener;
 pub mod mcp;
@@ -34,6 +32,4 @@ pub mod stop;
 pub mod usage;
 pub mod wire;
 
-mod lines;
 mod sandboxes;
-mod socket;

@@ -23,8 +23,8 @@ use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
 use crate::http::serve_connection;
 use crate::sandboxes;
-use crate::socket::Socket;
 use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
+use ringfence_gateway_protocol::socket::Socket;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 512;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use crate::api::Api;
 use crate::console::Console;
 use crate::http::{CertificateError, CertificateFiles, Listener, Refusal, Routes, Tls, serve_connection};
-use crate::socket::Socket;
+use ringfence_gateway_protocol::socket::Socket;
 
 /// Maximum number of connections of a further Unix socket.
 const MAX_CONNECTIONS: usize = 512;

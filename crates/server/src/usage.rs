@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Account, FIXED, KeyStore, StoredKey, Tenant, scope_of};
-use crate::gateway::visible;
+use ringfence_gateway_protocol::visible;
 
 /// Version of the file.
 const VERSION: u32 = 1;

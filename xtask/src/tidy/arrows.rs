@@ -23,8 +23,13 @@ const NEVER_LINKED: &[(&str, &str, &str)] = &[
     ("ringfence", "clap", "the library knows no command line"),
     (
         "ringfence-cli",
-        "tokio-tungstenite",
+        "ringfence-gateways",
         "chat services are `ringfence-gateway`'s",
+    ),
+    (
+        "ringfence-gateways",
+        "ringfence-server",
+        "a gateway speaks its protocol, and knows no server",
     ),
 ];
 

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfence_gateway_protocol::{decidable, framed, remaining};
 use ringfence_records::approval::{Answer, Entry, Error, Kind, Remember, Request, Service, State, Verdict};
-use ringfence_server::gateway::{decidable, framed, remaining};
 use ringfence_tools::toolbox::ErrorKind;
 use serde_json::Value;
 

@@ -1,8 +1,8 @@
 //! Prints skill calls to the user at the command line while they wait: calls that need approval, and calls
 //! that notify.
 
+use ringfence_gateway_protocol::waiting;
 use ringfence_records::approval::Asked;
-use ringfence_server::gateway::waiting;
 use tokio::sync::mpsc;
 
 use crate::ui::Ui;

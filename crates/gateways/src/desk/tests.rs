@@ -7,7 +7,7 @@ use ringfence_records::audit::Digest;
 
 use super::*;
 use crate::card::Choice;
-use ringfence_server::gateway::RequestWords;
+use ringfence_gateway_protocol::RequestWords;
 
 const ROOM: usize = 100;
 const ANN: &str = "user 7 (@ann)";

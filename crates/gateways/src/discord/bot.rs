@@ -20,7 +20,7 @@ use super::socket::Socket;
 use super::{Error, Setup};
 use crate::card::Card;
 use crate::desk::{self, Desk, Due, Ignored};
-use ringfence_server::gateway::{FromGateway, Link, visible};
+use ringfence_gateway_protocol::{FromGateway, Link, visible};
 
 /// Prefix of chat names, before the channel id.
 const CHAT: &str = "discord_";

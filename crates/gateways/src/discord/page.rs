@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::card::{Card, Choice};
-use ringfence_server::gateway::lines;
+use ringfence_gateway_protocol::lines;
 
 /// Maximum length of a message, in UTF-16 units. Discord counts characters, which are never more.
 const MAX_MESSAGE: usize = 2000;

@@ -15,7 +15,7 @@ use super::Error;
 use super::id::{ChannelId, InteractionId, MessageId};
 use super::page::{Edit, Post, Response};
 use crate::http::{Client, Failure};
-use ringfence_server::gateway::{Secret, visible};
+use ringfence_gateway_protocol::{Secret, visible};
 
 const AGENT: &str = concat!("DiscordBot (ringfence, ", env!("CARGO_PKG_VERSION"), ")");
 const VERSION: &str = "v10";

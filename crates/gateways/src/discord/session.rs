@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
+use ringfence_gateway_protocol::Secret;
 use ringfence_network::address::Address;
 use ringfence_network::fetch::{Scheme, Trust, Url, secure};
-use ringfence_server::gateway::Secret;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Deserialize;
 use serde_json::{Value, json};

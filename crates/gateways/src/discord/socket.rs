@@ -7,9 +7,9 @@ use tokio::task::JoinSet;
 
 use super::Error;
 use super::session::{End, Event, Sessions};
+use ringfence_gateway_protocol::Secret;
 use ringfence_network::address::Address;
 use ringfence_network::fetch::Trust;
-use ringfence_server::gateway::Secret;
 
 /// Longest pause between attempts to connect.
 const LONGEST: Duration = Duration::from_secs(30);

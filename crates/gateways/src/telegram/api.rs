@@ -15,7 +15,7 @@ use super::Error;
 use super::methods::GetUpdates;
 use crate::http::{Client, Failure};
 use crate::proxy::Proxy;
-use ringfence_server::gateway::{Secret, visible};
+use ringfence_gateway_protocol::{Secret, visible};
 
 /// Maximum size of a response.
 const MAX_BODY: usize = 2 * 1024 * 1024;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::api::{Api, CallError, From, Timeouts, Written};
+use ringfence_gateway_protocol::{Secret, visible};
 use ringfence_network::address::Address;
-use ringfence_server::gateway::{Secret, visible};
 
 /// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(60)];

@@ -14,7 +14,7 @@ use super::page::{self, Page};
 use super::{Error, Settings, chat_name};
 use crate::card::Card;
 use crate::desk::{Desk, Due, Ignored, Press};
-use ringfence_server::gateway::{FromGateway, Link, decidable};
+use ringfence_gateway_protocol::{FromGateway, Link, decidable};
 
 /// Maximum number of responses to presses in progress; a further press counts, but gets no response.
 const MAX_REPLIES: usize = 16;

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Right, Rights, digest, is_same, scope_of};
 use super::tenant::{Account, Tenant};
-use crate::gateway::visible;
 use crate::http::random_hex;
 use crate::usage::Quota;
+use ringfence_gateway_protocol::visible;
 
 /// Maximum size of a key's file.
 const MAX: u64 = 16 * 1024;

@@ -5,7 +5,7 @@ use ringfence_records::audit::Digest;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::gateway::{Piece, foreign, pieces, visible};
+use ringfence_gateway_protocol::{Piece, foreign, pieces, visible};
 
 /// Maximum length of a record's arguments, in characters.
 const MAX_ARGUMENTS: usize = 2_000;

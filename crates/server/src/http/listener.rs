@@ -18,7 +18,7 @@ use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::Tls;
-use crate::socket;
+use ringfence_gateway_protocol::socket;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;

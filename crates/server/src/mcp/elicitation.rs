@@ -13,7 +13,7 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestContext};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gateway::{RequestWords, decidable, framed, remaining, visible};
+use ringfence_gateway_protocol::{RequestWords, decidable, framed, remaining, visible};
 
 /// Name of the question in a result that requires input.
 pub(super) const QUESTION: &str = "approval";

@@ -23,7 +23,7 @@ use super::log::{Log, is_stateless};
 use super::parked::{self, Parked, ParkedInvocation};
 use super::roots::{Adopted, Roots};
 use super::{Elicitation, Peer, Settings, elicitation, progress, tools};
-use crate::gateway::waiting;
+use ringfence_gateway_protocol::waiting;
 
 /// Instructions for a model about all tools.
 const INSTRUCTIONS: &str = "\

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
-use crate::lines::{self, LineRead};
+use ringfence_gateway_protocol::line_reader::{self, LineRead};
 
 /// Maximum size of a message. A program of 8 MiB, escaped as JSON, fits.
 pub(super) const MAX_LINE: usize = 16 * 1024 * 1024;
@@ -36,7 +36,7 @@ pub(super) struct Kept(
 /// The transport for the library's loop.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
-    lines: lines::Lines<R>,
+    lines: line_reader::Lines<R>,
     max_line: usize,
     /// Set after the first request: before it, notifications and responses have no addressee.
     opened: bool,
@@ -69,7 +69,7 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     pub(super) fn new(reader: R, max_line: usize, gone: watch::Sender<bool>) -> (Self, Unwritten) {
         let (out, unwritten) = mpsc::channel(MAX_UNWRITTEN);
         let lines = Self {
-            lines: lines::Lines::new(reader, max_line),
+            lines: line_reader::Lines::new(reader, max_line),
             max_line,
             opened: false,
             begun: false,

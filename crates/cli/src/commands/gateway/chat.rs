@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ringfence::gateway_token;
-use ringfence_server::gateway::{ChatService, PROGRAM, Secret, Start};
+use ringfence_gateway_protocol::{ChatService, PROGRAM, Secret, Start};
 
 use crate::context::Context;
 use ringfence::Failure;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_exec::lines::LineReader;
+use ringfence_gateway_protocol::{Board, FromEngine, FromGateway, Input, Link, LinkEvent};
 use ringfence_records::approval::Chat;
-use ringfence_server::gateway::{Board, FromEngine, FromGateway, Input, Link, LinkEvent};
 use tokio::sync::mpsc;
 
 use crate::commands::run::interrupted;

@@ -200,7 +200,7 @@ impl FromEngine {
 
 impl RequestWords {
     /// Converts a pending request; `now` is in milliseconds since 1970.
-    pub(crate) fn of(request: &Request, now: u64) -> Self {
+    pub fn of(request: &Request, now: u64) -> Self {
         let (kind, risk_score) = match &request.kind {
             Kind::Command { risk, .. } => ("command", *risk),
             Kind::SoftTimeout { .. } => ("soft_timeout", None),

@@ -10,7 +10,7 @@ const READ_SIZE: usize = 8 * 1024;
 
 /// A reader of lines. [`Lines::next`] is cancel safe.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     reader: R,
     lines: LineSplitter,
     chunk: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Lines<R> {
 
 /// Result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LineRead {
+pub enum LineRead {
     /// A line without its newline.
     Line(Vec<u8>),
     /// A line beyond the limit, which is skipped.
@@ -30,7 +30,7 @@ pub(crate) enum LineRead {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     /// Creates a reader of lines of up to `max` bytes, newline excluded.
-    pub(crate) fn new(reader: R, max: usize) -> Self {
+    pub fn new(reader: R, max: usize) -> Self {
         Self {
             reader,
             lines: LineSplitter::new(max.saturating_add(1)),
@@ -43,7 +43,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     ///
     /// # Errors
     /// If the stream breaks.
-    pub(crate) async fn next(&mut self) -> io::Result<LineRead> {
+    pub async fn next(&mut self) -> io::Result<LineRead> {
         loop {
             while let Some(line) = self.lines.next_line() {
                 let skipped = std::mem::replace(&mut self.skipping, line.end == LineEnd::TooLong);

@@ -6,15 +6,21 @@
 //!
 //! A gateway has a [`Link`] to the server. Those of chat services are the program `ringfence-gateway`, which takes
 //! its settings ([`Start`]) from `ringfence gateway`.
+//!
+//! - [`socket`]: Unix sockets for one user, and the loop that serves connections.
+//! - [`line_reader`]: lines of bounded length.
+#![forbid(unsafe_code)]
 
 mod board;
 mod client;
 mod connection;
+pub mod line_reader;
 mod link;
 mod listener;
 mod messages;
 mod secret;
 mod shown;
+pub mod socket;
 mod start;
 
 pub use board::{Board, Input};

@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// A Unix socket for its owner only, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     socket: UnixListener,
     path: PathBuf,
     /// Permitted user.
@@ -25,7 +25,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Listens at `path`, which must be in a private directory, replacing a stale socket.
-    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+    pub fn bind(path: &Path) -> io::Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -34,7 +34,7 @@ impl Socket {
     }
 
     /// Listens at `path`, wherever that is. Replaces a socket that nobody listens at, and nothing else.
-    pub(crate) fn bind_anywhere(path: &Path) -> io::Result<Self> {
+    pub fn bind_anywhere(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {
                 if std::os::unix::net::UnixStream::connect(path).is_ok() {
@@ -62,7 +62,7 @@ impl Socket {
     }
 
     /// Serves up to `most` connections concurrently until `stop` resolves; then drops them.
-    pub(crate) async fn serve<A: Future<Output = ()> + Send + 'static>(
+    pub async fn serve<A: Future<Output = ()> + Send + 'static>(
         &self,
         most: usize,
         supervise: impl Fn(UnixStream) -> A,
@@ -84,7 +84,7 @@ impl Drop for Socket {
 
 /// Serves up to `most` connections concurrently until `stop` resolves; then drops them. Closes a connection
 /// if `supervise` returns `None`.
-pub(crate) async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
+pub async fn serve<S, Peer, A: Future<Output = ()> + Send + 'static>(
     most: usize,
     mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<(S, Peer)>>,
     supervise: impl Fn(S, Peer) -> Option<A>,

@@ -16,7 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use super::messages::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
 use super::{MAX_LINE, ReadTimeout};
-use crate::lines::{LineRead, Lines};
+use crate::line_reader::{LineRead, Lines};
 
 /// Polling interval for requests that expired or whose asker has died.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::{FromEngine, FromGateway, MAX_LINE, Refusal, VERSION, parse_from_engine};
-use crate::lines::{LineRead, Lines};
+use crate::line_reader::{LineRead, Lines};
 
 /// A gateway's connection to the server.
 #[derive(Debug)]
