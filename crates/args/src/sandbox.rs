@@ -119,7 +119,7 @@ pub struct SandboxCreateArgs {
     #[arg(long)]
     pub pause_on_expiry: bool,
     /// The fence of a local sandbox: `box` makes its programs root over users and a root file system of their own (default:
-    /// run). Not with a template.
+    /// the snapshot's, else run). Not with a template.
     #[arg(long, value_enum, value_name = "NAME")]
     pub fence: Option<SandboxFenceArg>,
     /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not with

@@ -1,12 +1,14 @@
 //! The init of a cell: sets it up, then reaps; the init of a session's cell also creates the nested cells of its forks.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::cell::{Cell, CellSpec, Home, SandboxInit, SetupMessage, Tenant, clone_init, receive_handles};
-use crate::cell_setup::{CellSetup, set_up};
+use crate::cell_setup::{CellSetup, InitMounts, set_up};
 use crate::nest::Request;
+use crate::protocol::Confinement;
 use crate::step_error::{Step, StepError, died};
 use crate::steps::confine;
 use crate::{clock, init, sys, template};
@@ -103,16 +105,17 @@ impl AsFd for Founding {
 
 fn run_init(spec: &CellSpec<'_>, socket: OwnedFd) -> ! {
     let outcome = set_up(spec, &socket);
-    if let (Ok(CellSetup { handles, .. }), Tenant::Sandbox(sandbox)) = (&outcome, spec.tenant) {
-        serve_sandbox(spec, sandbox, &socket, handles)
+    if let (Ok(cell), Tenant::Sandbox(sandbox)) = (&outcome, spec.tenant) {
+        serve_sandbox(spec, sandbox, &socket, cell)
     }
     let told = match &outcome {
         Ok(stands) => tell(socket.as_fd(), &Ok(None), &stands.handles),
         Err(error) => tell(socket.as_fd(), &failed(error), &[]),
     };
-    match outcome {
-        Ok(CellSetup { home: Some(home), .. }) if told => serve(spec, &socket, &home),
-        Ok(CellSetup { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
+    let mounts = outcome.map(|stands| stands.mounts);
+    match mounts {
+        Ok(InitMounts { home: Some(home), .. }) if told => serve(spec, &socket, &home),
+        Ok(InitMounts { home: None, .. }) if told && sys::close_from(0).is_ok() => reap_for_ever(),
         _ => sys::exit_now(1),
     }
 }
@@ -129,7 +132,7 @@ fn failed(error: &StepError) -> SetupMessage {
 }
 
 /// Runs a sandbox's init after set-up: confines itself, and starts programs at the server's request.
-fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedFd, handles: &[OwnedFd]) -> ! {
+fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedFd, cell: &CellSetup) -> ! {
     let environment = sandbox.environment.to_vec();
     let guard = init::MemoryGuard::open().and_then(|guard| {
         if spec.root.is_some() {
@@ -137,7 +140,8 @@ fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedF
         }
         let all = [guard.file().as_fd()]
             .into_iter()
-            .chain(handles.iter().map(AsFd::as_fd));
+            .chain(cell.mounts.changes.as_ref().map(AsFd::as_fd))
+            .chain(cell.handles.iter().map(AsFd::as_fd));
         let kept = keep(&sandbox.standard, socket, all).step("keep the descriptors of a sandbox")?;
         std::mem::forget(guard);
         Ok(kept)
@@ -147,16 +151,30 @@ fn serve_sandbox(spec: &CellSpec<'_>, sandbox: &SandboxInit<'_>, socket: &OwnedF
     };
     let last = socket.as_raw_fd() + handles.len() as i32;
     let guard = init::MemoryGuard::of(handles.remove(0).into());
-    let confined = guard.and_then(|guard| Ok((confine(sandbox.confinement, last)?, guard)));
+    let changes = cell.mounts.changes.as_ref().map(|_| handles.remove(0));
+    let confinement = reading(sandbox.confinement, changes.as_ref());
+    let confined = guard.and_then(|guard| Ok((confine(&confinement, last)?, guard)));
     let told = match &confined {
         Ok((applied, _)) => tell(socket.as_fd(), &Ok(Some(*applied)), &handles),
         Err(error) => tell(socket.as_fd(), &failed(error), &[]),
     };
     drop((socket, handles));
     match confined {
-        Ok((_, guard)) if told => init::serve_cell(environment, guard),
+        Ok((_, guard)) if told => init::serve_cell(environment, guard, changes),
         _ => sys::exit_now(1),
     }
+}
+
+/// Adds a rule by which the init reads the changes of its root. Its programs have no descriptor or path that leads there.
+fn reading<'a>(confinement: &'a Confinement, changes: Option<&OwnedFd>) -> Cow<'a, Confinement> {
+    let mut confinement = Cow::Borrowed(confinement);
+    if let Some(changes) = changes
+        && let Some(rules) = &mut confinement.to_mut().landlock
+    {
+        let path = format!("/proc/self/fd/{}", changes.as_raw_fd());
+        rules.readable.push(path.into());
+    }
+    confinement
 }
 
 /// Covers `/proc` by itself, read-only: Landlock lets the programs of a root of their own write everywhere, and root owns

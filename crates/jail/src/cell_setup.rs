@@ -24,8 +24,17 @@ const WRITABLE: &[(&CStr, &CStr)] = &[
 pub(crate) struct CellSetup {
     /// Handles for the launcher: the output directory and, for a fork, the rest of [`Cell`].
     pub(crate) handles: Vec<OwnedFd>,
-    /// Handles with which the init creates cells for forks.
+    /// Mounts that only the init reaches.
+    pub(crate) mounts: InitMounts,
+}
+
+/// Mounts of a cell that only its init can reach.
+#[derive(Debug, Default)]
+pub(crate) struct InitMounts {
+    /// Handles with which it creates cells for forks.
     pub(crate) home: Option<Home>,
+    /// The changes of a root that its programs may change.
+    pub(crate) changes: Option<OwnedFd>,
 }
 
 pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup, StepError> {
@@ -50,7 +59,7 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     if !matches!(spec.tenant, Tenant::Fork(_)) {
         shares::bound_cell()?;
     }
-    let home = mount(spec)?;
+    let mounts = mount(spec)?;
     let mut handles = vec![sys::open_directory(c"/output").step("open the output directory")?];
     if let Tenant::Fork(_) = spec.tenant {
         handles.extend(nest::own_handles()?);
@@ -59,14 +68,14 @@ pub(crate) fn set_up(spec: &CellSpec<'_>, socket: &OwnedFd) -> Result<CellSetup,
     sys::set_no_new_privs().step("set no_new_privs")?;
     if let Tenant::Sandbox(_) = spec.tenant {
         // Its init drops all, with the bounding set, when it confines itself.
-        return Ok(CellSetup { handles, home });
+        return Ok(CellSetup { handles, mounts });
     }
     // The bounding set stays: this process never executes a program, and each guest drops its own.
     sys::drop_held_capabilities().step("drop all capabilities")?;
-    Ok(CellSetup { handles, home })
+    Ok(CellSetup { handles, mounts })
 }
 
-fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
+fn mount(spec: &CellSpec<'_>) -> Result<InitMounts, StepError> {
     let inner = open_inner_mounts(spec.inner_mounts)?;
     let files = mount_writable(spec)?;
     if let Tenant::Fork(original) = spec.tenant {
@@ -74,25 +83,31 @@ fn mount(spec: &CellSpec<'_>) -> Result<Option<Home>, StepError> {
     }
     attach_inner_mounts(&inner)?;
     match spec.tenant {
-        Tenant::Guest => return mount_proc(0, Others::Hidden).map(|()| None),
+        Tenant::Guest => return mount_proc(0, Others::Hidden).map(|()| InitMounts::default()),
         Tenant::Sandbox(sandbox) => {
             mount_terminals()?;
             if let Some(root) = spec.root {
                 share_temporary_directories().step("open the temporary directories to all users")?;
                 mount_proc(0, Others::Shown)?;
-                return root.enter(&files).map(|()| None);
+                return Ok(InitMounts {
+                    changes: Some(root.enter(&files)?),
+                    home: None,
+                });
             }
             if let Some(home) = sandbox.home {
                 mount_home(&files, home).step("mount the home directory")?;
             }
-            return mount_proc(0, Others::Hidden).map(|()| None);
+            return mount_proc(0, Others::Hidden).map(|()| InitMounts::default());
         }
         Tenant::Session | Tenant::Fork(_) => {}
     }
     let proc = nest::hide_home(&files)?;
     // Sessions may write wherever the mounts allow it, which must not include this one.
     mount_proc(libc::MOUNT_ATTR_RDONLY, Others::Hidden)?;
-    Ok(Some(Home { files, proc }))
+    Ok(InitMounts {
+        home: Some(Home { files, proc }),
+        changes: None,
+    })
 }
 
 /// Gives the directories for temporary files the mode that they have where there are several users.

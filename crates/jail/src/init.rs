@@ -19,6 +19,7 @@ mod warm;
 mod worker;
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 pub(crate) use memory_guard::MemoryGuard;
@@ -45,11 +46,16 @@ pub fn init_main() -> ExitCode {
 }
 
 /// Serves as the init of a cell, which has confined itself: guests inherit that, and these variables as their default
-/// environment.
-pub(crate) fn serve_cell(environment: Vec<(String, String)>, guard: MemoryGuard) -> ! {
+/// environment. `changes` are those of a root that they may change.
+pub(crate) fn serve_cell(
+    environment: Vec<(String, String)>,
+    guard: MemoryGuard,
+    changes: Option<OwnedFd>,
+) -> ! {
     let prepared = sys::set_undumpable().step("hide from the guests");
     sys::set_umask(0o022);
-    let init = prepared.and_then(|()| serve::Init::new(programs::Surroundings::new(environment)));
+    let surroundings = programs::Surroundings::new(environment).with_changes(changes);
+    let init = prepared.and_then(|()| serve::Init::new(surroundings));
     if let Ok(init) = init {
         init.guarded_by(guard).serve();
     }

@@ -194,7 +194,7 @@ pub(crate) struct GuestDescriptors {
     pub(crate) control: OwnedFd,
     /// 4, closed on exec: the status pipe of the set-up.
     pub(crate) status: OwnedFd,
-    /// 5, closed on exec: a session's socket for fork requests.
+    /// 5, closed on exec: a session's socket for fork requests, or the changes of a root for one of the init's operations.
     pub(crate) session: Option<OwnedFd>,
 }
 

@@ -121,13 +121,16 @@ impl CellRoot {
     }
 
     /// Makes the overlay the root of the calling process's mount namespace. `files` is the cell's own file system, at `/cell`.
-    pub(crate) fn enter(&self, files: &OwnedFd) -> Result<(), StepError> {
+    /// Returns its upper directory, read-only and at no path.
+    pub(crate) fn enter(&self, files: &OwnedFd) -> Result<OwnedFd, StepError> {
         let mounts = self.copy_mounts().step("copy the mounts of a cell")?;
         let overlay = self.mount(files).step("mount a writable root")?;
+        let changes = open_changes(files).step("open the changes of a writable root")?;
         for (path, mount) in &mounts {
             attach_at(overlay.as_fd(), path, mount).step("attach the mounts of a cell")?;
         }
-        pivot().step("enter a writable root")
+        pivot().step("enter a writable root")?;
+        Ok(changes)
     }
 
     fn copy_mounts(&self) -> io::Result<Vec<(&Path, OwnedFd)>> {
@@ -153,6 +156,17 @@ impl CellRoot {
         sys::move_mount(overlay.as_fd(), NEW_ROOT)?;
         Ok(overlay)
     }
+}
+
+/// Opens the upper directory. Whoever writes there while the overlay is mounted makes its files undefined, so nobody can.
+fn open_changes(files: &OwnedFd) -> io::Result<OwnedFd> {
+    let changes = sys::open_tree_below(files.as_fd(), c"upper")?;
+    let read_only = sys::MountAttributes {
+        set: libc::MOUNT_ATTR_RDONLY,
+        id_map: None,
+    };
+    sys::set_mount_attributes(changes.as_fd(), &read_only)?;
+    Ok(changes)
 }
 
 fn pivot() -> io::Result<()> {

@@ -16,7 +16,7 @@ use super::registry::Sandboxes;
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotReader};
 
-/// Directories to which programs of a sandbox write, and which last.
+/// Directories to which programs of a sandbox write, and which last. With the fence `box` they write everywhere, and its root goes along.
 const COPIED_DIRECTORIES: &[&str] = &["/workspace", "/tmp", "/output"];
 /// Maximum time of one copy.
 const COPYING: Duration = Duration::from_secs(10 * 60);
@@ -24,6 +24,8 @@ const COPYING: Duration = Duration::from_secs(10 * 60);
 /// The files of a sandbox as an archive, in pieces.
 pub(crate) struct ArchiveStream {
     operating: Operating,
+    /// Set if the archive has the changes of a root.
+    is_of_root: bool,
     limit: Bytes,
     left: u64,
 }
@@ -53,6 +55,18 @@ enum Source<'a> {
 }
 
 impl Source<'_> {
+    /// Returns the operation that unpacks it.
+    fn unpacking(&self) -> Operation {
+        let is_of_root = match self {
+            Self::Sandbox(packed) => packed.is_of_root,
+            Self::Snapshot(reader) => reader.info.is_of_root(),
+        };
+        match is_of_root {
+            true => Operation::ExtractRoot,
+            false => Operation::Extract { path: "/".to_owned() },
+        }
+    }
+
     async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Sandbox(packed) => packed.next().await,
@@ -62,22 +76,20 @@ impl Source<'_> {
 }
 
 impl Sandbox {
-    /// Refuses a copy that would leave out what its programs changed outside of [`COPIED_DIRECTORIES`].
-    pub(crate) fn check_copyable(&self) -> Result<(), Error> {
-        match self.request().account.is_root() {
-            true => Err(Error::BoxNotCopied),
-            false => Ok(()),
-        }
-    }
-
     /// Begins to archive its files. A file that programs change meanwhile is as `tar` would find it.
     async fn pack(&self) -> Result<ArchiveStream, Error> {
         let paths = COPIED_DIRECTORIES.iter().map(|path| (*path).to_owned()).collect();
-        let mut operating = self.operate(&Operation::Pack { paths }).await?;
+        let is_of_root = self.request().account.is_root();
+        let operation = match is_of_root {
+            true => Operation::PackRoot { paths },
+            false => Operation::Pack { paths },
+        };
+        let mut operating = self.operate(&operation).await?;
         operating.end_input();
         let limit = largest_archive(self.request().limits.disk);
         Ok(ArchiveStream {
             operating,
+            is_of_root,
             limit,
             left: limit.0,
         })
@@ -103,8 +115,7 @@ fn largest_archive(disk: Bytes) -> Bytes {
 async fn copy(mut source: Source<'_>, others: &[&Sandbox]) -> Result<(), Error> {
     let mut unpacking = Vec::new();
     for other in others {
-        let path = "/".to_owned();
-        unpacking.push(other.operate(&Operation::Extract { path }).await?);
+        unpacking.push(other.operate(&source.unpacking()).await?);
     }
     // An error drops the operations, which kills them: what has arrived is not taken for the whole.
     while let Some(piece) = source.next().await? {
@@ -157,7 +168,6 @@ impl Sandboxes {
     ) -> Result<SnapshotInfo, Error> {
         let sandbox = self.get(scope, name)?;
         sandbox.check_running()?;
-        sandbox.check_copyable()?;
         let copying = async {
             let writing = self.store.begin(scope, snapshot, &sandbox)?;
             let mut packed = sandbox.pack().await?;

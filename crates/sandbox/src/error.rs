@@ -34,9 +34,6 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
-    /// Its whole root file system is its own, and a copy has three directories.
-    #[error("a sandbox with the fence `box` cannot be copied: it may have changed any file of its root")]
-    BoxNotCopied,
     /// Its processes are stopped.
     #[error("the sandbox `{0}` is paused")]
     Paused(String),
@@ -203,9 +200,7 @@ impl Error {
                 }
                 _ => ErrorKind::Internal,
             },
-            Self::NotSupported { .. } | Self::BoxNotCopied | Self::CannotPause(PauseError::NoFreezer) => {
-                ErrorKind::NotSupported
-            }
+            Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
             Self::Invalid(_) | Self::NoDirectory { .. } | Self::NoPorts => ErrorKind::InvalidArguments,
             // The limit of processes.
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => ErrorKind::LimitExceeded,
@@ -237,7 +232,6 @@ impl Error {
             Self::TooMany(_) => "remove sandboxes that are not needed".to_owned(),
             Self::Full { .. } => "end some that are not needed".to_owned(),
             Self::NotSupported { .. } => "use a sandbox of another runtime".to_owned(),
-            Self::BoxNotCopied => "copy the files that matter, with `sandbox cp`".to_owned(),
             Self::Paused(_) => "resume it first".to_owned(),
             Self::CannotPause(PauseError::NoFreezer) => {
                 "let the server make control groups in a freezer hierarchy, or let the sandbox run".to_owned()

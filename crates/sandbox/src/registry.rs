@@ -24,7 +24,7 @@ use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore};
-use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxInfo, SandboxState};
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxState};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -172,6 +172,7 @@ impl Sandboxes {
                 new.limits.disk
             )));
         }
+        check_base(&reader.info, &new)?;
         if let (None, Some(image)) = (&new.image, &reader.info.image) {
             new.image = Some(self.image_of(image).await?);
         }
@@ -194,7 +195,6 @@ impl Sandboxes {
         }
         let source = self.get(scope, name)?;
         source.check_running()?;
-        source.check_copyable()?;
         let new = NewSandbox {
             name: None,
             snapshot: None,
@@ -521,6 +521,32 @@ fn check(new: &NewSandbox) -> Result<(), Error> {
         "the files of a sandbox lie in its memory: `disk` ({}) must be at least {LEAST_MEMORY} smaller than `memory` ({})",
         limits.disk, limits.memory
     )))
+}
+
+/// Refuses a sandbox whose root is not the one that a snapshot has the changes of.
+fn check_base(snapshot: &SnapshotInfo, new: &NewSandbox) -> Result<(), Error> {
+    if !snapshot.is_of_root() {
+        return Ok(());
+    }
+    if new.fence() != Some(SandboxFence::Box) {
+        return Err(Error::Invalid(
+            "the snapshot is of a sandbox with the fence `box`, and only another one can be made of it"
+                .to_owned(),
+        ));
+    }
+    let own = snapshot.image.as_ref();
+    match &new.image {
+        Some(image) if own.is_none_or(|own| own.digest != image.name().digest) => {
+            Err(Error::Invalid(format!(
+                "the snapshot has the changes of {}, and cannot be put on another image: leave `image` out",
+                own.map_or_else(
+                    || "this machine's files".to_owned(),
+                    |own| format!("the image `{}` ({})", own.reference, own.digest)
+                )
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {

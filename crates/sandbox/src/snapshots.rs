@@ -24,11 +24,12 @@ use super::id::{SandboxId, SandboxName};
 use super::image::ImageName;
 use super::lock;
 use super::sandbox::Sandbox;
-use super::spec::SandboxLimits;
+use super::spec::{SandboxFence, SandboxLimits};
 
-/// Version of the records. One that names no image is of the first version, which an older server knows, too: of the others it
-/// would put the files on its own root.
-const VERSION: u32 = 2;
+/// Version of the records. One that names no image is of the first version, and one without the changes of a root of the second:
+/// older servers know them, and would put the files of the others on another root, or without their owners.
+const VERSION: u32 = 3;
+const WITHOUT_ROOT: u32 = 2;
 const WITHOUT_IMAGE: u32 = 1;
 /// Maximum length of a record.
 const MAX_RECORD: u64 = 64 * 1024;
@@ -61,9 +62,18 @@ pub struct SnapshotInfo {
     /// Image of that sandbox, which a sandbox made of the snapshot has unless it asks for another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageName>,
+    /// `box` if that sandbox had this fence: the snapshot has the changes of its root, and a sandbox made of it has the same fence and
+    /// image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<SandboxFence>,
 }
 
 impl SnapshotInfo {
+    /// Returns `true` if it has the changes of a root.
+    pub(crate) fn is_of_root(&self) -> bool {
+        self.fence == Some(SandboxFence::Box)
+    }
+
     /// Returns the limits of a sandbox that is made of it and asks for no others.
     pub fn limits(&self) -> SandboxLimits {
         SandboxLimits {
@@ -200,6 +210,10 @@ impl SnapshotStore {
             disk_limit: limits.disk.0,
             skipped: 0,
             image: sandbox.request().image.as_ref().map(|image| image.name()),
+            fence: sandbox
+                .request()
+                .fence()
+                .filter(|fence| *fence == SandboxFence::Box),
         };
         let file = Unfinished::begin(self, scope, info)?;
         let (pieces, received) = mpsc::channel(UNWRITTEN);
@@ -363,9 +377,10 @@ impl Unfinished {
     fn keep(&mut self) -> io::Result<()> {
         let directory = &self.store.directory;
         let record = Record {
-            version: match self.info.image {
-                Some(_) => VERSION,
-                None => WITHOUT_IMAGE,
+            version: match (self.info.is_of_root(), &self.info.image) {
+                (true, _) => VERSION,
+                (false, Some(_)) => WITHOUT_ROOT,
+                (false, None) => WITHOUT_IMAGE,
             },
             owner: self.owner.as_str().to_owned(),
             snapshot: self.info.clone(),
@@ -468,7 +483,7 @@ fn record(path: &Path) -> io::Result<Record> {
     open_file(path)?.take(MAX_RECORD).read_to_end(&mut text)?;
     let record: Record = serde_json::from_slice(&text)?;
     match record.version {
-        WITHOUT_IMAGE | VERSION => Ok(record),
+        WITHOUT_IMAGE | WITHOUT_ROOT | VERSION => Ok(record),
         _ => Err(ErrorKind::InvalidData.into()),
     }
 }
@@ -529,6 +544,7 @@ mod tests {
             disk_limit: 1,
             skipped: 0,
             image: None,
+            fence: None,
         }
     }
 

@@ -31,6 +31,7 @@ use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::hash::Hasher;
 use std::io::{self, BufReader, BufWriter, Write};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -41,12 +42,16 @@ pub use entry::{Copied, Entry, EntryType, ListEnd, ListLine, MadeDirectory};
 pub use error::{FileError, FileErrorKind};
 pub use list::MAX_LISTED;
 pub use operation::Operation;
+pub(crate) use operation::packs_root;
 pub use place::place;
 pub use read::FileRange;
 pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};
 pub use report::{SkipReason, SkippedEntry, TreeReport};
 pub use watch::{Event, EventType, MAX_WATCHES, WatchDepth};
 
+use ringfence_tar::Kind;
+
+use crate::steps::SESSION_FD;
 use crate::sys;
 
 /// Maximum depth of a path, in components.
@@ -58,6 +63,12 @@ pub const MAX_ENTRIES: usize = 65_536;
 pub const MAX_TREE_DEPTH: usize = 128;
 /// Maximum number of entries of such a tree, if it is copied, archived or extracted.
 pub const MAX_TREE_ENTRIES: usize = 1_000_000;
+
+/// Number of the descriptor of a root's changes, for [`Operation::PackRoot`].
+pub(crate) const CHANGES_FD: RawFd = SESSION_FD;
+
+/// Type of the members of an archive that stand for what was removed from a root. Nobody else's archives have it.
+const WHITEOUT: Kind = Kind::Other(b'W');
 
 /// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;

@@ -1,9 +1,11 @@
 //! Locates the image's programs.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::files::packs_root;
 use super::frames::{Program, Start};
 use super::worker::Execution;
 use crate::step_error::StepError;
@@ -15,6 +17,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 #[derive(Debug)]
 pub(super) struct Surroundings {
     variables: Vec<(String, String)>,
+    /// Changes of the root, for the operation that packs them.
+    changes: Option<OwnedFd>,
 }
 
 impl Surroundings {
@@ -36,7 +40,15 @@ impl Surroundings {
 
     /// Creates a default environment of these variables.
     pub(super) fn new(variables: Vec<(String, String)>) -> Self {
-        Self { variables }
+        Self {
+            variables,
+            changes: None,
+        }
+    }
+
+    /// Sets the changes of a root that programs may change.
+    pub(super) fn with_changes(self, changes: Option<OwnedFd>) -> Self {
+        Self { changes, ..self }
     }
 
     /// Returns the environment of a call: its own variables override the defaults.
@@ -62,7 +74,10 @@ impl Surroundings {
                 let bash = self.find("bash", given).ok_or_else(|| missing("find bash"))?;
                 (bash, ["bash", "-c", code, name].map(str::to_owned).to_vec())
             }
-            Program::Files => return Execution::files(&start.arguments, &start.directory),
+            Program::Files => {
+                let changes = self.changes.as_ref().filter(|_| packs_root(&start.arguments));
+                return Execution::files(&start.arguments, &start.directory, changes);
+            }
             Program::Command(name) => {
                 let found = self
                     .find(name, given)

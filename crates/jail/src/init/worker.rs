@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::files;
+use super::files::{self, CHANGES_FD};
 use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
@@ -71,6 +71,8 @@ pub(super) struct Execution {
     program: Executed,
     directory: CString,
     reads_job: bool,
+    /// Changes of the root, which a file operation finds at [`CHANGES_FD`].
+    changes: Option<OwnedFd>,
     leftovers: Leftovers,
     terminal: Option<TerminalSize>,
 }
@@ -111,11 +113,17 @@ impl Execution {
     }
 
     /// Prepares a file operation, in a child that executes no other program.
-    pub(super) fn files(arguments: &[String], directory: &str) -> Result<Self, StepError> {
-        Self::of(
-            Executed::Files(arguments.iter().map(OsString::from).collect()),
-            directory,
-        )
+    pub(super) fn files(
+        arguments: &[String],
+        directory: &str,
+        changes: Option<&OwnedFd>,
+    ) -> Result<Self, StepError> {
+        let changes = changes.map(OwnedFd::try_clone).transpose();
+        let operation = Executed::Files(arguments.iter().map(OsString::from).collect());
+        Ok(Self {
+            changes: changes.step("pass on the changes of the root")?,
+            ..Self::of(operation, directory)?
+        })
     }
 
     fn of(program: Executed, directory: &str) -> Result<Self, StepError> {
@@ -125,6 +133,7 @@ impl Execution {
                 .map_err(std::io::Error::from)
                 .step("pass on an argument or a variable")?,
             reads_job: false,
+            changes: None,
             leftovers: Leftovers::Kill,
             terminal: None,
         })
@@ -241,14 +250,18 @@ fn supervise(execution: &Execution, ends: Ends) -> ! {
         standard: ends.standard,
         control: ends.control,
         status: ends.status,
-        session: None,
+        session: execution.changes.as_ref().and_then(|fd| fd.try_clone().ok()),
+    };
+    let kept = match descriptors.session {
+        Some(_) => CHANGES_FD,
+        None => STATUS_FD,
     };
     let Ok(status) = descriptors.arrange() else {
         sys::exit_now(1)
     };
     // Where the kernel cannot do this, the init adopts the orphans, and knows it.
     let _ = sys::become_subreaper();
-    let closed = sys::close_from(STATUS_FD + 1).step("set up a supervisor");
+    let closed = sys::close_from(kept + 1).step("set up a supervisor");
     let executed = closed.and_then(|()| sys::pipe().step("set up a supervisor"));
     let forked = executed.and_then(|ends| Ok((sys::fork().step("fork the program")?, ends)));
     match forked {

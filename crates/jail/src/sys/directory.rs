@@ -111,6 +111,21 @@ pub(crate) fn remove_directory_at(directory: BorrowedFd<'_>, name: &CStr) -> io:
     check_int(unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) }).map(drop)
 }
 
+/// Changes the owner of an entry, which is not followed if it is a symbolic link.
+pub(crate) fn change_owner_at(directory: BorrowedFd<'_>, name: &CStr, uid: u32, gid: u32) -> io::Result<()> {
+    let flags = libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the name is a live C string.
+    check_int(unsafe { libc::fchownat(directory.as_raw_fd(), name.as_ptr(), uid, gid, flags) }).map(drop)
+}
+
+/// Reads an extended attribute of an open file; returns its length.
+pub(crate) fn attribute(file: BorrowedFd<'_>, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
+    let (buffer, room) = (value.as_mut_ptr().cast(), value.len());
+    // SAFETY: the name is a live C string, and the kernel writes at most the buffer's length.
+    let length = unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), buffer, room) };
+    check(length as libc::c_long).map(|length| length as usize)
+}
+
 /// Creates a FIFO.
 #[cfg(test)]
 pub(crate) fn make_fifo(path: &CStr) -> io::Result<()> {

@@ -31,6 +31,7 @@ mod privileges;
 mod processes;
 mod profiles;
 mod root;
+mod root_copies;
 mod same_user;
 mod shares;
 mod sockets;

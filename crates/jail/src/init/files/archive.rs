@@ -4,15 +4,16 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::directory::{Directory, Location};
 use super::entry::EntryType;
 use super::error::{At, FileError, FileErrorKind};
 use super::report::{SkipReason, TreeReport};
-use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
+use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES, WHITEOUT};
 use ringfence_tar::{Kind, Member, Writer};
 
 /// Writes a directory's entries with paths relative to it, or a file or link by its name.
@@ -50,6 +51,40 @@ pub(super) fn pack(paths: &[String], out: &mut dyn Write) -> Result<TreeReport, 
     Ok(archiver.report)
 }
 
+/// Writes the changes of a root, which are the upper directory of an overlay, and then the entries of several directories as
+/// [`pack`] does, with those directories. What was removed has a member of the type [`WHITEOUT`]; so has a directory that hides
+/// the one below it, before its own member.
+///
+/// [`extract_root`](super::extract::extract_root) of all this is acts that programs with that root could do themselves: whoever
+/// forges an archive gains nothing by it.
+pub(super) fn pack_root(
+    changes: &OwnedFd,
+    paths: &[String],
+    out: &mut dyn Write,
+) -> Result<TreeReport, FileError> {
+    let root = Path::new("/");
+    let mut archiver = Archiver::new(out);
+    archiver.whiteouts = Whiteouts::Kept;
+    archiver.entries(&Directory::of_handle(changes).at(root)?, 1)?;
+    // Programs can make devices that look like whiteouts elsewhere.
+    archiver.whiteouts = Whiteouts::Skipped;
+    for path in paths.iter().map(Path::new) {
+        let found = Location::of(path)?;
+        archiver.path = path.strip_prefix(root).unwrap_or(path).to_owned();
+        let depth = archiver.path.components().count();
+        archiver.directory(&found.parent, &found.name, depth)?;
+    }
+    archiver.writer.finish().at(root)?;
+    Ok(archiver.report)
+}
+
+/// Treatment of devices by which an overlay's upper directory marks what was removed: those with the number 0, 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whiteouts {
+    Skipped,
+    Kept,
+}
+
 struct Archiver<'a> {
     writer: Writer<&'a mut dyn Write>,
     /// Paths of files with several names, by device and inode.
@@ -59,6 +94,7 @@ struct Archiver<'a> {
     /// Remaining budget of names.
     left: usize,
     report: TreeReport,
+    whiteouts: Whiteouts,
 }
 
 impl<'a> Archiver<'a> {
@@ -69,6 +105,7 @@ impl<'a> Archiver<'a> {
             path: PathBuf::new(),
             left: MAX_TREE_ENTRIES,
             report: TreeReport::default(),
+            whiteouts: Whiteouts::Skipped,
         }
     }
 
@@ -97,6 +134,9 @@ impl<'a> Archiver<'a> {
             self.report.skip(&self.path, SkipReason::TooLong);
             return Ok(());
         }
+        if self.whiteouts == Whiteouts::Kept && is_whiteout(&found) {
+            return self.whiteout(&found).at(&self.path);
+        }
         match EntryType::of(&found) {
             EntryType::Directory => return self.directory(parent, name, depth),
             EntryType::File => self.file(parent, name),
@@ -122,9 +162,16 @@ impl<'a> Archiver<'a> {
             }
         };
         let found = opened.metadata().at(&self.path)?;
+        if self.whiteouts == Whiteouts::Kept && opened.is_opaque() {
+            self.whiteout(&found).at(&self.path)?;
+        }
         self.member(Kind::Directory, &found, OsStr::new(""))
             .at(&self.path)?;
         self.entries(&opened, depth + 1)
+    }
+
+    fn whiteout(&mut self, found: &Metadata) -> io::Result<()> {
+        self.member(WHITEOUT, found, OsStr::new(""))
     }
 
     fn link(&mut self, parent: &Directory, name: &OsStr, found: &Metadata) -> io::Result<()> {
@@ -185,6 +232,10 @@ impl<'a> Archiver<'a> {
             self.report.skip(&self.path, SkipReason::Denied);
         }
     }
+}
+
+fn is_whiteout(found: &Metadata) -> bool {
+    found.file_type().is_char_device() && found.rdev() == 0
 }
 
 /// A file whose read errors count as its end: the rest is zeros.

@@ -16,6 +16,13 @@ use crate::sys;
 /// Size of a buffer for names; one alone needs less than 300 bytes.
 const NAMES_BUFFER: usize = 16 * 1024;
 
+/// User and group that own a file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileOwner {
+    pub(super) user: u32,
+    pub(super) group: u32,
+}
+
 /// An open directory. Another program can rename it, or what is in it, at any time: a name leads to the entry of
 /// this directory or to an error, never elsewhere.
 #[derive(Debug)]
@@ -30,6 +37,12 @@ impl Directory {
     /// Opens a directory by its path, following links, to read its names.
     pub(super) fn open_readable(path: &Path) -> io::Result<Self> {
         sys::open_directory(&c_string(path.as_os_str())?).map(Self)
+    }
+
+    /// Opens a directory by a handle of it, to read its names.
+    pub(super) fn of_handle(handle: &OwnedFd) -> io::Result<Self> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+        sys::open_at(handle.as_fd(), c".", flags, 0).map(Self)
     }
 
     /// Opens a directory in this one.
@@ -55,6 +68,13 @@ impl Directory {
     /// Returns the metadata of the directory itself.
     pub(super) fn metadata(&self) -> io::Result<Metadata> {
         File::from(self.0.try_clone()?).metadata()
+    }
+
+    /// Returns `true` if the directory, opened for reading, hides what an overlay has below it (overlayfs, "opaque").
+    pub(super) fn is_opaque(&self) -> bool {
+        let mut value = [0];
+        let read = sys::attribute(self.0.as_fd(), c"user.overlay.opaque", &mut value);
+        read.is_ok_and(|length| value[..length] == *b"y")
     }
 
     /// Returns the metadata of an entry.
@@ -142,6 +162,16 @@ impl Directory {
     /// Gives a directory opened for reading to another owner, if we may.
     pub(super) fn give_to(&self, user: u32, group: u32) {
         let _ = fchown(&self.0, Some(user), Some(group));
+    }
+
+    /// Gives an entry, which is not followed if it is a symbolic link, to another owner.
+    pub(super) fn give_entry_to(&self, name: &OsStr, owner: FileOwner) -> io::Result<()> {
+        sys::change_owner_at(self.0.as_fd(), &c_string(name)?, owner.user, owner.group)
+    }
+
+    /// Returns the descriptor.
+    pub(super) fn into_file(self) -> File {
+        self.0.into()
     }
 
     /// Sets the attributes of a directory opened for reading.

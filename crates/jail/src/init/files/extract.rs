@@ -1,16 +1,19 @@
 //! Unpacks tar archives.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::fchown;
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::directory::{Directory, create_all, set_attributes};
+use super::directory::{Directory, FileOwner, create_all, set_attributes};
 use super::error::{At, FileError, FileErrorKind};
+use super::remove::remove_entry;
 use super::report::{SkipReason, TreeReport};
 use super::stream::transfer;
-use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES};
+use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES, WHITEOUT};
 use ringfence_tar::{Kind, Member, Reader, TarError};
 
 /// Unpacks an archive into a directory, which is made if it is missing.
@@ -19,11 +22,22 @@ use ringfence_tar::{Kind, Member, Reader, TarError};
 /// link, whoever made it. Members belong to the caller and lose set-user-ID and set-group-ID; FIFOs and devices are left
 /// out. What was unpacked before an error stays.
 pub(super) fn extract(path: &Path, input: &mut dyn Read) -> Result<TreeReport, FileError> {
+    unpack(path, input, Mode::Anybodys)
+}
+
+/// Unpacks what [`pack_root`](super::archive::pack_root) has written. Like [`extract`], but members keep their owners and all
+/// permission bits, replace whatever has their names, and some stand for what is to be removed.
+pub(super) fn extract_root(path: &Path, input: &mut dyn Read) -> Result<TreeReport, FileError> {
+    unpack(path, input, Mode::Root)
+}
+
+fn unpack(path: &Path, input: &mut dyn Read, mode: Mode) -> Result<TreeReport, FileError> {
     create_all(path)?;
     let mut extraction = Extraction {
         root: Directory::open(path).at(path)?,
         directories: Vec::new(),
         report: TreeReport::default(),
+        mode,
     };
     let mut reader = Reader::new(input);
     while let Some(member) = reader.member().map_err(|error| refusal(path, &error))? {
@@ -46,11 +60,29 @@ fn refusal(path: &Path, error: &TarError) -> FileError {
     }
 }
 
+/// Kind of an archive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Anybodys,
+    /// The changes of a root.
+    Root,
+}
+
 struct Extraction {
     root: Directory,
     /// Attributes of directories, set last: they may forbid what comes into them, which also changes their times.
-    directories: Vec<(PathBuf, u32, SystemTime)>,
+    directories: Vec<(PathBuf, Attributes)>,
     report: TreeReport,
+    mode: Mode,
+}
+
+/// Attributes of a file.
+#[derive(Debug, Clone, Copy)]
+struct Attributes {
+    /// `None`: the caller's.
+    owner: Option<FileOwner>,
+    mode: u32,
+    modified: SystemTime,
 }
 
 impl Extraction {
@@ -64,6 +96,7 @@ impl Extraction {
                 let first = relative(&member.target)?;
                 self.hard_link(&path, &first).at(&path)
             }
+            WHITEOUT if self.mode == Mode::Root => self.whiteout(&path).at(&path),
             Kind::Fifo | Kind::Device | Kind::Other(_) => {
                 self.report.entries -= 1;
                 self.report.skip(&path, SkipReason::Special);
@@ -78,10 +111,49 @@ impl Extraction {
             return Ok(());
         };
         let parent = self.parent(path)?;
-        make_child(&parent, name)?;
-        self.directories
-            .push((path.to_owned(), member.mode & 0o1777, time(member)));
+        match make_child(&parent, name) {
+            // What the archive's directory took the place of.
+            Err(error) if self.mode == Mode::Root && is_no_directory(&error) => {
+                parent.remove_file(name)?;
+                make_child(&parent, name)?;
+            }
+            made => drop(made?),
+        }
+        let attributes = self.attributes(member, 0o1777)?;
+        self.directories.push((path.to_owned(), attributes));
         Ok(())
+    }
+
+    /// Removes what is there.
+    fn whiteout(&self, path: &Path) -> io::Result<()> {
+        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+        match remove_entry(&self.parent(path)?, name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Returns the attributes of a member, which has these permission bits at most unless it is of a root.
+    fn attributes(&self, member: &Member, most: u32) -> io::Result<Attributes> {
+        Ok(Attributes {
+            owner: self.owner(member)?,
+            mode: match self.mode {
+                Mode::Anybodys => member.mode & most,
+                Mode::Root => member.mode & 0o7777,
+            },
+            modified: time(member),
+        })
+    }
+
+    fn owner(&self, member: &Member) -> io::Result<Option<FileOwner>> {
+        if self.mode == Mode::Anybodys {
+            return Ok(None);
+        }
+        let id = |id: u64| u32::try_from(id).map_err(|_| io::Error::from(ErrorKind::InvalidInput));
+        Ok(Some(FileOwner {
+            user: id(member.uid)?,
+            group: id(member.gid)?,
+        }))
     }
 
     fn file(&mut self, path: &Path, member: &Member, content: &mut dyn Read) -> Result<(), FileError> {
@@ -89,7 +161,7 @@ impl Extraction {
         let mut file = parent.create_file(&name).at(path)?;
         let written = transfer(content, &mut file);
         let done = written.and_then(|bytes| {
-            set_attributes(&file, member.mode & 0o777, time(member))?;
+            self.attributes(member, 0o777)?.set(&file)?;
             Ok(bytes)
         });
         // A file that is not complete must not be taken for one.
@@ -100,7 +172,11 @@ impl Extraction {
 
     fn symlink(&mut self, path: &Path, member: &Member) -> io::Result<()> {
         let (parent, name) = self.place(path)?;
-        parent.create_link(&name, OsStr::from_bytes(&member.target))
+        parent.create_link(&name, OsStr::from_bytes(&member.target))?;
+        match self.owner(member)? {
+            Some(owner) => parent.give_entry_to(&name, owner),
+            None => Ok(()),
+        }
     }
 
     fn hard_link(&mut self, path: &Path, first: &Path) -> io::Result<()> {
@@ -121,7 +197,11 @@ impl Extraction {
     fn place(&self, path: &Path) -> io::Result<(Directory, OsString)> {
         let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
         let parent = self.parent(path)?;
-        match parent.remove_file(name) {
+        let removed = match self.mode {
+            Mode::Anybodys => parent.remove_file(name),
+            Mode::Root => remove_entry(&parent, name),
+        };
+        match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok((parent, name.to_owned())),
         }
@@ -137,13 +217,28 @@ impl Extraction {
     }
 
     fn finish(&self) {
-        for (path, mode, modified) in self.directories.iter().rev() {
+        for (path, attributes) in self.directories.iter().rev() {
             let name = path.file_name().unwrap_or_default();
             let opened = self.parent(path).and_then(|parent| parent.readable_child(name));
             // Others may have removed it, or it belongs to somebody else.
-            let _ = opened.and_then(|opened| opened.set_attributes(*mode, *modified));
+            let _ = opened.and_then(|opened| attributes.set(&opened.into_file()));
         }
     }
+}
+
+impl Attributes {
+    /// Sets them. The owner first: a change of it takes bits of the mode away.
+    fn set(&self, file: &File) -> io::Result<()> {
+        if let Some(owner) = self.owner {
+            fchown(file, Some(owner.user), Some(owner.group))?;
+        }
+        set_attributes(file, self.mode, self.modified)
+    }
+}
+
+/// Returns `true` for the error of opening something else as a directory: links are not followed.
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTDIR | libc::ELOOP))
 }
 
 /// Opens a directory in another one, and makes it first if it is missing.
@@ -193,6 +288,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     use super::*;
+    use crate::sys;
     use ringfence_tar::Writer;
 
     fn member(path: &str, kind: Kind) -> Member {
@@ -310,6 +406,67 @@ mod tests {
         let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["d", "link", "same"]);
+    }
+
+    #[test]
+    fn the_changes_of_a_root_replace_and_remove_and_keep_their_modes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("hidden/old")).unwrap();
+        fs::create_dir_all(path("becomes-file/old")).unwrap();
+        for name in ["removed", "becomes-directory"] {
+            fs::write(path(name), "base").unwrap();
+        }
+        symlink("/etc", path("link")).unwrap();
+        let (uid, gid) = sys::effective_ids();
+        let changes = [
+            member("removed", WHITEOUT),
+            member("never-there", WHITEOUT),
+            member("link", WHITEOUT),
+            member("hidden", WHITEOUT),
+            member("hidden/", Kind::Directory),
+            member("becomes-file", Kind::File),
+            member("becomes-directory/", Kind::Directory),
+            leading("becomes-directory/same", Kind::HardLink, "becomes-file"),
+        ]
+        .map(|member| Member {
+            uid: uid.into(),
+            gid: gid.into(),
+            ..member
+        });
+        let mut writer = Writer::new(Vec::new());
+        for member in &changes {
+            writer.member(member).unwrap();
+        }
+        let archive = writer.finish().unwrap();
+        let report = extract_root(dir.path(), &mut &archive[..]).unwrap();
+        assert_eq!((report.entries, report.skipped), (8, 0));
+        let mut names: Vec<_> = (fs::read_dir(dir.path()).unwrap())
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["becomes-directory", "becomes-file", "hidden"]);
+        assert_eq!(fs::read_dir(path("hidden")).unwrap().count(), 0);
+        for name in ["hidden", "becomes-file", "becomes-directory/same"] {
+            assert_eq!(
+                fs::metadata(path(name)).unwrap().mode() & 0o7777,
+                0o6755,
+                "{name}"
+            );
+        }
+        // Elsewhere they are members of an unknown type.
+        let report = extract(&path("other"), &mut &archive[..]).unwrap();
+        assert_eq!((report.entries, report.skipped), (4, 4));
+        // Nobody owns everything.
+        let other = Member {
+            uid: u64::MAX,
+            ..member("other/file", Kind::File)
+        };
+        let mut writer = Writer::new(Vec::new());
+        writer.member(&other).unwrap();
+        let archive = writer.finish().unwrap();
+        extract_root(dir.path(), &mut &archive[..]).unwrap_err();
+        assert!(!path("other/file").exists());
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use super::archive::{archive, pack};
+use super::CHANGES_FD;
+use super::archive::{archive, pack, pack_root};
 use super::connect::connect;
 use super::copy::copy;
 use super::error::{At, FileError};
-use super::extract::extract;
+use super::extract::{extract, extract_root};
 use super::list::{line, list, stat};
 use super::make_directory::make_directory;
 use super::operation::Operation;
@@ -18,6 +19,7 @@ use super::remove::remove;
 use super::rename::rename;
 use super::watch::watch;
 use super::write::write;
+use crate::sys;
 
 /// Size of the output's buffer: as much as a pipe holds.
 const BUFFER: usize = 64 * 1024;
@@ -58,6 +60,12 @@ fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Resu
             let report = pack(paths, out)?;
             line(&mut io::stderr(), &report)
         }
+        Operation::PackRoot { paths } => {
+            let changes = sys::inherited(CHANGES_FD).at(Path::new("/"))?;
+            let report = pack_root(&changes, paths, out)?;
+            line(&mut io::stderr(), &report)
+        }
+        Operation::ExtractRoot => line(out, &extract_root(Path::new("/"), input)?),
         Operation::Extract { path } => line(out, &extract(Path::new(path), input)?),
         Operation::Connect { port } => {
             let input = input.try_clone().at(Path::new("standard input"))?;

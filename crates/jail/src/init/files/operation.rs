@@ -63,16 +63,26 @@ pub enum Operation {
     Pack {
         paths: Vec<String>,
     },
+    /// Like `Pack`, of a sandbox whose programs may change its root: first what they changed there, with members for what they
+    /// removed.
+    PackRoot {
+        paths: Vec<String>,
+    },
     /// Unpacks a tar archive from standard input, prints a [`TreeReport`](super::TreeReport).
     Extract {
         path: String,
     },
+    /// Unpacks at `/` what `PackRoot` has written, with owners and all permission bits, and removes what was removed.
+    ExtractRoot,
     /// Prints a line feed once it is connected to this TCP port at 127.0.0.1; then standard input goes there, and what comes
     /// from there is printed.
     Connect {
         port: u16,
     },
 }
+
+/// First argument of [`Operation::PackRoot`].
+const PACK_ROOT: &str = "pack-root";
 
 impl Operation {
     /// Returns the arguments that [`Self::parse`] reads.
@@ -97,7 +107,9 @@ impl Operation {
             Self::Watch { path: at, depth } => ("watch", vec![path(at), depth.word().into()]),
             Self::Archive { path: at } => ("archive", vec![path(at)]),
             Self::Pack { paths } => ("pack", paths.clone()),
+            Self::PackRoot { paths } => (PACK_ROOT, paths.clone()),
             Self::Extract { path: at } => ("extract", vec![path(at)]),
+            Self::ExtractRoot => ("extract-root", Vec::new()),
             Self::Connect { port } => ("connect", vec![port.to_string()]),
         };
         std::iter::once(verb.to_owned()).chain(rest).collect()
@@ -143,14 +155,23 @@ impl Operation {
                 depth: WatchDepth::of_word(depth).ok_or_else(|| not("flat or recursive", depth))?,
             },
             ["archive", at] => Self::Archive { path: path(at)? },
-            ["pack", ref all @ ..] if !all.is_empty() => Self::Pack {
-                paths: all.iter().map(|at| path(at)).collect::<Result<_, _>>()?,
-            },
+            ["pack", ref all @ ..] if !all.is_empty() => Self::Pack { paths: paths(all)? },
+            [PACK_ROOT, ref all @ ..] if !all.is_empty() => Self::PackRoot { paths: paths(all)? },
             ["extract", at] => Self::Extract { path: path(at)? },
+            ["extract-root"] => Self::ExtractRoot,
             ["connect", port] => Self::Connect { port: number(port)? },
             _ => return Err(FileError::invalid("expected an operation with its arguments")),
         })
     }
+}
+
+/// Returns `true` for the arguments of [`Operation::PackRoot`].
+pub(crate) fn packs_root(arguments: &[String]) -> bool {
+    arguments.first().is_some_and(|verb| verb == PACK_ROOT)
+}
+
+fn paths(texts: &[&str]) -> Result<Vec<String>, FileError> {
+    texts.iter().map(|text| path(text)).collect()
 }
 
 fn path(text: &str) -> Result<String, FileError> {
@@ -239,7 +260,9 @@ mod tests {
             Operation::Pack {
                 paths: vec![at(), "/tmp".into()],
             },
+            Operation::PackRoot { paths: vec![at()] },
             Operation::Extract { path: at() },
+            Operation::ExtractRoot,
             Operation::Connect { port: 8080 },
         ];
         for operation in all {

@@ -97,9 +97,8 @@ struct CreateSandbox {
     #[serde(default)]
     runtime: Runtime,
     /// The fence of a local sandbox: `box` makes its programs root over users and a root file system of their own. It needs a
-    /// server that runs as root. Not with a key of the API.
-    #[serde(default)]
-    fence: SandboxFence,
+    /// server that runs as root. Not with a key of the API. By default that of the snapshot's sandbox, else `run`.
+    fence: Option<SandboxFence>,
     /// Memory limit, such as `512MiB`.
     #[schemars(with = "Option<Amount>")]
     memory: Option<Bytes>,
@@ -182,8 +181,13 @@ impl CreateSandbox {
         }
     }
 
+    fn fence(&self, snapshot: Option<&SnapshotInfo>) -> SandboxFence {
+        let of_snapshot = snapshot.and_then(|snapshot| snapshot.fence);
+        self.fence.or(of_snapshot).unwrap_or_default()
+    }
+
     /// Refuses what keys cannot have.
-    fn check_of_key(&self, limits: &SandboxLimits) -> Result<(), ApiError> {
+    fn check_of_key(&self, fence: SandboxFence, limits: &SandboxLimits) -> Result<(), ApiError> {
         let unavailable = [
             (
                 !self.allowed_hosts.is_empty(),
@@ -199,7 +203,7 @@ impl CreateSandbox {
             (self.image.is_some(), "have no images", "leave `image` out"),
             // More of the kernel is open to its programs.
             (
-                self.fence == SandboxFence::Box,
+                fence == SandboxFence::Box,
                 "have the fence `run`",
                 "leave `fence` out",
             ),
@@ -230,8 +234,9 @@ impl CreateSandbox {
             )
         };
         let limits = self.limits(snapshot);
+        let fence = self.fence(snapshot);
         if !is_owner {
-            self.check_of_key(&limits)?;
+            self.check_of_key(fence, &limits)?;
         }
         let mut policy = EgressPolicy::default();
         for host in &self.allowed_hosts {
@@ -246,7 +251,7 @@ impl CreateSandbox {
             env.push((name, value));
         }
         Ok(NewSandbox {
-            account: match self.fence {
+            account: match fence {
                 SandboxFence::Run => Account::Sandbox,
                 SandboxFence::Box => Account::Root,
             },
@@ -268,19 +273,19 @@ impl CreateSandbox {
 
 async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -> Result<Response, ApiError> {
     let new: CreateSandbox = body::json(request).await?;
+    let snapshot = match &new.snapshot {
+        Some(snapshot) => Some(api.sandboxes.find_snapshot(&client.scope, snapshot)?),
+        None => None,
+    };
     let described = json!({
         "name": new.name,
         "runtime": new.runtime,
-        "fence": new.fence,
+        "fence": new.fence(snapshot.as_ref()),
         "allowed_hosts": new.allowed_hosts,
         "snapshot": new.snapshot,
         "packages": new.packages,
         "image": new.image,
     });
-    let snapshot = match &new.snapshot {
-        Some(snapshot) => Some(api.sandboxes.find_snapshot(&client.scope, snapshot)?),
-        None => None,
-    };
     let (key, image) = (new.packages.clone(), new.image.clone());
     let new = new.checked(client.is_owner, snapshot.as_ref())?;
     let packages = key.map(|key| api.sandboxes.packages(&key)).transpose()?;
