@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ringfence_container::pins::Pins;
-use ringfence_exec::local::{self as local_runs, Local, Log, Warmth};
+use ringfence_exec::local::{self as local_runs, Fence, Local, Log, SandboxRequest, Warmth};
 use ringfence_exec::probe::{self, Layer, Report};
 use ringfence_exec::pyodide::{Settings, install};
-use ringfence_policy::{Scope, Trusted};
+use ringfence_policy::{Account, Limits, Network, Scope, Trusted};
 
 use crate::config::values::ServerFence;
 use crate::context::Context;
@@ -29,7 +29,8 @@ pub async fn examine(context: &Context) -> Result<Report, Error> {
     let mut report = probe::examine(&settings).await;
     let engines = ringfence_container::probe::layers(&surroundings, &image, &pins);
     report.layers.extend(engines.await);
-    report.layers.extend(preload_layer(settings).await);
+    report.layers.extend(preload_layer(settings.clone()).await);
+    report.layers.push(box_layer(settings).await);
     let pyodide = pyodide::settings(0, context)?;
     report.layers.push(pyodide_layer(&pyodide));
     report.layers.push(wheels_layer(&pyodide));
@@ -84,6 +85,33 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
             "no interpreter can be kept warm here: each program starts one",
         ),
     })
+}
+
+/// Opens a sandbox with the fence `box`, which runs do not depend on.
+async fn box_layer(settings: local_runs::Settings) -> Layer {
+    const NAME: &str = "fence box";
+    let local = Local::new(settings);
+    let request = SandboxRequest {
+        scope: Scope::local(),
+        limits: Limits::DEFAULT,
+        network: Network::None,
+        env: Vec::new(),
+        mounts: Vec::new(),
+        account: Account::Root,
+        image: None,
+    };
+    let layer = match local.open_sandbox(&request, Fence::Default).await {
+        Ok((cell, ..)) => {
+            cell.close().await;
+            Layer::ok(NAME, "sandboxes can have root over users and files of their own")
+        }
+        Err(error) => Layer {
+            fix: Some(error.hint().into()),
+            ..Layer::info(NAME, error.explain())
+        },
+    };
+    local.close().await;
+    layer
 }
 
 /// Checks that programs can run in Pyodide.

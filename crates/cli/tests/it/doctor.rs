@@ -32,6 +32,7 @@ const LAYERS: &[&str] = &[
     "docker",
     "podman",
     "gvisor",
+    "fence box",
     "pyodide",
     "pyodide wheels",
     "e2b",
@@ -160,8 +161,19 @@ fn the_situation_is_the_one_that_a_run_finds() {
         let groups = layer(&report, "control groups")["status"] == "ok";
         assert_eq!(whole, namespaces && groups, "{place:?}: {report:#}");
         assert_eq!(groups, isolation["cgroup"].is_string(), "{place:?}: {report:#}");
+        let can_be_root = layer(&report, "fence box")["status"] == "ok";
+        assert_eq!(
+            can_be_root,
+            situation == "root" && groups,
+            "{place:?}: {report:#}"
+        );
         if place == Place::User {
             assert_ne!(situation, "root");
+            let fix = layer(&report, "fence box")["fix"].as_str();
+            assert!(
+                fix.is_some_and(|fix| fix.contains("run the server as root")),
+                "{report:#}"
+            );
             assert_eq!(layer(&report, "id-mapped mount")["status"], "info");
         }
         assert_eq!(layer(&report, "python")["status"], "ok", "{place:?}: {report:#}");
