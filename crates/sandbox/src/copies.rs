@@ -14,7 +14,7 @@ use super::id::SandboxName;
 use super::pause::Clock;
 use super::registry::Sandboxes;
 use super::sandbox::Sandbox;
-use super::snapshots::{SnapshotInfo, SnapshotReader};
+use super::snapshots::{NewSnapshot, SnapshotInfo, SnapshotReader};
 
 /// Directories to which programs of a sandbox write, and which last. With the fence `box` they write everywhere, and its root goes along.
 const COPIED_DIRECTORIES: &[&str] = &["/workspace", "/tmp", "/output"];
@@ -166,10 +166,27 @@ impl Sandboxes {
         name: &str,
         snapshot: Option<SandboxName>,
     ) -> Result<SnapshotInfo, Error> {
+        let new = NewSnapshot {
+            name: snapshot,
+            ..NewSnapshot::default()
+        };
+        self.snapshot_as(scope, name, new).await
+    }
+
+    /// Keeps a sandbox's files as a snapshot, as [`Sandboxes::snapshot`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn snapshot_as(
+        &self,
+        scope: &Scope,
+        name: &str,
+        new: NewSnapshot,
+    ) -> Result<SnapshotInfo, Error> {
         let sandbox = self.get(scope, name)?;
         sandbox.check_running()?;
         let copying = async {
-            let writing = self.store.begin(scope, snapshot, &sandbox)?;
+            let writing = self.store.begin(scope, new, &sandbox)?;
             let mut packed = sandbox.pack().await?;
             while let Some(piece) = packed.next().await? {
                 if !writing.write(piece).await {

@@ -23,7 +23,7 @@ impl SandboxId {
     ///
     /// # Errors
     /// If the kernel returns no random bytes.
-    pub(crate) fn random() -> io::Result<Self> {
+    pub fn random() -> io::Result<Self> {
         let mut id = String::new();
         while id.len() < LENGTH {
             let mut bytes = [0; 32];

@@ -268,6 +268,14 @@ impl Sandboxes {
         self.store.get(scope, name)
     }
 
+    /// Creates a file on the disk that no name leads to, for bytes that a client sends before they have a sandbox.
+    ///
+    /// # Errors
+    /// If it cannot be created.
+    pub fn scratch_file(&self) -> Result<std::fs::File, Error> {
+        self.store.scratch_file()
+    }
+
     /// Removes a snapshot. Sandboxes that were made of it stay.
     ///
     /// # Errors

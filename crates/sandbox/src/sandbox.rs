@@ -9,7 +9,7 @@ use ringfence_container::init::InitClient;
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
-use ringfence_policy::{Bytes, Outcome};
+use ringfence_policy::{Account, Bytes, Outcome};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -99,11 +99,15 @@ impl Sandbox {
     }
 
     /// Returns the working directory of programs and interpreters that name none.
-    pub const fn working_directory(&self) -> &'static str {
-        match self.new.account.workspace_alias() {
-            Some(home) => home,
-            None => "/workspace",
-        }
+    pub fn working_directory(&self) -> &str {
+        let own = self.new.directory.as_deref();
+        let home = || self.new.account.workspace_alias();
+        own.or_else(home).unwrap_or("/workspace")
+    }
+
+    /// Returns the account of its programs.
+    pub const fn account(&self) -> Account {
+        self.new.account
     }
 
     pub(crate) const fn request(&self) -> &NewSandbox {

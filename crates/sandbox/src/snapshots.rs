@@ -66,6 +66,35 @@ pub struct SnapshotInfo {
     /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<SandboxFence>,
+    /// Settings of sandboxes that are made of it as a template of E2B's clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+}
+
+/// Settings of the sandboxes of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Template {
+    /// Default environment of programs.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Directory where programs begin.
+    pub directory: Option<String>,
+    /// Command that is started with each sandbox.
+    pub start: Option<String>,
+    /// Command that succeeds once the start command is ready.
+    pub ready: Option<String>,
+}
+
+/// A snapshot to make.
+#[derive(Debug, Clone, Default)]
+pub struct NewSnapshot {
+    /// Its id, which nothing else has; a random one by default.
+    pub id: Option<SandboxId>,
+    /// Name, unique among the owner's.
+    pub name: Option<SandboxName>,
+    /// Set to take the place of the owner's snapshot with this name, once it is complete.
+    pub replaces: bool,
+    pub template: Option<Template>,
 }
 
 impl SnapshotInfo {
@@ -191,18 +220,45 @@ impl SnapshotStore {
         create_file(&unfinished(&archive_path(&self.directory, id)))
     }
 
+    /// Creates a file that no name leads to: it is gone with its last descriptor.
+    pub(crate) fn scratch_file(&self) -> Result<File, Error> {
+        let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
+        let path = unfinished(&archive_path(&self.directory, &id));
+        let created = (|| {
+            let _index = lock(&self.index);
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(&self.directory)?;
+            let mut options = File::options();
+            let file = options
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        })();
+        self.remove_directory(&lock(&self.index));
+        created.map_err(failed("write"))
+    }
+
     /// Begins to write a snapshot.
     pub(crate) fn begin(
         &self,
         scope: &Scope,
-        name: Option<SandboxName>,
+        new: NewSnapshot,
         sandbox: &Sandbox,
     ) -> Result<SnapshotWriter, Error> {
-        let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
+        let id = match new.id {
+            Some(id) => id,
+            None => SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?,
+        };
         let limits = sandbox.request().limits;
         let info = SnapshotInfo {
             id,
-            name,
+            name: new.name,
             sandbox: sandbox.id().clone(),
             created_at: rfc3339(SystemTime::now()),
             size: 0,
@@ -214,8 +270,9 @@ impl SnapshotStore {
                 .request()
                 .fence()
                 .filter(|fence| *fence == SandboxFence::Box),
+            template: new.template,
         };
-        let file = Unfinished::begin(self, scope, info)?;
+        let file = Unfinished::begin(self, scope, info, new.replaces)?;
         let (pieces, received) = mpsc::channel(UNWRITTEN);
         Ok(SnapshotWriter {
             pieces,
@@ -312,14 +369,22 @@ struct Unfinished {
     store: SnapshotStore,
     owner: Scope,
     info: SnapshotInfo,
+    /// Set if it takes the place of the one with its name.
+    replaces: bool,
     is_kept: bool,
 }
 
 impl Unfinished {
     /// Counts it among the owner's.
-    fn begin(store: &SnapshotStore, owner: &Scope, info: SnapshotInfo) -> Result<Self, Error> {
+    fn begin(
+        store: &SnapshotStore,
+        owner: &Scope,
+        info: SnapshotInfo,
+        replaces: bool,
+    ) -> Result<Self, Error> {
         let mut index = lock(&store.index);
         if let Some(name) = &info.name
+            && !replaces
             && index
                 .of(Some(owner))
                 .any(|known| known.name.as_ref() == Some(name))
@@ -338,6 +403,7 @@ impl Unfinished {
             store: store.clone(),
             owner: owner.clone(),
             info,
+            replaces,
             is_kept: false,
         })
     }
@@ -397,6 +463,10 @@ impl Unfinished {
         File::open(directory)?.sync_all()?;
         self.is_kept = true;
         let entry = (self.owner.clone(), self.info.clone());
+        if let (true, Some(name)) = (self.replaces, &self.info.name) {
+            // There may be none. What cannot be removed keeps its id, and comes after this one by name.
+            let _ = self.store.remove(&self.owner, name.as_str());
+        }
         let mut index = lock(&self.store.index);
         index.writing.remove(&self.info.id);
         index.kept.insert(self.info.id.clone(), entry);
@@ -545,6 +615,7 @@ mod tests {
             skipped: 0,
             image: None,
             fence: None,
+            template: None,
         }
     }
 
@@ -556,7 +627,7 @@ mod tests {
         end: bool,
     ) -> Result<SnapshotInfo, Error> {
         let (sender, received) = mpsc::channel(4);
-        let unfinished = Unfinished::begin(store, owner, info)?;
+        let unfinished = Unfinished::begin(store, owner, info, false)?;
         sender.try_send(Piece::Bytes(vec![7; 1000])).ok();
         if end {
             sender.try_send(Piece::End { skipped: 2 }).ok();
@@ -615,7 +686,7 @@ mod tests {
         // A full disk: every write to this device is refused.
         let (sender, received) = mpsc::channel(4);
         sender.try_send(Piece::Bytes(vec![0; 10])).ok();
-        let unfinished = Unfinished::begin(&store, &ann, info(None)).unwrap();
+        let unfinished = Unfinished::begin(&store, &ann, info(None), false).unwrap();
         let full = File::options().write(true).open("/dev/full").unwrap();
         let error = unfinished.write_to(full, received).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
@@ -646,11 +717,11 @@ mod tests {
         let store = SnapshotStore::open(dir.path()).unwrap();
         let ann: Scope = "ann".parse().unwrap();
         let all: Vec<Unfinished> = (0..MAX_OF_SCOPE)
-            .map(|_| Unfinished::begin(&store, &ann, info(None)).unwrap())
+            .map(|_| Unfinished::begin(&store, &ann, info(None), false).unwrap())
             .collect();
-        let error = Unfinished::begin(&store, &ann, info(None)).err().unwrap();
+        let error = Unfinished::begin(&store, &ann, info(None), false).err().unwrap();
         assert!(matches!(error, Error::TooManySnapshots(MAX_OF_SCOPE)), "{error}");
-        Unfinished::begin(&store, &"bob".parse().unwrap(), info(None)).unwrap();
+        Unfinished::begin(&store, &"bob".parse().unwrap(), info(None), false).unwrap();
         let large = SnapshotInfo {
             size: MAX_BYTES_OF_SCOPE.0 + 1,
             ..all[0].info.clone()
@@ -658,6 +729,6 @@ mod tests {
         let error = store.count_bytes(&ann, &large).unwrap_err();
         assert!(matches!(error, Error::SnapshotsFull(_)), "{error}");
         drop(all);
-        Unfinished::begin(&store, &ann, info(None)).unwrap();
+        Unfinished::begin(&store, &ann, info(None), false).unwrap();
     }
 }

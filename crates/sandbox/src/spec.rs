@@ -72,6 +72,8 @@ pub struct NewSandbox {
     pub packages: Option<Arc<Checkout>>,
     /// Its user and home directory, where its programs and interpreters begin.
     pub account: Account,
+    /// Directory where its programs and interpreters begin, in place of the account's.
+    pub directory: Option<String>,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,
 }

@@ -266,6 +266,7 @@ impl CreateSandbox {
             on_expiry: self.on_expiry,
             snapshot: self.snapshot,
             packages: None,
+            directory: None,
             image: None,
         })
     }
