@@ -471,6 +471,9 @@ pub struct ServeArgs {
     /// Let other machines send keys and programs unencrypted.
     #[arg(long, requires = "listen")]
     pub plain_http: bool,
+    /// Let keys build E2B's templates on this image of `ringfence image ls`, named as here, in sandboxes with the fence `box` (can be repeated).
+    #[arg(long, value_name = "IMAGE")]
+    pub template_image: Vec<String>,
     /// Stop once no process holds a lock (flock) of this file, as programs do that start a server for themselves.
     #[arg(long, value_name = "FILE")]
     pub while_used: Option<PathBuf>,

@@ -13,15 +13,17 @@ use axum::response::{IntoResponse, Response};
 use ringfence_sandbox::Sandbox;
 use serde_json::{Value, json};
 
+use crate::body;
 use crate::error::Error;
-use crate::service::{Client, Known, Service};
+use crate::service::{Client, KeyEnd, Known, Service};
+use crate::templates;
 
 /// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
 pub(crate) const BASE: &str = "base";
 const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
 
 /// Version of E2B's daemon whose behaviour is served: clients choose what they send by it.
-const ENVD_VERSION: &str = "0.6.13";
+pub(crate) const ENVD_VERSION: &str = "0.6.13";
 
 /// Returns the parts of a path, without the versions of E2B's API that mean the same.
 pub(crate) fn parts(path: &str) -> Vec<&str> {
@@ -32,7 +34,12 @@ pub(crate) fn parts(path: &str) -> Vec<&str> {
     parts
 }
 
-pub(crate) async fn answer(service: &Service, client: &Client, request: Request) -> Result<Response, Error> {
+pub(crate) async fn answer(
+    service: &Service,
+    client: &Client,
+    key_end: KeyEnd,
+    request: Request,
+) -> Result<Response, Error> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
     match (method.as_str(), &parts(&path)[..]) {
@@ -52,6 +59,12 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
         ("POST", ["sandboxes", id, "fork"]) => copies::fork(service, client, id, request).await,
         ("GET", ["snapshots"]) => copies::snapshots(service, client, &request),
         ("DELETE", ["templates", id]) => copies::remove_snapshot(service, client, id),
+        ("POST", ["v2", "templates", id, "builds", build]) => {
+            let asked = body::json(request).await?;
+            let build = templates::BuildId { template: id, build };
+            templates::start_build(service, client, key_end, build, asked).await
+        }
+        (_, parts) if templates::is_one(parts) => templates::answer(service, client, parts, request).await,
         (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),
         (_, ["v3" | "v2" | "templates", ..]) => Err(unserved(&path)),
         _ => Err(Error::not_found("there is nothing at this path with this method")),
@@ -61,7 +74,7 @@ pub(crate) async fn answer(service: &Service, client: &Client, request: Request)
 fn unserved(path: &str) -> Error {
     Error::not_supported(
         &format!("`{}`", path.chars().take(80).collect::<String>()),
-        "templates, volumes and secrets are not served; snapshots are made of sandboxes",
+        "tags of templates, volumes and secrets are not served; snapshots are made of sandboxes",
     )
 }
 

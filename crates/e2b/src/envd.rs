@@ -58,7 +58,7 @@ async fn call(opened: Opened, service: &str, method: &str, request: Request) -> 
         _ => Framing::Unary,
     };
     rpc::check(request.headers(), framing)?;
-    let answer = match paths::check_user_of_call(request.headers()) {
+    let answer = match paths::check_user_of_call(request.headers(), opened.sandbox.account()) {
         Err(error) => Err(error),
         Ok(()) if service == "process.Process" => process::call(opened, method, request).await,
         Ok(()) => filesystem::call(opened, method, request).await,

@@ -4,6 +4,7 @@
 //! - [`Target`]: the plane and the call that a request is for.
 //! - [`Domain`]: the names of sandboxes, and of the API, at a listener that has them.
 //! - `control`: the control plane, which creates, finds and ends sandboxes.
+//! - `templates`: builds of templates, which become snapshots.
 //! - `envd`: files and processes of a sandbox, with Connect's framing in `rpc`.
 //! - `interpreter`: the code interpreter of a sandbox.
 //! - `program`: programs that listen on ports of a sandbox.
@@ -23,10 +24,11 @@ mod program;
 mod rpc;
 mod service;
 mod target;
+mod templates;
 mod token;
 
 pub use domain::{Domain, ParseDomainError};
 pub use error::{Error, Failure};
 pub use program::{OfProgram, Tunnel};
-pub use service::{Admitted, Client, Described, Service};
+pub use service::{Admitted, Client, Described, KeyEnd, Service};
 pub use target::Target;

@@ -1,6 +1,7 @@
 //! The sandboxes of a server as E2B's clients know them.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::Request;
@@ -14,6 +15,7 @@ use crate::error::Error;
 use crate::ingress::{Ingress, Visitors};
 use crate::program::Visit;
 use crate::target::Target;
+use crate::templates::Templates;
 use crate::token::{Token, header};
 use crate::{control, envd, interpreter, program};
 
@@ -28,6 +30,9 @@ pub struct Client {
     pub domain: Option<String>,
 }
 
+/// Resolves when a client's key is revoked or expires; never, if it cannot.
+pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The part of a request's body that its record shows: attached to the response.
 #[derive(Debug, Clone)]
 pub struct Described(pub Value);
@@ -36,6 +41,7 @@ pub struct Described(pub Value);
 #[derive(Debug)]
 pub struct Service {
     pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) templates: Templates,
     known: Mutex<BTreeMap<String, Arc<Known>>>,
 }
 
@@ -116,17 +122,18 @@ impl Admitted {
 }
 
 impl Service {
-    /// Creates the service of these sandboxes.
-    pub fn new(sandboxes: Arc<Sandboxes>) -> Self {
+    /// Creates the service of these sandboxes, whose clients may build templates on these images.
+    pub fn new(sandboxes: Arc<Sandboxes>, template_images: Vec<String>) -> Self {
         Self {
             sandboxes,
+            templates: Templates::new(template_images),
             known: Mutex::default(),
         }
     }
 
-    /// Answers a request to the control plane by a client whose key has been checked.
-    pub async fn control(&self, client: &Client, request: Request) -> Response {
-        let answer = control::answer(self, client, request).await;
+    /// Answers a request to the control plane by a client whose key has been checked, and ends what goes on behind it with the key.
+    pub async fn control(&self, client: &Client, key_end: KeyEnd, request: Request) -> Response {
+        let answer = control::answer(self, client, key_end, request).await;
         answer.unwrap_or_else(IntoResponse::into_response)
     }
 

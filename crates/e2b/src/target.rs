@@ -119,6 +119,7 @@ fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
         ("POST", ["sandboxes", _, "pause"]) => Some("sandbox.pause"),
         ("POST", ["sandboxes", _, "snapshots"]) => Some("sandbox.snapshot"),
         ("POST", ["sandboxes", _, "fork"]) => Some("sandbox.fork"),
+        ("POST", ["v2", "templates", _, "builds", _]) => Some("sandbox.create"),
         ("DELETE", ["templates", _]) => Some("snapshot.remove"),
         ("DELETE", ["sandboxes", _]) => Some("sandbox.remove"),
         _ => None,

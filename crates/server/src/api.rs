@@ -110,6 +110,8 @@ pub struct Api {
 pub struct RecordedSandboxes {
     pub sandboxes: Sandboxes,
     pub log: RedactedLog,
+    /// Images of the server's user on which keys may build templates of E2B's.
+    pub template_images: Vec<String>,
 }
 
 impl Api {
@@ -121,7 +123,11 @@ impl Api {
         metrics: Arc<Metrics>,
         admission: Admission,
     ) -> Arc<Self> {
-        let RecordedSandboxes { sandboxes, log } = sandboxes;
+        let RecordedSandboxes {
+            sandboxes,
+            log,
+            template_images,
+        } = sandboxes;
         let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));
         Arc::new(Self {
             toolbox: Arc::new(toolbox),
@@ -136,7 +142,7 @@ impl Api {
             usage: Arc::clone(metrics.usage()),
             measured: Mutex::default(),
             metrics,
-            e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes)),
+            e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
             sandboxes,
             log,
         })

@@ -52,15 +52,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
         let store = KeyStore::below(&context.paths.state);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
-        let fence = settings::default_fence(context.config()?);
-        let sandboxes =
-            ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
-                .with_containers(Arc::clone(&backend.containers))
-                .with_packages(packages::store(context)?)
-                .with_images(context.paths.state.clone(), images::confine)
-                .with_private_networks(context.parts()?.egress.policy.private_networks.clone());
-        let log = toolbox::operations_log(context)?;
-        let recorded = RecordedSandboxes { sandboxes, log };
+        let recorded = sandboxes(args, &backend, context)?;
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
@@ -98,6 +90,21 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         services.sandboxes.end();
         backend.close().await;
         Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Returns the sandboxes of clients, with the log of what they do.
+fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow::Result<RecordedSandboxes> {
+    let fence = settings::default_fence(context.config()?);
+    let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
+        .with_containers(Arc::clone(&backend.containers))
+        .with_packages(packages::store(context)?)
+        .with_images(context.paths.state.clone(), images::confine)
+        .with_private_networks(context.parts()?.egress.policy.private_networks.clone());
+    Ok(RecordedSandboxes {
+        sandboxes,
+        log: toolbox::operations_log(context)?,
+        template_images: args.template_image.clone(),
     })
 }
 

@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ringfence_policy::{EnvName, Timeout};
+use ringfence_policy::Timeout;
 use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::envd::ACCOUNT;
 use crate::error::Error;
 use crate::ingress::Ingress;
 use crate::service::{Client, Described, Service, Settings};
+use crate::templates;
 
 /// A version of the route, which differ in the lifetime of sandboxes that ask for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +70,25 @@ pub(super) async fn create(
         false => Some(find(service, client, &template)?),
     };
     let ingress = Ingress::of(asked.network.as_ref())?;
+    if let Some(snapshot) = &snapshot {
+        service.templates.check_open(snapshot)?;
+    }
+    let of_template = snapshot.as_ref().and_then(|snapshot| snapshot.template.clone());
     let new = NewSandbox {
         // Names of ports are good for something below a domain alone. Elsewhere sockets are for those who ask for them.
         ports: client.domain.is_some() || asked.asks_for_visitors(),
         ..asked.checked(version, snapshot)?
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
+    if let Some(of_template) = &of_template
+        && let Err(error) = templates::start(&sandbox, of_template).await
+    {
+        service
+            .sandboxes
+            .remove(&client.scope, sandbox.id().as_str())
+            .await?;
+        return Err(error);
+    }
     let settings = Settings {
         template: template.clone(),
         ingress,
@@ -92,27 +106,20 @@ pub(super) async fn create(
 impl CreateSandbox {
     fn checked(self, version: Version, snapshot: Option<SnapshotInfo>) -> Result<NewSandbox, Error> {
         self.check_support()?;
-        let mut env = Vec::new();
-        for (name, value) in self.env.unwrap_or_default() {
-            let name: EnvName = name
-                .parse()
-                .map_err(|error| Error::invalid(format!("`envVars`: {error}")))?;
-            env.push((name, value));
-        }
-        let limits = snapshot.as_ref();
-        Ok(NewSandbox {
-            limits: limits.map_or_else(SandboxLimits::default, SnapshotInfo::limits),
+        let snapshot = snapshot.as_ref();
+        let new = NewSandbox {
+            limits: snapshot.map_or_else(SandboxLimits::default, SnapshotInfo::limits),
             snapshot: snapshot.map(|snapshot| snapshot.id.to_string()),
             on_expiry: match self.auto_pause {
                 Some(true) => OnExpiry::Pause,
                 Some(false) | None => OnExpiry::Kill,
             },
-            env,
             account: ACCOUNT,
             metadata: self.metadata.unwrap_or_default(),
             timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
             ..NewSandbox::default()
-        })
+        };
+        templates::with_settings(new, snapshot, self.env.unwrap_or_default())
     }
 
     fn asks_for_visitors(&self) -> bool {

@@ -20,7 +20,10 @@ pub(crate) const HOME: &str = ACCOUNT.home();
 enum NoUser {
     /// `root`, which E2B has.
     Root,
-    Unknown(String),
+    Unknown {
+        name: String,
+        known: &'static str,
+    },
 }
 
 impl NoUser {
@@ -29,32 +32,38 @@ impl NoUser {
     fn message(self) -> String {
         match self {
             Self::Root => Self::ROOT.to_owned(),
-            Self::Unknown(name) => format!("invalid username: `{name}` (a sandbox has one user, `user`)"),
+            Self::Unknown { name, known } => {
+                format!("invalid username: `{name}` (the sandbox has one user, `{known}`)")
+            }
         }
     }
 }
 
-fn check(user: &str) -> Result<(), NoUser> {
+fn check(user: &str, account: Account) -> Result<(), NoUser> {
     match user {
-        "" | USER => Ok(()),
+        "" => Ok(()),
+        user if user == account.name() => Ok(()),
         "root" => Err(NoUser::Root),
-        other => Err(NoUser::Unknown(other.chars().take(80).collect())),
+        other => Err(NoUser::Unknown {
+            name: other.chars().take(80).collect(),
+            known: account.name(),
+        }),
     }
 }
 
 /// Checks the user that a request for a file names.
-pub(super) fn check_user(user: &str) -> Result<(), Error> {
-    check(user).map_err(|no_user| match no_user {
+pub(super) fn check_user(user: &str, account: Account) -> Result<(), Error> {
+    check(user, account).map_err(|no_user| match no_user {
         NoUser::Root => Error::not_supported(
             "user `root`",
             "a sandbox has one user, `user`, without privileges",
         ),
-        unknown @ NoUser::Unknown(_) => Error::unauthenticated(&unknown.message()),
+        unknown @ NoUser::Unknown { .. } => Error::unauthenticated(&unknown.message()),
     })
 }
 
 /// Checks the user that a call names as `Authorization: Basic`.
-pub(super) fn check_user_of_call(headers: &HeaderMap) -> Result<(), RpcError> {
+pub(super) fn check_user_of_call(headers: &HeaderMap, account: Account) -> Result<(), RpcError> {
     if !headers.contains_key("authorization") {
         return Ok(());
     }
@@ -66,10 +75,10 @@ pub(super) fn check_user_of_call(headers: &HeaderMap) -> Result<(), RpcError> {
         return Err(RpcError::new(Code::Unauthenticated, message));
     };
     let user = text.split(':').next().unwrap_or_default();
-    check(user).map_err(|no_user| {
+    check(user, account).map_err(|no_user| {
         let code = match no_user {
             NoUser::Root => Code::Unimplemented,
-            NoUser::Unknown(_) => Code::Unauthenticated,
+            NoUser::Unknown { .. } => Code::Unauthenticated,
         };
         RpcError::new(code, no_user.message())
     })
@@ -113,15 +122,18 @@ mod tests {
             let mut headers = HeaderMap::new();
             let value = format!("Basic {}", STANDARD.encode(user));
             headers.insert("authorization", value.parse().unwrap());
-            check_user_of_call(&headers)
+            check_user_of_call(&headers, ACCOUNT)
         };
         assert!(call("user:").is_ok() && call(":").is_ok());
-        assert!(check_user_of_call(&HeaderMap::new()).is_ok());
+        assert!(check_user_of_call(&HeaderMap::new(), ACCOUNT).is_ok());
         assert_eq!(
             call("root:"),
             Err(RpcError::new(Code::Unimplemented, NoUser::ROOT))
         );
         assert!(call("other:").is_err());
-        assert!(check_user("root").is_err() && check_user("user").is_ok() && check_user("x").is_err());
+        let check = |user: &str| check_user(user, ACCOUNT).is_ok();
+        assert!(!check("root") && check("user") && !check("x"));
+        let check = |user: &str| check_user(user, Account::Root).is_ok();
+        assert!(check("root") && check("") && !check("user") && !check("x"));
     }
 }

@@ -32,10 +32,10 @@ struct FileQuery {
 }
 
 impl FileQuery {
-    fn of(request: &Request) -> Result<Self, Error> {
+    fn of(request: &Request, opened: &Opened) -> Result<Self, Error> {
         let query: Query<Self> =
             Query::try_from_uri(request.uri()).map_err(|rejection| Error::invalid(rejection.body_text()))?;
-        check_user(&query.username)?;
+        check_user(&query.username, opened.sandbox.account())?;
         Ok(query.0)
     }
 }
@@ -52,7 +52,7 @@ fn failed(error: SandboxError) -> Error {
 
 /// Sends a file, to its end: the size that the kernel tells is not trusted.
 pub(super) async fn download(opened: &Opened, request: Request) -> Result<Response, Error> {
-    let path = absolute(&FileQuery::of(&request)?.path.unwrap_or_default());
+    let path = absolute(&FileQuery::of(&request, opened)?.path.unwrap_or_default());
     let described = Extension(Described(json!({ "path": path })));
     let range = FileRange {
         offset: 0,
@@ -97,7 +97,9 @@ fn compressed(reader: FileReader) -> Body {
 
 /// Stores files.
 pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response, Error> {
-    let path = FileQuery::of(&request)?.path.filter(|path| !path.is_empty());
+    let path = FileQuery::of(&request, opened)?
+        .path
+        .filter(|path| !path.is_empty());
     refuse_metadata(&request)?;
     let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
         .unwrap_or_default()

@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use ringfence_e2b::{Admitted, Client, Error, Target, Tunnel};
+use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
 
 use super::Api;
 use super::error::{ApiError, Reason};
@@ -62,7 +62,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
     let path = request.uri().path().to_owned();
     let name = target.operation(request.method(), &path);
     if target == Target::Control {
-        let client = match client(api, door, request.headers()) {
+        let client = match uploader(api, &request).map_or_else(|| client(api, door, request.headers()), Ok) {
             Ok(client) => client,
             Err(error) => return refused(door, error),
         };
@@ -70,7 +70,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         api.e2b
             .forget_ended(&client, |name| !api.keys.still_has(name, Right::Sandboxes));
         let connection = Connection::of(&request, false);
-        let answer = Box::pin(api.e2b.control(&client, request));
+        let answer = Box::pin(api.e2b.control(&client, key_end(api, &client), request));
         let answer = recorded(api, name, &client, &path, answer);
         return while_keyed(api, &client, connection, answer).await;
     }
@@ -201,6 +201,20 @@ fn owner(api: &Api, door: &Door, target: &Target, headers: &HeaderMap) -> Option
     let client = holder(api, door, &grant, headers).ok()?;
     let is_right = grant.has(Right::Sandboxes);
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
+}
+
+/// Returns the end of a client's key, for what goes on when its request is answered.
+fn key_end(api: &Api, client: &Client) -> KeyEnd {
+    let using = api.key_uses.begin(&client.name, Right::Sandboxes);
+    Box::pin(async move { using.ended().await })
+}
+
+/// Returns the client to whom the address of an upload was given, while its key has the right to it.
+fn uploader(api: &Api, request: &Request) -> Option<Client> {
+    let client = api.e2b.uploader(request)?;
+    api.keys
+        .still_has(&client.name, Right::Sandboxes)
+        .then_some(client)
 }
 
 /// Answers a request that is not let in, and counts wrong credentials.

@@ -2,6 +2,7 @@
 
 mod domain;
 mod ports;
+mod templates;
 mod wire;
 
 use std::process::Command;

@@ -18,6 +18,11 @@ const MODULES: &str = "asyncio, base64, ctypes, errno, fcntl, inspect, json, lin
 
 /// Writes a root file system as an archive in the test's directory, with its own `/etc` and `/app`.
 pub(crate) fn root_archive(dir: &Dir) -> PathBuf {
+    root_archive_with(dir, &[])
+}
+
+/// Writes such an archive that has these programs, too.
+pub(crate) fn root_archive_with(dir: &Dir, programs: &[&str]) -> PathBuf {
     let top = dir.path("top");
     for name in ["etc", "app", "opt/empty", "mnt"] {
         fs::create_dir_all(top.join(name)).unwrap();
@@ -29,14 +34,18 @@ pub(crate) fn root_archive(dir: &Dir) -> PathBuf {
     let mut tar = dir.program("tar");
     tar.arg("-cf").arg(&archive);
     tar.arg("-C").arg("/");
-    tar.args(files(dir).iter().map(|path| path.strip_prefix("/").unwrap()));
+    tar.args(
+        files(dir, programs)
+            .iter()
+            .map(|path| path.strip_prefix("/").unwrap()),
+    );
     tar.arg("-C").arg(&top).args(["etc", "app", "opt", "mnt"]);
     finish(&mut tar, b"").ok();
     archive
 }
 
 /// Returns the programs, their libraries, and every link on the way.
-fn files(dir: &Dir) -> BTreeSet<PathBuf> {
+fn files(dir: &Dir, programs: &[&str]) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     for file in modules(dir) {
         if file.extension().is_some_and(|end| end == "so") {
@@ -44,7 +53,7 @@ fn files(dir: &Dir) -> BTreeSet<PathBuf> {
         }
         add(&file, &mut all);
     }
-    for program in [PYTHON, "/bin/sh", "/usr/bin/true"] {
+    for program in [PYTHON, "/bin/sh", "/usr/bin/true"].iter().chain(programs) {
         add_program(dir, Path::new(program), &mut all);
     }
     for link in TOP.iter().map(Path::new) {

@@ -1,0 +1,102 @@
+//! Templates of E2B's clients.
+
+use super::{KEYED, Reply, run_client};
+use crate::api::{self, KEY, Surface};
+use crate::local_images::root_archive_with;
+use crate::support::finish;
+use crate::world::{World, own_uid, skip};
+
+/// Programs that steps run.
+const PROGRAMS: &[&str] = &[
+    "/usr/bin/bash",
+    "/usr/bin/cat",
+    "/usr/bin/chmod",
+    "/usr/bin/chown",
+    "/usr/bin/cp",
+    "/usr/bin/id",
+    "/usr/bin/ls",
+    "/usr/bin/mkdir",
+    "/usr/bin/rm",
+    "/usr/bin/sleep",
+    "/usr/bin/stat",
+];
+
+#[test]
+fn the_client_of_e2b_builds_templates() {
+    if own_uid() != 0 {
+        return skip("only root has the fence `box`").unwrap_or_default();
+    }
+    let world = World::before_engine();
+    let archive = root_archive_with(&world.dir, PROGRAMS);
+    let import = [
+        "image",
+        "import",
+        archive.to_str().unwrap(),
+        "--name",
+        "test/tools:1",
+    ];
+    finish(&mut world.command(&[], import), b"").ok();
+    let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine_with(
+        &[("RINGFENCE_API_KEY", KEY)],
+        &["--template-image", "test/tools:1"],
+    );
+    run_client(&world, include_str!("templates.py"));
+    let surface = Surface::loopback(&world);
+    // A template that nobody named, and an address that nobody was given.
+    let hash = "0".repeat(64);
+    let ask = |line: &str, body: &str| surface.ask(line, &[KEYED], body);
+    let created: Reply = ask("POST /v3/templates", r#"{"name": "own"}"#);
+    assert_eq!(created.status, 202, "{created:?}");
+    let id = created.json()["templateID"].as_str().unwrap().to_owned();
+    ask(&format!("GET /templates/{id}/files/..%2Fx"), "").failed(400, "no SHA-256");
+    let address = format!("/templates/{id}/files/{hash}");
+    ask(&format!("PUT {address}"), "x").failed(404, "no files with this hash");
+    assert_eq!(ask(&format!("GET {address}"), "").status, 201);
+    let put = |line: &str| surface.ask(line, &[], "x");
+    put(&format!("PUT {address}?upload=0")).failed(401, "the key is missing");
+    put(&format!("PUT {address}")).failed(401, "the key is missing");
+    a_build_ends_with_its_key(&world, &surface);
+    world.stop_engine("TERM");
+    std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
+    world.close();
+}
+
+fn a_build_ends_with_its_key(world: &World, surface: &Surface) {
+    let key = world
+        .dir
+        .run(["keys", "create", "builder"])
+        .ok()
+        .trim()
+        .to_owned();
+    let header = format!("X-API-Key: {key}");
+    let ask = |line: &str, body: &str| surface.ask(line, &[&header], body);
+    let created = ask("POST /v3/templates", r#"{"name": "own"}"#).json();
+    let [id, build] = ["templateID", "buildID"].map(|name| created[name].as_str().unwrap());
+    // Of another key's client it is none.
+    let status = format!("GET /templates/{id}/builds/{build}/status");
+    surface
+        .ask(&status, &[KEYED], "")
+        .failed(404, "is not being made");
+    let steps =
+        r#"{"fromImage": "test/tools:1", "steps": [{"type": "RUN", "args": ["echo begun; sleep 1000"]}]}"#;
+    let started = ask(&format!("POST /v2/templates/{id}/builds/{build}"), steps);
+    assert_eq!(started.status, 202, "{started:?}");
+    while !ask(&status, "").body.contains("\"begun\"") {}
+    let running = || {
+        let metrics = Surface::socket(world).ask("GET /metrics", &[], "");
+        metrics.body.contains("ringfence_sandboxes{state=\"running\"} 1")
+    };
+    assert!(running());
+    world.dir.run(["keys", "revoke", &key[..11]]).ok();
+    while running() {}
+}
+
+#[test]
+fn without_an_image_of_the_operator_nothing_is_built() {
+    let world = api::world();
+    let refused = Surface::loopback(&world).ask("POST /v3/templates", &[KEYED], r#"{"name": "own"}"#);
+    refused.failed(501, "--template-image");
+    world.close();
+}

@@ -1,0 +1,232 @@
+//! Templates: sandboxes with the fence `box` in which steps were carried out, kept as snapshots.
+//!
+//! A template is requested, gets files, is built in a sandbox of its own, and is from then on a snapshot of its owner with the
+//! template's id and name. Only what is being built is here; it is gone with the server.
+
+mod build;
+mod files;
+mod routes;
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use ringfence_policy::Scope;
+use ringfence_sandbox::{SandboxFence, SandboxId, SandboxLimits, SandboxName, SnapshotInfo, rfc3339};
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinSet;
+
+use crate::error::Error;
+use crate::service::Client;
+use files::Upload;
+
+pub(crate) use routes::{BuildId, answer, is_one, start_build};
+pub(crate) use start::{start, with_settings};
+
+/// Templates of one owner, and of all, that are kept in mind.
+const MAX_OF_SCOPE: usize = 16;
+const MAX: usize = 256;
+/// Builds of one owner, and of all, at a time.
+const MAX_BUILDS_OF_SCOPE: usize = 2;
+const MAX_BUILDS: usize = 8;
+/// Characters of a build's log, and of each entry.
+const MAX_LOG: usize = 256 * 1024;
+const MAX_ENTRY: usize = 2 * 1024;
+/// Bytes of files that wait to be built, of one owner and of all.
+const MAX_FILES_OF_SCOPE: u64 = 512 << 20;
+const MAX_FILES: u64 = 4 << 30;
+/// Uploads at a time.
+const MAX_UPLOADS: usize = 4;
+
+/// The templates that are being made.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    /// Images on which keys may build; none: nobody builds.
+    images: Vec<String>,
+    all: Arc<Mutex<BTreeMap<String, Template>>>,
+    tasks: Mutex<JoinSet<()>>,
+    uploads: Semaphore,
+}
+
+/// A template that was requested.
+#[derive(Debug)]
+struct Template {
+    client: Client,
+    id: SandboxId,
+    name: SandboxName,
+    /// Id of its only build.
+    build: String,
+    limits: SandboxLimits,
+    uploads: BTreeMap<String, Upload>,
+    status: Status,
+    log: Vec<Value>,
+    /// Characters of the log.
+    logged: usize,
+    /// Order of the requests.
+    number: u64,
+}
+
+/// The status of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Status {
+    Waiting,
+    Building,
+    Ready,
+    Failed {
+        message: String,
+        /// Number of the step, from 1 on; `None`: what comes before or after them.
+        step: Option<usize>,
+    },
+}
+
+impl Status {
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Building => "building",
+            Self::Ready => "ready",
+            Self::Failed { .. } => "error",
+        }
+    }
+}
+
+impl Templates {
+    /// Creates a registry. `images` are those on which keys may build.
+    pub(crate) fn new(images: Vec<String>) -> Self {
+        Self {
+            images,
+            all: Arc::default(),
+            tasks: Mutex::default(),
+            uploads: Semaphore::new(MAX_UPLOADS),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Template>> {
+        lock(&self.all)
+    }
+
+    /// Adds a template, in place of the owner's oldest one that is not being made.
+    fn add(&self, mut template: Template) -> Result<(), Error> {
+        let mut all = self.lock();
+        template.number = all.values().map(|known| known.number).max().unwrap_or_default() + 1;
+        let own = |known: &&Template| known.client.scope == template.client.scope;
+        if all.values().filter(own).count() >= MAX_OF_SCOPE {
+            let ended = |known: &&Template| matches!(known.status, Status::Ready | Status::Failed { .. });
+            let oldest = all
+                .values()
+                .filter(own)
+                .filter(ended)
+                .min_by_key(|known| known.number);
+            let oldest = oldest.map(|known| known.id.to_string());
+            let oldest = oldest.ok_or_else(|| {
+                Error::busy(format!(
+                    "{MAX_OF_SCOPE} of your templates wait to be built: build them first"
+                ))
+            })?;
+            all.remove(&oldest);
+        }
+        if all.len() >= MAX {
+            return Err(Error::busy(format!(
+                "{MAX} templates are being made: try again later"
+            )));
+        }
+        all.insert(template.id.to_string(), template);
+        Ok(())
+    }
+
+    /// Applies `act` to a template of an owner.
+    fn with<T>(&self, scope: &Scope, id: &str, act: impl FnOnce(&mut Template) -> T) -> Result<T, Error> {
+        let mut all = self.lock();
+        let found = all.get_mut(id).filter(|template| template.client.scope == *scope);
+        found.map(act).ok_or_else(|| {
+            let id: String = id.chars().take(80).collect();
+            Error::not_found(format!("template `{id}` is not being made"))
+        })
+    }
+
+    /// Takes the right to receive one more file of an owner.
+    fn receive(&self, scope: &Scope) -> Result<SemaphorePermit<'_>, Error> {
+        let permit = self.uploads.try_acquire();
+        let permit = permit
+            .map_err(|_| Error::busy("too many files are sent at a time: try again later".to_owned()))?;
+        let all = self.lock();
+        let (mut own, mut total) = (0, 0);
+        for template in all.values() {
+            let bytes = template.uploads.values().map(Upload::length).sum::<u64>();
+            total += bytes;
+            own += if template.client.scope == *scope { bytes } else { 0 };
+        }
+        match own >= MAX_FILES_OF_SCOPE || total >= MAX_FILES {
+            true => Err(Error::busy(format!(
+                "{} MiB of your files wait to be built: build their templates first",
+                own >> 20
+            ))),
+            false => Ok(permit),
+        }
+    }
+
+    /// Refuses a sandbox of a key with the fence `box` where the operator lets keys build no templates.
+    pub(crate) fn check_open(&self, snapshot: &SnapshotInfo) -> Result<(), Error> {
+        match snapshot.fence == Some(SandboxFence::Box) && self.images.is_empty() {
+            true => Err(not_open()),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets a template's status to building, if there is room for one more build.
+    fn begin(&self, scope: &Scope, id: &str) -> Result<(), Error> {
+        let (own, others) = {
+            let all = self.lock();
+            let building = || all.values().filter(|known| known.status == Status::Building);
+            (
+                building().filter(|known| known.client.scope == *scope).count(),
+                building().count(),
+            )
+        };
+        if own >= MAX_BUILDS_OF_SCOPE || others >= MAX_BUILDS {
+            return Err(Error::busy(format!(
+                "at most {MAX_BUILDS_OF_SCOPE} templates are built at a time for each key, and {MAX_BUILDS} in all"
+            )));
+        }
+        self.with(scope, id, |template| match template.status {
+            Status::Waiting => {
+                template.status = Status::Building;
+                Ok(())
+            }
+            _ => Err(Error::invalid(
+                "the build was started already: request the template again",
+            )),
+        })?
+    }
+}
+
+fn not_open() -> Error {
+    Error::not_supported(
+        "templates on this server",
+        "its operator names the images to build them on: `ringfence serve --template-image IMAGE`",
+    )
+}
+
+fn lock(all: &Mutex<BTreeMap<String, Template>>) -> MutexGuard<'_, BTreeMap<String, Template>> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Template {
+    /// Adds an entry to the log, unless it is full.
+    fn log(&mut self, level: &str, message: &str, step: Option<usize>) {
+        /// Size of an entry without its message.
+        const ENTRY: usize = 128;
+        if self.logged < MAX_LOG {
+            let message: String = message.chars().take(MAX_ENTRY).collect();
+            self.logged += message.len() + ENTRY;
+            self.log.push(json!({
+                "timestamp": rfc3339(SystemTime::now()),
+                "level": level,
+                "message": message,
+                "step": step.map_or_else(|| "base".to_owned(), |step| step.to_string()),
+            }));
+        }
+    }
+}

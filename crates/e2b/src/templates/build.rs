@@ -1,0 +1,430 @@
+//! Builds: the steps of a template, in a sandbox that becomes a snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use ringfence_policy::{Account, EnvName, Outcome, Timeout};
+use ringfence_sandbox::files::{MadeDirectory, Operation};
+use ringfence_sandbox::output::{Item, Stream};
+use ringfence_sandbox::process::{CommandLine, NewProcess};
+use ringfence_sandbox::{
+    NewSandbox, NewSnapshot, Sandbox, SandboxId, SandboxImage, SandboxLimits, SandboxName, Sandboxes,
+    SnapshotInfo, Template as Settings,
+};
+
+use super::files::Archive;
+use super::{Status, Template, lock};
+use crate::envd::HOME;
+use crate::error::{Error, advised};
+use crate::service::{Client, KeyEnd};
+
+/// Time for a whole build.
+const TIME: Timeout = Timeout::seconds(15 * 60);
+/// Most bytes of all variables of a template.
+const MAX_ENV: usize = 32 * 1024;
+/// Longest line of output that is not cut.
+const MAX_LINE: usize = 2 * 1024;
+
+/// Copies `$1/$2`, with another owner and mode if there are any, to `$3` as `COPY` of a Dockerfile does.
+const COPY: &str = r#"set -e
+from="$1/$2"; to="$3"
+if ! [ -e "$from" ] && ! [ -L "$from" ]; then
+  echo "the files of the step have no \`$2\`: patterns are not supported, name a file or directory" >&2; exit 1
+fi
+[ -z "$4" ] || chown -hR "$4" "$from"
+[ -z "$5" ] || chmod -R "$5" "$from"
+if [ -d "$from" ] && ! [ -L "$from" ]; then
+  mkdir -p "$to"; cp -a "$from/." "$to"
+else
+  case "$to" in
+    */) mkdir -p "$to" ;;
+    */*) mkdir -p "${to%/*}/" ;;
+  esac
+  cp -a "$from" "$to"
+fi"#;
+/// Directory in which the files of a step arrive.
+const STAGING: &str = "/tmp/.ringfence-files";
+
+/// The beginning of a build.
+#[derive(Debug)]
+pub(super) enum Base {
+    Image(Arc<SandboxImage>),
+    Template(Box<SnapshotInfo>),
+}
+
+/// A build to carry out.
+#[derive(Debug)]
+pub(super) struct Build {
+    pub(super) sandboxes: Arc<Sandboxes>,
+    pub(super) all: Arc<Mutex<BTreeMap<String, Template>>>,
+    pub(super) client: Client,
+    pub(super) id: SandboxId,
+    pub(super) name: SandboxName,
+    pub(super) limits: SandboxLimits,
+    pub(super) base: Base,
+    pub(super) steps: Vec<Step>,
+    pub(super) start: Option<String>,
+    pub(super) ready: Option<String>,
+}
+
+/// A step of a build.
+#[derive(Debug)]
+pub(super) enum Step {
+    Run(String),
+    Env(Vec<(String, String)>),
+    Directory(String),
+    /// Everything is root's.
+    Nothing,
+    Copy {
+        source: String,
+        target: String,
+        owner: String,
+        mode: String,
+        archive: Archive,
+    },
+}
+
+/// The reason why a build failed, and its step.
+struct Failure {
+    message: String,
+    step: Option<usize>,
+}
+
+impl From<ringfence_sandbox::Error> for Failure {
+    fn from(error: ringfence_sandbox::Error) -> Self {
+        Self {
+            message: advised(&error),
+            step: None,
+        }
+    }
+}
+
+impl Step {
+    /// Returns a step of E2B's.
+    ///
+    /// # Errors
+    /// If it is unknown, not supported, or lacks its files.
+    pub(super) fn new(kind: &str, arguments: &[String], archive: Option<Archive>) -> Result<Self, Error> {
+        let text = |index: usize| arguments.get(index).map_or("", String::as_str);
+        match kind {
+            "RUN" => {
+                check_user(text(1))?;
+                Ok(Self::Run(text(0).to_owned()))
+            }
+            "USER" => check_user(text(0)).map(|()| Self::Nothing),
+            "WORKDIR" => Ok(Self::Directory(text(0).to_owned())),
+            "ENV" => {
+                let pairs = arguments.chunks_exact(2);
+                let pairs: Vec<_> = pairs.map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+                for (name, _) in &pairs {
+                    name.parse::<EnvName>()
+                        .map_err(|error| Error::invalid(format!("`ENV`: {error}")))?;
+                }
+                Ok(Self::Env(pairs))
+            }
+            "COPY" => {
+                let source = text(0);
+                if source.starts_with('/') || source.split('/').any(|part| part == "..") {
+                    return Err(Error::invalid(
+                        "`COPY`: the source must be a path below the context",
+                    ));
+                }
+                Ok(Self::Copy {
+                    source: source.to_owned(),
+                    target: text(1).to_owned(),
+                    owner: text(2).to_owned(),
+                    mode: text(3).to_owned(),
+                    archive: archive.ok_or_else(|| Error::invalid("`COPY`: its files were not sent"))?,
+                })
+            }
+            other => {
+                let other: String = other.chars().take(20).collect();
+                Err(Error::not_supported(
+                    &format!("the step `{other}`"),
+                    "use RUN, COPY, ENV, WORKDIR and USER",
+                ))
+            }
+        }
+    }
+
+    /// Returns the step as its log names it.
+    fn described(&self) -> String {
+        match self {
+            Self::Run(command) => format!("RUN {command}"),
+            Self::Env(pairs) => {
+                let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
+                format!("ENV {}", names.join(" "))
+            }
+            Self::Directory(path) => format!("WORKDIR {path}"),
+            Self::Nothing => "USER root".to_owned(),
+            Self::Copy { source, target, .. } => format!("COPY {source} {target}"),
+        }
+    }
+}
+
+fn check_user(user: &str) -> Result<(), Error> {
+    match user {
+        "" | "root" => Ok(()),
+        _ => Err(Error::not_supported(
+            "another user than `root` in templates",
+            "leave `set_user` and `user` out: programs are root in a sandbox of their own, and `su` changes to another user",
+        )),
+    }
+}
+
+impl Build {
+    /// Carries the build out, and notes its end.
+    pub(super) async fn run(self, key_end: KeyEnd) {
+        let ended = self.carry_out(key_end).await;
+        self.note(|template| {
+            template.status = match ended {
+                Ok(()) => Status::Ready,
+                Err(Failure { message, step }) => {
+                    template.log("error", &message, step);
+                    Status::Failed { message, step }
+                }
+            };
+            // Their archives are not needed any more.
+            template.uploads.clear();
+        });
+    }
+
+    fn note(&self, act: impl FnOnce(&mut Template)) {
+        if let Some(template) = lock(&self.all).get_mut(self.id.as_str()) {
+            act(template);
+        }
+    }
+
+    fn log(&self, message: &str, step: Option<usize>) {
+        self.note(|template| template.log("info", message, step));
+    }
+
+    async fn carry_out(&self, key_end: KeyEnd) -> Result<(), Failure> {
+        let scope = &self.client.scope;
+        let (new, settings) = self.sandbox();
+        let sandbox = self.sandboxes.create(scope, new).await?;
+        let built = tokio::select! {
+            built = self.build(&sandbox, settings) => built,
+            () = key_end => Err(failed("the key of the build is revoked or has expired".to_owned())),
+        };
+        // It may have ended by itself.
+        let _ = self.sandboxes.remove(scope, sandbox.id().as_str()).await;
+        built
+    }
+
+    /// Returns the sandbox in which it is built, and the settings that it begins with.
+    fn sandbox(&self) -> (NewSandbox, Settings) {
+        let new = NewSandbox {
+            limits: self.limits,
+            account: Account::Root,
+            timeout: Some(TIME),
+            metadata: [("template".to_owned(), self.name.to_string())].into(),
+            ..NewSandbox::default()
+        };
+        match &self.base {
+            Base::Image(image) => {
+                let settings = Settings {
+                    directory: Some(HOME.to_owned()),
+                    ..Settings::default()
+                };
+                let image = Some(Arc::clone(image));
+                (NewSandbox { image, ..new }, settings)
+            }
+            Base::Template(snapshot) => {
+                let (least, limits) = (snapshot.limits(), self.limits);
+                let new = NewSandbox {
+                    limits: SandboxLimits {
+                        memory: least.memory.max(limits.memory),
+                        disk: least.disk.max(limits.disk),
+                        ..limits
+                    },
+                    snapshot: Some(snapshot.id.to_string()),
+                    ..new
+                };
+                (new, snapshot.template.clone().unwrap_or_default())
+            }
+        }
+    }
+
+    async fn build(&self, sandbox: &Sandbox, mut settings: Settings) -> Result<(), Failure> {
+        let home = HOME.to_owned();
+        sandbox
+            .change::<MadeDirectory>(&Operation::MakeDirectory { path: home })
+            .await?;
+        for (index, step) in self.steps.iter().enumerate() {
+            let number = Some(index + 1);
+            self.log(&step.described(), number);
+            let done = self.step(sandbox, step, index + 1, &mut settings).await;
+            done.map_err(|failure| Failure {
+                step: number,
+                ..failure
+            })?;
+        }
+        settings.start = self.start.clone().or(settings.start);
+        settings.ready = self.ready.clone().or(settings.ready);
+        self.log("Keeping the files of the template", None);
+        let new = NewSnapshot {
+            id: Some(self.id.clone()),
+            name: Some(self.name.clone()),
+            replaces: true,
+            template: Some(settings),
+        };
+        let id = sandbox.id().as_str();
+        self.sandboxes.snapshot_as(&self.client.scope, id, new).await?;
+        Ok(())
+    }
+
+    async fn step(
+        &self,
+        sandbox: &Sandbox,
+        step: &Step,
+        number: usize,
+        settings: &mut Settings,
+    ) -> Result<(), Failure> {
+        match step {
+            Step::Nothing => Ok(()),
+            Step::Env(pairs) => {
+                settings.env.extend(pairs.iter().cloned());
+                let length: usize = settings
+                    .env
+                    .iter()
+                    .map(|(name, value)| name.len() + value.len())
+                    .sum();
+                match length > MAX_ENV {
+                    true => Err(failed(format!(
+                        "the variables of a template have at most {MAX_ENV} bytes"
+                    ))),
+                    false => Ok(()),
+                }
+            }
+            Step::Directory(path) => {
+                let path = below(settings, path);
+                let operation = Operation::MakeDirectory { path: path.clone() };
+                sandbox.change::<MadeDirectory>(&operation).await?;
+                settings.directory = Some(path);
+                Ok(())
+            }
+            Step::Run(command) => {
+                let command = CommandLine::Shell(command.clone());
+                self.command(sandbox, command, number, settings).await
+            }
+            Step::Copy {
+                source,
+                target,
+                owner,
+                mode,
+                archive,
+            } => {
+                unpack(sandbox, archive).await?;
+                let words = ["sh", "-c", COPY, "sh", STAGING, source, target, owner, mode];
+                let command = CommandLine::Words(words.map(str::to_owned).to_vec());
+                self.command(sandbox, command, number, settings).await?;
+                Ok(sandbox.remove_file(STAGING.to_owned()).await?)
+            }
+        }
+    }
+
+    /// Runs a command, whose output is logged, to its success.
+    async fn command(
+        &self,
+        sandbox: &Sandbox,
+        command: CommandLine,
+        number: usize,
+        settings: &Settings,
+    ) -> Result<(), Failure> {
+        let process = sandbox
+            .start(NewProcess {
+                command,
+                cwd: settings.directory.clone(),
+                env: settings.env.clone(),
+                ..NewProcess::default()
+            })
+            .await?;
+        let mut reader = process.output.read_from(0);
+        let mut lines = Lines::default();
+        while let Some(item) = reader.next().await {
+            match item {
+                Item::Chunk { chunk, .. } => {
+                    lines.add(chunk.stream, &chunk.bytes, |line| self.log(line, Some(number)));
+                }
+                Item::Lost(_) => {}
+                Item::End(end) => {
+                    lines.finish(|line| self.log(line, Some(number)));
+                    return match (end.outcome, end.exit_code) {
+                        (Outcome::Exited, 0) => Ok(()),
+                        (Outcome::Exited, status) => {
+                            Err(failed(format!("the command failed with exit status {status}")))
+                        }
+                        (Outcome::MemoryExceeded, _) => Err(failed(
+                            "the command was killed for lack of memory: ask for more".to_owned(),
+                        )),
+                        _ => Err(failed("the command was killed, or did not start".to_owned())),
+                    };
+                }
+            }
+        }
+        Err(failed("the sandbox of the build has ended".to_owned()))
+    }
+}
+
+/// Output as lines, of which long ones are cut.
+#[derive(Debug, Default)]
+struct Lines {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Lines {
+    fn add(&mut self, stream: Stream, bytes: &[u8], mut log: impl FnMut(&str)) {
+        let line = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        for byte in bytes {
+            if *byte == b'\n' || line.len() >= MAX_LINE {
+                log(&String::from_utf8_lossy(line));
+                line.clear();
+            }
+            if *byte != b'\n' {
+                line.push(*byte);
+            }
+        }
+    }
+
+    fn finish(self, mut log: impl FnMut(&str)) {
+        for line in [self.stdout, self.stderr] {
+            if !line.is_empty() {
+                log(&String::from_utf8_lossy(&line));
+            }
+        }
+    }
+}
+
+fn failed(message: String) -> Failure {
+    Failure { message, step: None }
+}
+
+/// Returns a path as a command in the working directory means it.
+fn below(settings: &Settings, path: &str) -> String {
+    match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("{}/{path}", settings.directory.as_deref().unwrap_or(HOME)),
+    }
+}
+
+/// Unpacks the files of a step, in the sandbox.
+async fn unpack(sandbox: &Sandbox, archive: &Archive) -> Result<(), Failure> {
+    let path = STAGING.to_owned();
+    let operating = sandbox.operate(&Operation::Extract { path }).await?;
+    let broken = |error: Error| failed(error.message().to_owned());
+    let mut content = archive.content(sandbox.disk().0).await.map_err(broken)?;
+    while let Some(piece) = content.next().await.map_err(broken)? {
+        let piece: Bytes = piece;
+        if !operating.write(piece.to_vec()).await {
+            break;
+        }
+    }
+    operating.whole().await?;
+    Ok(())
+}
