@@ -32,6 +32,8 @@ const MAX: usize = 1024;
 const MAX_OF_SCOPE: usize = 512;
 /// Containers of one owner at a time: an engine takes much more for one than a cell takes.
 const MAX_CONTAINERS_OF_SCOPE: usize = 64;
+/// Sandboxes with the fence `box` of one owner at a time, but the server's own user: there are few ids for them.
+const MAX_BOXES_OF_SCOPE: usize = 8;
 /// Maximum number of copies that one fork makes.
 const MAX_FORKS: usize = 16;
 /// Least number of processes: the init's supervisor, a program, and one that it starts.
@@ -76,6 +78,7 @@ struct Entry {
     scope: Scope,
     name: Option<String>,
     runtime: Runtime,
+    is_box: bool,
     /// `None` while it is being created.
     sandbox: Option<Arc<Sandbox>>,
     /// Set to end it, to the reason.
@@ -623,6 +626,15 @@ impl<'a> Reserved<'a> {
         if new.runtime.engine().is_some() && containers >= MAX_CONTAINERS_OF_SCOPE {
             return Err(Error::TooMany(MAX_CONTAINERS_OF_SCOPE));
         }
+        let is_box = new.fence() == Some(SandboxFence::Box);
+        let boxes = registry
+            .all
+            .values()
+            .filter(|entry| entry.scope == *scope && entry.is_box)
+            .count();
+        if is_box && *scope != Scope::local() && boxes >= MAX_BOXES_OF_SCOPE {
+            return Err(Error::TooMany(MAX_BOXES_OF_SCOPE));
+        }
         if own >= MAX_OF_SCOPE {
             return Err(Error::TooMany(MAX_OF_SCOPE));
         }
@@ -634,6 +646,7 @@ impl<'a> Reserved<'a> {
             scope: scope.clone(),
             name,
             runtime: new.runtime,
+            is_box,
             sandbox: None,
             stop: stop.clone(),
         };

@@ -100,6 +100,11 @@ fn a_copy_has_the_changes_of_the_root() {
         assert!(refused.status != 0 && refused.stderr.contains(why), "{refused:?}");
     };
     refused(&["--user", "other"], "there is no snapshot `kept`");
+    create(&fence, "of-other", &["--user", "other", "--fence", "box"]).ok();
+    let many = ["sandbox", "fork", "of-other", "--user", "other", "--count", "8"];
+    let many = product(&fence, &many);
+    assert!(many.stderr.contains("the limit of 8 sandboxes"), "{many:?}");
+    product(&fence, &["sandbox", "rm", "of-other", "--user", "other"]).ok();
     refused(&["--fence", "run"], "only another one can be made of it");
     for name in ["copy", "second"] {
         product(&fence, &["sandbox", "rm", name]).ok();
