@@ -1,6 +1,7 @@
 //! `/v1/keys`: the keys of the API, for its operator.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -16,6 +17,9 @@ use super::key_store::{EndKeyError, ShownKey, StoredKey};
 use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Content, Needs, Route};
+
+/// Time for what is open in the name of a key to end.
+const CLOSING: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> Vec<Route> {
     let list = Route {
@@ -74,6 +78,15 @@ async fn revoke(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
 
 async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     let ended = api.keys.store().ended(&id)?;
+    // What is under way in its name could make something that nobody removes.
+    let closing = tokio::time::timeout(CLOSING, api.key_uses.end(&ended.id));
+    closing.await.map_err(|_| {
+        ApiError::new(
+            Reason::Conflict,
+            format!("something that is open in the name of the key `{id}` has not ended yet"),
+            "try again",
+        )
+    })?;
     if let Some(account) = api.keys.store().closed_with(&ended).map_err(EndKeyError::from)? {
         if let Some(scope) = scope_of(&account) {
             api.sandboxes.clear(&scope).await?;

@@ -34,6 +34,8 @@ struct Open {
     table: Mutex<Table>,
     /// Wakes the task after the first use has begun.
     begun: Notify,
+    /// Notified when a use is gone.
+    gone: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -70,6 +72,7 @@ impl KeyUses {
                 keys,
                 table: Mutex::default(),
                 begun: Notify::new(),
+                gone: Notify::new(),
             }),
             task: Mutex::default(),
         }
@@ -160,6 +163,19 @@ impl KeyUses {
         }
     }
 
+    /// Ends the uses of a key that opens nothing any more, and waits until there are none.
+    pub(super) async fn end(&self, client: &str) {
+        loop {
+            let gone = self.open.gone.notified();
+            self.open.check();
+            let is_used = self.open.lock().uses.values().any(|used| used.client == client);
+            if !is_used {
+                return;
+            }
+            gone.await;
+        }
+    }
+
     /// Ends the task. Nothing is used any more.
     pub(super) async fn close(&self) {
         let mut task = std::mem::take(&mut *self.task.lock().unwrap_or_else(PoisonError::into_inner));
@@ -222,6 +238,7 @@ impl KeyUse {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.open.lock().uses.remove(&self.id);
+        self.open.gone.notify_waiters();
     }
 }
 

@@ -34,6 +34,34 @@ fn kept(world: &World) -> (String, usize) {
 }
 
 #[test]
+fn a_request_that_is_under_way_leaves_nothing_behind_a_removed_key() {
+    let world = world();
+    let holder = Holder::new(&world, &["--tenant", "team"]);
+    let headers = [holder.bearer.as_str(), "Content-Length: 2"];
+    let mut streams: Vec<_> = (0..4)
+        .map(|_| holder.surface.send("POST /v1/sandboxes", &headers, "{"))
+        .collect();
+    // They are known before the key is revoked: an answer has come since.
+    holder.ok("GET /v1/sandboxes", &json!({}));
+    world.dir.run(["keys", "revoke", &holder.id]).ok();
+    let line = format!("DELETE /v1/keys/{}", holder.id);
+    assert_eq!(Surface::socket(&world).ask(&line, &[], "").status, 200);
+    for stream in &mut streams {
+        let _ = stream.write_all(b"}");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(
+            !answer.starts_with(b"HTTP/1.1 200"),
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
+    }
+    let heir = Holder::new(&world, &["--tenant", "team"]);
+    assert_eq!(heir.ok("GET /v1/sandboxes", &json!({}))["sandboxes"], json!([]));
+    world.close();
+}
+
+#[test]
 fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     let world = world();
     let (ended, other) = (busy_holder(&world), busy_holder(&world));
