@@ -27,6 +27,10 @@ const BUDGET: &[(&str, u64)] = &[
         "usage and quotas of keys, SandboxFusion's protocol, names below a domain, sandboxes with root",
         500,
     ),
+    (
+        "visits of programs in sandboxes, templates of E2B's clients, tenants, terminals over WebSocket",
+        1_500,
+    ),
 ];
 
 /// Compares the release binary with the budget.
