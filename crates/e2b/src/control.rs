@@ -103,7 +103,7 @@ fn find(service: &Service, client: &Client, id: &str) -> Result<std::sync::Arc<S
 fn handed_over(client: &Client, sandbox: &Sandbox, known: &Known) -> Json<Value> {
     Json(json!({
         "sandboxID": sandbox.id().as_str(),
-        "templateID": known.settings.template,
+        "templateID": known.shared.settings.template,
         "clientID": "ringfence",
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": known.token.as_str(),

@@ -24,6 +24,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use ringfence_sandbox::{Error as SandboxError, Sandbox};
 use serde_json::json;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 pub use tunnel::Tunnel;
@@ -34,6 +35,10 @@ use tunnel::Switch;
 
 /// Time for a program to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
+/// Time for a program to answer.
+const ANSWERING: Duration = Duration::from_secs(10 * 60);
+/// Maximum number of visitors without a credential: a sandbox has 16 connections.
+const MAX_STRANGERS: usize = 12;
 /// Maximum size of the head of a program's answer.
 const MAX_HEAD: usize = 64 * 1024;
 /// Maximum number of headers of a program's answer.
@@ -50,14 +55,50 @@ pub(crate) struct Visit {
     pub(crate) port: u16,
     /// Value of `Host` that the program sees, in place of the visitor's.
     pub(crate) host: Option<HeaderValue>,
+    /// Set for a visitor without a credential.
+    pub(crate) stranger: Option<Stranger>,
+}
+
+/// The connections of visitors without a credential to one sandbox: others always find room.
+#[derive(Debug)]
+pub(crate) struct Strangers(Arc<Semaphore>);
+
+/// The place of a visitor without a credential.
+#[derive(Debug, Clone)]
+pub(crate) struct Stranger {
+    _place: Arc<OwnedSemaphorePermit>,
+}
+
+impl Default for Strangers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_STRANGERS)))
+    }
+}
+
+impl Strangers {
+    /// Takes a place.
+    pub(crate) fn enter(&self) -> Result<Stranger, Error> {
+        let place = Arc::clone(&self.0).try_acquire_owned();
+        let place = place.map_err(|_| {
+            Error::busy(format!(
+                "the sandbox has {MAX_STRANGERS} visitors without a token or key"
+            ))
+        })?;
+        Ok(Stranger {
+            _place: Arc::new(place),
+        })
+    }
 }
 
 /// A connection to a program, which is closed when this is dropped.
 #[derive(Debug)]
 struct Connection {
     sender: SendRequest<Body>,
+    /// Limit on what the program sends before its answer.
+    before_answer: stream::Limit,
     /// Passes the bytes on.
     _tasks: JoinSet<()>,
+    _stranger: Option<Stranger>,
 }
 
 /// Passes a request on to the program, and the answer back.
@@ -66,11 +107,17 @@ pub(crate) async fn answer(visit: Visit, mut request: Request) -> Result<Respons
         return Err(Error::invalid("programs take no `CONNECT`"));
     }
     let switch = Switch::of(&mut request)?;
+    if switch.is_some() && request.body().size_hint().exact() != Some(0) {
+        return Err(Error::invalid("a request with `Upgrade` has no body"));
+    }
     let is_head = request.method() == Method::HEAD;
     let outgoing = visit.outgoing(request, switch.as_ref())?;
     let mut connection = visit.connect().await?;
-    let answered = connection.sender.send_request(outgoing).await;
-    let mut answer = answered.map_err(|_| visit.no_http())?;
+    let answered = tokio::time::timeout(ANSWERING, connection.sender.send_request(outgoing)).await;
+    let mut answer = answered
+        .map_err(|_| visit.no_http())?
+        .map_err(|_| visit.no_http())?;
+    connection.before_answer.lift();
     let described = json!({"id": visit.sandbox.id().as_str(), "port": visit.port});
     let marks = (Extension(OfProgram), Extension(Described(described)));
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -108,7 +155,8 @@ impl Visit {
         };
         let (reader, sending) = connected.map_err(|error| self.refused(error))?;
         let mut tasks = JoinSet::new();
-        let stream = stream::open(reader, sending, &mut tasks);
+        let before_answer = stream::Limit::default();
+        let stream = stream::open(reader, sending, before_answer.clone(), &mut tasks);
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
         let made = builder.handshake(TokioIo::new(stream)).await;
@@ -116,7 +164,9 @@ impl Visit {
         tasks.spawn(async move { drop(driver.with_upgrades().await) });
         Ok(Connection {
             sender,
+            before_answer,
             _tasks: tasks,
+            _stranger: self.stranger.clone(),
         })
     }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::envd::{Signature, Tags, Watchers};
 use crate::error::Error;
 use crate::ingress::{Ingress, Visitors};
-use crate::program::Visit;
+use crate::program::{Strangers, Visit};
 use crate::target::Target;
 use crate::templates::Templates;
 use crate::token::{Token, header};
@@ -42,21 +42,37 @@ pub struct Described(pub Value);
 pub struct Service {
     pub(crate) sandboxes: Arc<Sandboxes>,
     pub(crate) templates: Templates,
-    known: Mutex<BTreeMap<String, Arc<Known>>>,
+    known: Mutex<BTreeMap<String, Entry>>,
 }
 
-/// A sandbox as E2B's clients know it, with its tokens.
+/// A sandbox that some of its owner's clients know.
+#[derive(Debug)]
+struct Entry {
+    scope: Scope,
+    shared: Arc<Shared>,
+    /// The first is the one that made it, unless its key has ended.
+    clients: Vec<Arc<Known>>,
+}
+
+/// The part of a sandbox that all its clients know.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    /// Tags of processes.
+    pub(crate) tags: Tags,
+    pub(crate) watchers: Watchers,
+    strangers: Strangers,
+}
+
+/// A sandbox as one of E2B's clients knows it. Its tokens are this client's alone: what they open is done in its name.
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) client: Client,
-    pub(crate) settings: Settings,
+    pub(crate) shared: Arc<Shared>,
     /// Opens its files, processes and interpreters.
     pub(crate) token: Token,
     /// Opens its interpreters and programs alone.
     pub(crate) traffic_token: Token,
-    /// Tags of processes.
-    pub(crate) tags: Tags,
-    pub(crate) watchers: Watchers,
 }
 
 /// Settings of a sandbox that E2B's clients know and nobody else.
@@ -109,8 +125,8 @@ enum Plane {
 }
 
 impl Admitted {
-    /// Returns the holder of the key in whose name the request is answered: the one that made the sandbox, unless it was named by
-    /// another of the same owner.
+    /// Returns the holder of the key in whose name the request is answered: the one whose token it has, and for strangers the one that
+    /// made the sandbox.
     pub const fn client(&self) -> &Client {
         &self.client
     }
@@ -139,10 +155,15 @@ impl Service {
 
     /// Forgets the tokens of sandboxes of this client's owner that were made for other clients whose keys have ended.
     pub fn forget_ended(&self, client: &Client, has_ended: impl Fn(&str) -> bool) {
-        self.known().retain(|_, known| {
-            let of = &known.client;
-            of.scope != client.scope || of.name == client.name || !has_ended(&of.name)
-        });
+        for entry in self
+            .known()
+            .values_mut()
+            .filter(|entry| entry.scope == client.scope)
+        {
+            entry
+                .clients
+                .retain(|known| known.client.name == client.name || !has_ended(&known.client.name));
+        }
     }
 
     /// Checks the token or signature of a request to a sandbox.
@@ -156,9 +177,15 @@ impl Service {
             Target::Refused(error) => return Err(error.clone()),
             Target::Signed => (self.signed(request)?, Plane::Envd),
             Target::Envd(id) => {
-                let opened = self.open(id)?;
+                let given = header(request.headers(), "x-access-token");
+                let signature = Signature::of(request).ok();
+                let opened = self.open(id, |known| match given {
+                    Some(given) => known.token.is(given),
+                    None => signature
+                        .as_ref()
+                        .is_some_and(|signature| signature.is_by(&known.token)),
+                })?;
                 if !envd::is_open(request) {
-                    let given = header(request.headers(), "x-access-token");
                     let signature = || Signature::of(request)?.check(&opened.known.token);
                     match given {
                         Some(given) if opened.known.token.is(given) => {}
@@ -170,16 +197,15 @@ impl Service {
                 (opened, Plane::Envd)
             }
             Target::Interpreter(id) => {
-                let opened = self.open(id)?;
-                if !interpreter::is_open(request) {
-                    let token = header(request.headers(), "x-access-token");
-                    let traffic = header(request.headers(), "e2b-traffic-access-token");
-                    let known = &opened.known;
-                    let is_right = token.is_some_and(|token| known.token.is(token))
-                        || traffic.is_some_and(|token| known.traffic_token.is(token));
-                    if !is_right {
-                        return Err(Error::unauthenticated("missing or invalid traffic access token"));
-                    }
+                let token = header(request.headers(), "x-access-token");
+                let traffic = header(request.headers(), "e2b-traffic-access-token");
+                let is_right = |known: &Known| {
+                    token.is_some_and(|token| known.token.is(token))
+                        || traffic.is_some_and(|token| known.traffic_token.is(token))
+                };
+                let opened = self.open(id, is_right)?;
+                if !interpreter::is_open(request) && !is_right(&opened.known) {
+                    return Err(Error::unauthenticated("missing or invalid traffic access token"));
                 }
                 (opened, Plane::Interpreter)
             }
@@ -193,9 +219,12 @@ impl Service {
 
     /// Checks the traffic token of a request to a program, unless programs of the sandbox are public.
     fn admit_visitor(&self, id: &str, port: u16, request: &Request) -> Result<Admitted, Error> {
-        let Opened { sandbox, known, .. } = self.open(id)?;
         let given = header(request.headers(), "e2b-traffic-access-token");
-        let ingress = &known.settings.ingress;
+        let opened = self.open(id, |known| {
+            given.is_some_and(|given| known.traffic_token.is(given))
+        })?;
+        let Opened { sandbox, known, .. } = opened;
+        let ingress = &known.shared.settings.ingress;
         let is_anonymous = match given {
             Some(given) if known.traffic_token.is(given) => false,
             _ if ingress.visitors == Visitors::Anyone => true,
@@ -208,11 +237,19 @@ impl Service {
                 return Err(Error::no_visitor(id, why));
             }
         };
-        let host = ingress.host(port);
+        let visit = Visit {
+            sandbox,
+            port,
+            host: ingress.host(port),
+            stranger: match is_anonymous {
+                true => Some(known.shared.strangers.enter()?),
+                false => None,
+            },
+        };
         Ok(Admitted {
             client: known.client.clone(),
             is_anonymous,
-            plane: Plane::Program(Visit { sandbox, port, host }),
+            plane: Plane::Program(visit),
         })
     }
 
@@ -226,13 +263,17 @@ impl Service {
         if sandbox.id().as_str() != id || sandbox.state() == SandboxState::Paused {
             return None;
         }
-        let known = self.known().get(id).cloned();
-        let host = known.and_then(|known| known.settings.ingress.host(*port));
-        let port = *port;
+        let shared = self.known().get(id).map(|entry| Arc::clone(&entry.shared));
+        let visit = Visit {
+            sandbox,
+            port: *port,
+            host: shared.and_then(|shared| shared.settings.ingress.host(*port)),
+            stranger: None,
+        };
         Some(Admitted {
             client: client.clone(),
             is_anonymous: false,
-            plane: Plane::Program(Visit { sandbox, port, host }),
+            plane: Plane::Program(visit),
         })
     }
 
@@ -252,17 +293,20 @@ impl Service {
         let all: Vec<(String, Arc<Known>)> = self
             .known()
             .iter()
-            .map(|(id, known)| (id.clone(), Arc::clone(known)))
+            .flat_map(|(id, entry)| entry.clients.iter().map(|known| (id.clone(), Arc::clone(known))))
             .collect();
         let found = all.into_iter().find(|(_, known)| signature.is_by(&known.token));
         let (id, known) = found.ok_or_else(|| Error::unauthenticated("invalid signature"))?;
         signature.check(&known.token)?;
-        self.open(&id)
+        self.open(&id, |other| other.client == known.client)
     }
 
-    /// Returns a sandbox that runs.
-    fn open(&self, id: &str) -> Result<Opened, Error> {
-        let known = self.known().get(id).cloned();
+    /// Returns a sandbox that runs, as the client knows it whose credential is right, or else as the first one does.
+    fn open(&self, id: &str, is_right: impl Fn(&Known) -> bool) -> Result<Opened, Error> {
+        let known = self.known().get(id).and_then(|entry| {
+            let right = entry.clients.iter().find(|known| is_right(known));
+            right.or(entry.clients.first()).cloned()
+        });
         let known = known.ok_or_else(|| Error::gone(id))?;
         let sandbox = self.sandboxes.get(&known.client.scope, id);
         let sandbox = sandbox.map_err(|_| {
@@ -280,34 +324,43 @@ impl Service {
         })
     }
 
-    /// Returns what clients know of a sandbox, with new tokens if none of them has asked before.
+    /// Returns what a client knows of a sandbox, with new tokens if it has not asked before.
     pub(crate) fn know(
         &self,
         client: &Client,
         sandbox: &Sandbox,
         settings: Settings,
     ) -> Result<Arc<Known>, Error> {
+        let token = || Token::random().ok_or_else(|| Error::internal("no random bytes".to_owned()));
         let mut all = self.known();
-        if let Some(known) = all.get(sandbox.id().as_str()) {
+        if !all.contains_key(sandbox.id().as_str()) {
+            all.retain(|id, entry| self.sandboxes.get(&entry.scope, id).is_ok());
+        }
+        let entry = all.entry(sandbox.id().to_string()).or_insert_with(|| Entry {
+            scope: client.scope.clone(),
+            shared: Arc::new(Shared {
+                settings,
+                ..Shared::default()
+            }),
+            clients: Vec::new(),
+        });
+        let of_client = |known: &&Arc<Known>| known.client.name == client.name;
+        if let Some(known) = entry.clients.iter().find(of_client) {
             return Ok(Arc::clone(known));
         }
-        let token = || Token::random().ok_or_else(|| Error::internal("no random bytes".to_owned()));
         let known = Arc::new(Known {
             client: client.clone(),
-            settings,
+            shared: Arc::clone(&entry.shared),
             token: token()?,
             traffic_token: token()?,
-            tags: Tags::default(),
-            watchers: Watchers::default(),
         });
-        all.retain(|id, known| self.sandboxes.get(&known.client.scope, id).is_ok());
-        all.insert(sandbox.id().to_string(), Arc::clone(&known));
+        entry.clients.push(Arc::clone(&known));
         Ok(known)
     }
 
     /// Returns the template of a sandbox.
     pub(crate) fn template_of(&self, id: &str) -> String {
-        let settings = self.known().get(id).map(|known| known.settings.clone());
+        let settings = self.known().get(id).map(|entry| entry.shared.settings.clone());
         settings.unwrap_or_default().template
     }
 
@@ -315,7 +368,7 @@ impl Service {
         self.known().remove(id);
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Known>>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

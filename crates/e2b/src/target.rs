@@ -44,11 +44,20 @@ impl Target {
     /// Returns the destination of a request; `None` if it is none of E2B's.
     pub fn of(request: &Request) -> Option<Self> {
         let headers = request.headers();
+        let of_host = header(headers, "host").and_then(split_host);
+        let of_host = of_host.map(|(port, id, _)| Self::of_port(id.to_owned(), port));
         if headers.contains_key("e2b-sandbox-id") || headers.contains_key("e2b-sandbox-port") {
-            return Some(Self::of_headers(headers));
+            let of_headers = Self::of_headers(headers);
+            return Some(match of_host {
+                // The page of one sandbox would read what another one answers.
+                Some(of_host) if of_host != of_headers => Self::Refused(Error::invalid(
+                    "the host and `E2b-Sandbox-Id` name different sandboxes",
+                )),
+                _ => of_headers,
+            });
         }
-        if let Some((port, id, _)) = header(headers, "host").and_then(split_host) {
-            return Some(Self::of_port(id.to_owned(), port));
+        if of_host.is_some() {
+            return of_host;
         }
         let path = request.uri().path();
         if path == "/files" && request.uri().query().is_some() {

@@ -150,7 +150,7 @@ pub(super) async fn fork(
     let mut forks = Vec::new();
     for fork in made {
         life::set(service, client, fork.id().as_str(), timeout)?;
-        let known = service.know(client, &fork, known.settings.clone())?;
+        let known = service.know(client, &fork, known.shared.settings.clone())?;
         let Json(handed_over) = handed_over(client, &fork, &known);
         forks.push(json!({"sandbox": handed_over}));
     }

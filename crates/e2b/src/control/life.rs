@@ -57,7 +57,7 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     detail["envdAccessToken"] = known.token.as_str().into();
     detail["domain"] = client.domain.clone().into();
     detail["allowInternetAccess"] = false.into();
-    detail["network"] = known.settings.ingress.to_json();
+    detail["network"] = known.shared.settings.ingress.to_json();
     Ok(Json(detail).into_response())
 }
 

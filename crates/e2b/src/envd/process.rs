@@ -203,6 +203,7 @@ async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
     })?;
     opened
         .known
+        .shared
         .tags
         .add(&opened, process.pid(), Tagged { tag, config });
     let reader = process.output.read_from(0);
@@ -231,7 +232,7 @@ async fn connect(opened: Opened, request: Request) -> Result<Response, RpcError>
 }
 
 fn list(opened: &Opened) -> Value {
-    let tagged = opened.known.tags.all();
+    let tagged = opened.known.shared.tags.all();
     let running = opened
         .sandbox
         .processes()
@@ -273,7 +274,7 @@ fn find(opened: &Opened, selector: &Selector) -> Result<Arc<Process>, RpcError> 
     let pid = match (selector.pid, &selector.tag) {
         (Some(pid), _) => pid,
         (None, Some(tag)) => {
-            let all = opened.known.tags.all();
+            let all = opened.known.shared.tags.all();
             let found = all.iter().find(|(_, tagged)| tagged.tag.as_ref() == Some(tag));
             *found.ok_or_else(missing)?.0
         }

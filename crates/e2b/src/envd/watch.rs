@@ -204,7 +204,7 @@ pub(super) async fn create(opened: &Opened, request: Request) -> Result<Value, R
             format!("a sandbox has at most {MAX} watchers"),
         )
     };
-    let watchers = &opened.known.watchers;
+    let watchers = &opened.known.shared.watchers;
     if watchers.count() >= MAX {
         return Err(full());
     }
@@ -221,7 +221,12 @@ pub(super) async fn create(opened: &Opened, request: Request) -> Result<Value, R
 pub(super) async fn events(opened: &Opened, request: Request) -> Result<Value, RpcError> {
     let WatcherId { watcher_id } = rpc::message(request).await?;
     let missing = || RpcError::new(Code::NotFound, "there is no such watcher");
-    let watcher = opened.known.watchers.get(&watcher_id).ok_or_else(missing)?;
+    let watcher = opened
+        .known
+        .shared
+        .watchers
+        .get(&watcher_id)
+        .ok_or_else(missing)?;
     let mut watcher = watcher.lock().await;
     let (mut events, began) = (Vec::new(), Instant::now());
     while events.len() < MAX_FETCHED
@@ -236,7 +241,7 @@ pub(super) async fn events(opened: &Opened, request: Request) -> Result<Value, R
 
 pub(super) async fn remove(opened: &Opened, request: Request) -> Result<Value, RpcError> {
     let WatcherId { watcher_id } = rpc::message(request).await?;
-    match opened.known.watchers.remove(&watcher_id) {
+    match opened.known.shared.watchers.remove(&watcher_id) {
         true => Ok(json!({})),
         false => Err(RpcError::new(Code::NotFound, "there is no such watcher")),
     }

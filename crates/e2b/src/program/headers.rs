@@ -26,9 +26,14 @@ const OURS: &[&str] = &[
     "e2b-traffic-access-token",
     "forwarded",
     "x-access-token",
+    "true-client-ip",
+    "via",
     "x-forwarded-for",
     "x-forwarded-host",
+    "x-forwarded-port",
     "x-forwarded-proto",
+    "x-forwarded-server",
+    "x-real-ip",
 ];
 
 /// Headers of answers whose effect goes beyond the origin of a program: on cookies of its parent domain, and on where the names lead.
@@ -53,8 +58,9 @@ pub(super) fn clean_answer(headers: &mut HeaderMap, has_length_only: bool) {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let length = lengths
         .next()
-        .filter(|_| has_length_only && lengths.next().is_none());
-    let length = length.cloned();
+        .filter(|_| has_length_only && lengths.next().is_none())
+        .filter(|length| !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit));
+    let length = length.filter(|length| length.len() <= 18).cloned();
     end_here(headers);
     for name in BEYOND_ITS_ORIGIN {
         headers.remove(*name);

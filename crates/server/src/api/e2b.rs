@@ -68,7 +68,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         };
         // What a key opened ends with it, and is opened anew for the others of its tenant.
         api.e2b
-            .forget_ended(&client, |name| !api.keys.still_has(name, Right::Sandboxes));
+            .forget_ended(&client, |name| api.keys.has_lost(name, Right::Sandboxes));
         let connection = Connection::of(&request, false);
         let answer = Box::pin(api.e2b.control(&client, key_end(api, &client), request));
         let answer = recorded(api, name, &client, &path, answer);

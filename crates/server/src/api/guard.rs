@@ -11,8 +11,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_STANDARD;
+use base64::{Engine, alphabet};
 use http_body_util::BodyExt;
 use ringfence_e2b::{Domain, Failure, OfProgram, Target};
 
@@ -217,26 +218,37 @@ fn key(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Removes the headers with a key of this server, or with what has the form of one: no program of a sandbox gets it.
+/// Policy of an answer that no browser renders or runs.
+const UNRENDERED: HeaderValue = HeaderValue::from_static("default-src 'none'; sandbox");
+
+/// Removes the headers with a key of this server, or with what has the form of one, however it is written: no program of a sandbox gets
+/// it.
 pub(super) fn remove_keys(api: &Api, headers: &mut HeaderMap) {
-    let is_key = |text: &str| text.starts_with(key_store::PREFIX) || api.keys.find(text).is_some();
-    let values = |name| {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value: &HeaderValue| value.to_str().ok())
-    };
-    let in_api_key = values("x-api-key").any(is_key);
-    let in_authorization = values("authorization")
-        .filter_map(authorization)
-        .any(|key| is_key(&key));
-    if in_api_key {
-        headers.remove("x-api-key");
-    }
-    if in_authorization {
-        headers.remove(header::AUTHORIZATION);
+    for name in [HeaderName::from_static("x-api-key"), header::AUTHORIZATION] {
+        if headers.get_all(&name).iter().any(|value| holds_key(api, value)) {
+            headers.remove(name);
+        }
     }
 }
+
+fn holds_key(api: &Api, value: &HeaderValue) -> bool {
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let (scheme, rest) = text.split_once([' ', '\t']).unwrap_or(("", &text));
+    let pair = scheme
+        .eq_ignore_ascii_case("basic")
+        .then(|| LENIENT.decode(rest.trim()).ok());
+    let pair = String::from_utf8_lossy(&pair.flatten().unwrap_or_default()).into_owned();
+    let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
+    let is_key = |word: &str| api.keys.find(word.trim().trim_matches('"')).is_some();
+    let words = [text.as_ref(), rest, user, password];
+    key_store::has_id(&text) || key_store::has_id(&pair) || words.into_iter().any(is_key)
+}
+
+/// Base64 with padding or without.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Returns the key in a value of `Authorization`: after `Bearer`, or as the password of any user after `Basic`, in which programs
 /// without a setting for headers send what their user's `.netrc` says. No answer asks a browser for a password.
@@ -294,7 +306,10 @@ impl Door {
             // Those of this origin, at which the console may be.
             request.headers_mut().remove(header::COOKIE);
             let mut response = self.admit(request, answer, refuse).await;
-            response.headers_mut().remove(header::SET_COOKIE);
+            let headers = response.headers_mut();
+            headers.remove(header::SET_COOKIE);
+            headers.remove(header::REFRESH);
+            headers.insert(header::CONTENT_SECURITY_POLICY, UNRENDERED);
             return response;
         }
         let mut response = match self.check_host(&request) {

@@ -27,7 +27,7 @@ const SECRET_DIGITS: usize = 48;
 const DAY: u64 = 24 * 60 * 60;
 
 /// Start of every key, for scanners of leaked secrets.
-pub(super) const PREFIX: &str = "rf_";
+const PREFIX: &str = "rf_";
 
 /// Extensions of the files of keys that open something, and of revoked ones.
 const IN_FORCE: &str = "json";
@@ -352,6 +352,13 @@ impl KeyStore {
     fn path(&self, id: &str, extension: &str) -> PathBuf {
         self.directory.join(format!("{id}.{extension}"))
     }
+}
+
+/// Returns `true` if a text has the public part of a key.
+pub(super) fn has_id(text: &str) -> bool {
+    let id = |at: usize| text.get(at..at + PREFIX.len() + ID_DIGITS);
+    text.match_indices(PREFIX)
+        .any(|(at, _)| id(at).is_some_and(is_id))
 }
 
 /// Returns `true` for the public part of a key. Nothing else becomes a file's name.

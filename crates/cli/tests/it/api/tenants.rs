@@ -58,23 +58,32 @@ fn keys_of_a_tenant_share_what_they_make_until_the_last_is_removed() {
 }
 
 #[test]
-fn clients_of_e2b_go_on_with_the_next_key_of_their_tenant() {
+fn clients_of_e2b_have_tokens_for_each_key_of_their_tenant() {
     let world = world();
     let [old, new] = [(); 2].map(|()| Holder::new(&world, &["--tenant", "team"]));
     let key = |holder: &Holder| holder.bearer.replace("Authorization: Bearer", "X-API-Key:");
     let ask = |line: &str, headers: &[&str], body: &str| new.surface.ask(line, headers, body);
     let made = ask("POST /v2/sandboxes", &[&key(&old)], r#"{"templateID": "base"}"#).json();
     let id = made["sandboxID"].as_str().unwrap();
+    let connect = format!("POST /v2/sandboxes/{id}/connect");
+    let connected = |holder: &Holder| ask(&connect, &[&key(holder)], r#"{"timeout": 60}"#).json();
     let status = |opened: &Value| {
         let token = format!("X-Access-Token: {}", opened["envdAccessToken"].as_str().unwrap());
         let named = format!("E2b-Sandbox-Id: {id}");
         let headers = [&named, "E2b-Sandbox-Port: 49983", &token];
         ask("POST /process.Process/List", &headers, "{}").status
     };
-    assert_eq!(status(&made), 200);
+    // What a token opens is done in the name of the key that got it.
+    let third = Holder::new(&world, &["--tenant", "team"]);
+    let opened = [connected(&new), connected(&third)];
+    assert_eq!(connected(&old)["envdAccessToken"], made["envdAccessToken"]);
+    assert_eq!([status(&made), status(&opened[0]), status(&opened[1])], [200; 3]);
+    world.dir.run(["keys", "revoke", &third.id]).ok();
+    assert_eq!(
+        [status(&made), status(&opened[0]), status(&opened[1])],
+        [200, 200, 401]
+    );
     world.dir.run(["keys", "revoke", &old.id]).ok();
-    let connect = format!("POST /v2/sandboxes/{id}/connect");
-    let opened = ask(&connect, &[&key(&new)], r#"{"timeout": 60}"#).json();
-    assert_eq!((status(&opened), status(&made)), (200, 401));
+    assert_eq!([status(&made), status(&opened[0])], [401, 200]);
     world.close();
 }

@@ -37,6 +37,9 @@ def answer(connection, stream):
             connection.sendall(data)
     elif path == b"/short":
         connection.sendall(ok + b"Content-Length: 10\r\n\r\nabc")
+    elif path == b"/announce":
+        while True:
+            connection.sendall(b"HTTP/1.1 103 Early Hints\r\nX-Filler: %d\r\n\r\n" % 10**1000)
     elif path == b"/broken":
         connection.sendall(b"SSH-2.0-other\r\n")
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::{self, Method};
 use axum::response::{IntoResponse, Response};
@@ -78,6 +79,13 @@ async fn attach(
             Reason::Conflict,
             "the process has no terminal",
             "start it with `terminal`, or follow its output by `GET …/output`",
+        ));
+    }
+    if request.body().size_hint().exact() != Some(0) {
+        return Err(ApiError::new(
+            Reason::InvalidArguments,
+            "a request that begins a WebSocket has no body",
+            "leave the body out",
         ));
     }
     let upgraded = hyper::upgrade::on(&mut request);
@@ -227,9 +235,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Attached<S> {
             code,
             reason: reason.into(),
         };
-        if self.socket.close(Some(frame)).await.is_ok() {
-            let closed = async { while let Some(Ok(_)) = self.socket.next().await {} };
-            let _ = tokio::time::timeout(CLOSING, closed).await;
-        }
+        let closed = async {
+            if self.socket.close(Some(frame)).await.is_ok() {
+                while let Some(Ok(_)) = self.socket.next().await {}
+            }
+        };
+        let _ = tokio::time::timeout(CLOSING, closed).await;
     }
 }
