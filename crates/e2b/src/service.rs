@@ -166,6 +166,12 @@ impl Service {
         }
     }
 
+    /// Forgets what an owner's clients know and build. Its sandboxes and snapshots are removed by others.
+    pub fn clear(&self, scope: &Scope) {
+        self.known().retain(|_, entry| entry.scope != *scope);
+        self.templates.clear(scope);
+    }
+
     /// Checks the token or signature of a request to a sandbox.
     ///
     /// # Errors

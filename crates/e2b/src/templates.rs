@@ -146,6 +146,11 @@ impl Templates {
         })
     }
 
+    /// Forgets the templates of an owner, with the files that wait to be built.
+    pub(crate) fn clear(&self, scope: &Scope) {
+        self.lock().retain(|_, template| template.client.scope != *scope);
+    }
+
     /// Takes the right to receive one more file of an owner.
     fn receive(&self, scope: &Scope) -> Result<SemaphorePermit<'_>, Error> {
         let permit = self.uploads.try_acquire();

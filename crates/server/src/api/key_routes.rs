@@ -90,6 +90,7 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
     if let Some(account) = api.keys.store().closed_with(&ended).map_err(EndKeyError::from)? {
         if let Some(scope) = scope_of(&account) {
             api.sandboxes.clear(&scope).await?;
+            api.e2b.clear(&scope);
         }
         api.idempotency.forget(&account);
         api.measure();
