@@ -48,8 +48,7 @@ fn read_until<S: Read + Write>(socket: &mut WebSocket<S>, text: &str) -> String 
     while !String::from_utf8_lossy(&shown).contains(text) {
         match socket.read().unwrap() {
             Message::Binary(bytes) => shown.extend_from_slice(&bytes),
-            Message::Ping(_) => {}
-            other => panic!("{other:?} after {}", String::from_utf8_lossy(&shown)),
+            other => assert!(matches!(other, Message::Ping(_)), "{other:?}"),
         }
     }
     String::from_utf8_lossy(&shown).into_owned()
