@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use ringfence_sandbox::{Error as SandboxError, Sandbox};
+use ringfence_sandbox::{Error as SandboxError, MAX_CONNECTIONS, Sandbox};
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -37,8 +37,8 @@ use tunnel::Switch;
 const CONNECTING: Duration = Duration::from_secs(10);
 /// Time for a program to answer.
 const ANSWERING: Duration = Duration::from_secs(10 * 60);
-/// Maximum number of visitors without a credential: a sandbox has 16 connections.
-const MAX_STRANGERS: usize = 12;
+/// Maximum number of connections of anonymous visitors to a sandbox.
+const MAX_ANONYMOUS: usize = MAX_CONNECTIONS * 3 / 4;
 /// Maximum size of the head of a program's answer.
 const MAX_HEAD: usize = 64 * 1024;
 /// Maximum number of headers of a program's answer.
@@ -49,43 +49,34 @@ const MAX_HEADERS: usize = 100;
 pub struct OfProgram;
 
 /// A port of a sandbox that somebody visits.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Visit {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) port: u16,
     /// Value of `Host` that the program sees, in place of the visitor's.
     pub(crate) host: Option<HeaderValue>,
-    /// Set for a visitor without a credential.
-    pub(crate) stranger: Option<Stranger>,
+    /// Place of an anonymous visitor; `None` for one with a credential.
+    pub(crate) anonymous: Option<OwnedSemaphorePermit>,
 }
 
-/// The connections of visitors without a credential to one sandbox: others always find room.
+/// The connections of anonymous visitors to one sandbox: visitors with a credential always find room beside them.
 #[derive(Debug)]
-pub(crate) struct Strangers(Arc<Semaphore>);
+pub(crate) struct AnonymousVisitors(Arc<Semaphore>);
 
-/// The place of a visitor without a credential.
-#[derive(Debug, Clone)]
-pub(crate) struct Stranger {
-    _place: Arc<OwnedSemaphorePermit>,
-}
-
-impl Default for Strangers {
+impl Default for AnonymousVisitors {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_STRANGERS)))
+        Self(Arc::new(Semaphore::new(MAX_ANONYMOUS)))
     }
 }
 
-impl Strangers {
-    /// Takes a place.
-    pub(crate) fn enter(&self) -> Result<Stranger, Error> {
-        let place = Arc::clone(&self.0).try_acquire_owned();
-        let place = place.map_err(|_| {
+impl AnonymousVisitors {
+    /// Takes the place of one more.
+    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = Arc::clone(&self.0).try_acquire_owned();
+        permit.map_err(|_| {
             Error::busy(format!(
-                "the sandbox has {MAX_STRANGERS} visitors without a token or key"
+                "the sandbox has {MAX_ANONYMOUS} visitors without a token or key"
             ))
-        })?;
-        Ok(Stranger {
-            _place: Arc::new(place),
         })
     }
 }
@@ -98,11 +89,11 @@ struct Connection {
     before_answer: stream::Limit,
     /// Passes the bytes on.
     _tasks: JoinSet<()>,
-    _stranger: Option<Stranger>,
+    _anonymous: Option<OwnedSemaphorePermit>,
 }
 
 /// Passes a request on to the program, and the answer back.
-pub(crate) async fn answer(visit: Visit, mut request: Request) -> Result<Response, Error> {
+pub(crate) async fn answer(mut visit: Visit, mut request: Request) -> Result<Response, Error> {
     if request.method() == Method::CONNECT {
         return Err(Error::invalid("programs take no `CONNECT`"));
     }
@@ -148,7 +139,7 @@ fn passed_on(answer: hyper::Response<Incoming>, held: impl Send + 'static, is_he
 }
 
 impl Visit {
-    async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&mut self) -> Result<Connection, Error> {
         let connecting = tokio::time::timeout(CONNECTING, self.sandbox.connect(self.port));
         let Ok(connected) = connecting.await else {
             return Err(self.closed());
@@ -166,7 +157,7 @@ impl Visit {
             sender,
             before_answer,
             _tasks: tasks,
-            _stranger: self.stranger.clone(),
+            _anonymous: self.anonymous.take(),
         })
     }
 

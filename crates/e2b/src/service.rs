@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::envd::{Signature, Tags, Watchers};
 use crate::error::Error;
 use crate::ingress::{Ingress, Visitors};
-use crate::program::{Strangers, Visit};
+use crate::program::{AnonymousVisitors, Visit};
 use crate::target::Target;
 use crate::templates::Templates;
 use crate::token::{Token, header};
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// Tags of processes.
     pub(crate) tags: Tags,
     pub(crate) watchers: Watchers,
-    strangers: Strangers,
+    anonymous_visitors: AnonymousVisitors,
 }
 
 /// A sandbox as one of E2B's clients knows it. Its tokens are this client's alone: what they open is done in its name.
@@ -125,7 +125,7 @@ enum Plane {
 }
 
 impl Admitted {
-    /// Returns the holder of the key in whose name the request is answered: the one whose token it has, and for strangers the one that
+    /// Returns the holder of the key in whose name the request is answered: the one whose token it has, and for anonymous visitors the one that
     /// made the sandbox.
     pub const fn client(&self) -> &Client {
         &self.client
@@ -247,8 +247,8 @@ impl Service {
             sandbox,
             port,
             host: ingress.host(port),
-            stranger: match is_anonymous {
-                true => Some(known.shared.strangers.enter()?),
+            anonymous: match is_anonymous {
+                true => Some(known.shared.anonymous_visitors.enter()?),
                 false => None,
             },
         };
@@ -274,7 +274,7 @@ impl Service {
             sandbox,
             port: *port,
             host: shared.and_then(|shared| shared.settings.ingress.host(*port)),
-            stranger: None,
+            anonymous: None,
         };
         Some(Admitted {
             client: client.clone(),

@@ -39,7 +39,7 @@ pub use error::{Error, ErrorKind, ImageError};
 pub use id::{SandboxId, SandboxName};
 pub use image::{ImageName, SandboxImage};
 pub use meter::{Consumption, ConsumptionByOwner};
-pub use ports::PortReader;
+pub use ports::{MAX_CONNECTIONS, PortReader};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Template};

@@ -9,8 +9,8 @@ use super::error::Error;
 use super::files::Operating;
 use super::sandbox::Sandbox;
 
-/// Maximum number of connections at a time: the other calls are for processes and file operations.
-const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
+/// Maximum number of connections to the ports of a sandbox at a time: the other calls are for processes and file operations.
+pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
 
 /// Permits for connections.
 #[derive(Debug)]

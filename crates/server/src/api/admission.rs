@@ -137,7 +137,7 @@ impl Admission {
     pub(super) async fn enter(&self, grant: &Grant) -> Result<Turn, ApiError> {
         match grant.is_owner() {
             true => Ok(Turn { _slot: None }),
-            false => Shared::enter(&self.0, grant.share.account.as_str(), Wait::Bounded).await,
+            false => Shared::enter(&self.0, grant.allowance.account.as_str(), Wait::Bounded).await,
         }
     }
 
@@ -145,7 +145,7 @@ impl Admission {
     pub(super) async fn enter_from_batch(&self, grant: &Grant) -> Result<Turn, ApiError> {
         match grant.is_owner() {
             true => Ok(Turn { _slot: None }),
-            false => Shared::enter(&self.0, grant.share.account.as_str(), Wait::Unbounded).await,
+            false => Shared::enter(&self.0, grant.allowance.account.as_str(), Wait::Unbounded).await,
         }
     }
 

@@ -28,9 +28,9 @@ pub(super) struct BodyShare {
 impl BodyBudget {
     /// Takes a body's part before it is read.
     pub(super) fn take(self: &Arc<Self>, grant: &Grant, size: usize) -> Result<BodyShare, ApiError> {
-        let owner = Grant::of_owner().share.account;
+        let owner = Grant::of_owner().allowance.account;
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.get(&grant.share.account).copied().unwrap_or(0);
+        let own = taken.get(&grant.allowance.account).copied().unwrap_or(0);
         let all: usize = taken
             .iter()
             .filter(|(account, _)| **account != owner)
@@ -44,11 +44,11 @@ impl BodyBudget {
             ));
         }
         if size > 0 {
-            taken.insert(grant.share.account.clone(), own + size);
+            taken.insert(grant.allowance.account.clone(), own + size);
         }
         Ok(BodyShare {
             budget: Arc::clone(self),
-            account: grant.share.account.clone(),
+            account: grant.allowance.account.clone(),
             size,
         })
     }
@@ -69,11 +69,11 @@ impl Drop for BodyShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::tenant::Share;
+    use crate::api::tenant::Allowance;
 
     fn key(client: &str) -> Grant {
         let mut grant = Grant::of_fixed();
-        grant.share = Share::of_client(client);
+        grant.allowance = Allowance::of_client(client);
         grant
     }
 

@@ -162,8 +162,8 @@ async fn within_quota(
     if work == Work::Nothing {
         return answer.await;
     }
-    let share = api.keys.share_of(&client.name);
-    let answered = api.perform(&share, work, answer).await;
+    let allowance = api.keys.allowance_of(&client.name);
+    let answered = api.perform(&allowance, work, answer).await;
     answered.unwrap_or_else(|error| {
         let mut response = Error::busy(error.message().to_owned()).into_response();
         let wait = error.retry_after().map(HeaderValue::from);

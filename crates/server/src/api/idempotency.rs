@@ -115,7 +115,9 @@ async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) ->
     }
     let grant = request.extensions().get::<Arc<Grant>>();
     let name = Name {
-        account: grant.map(|grant| grant.share.account.clone()).unwrap_or_default(),
+        account: grant
+            .map(|grant| grant.allowance.account.clone())
+            .unwrap_or_default(),
         target: request.uri().to_string(),
         key,
     };

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
-use super::tenant::{Account, Share};
+use super::tenant::{Account, Allowance};
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -112,7 +112,7 @@ pub(super) struct Grant {
     /// Name of the credential in the audit log; no part of a secret.
     pub(super) client: String,
     /// Account that its use of the server counts against, and its quota.
-    pub(super) share: Share,
+    pub(super) allowance: Allowance,
     holder: Holder,
 }
 
@@ -130,7 +130,7 @@ impl Grant {
         Self {
             rights: Right::ALL.to_vec(),
             client: OWNER.to_owned(),
-            share: Share::of_client(OWNER),
+            allowance: Allowance::of_client(OWNER),
             holder: Holder::Owner,
         }
     }
@@ -140,7 +140,7 @@ impl Grant {
         Self {
             rights: vec![Right::Run, Right::Sandboxes],
             client: FIXED.to_owned(),
-            share: Share::of_client(FIXED),
+            allowance: Allowance::of_client(FIXED),
             holder: Holder::Key,
         }
     }
@@ -152,7 +152,7 @@ impl Grant {
 
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
     pub(super) fn scope(&self) -> Option<Scope> {
-        scope_of(&self.share.account)
+        scope_of(&self.allowance.account)
     }
 
     /// Returns one of its rights.
@@ -199,10 +199,10 @@ impl ApiKeys {
         client != OWNER && client != FIXED
     }
 
-    /// Returns the share of the client of this name.
-    pub(super) fn share_of(&self, client: &str) -> Share {
+    /// Returns the allowance of the client of this name.
+    pub(super) fn allowance_of(&self, client: &str) -> Allowance {
         let stored = self.store.find_by_id(client);
-        stored.map_or_else(|| Share::of_client(client), |stored| Share::of(&stored))
+        stored.map_or_else(|| Allowance::of_client(client), |stored| Allowance::of(&stored))
     }
 
     /// Returns `true` while the credential of this client has a right: until it is revoked or expires.
@@ -236,7 +236,7 @@ impl ApiKeys {
         }
         let stored = self.store.find(key)?;
         Some(Arc::new(Grant {
-            share: Share::of(&stored),
+            allowance: Allowance::of(&stored),
             rights: stored.rights.into(),
             client: stored.id,
             holder: Holder::Key,

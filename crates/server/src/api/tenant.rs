@@ -86,15 +86,15 @@ impl Account {
     }
 }
 
-/// An account, and the most that one of its keys may use of it a day.
+/// The account that a key's use of the server counts against, with the key's daily quota.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Share {
+pub(super) struct Allowance {
     pub(super) account: Account,
     pub(super) quota: Quota,
 }
 
-impl Share {
-    /// Returns the share of a client without a tenant or a quota.
+impl Allowance {
+    /// Returns the allowance of a client without a tenant or a quota.
     pub(super) fn of_client(client: &str) -> Self {
         Self {
             account: Account::of_client(client),
@@ -102,7 +102,7 @@ impl Share {
         }
     }
 
-    /// Returns the share of a key.
+    /// Returns the allowance of a key.
     pub(super) fn of(key: &StoredKey) -> Self {
         Self {
             account: Account::of(key),

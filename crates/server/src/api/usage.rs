@@ -20,7 +20,7 @@ use super::error::{ApiError, Reason};
 use super::keys::{Grant, Right};
 use super::recording::Recorder;
 use super::table::{Content, Needs, Route};
-use super::tenant::{Account, Share};
+use super::tenant::{Account, Allowance};
 use crate::usage::{self, Exceeded, Figures, Usage, UsageError, UsageReport};
 
 /// Time for which a measurement of sandboxes is new enough for who asks or begins work: each reads several files of every
@@ -119,7 +119,10 @@ pub(super) async fn within(State(recorder): State<Recorder>, request: Request, n
         return next.run(request).await;
     };
     let work = Work::of(recorder.name);
-    let answered = recorder.api.perform(&grant.share, work, next.run(request)).await;
+    let answered = recorder
+        .api
+        .perform(&grant.allowance, work, next.run(request))
+        .await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
@@ -129,22 +132,22 @@ impl Api {
         if grant.is_owner() {
             return Ok(Begun(None));
         }
-        self.begin_work(&grant.share, Work::Run)
+        self.begin_work(&grant.allowance, Work::Run)
     }
 
     /// Checks that a client has not used up its quota.
     pub(super) fn check_quota(&self, grant: &Grant) -> Result<(), ApiError> {
-        self.begin_work(&grant.share, Work::Place).map(drop)
+        self.begin_work(&grant.allowance, Work::Place).map(drop)
     }
 
     /// Awaits the answer to a client's request if its quota allows the work. An answer that is no success takes a run back.
     pub(super) async fn perform(
         &self,
-        share: &Share,
+        allowance: &Allowance,
         work: Work,
         answer: impl Future<Output = Response>,
     ) -> Result<Response, ApiError> {
-        let begun = self.begin_work(share, work)?;
+        let begun = self.begin_work(allowance, work)?;
         let response = answer.await;
         if !response.status().is_success() {
             begun.take_back();
@@ -152,9 +155,9 @@ impl Api {
         Ok(response)
     }
 
-    /// Begins work that counts against a share.
-    fn begin_work(&self, share: &Share, work: Work) -> Result<Begun, ApiError> {
-        let Share { account, quota } = share;
+    /// Begins work that counts against an allowance.
+    fn begin_work(&self, allowance: &Allowance, work: Work) -> Result<Begun, ApiError> {
+        let Allowance { account, quota } = allowance;
         if account.as_str() == super::OWNER || work == Work::Nothing {
             return Ok(Begun(None));
         }

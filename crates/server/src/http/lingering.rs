@@ -133,7 +133,9 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_never_closes_is_left_after_a_second() {
         let (near, _far) = tokio::io::duplex(64);
+        let begun = tokio::time::Instant::now();
         Lingering::new(near).shutdown().await.unwrap();
+        assert!(begun.elapsed() >= MAX_TIME);
     }
 
     #[tokio::test]
@@ -142,7 +144,14 @@ mod tests {
         let near = async {
             Lingering::new(near).shutdown().await.unwrap();
         };
-        let far = async { while far.write_all(&[0; 4096]).await.is_ok() {} };
-        tokio::join!(near, far);
+        let far = async {
+            let mut written = 0;
+            while far.write_all(&[0; 4096]).await.is_ok() {
+                written += 4096;
+            }
+            written
+        };
+        let ((), written) = tokio::join!(near, far);
+        assert!((MAX_BYTES..2 * MAX_BYTES).contains(&written), "{written}");
     }
 }

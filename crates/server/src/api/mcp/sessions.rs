@@ -91,7 +91,7 @@ impl Sessions {
         let open = Arc::new(OpenSession {
             session,
             client: grant.client.clone(),
-            account: grant.share.account.clone(),
+            account: grant.allowance.account.clone(),
             is_owners: grant.is_owner(),
             activity,
             stop,

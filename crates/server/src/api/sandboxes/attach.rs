@@ -137,7 +137,8 @@ struct Attached<S> {
 enum Event {
     Output(Option<Item>),
     Message(Option<Result<Message, Error>>, Option<mpsc::OwnedPermit<Vec<u8>>>),
-    Quiet,
+    /// Nothing for a while.
+    Idle,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Attached<S> {
@@ -164,7 +165,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Attached<S> {
             let served = match self.next(&mut reader).await {
                 Event::Output(Some(item)) => self.show(item).await,
                 Event::Message(Some(Ok(message)), permit) => self.take(message, permit).await,
-                Event::Quiet => self.socket.send(Message::Ping(Vec::new().into())).await,
+                Event::Idle => self.socket.send(Message::Ping(Vec::new().into())).await,
                 Event::Output(None) => return self.close(CloseCode::Normal, "").await,
                 Event::Message(..) => return,
             };
@@ -184,7 +185,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Attached<S> {
         tokio::select! {
             item = reader.next() => Event::Output(item),
             (message, permit) = message => Event::Message(message, permit),
-            () = tokio::time::sleep(events::HEARTBEAT) => Event::Quiet,
+            () = tokio::time::sleep(events::HEARTBEAT) => Event::Idle,
         }
     }
 
