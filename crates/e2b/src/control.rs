@@ -64,7 +64,7 @@ pub(crate) async fn answer(
             let build = templates::BuildId { template: id, build };
             templates::start_build(service, client, key_end, build, asked).await
         }
-        (_, parts) if templates::is_one(parts) => templates::answer(service, client, parts, request).await,
+        (_, parts) if templates::serves(parts) => templates::answer(service, client, parts, request).await,
         (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),
         (_, ["v3" | "v2" | "templates", ..]) => Err(unserved(&path)),
         _ => Err(Error::not_found("there is nothing at this path with this method")),

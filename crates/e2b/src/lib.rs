@@ -7,7 +7,7 @@
 //! - `templates`: builds of templates, which become snapshots.
 //! - `envd`: files and processes of a sandbox, with Connect's framing in `rpc`.
 //! - `interpreter`: the code interpreter of a sandbox.
-//! - `program`: programs that listen on ports of a sandbox.
+//! - `reverse_proxy`: requests to programs that listen on ports of a sandbox.
 //!
 //! The crate checks the tokens of sandboxes; keys, hosts, origins and records are its caller's.
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ mod error;
 mod gzip;
 mod ingress;
 mod interpreter;
-mod program;
+mod reverse_proxy;
 mod rpc;
 mod service;
 mod target;
@@ -29,6 +29,6 @@ mod token;
 
 pub use domain::{Domain, ParseDomainError};
 pub use error::{Error, Failure};
-pub use program::{OfProgram, Tunnel};
+pub use reverse_proxy::{OfProgram, Tunnel};
 pub use service::{Admitted, Client, Described, KeyEnd, Service};
 pub use target::Target;

@@ -13,11 +13,11 @@ use serde_json::Value;
 use crate::envd::{Signature, Tags, Watchers};
 use crate::error::Error;
 use crate::ingress::{Ingress, Visitors};
-use crate::program::{AnonymousVisitors, Visit};
+use crate::reverse_proxy::{AnonymousVisitors, Visit};
 use crate::target::Target;
 use crate::templates::Templates;
 use crate::token::{Token, header};
-use crate::{control, envd, interpreter, program};
+use crate::{control, envd, interpreter, reverse_proxy};
 
 /// The holder of a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -288,7 +288,7 @@ impl Service {
         let answer = match admitted.plane {
             Plane::Envd(opened) => envd::answer(opened, request).await,
             Plane::Interpreter(opened) => interpreter::answer(opened, request).await,
-            Plane::Program(visit) => program::answer(visit, request).await,
+            Plane::Program(visit) => reverse_proxy::answer(visit, request).await,
         };
         answer.unwrap_or_else(IntoResponse::into_response)
     }

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::service::Client;
 use files::Upload;
 
-pub(crate) use routes::{BuildId, answer, is_one, start_build};
+pub(crate) use routes::{BuildId, answer, serves, start_build};
 pub(crate) use start::{start, with_settings};
 
 /// Templates of one owner, and of all, that are kept in mind.

@@ -4,21 +4,14 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import http from "node:http";
 import { connect, createServer } from "node:net";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 
 import { Busy, Client, Conflict, Sandbox, ServerGone } from "ringfence";
 
 import { KEY, Repeats } from "../src/repeats.js";
-import { serve } from "../testing/server.js";
+import { serverForFile } from "../testing/server.js";
 
-let server;
-before(async () => {
-  server = await serve();
-});
-after(async () => {
-  assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
-  await server.end();
-});
+const server = serverForFile();
 
 /** A relay to the server that lets it do what the first requests say, and breaks off its answers. */
 async function cutter(cuts) {

@@ -5,7 +5,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, describe, test } from "node:test";
+import { describe, test } from "node:test";
 
 import * as ringfence from "ringfence";
 import {
@@ -26,16 +26,9 @@ import {
   VERSION,
 } from "ringfence";
 
-import { KEY, serve } from "../testing/server.js";
+import { KEY, serve, serverForFile } from "../testing/server.js";
 
-let server;
-before(async () => {
-  server = await serve();
-});
-after(async () => {
-  assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
-  await server.end();
-});
+const server = serverForFile();
 
 /** Runs a test with a sandbox over the socket, and over TCP with a key. */
 function both(name, work) {

@@ -6,8 +6,24 @@ import { once } from "node:events";
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { after, before } from "node:test";
+
+import { Sandbox } from "ringfence";
 
 export const KEY = "a fixed key of any form, 0123456789";
+
+/** Starts a server before the tests of a file and stops it after them; they must leave no sandbox. Its members are there once it runs. */
+export function serverForFile() {
+  const server = {};
+  before(async () => {
+    Object.assign(server, await serve());
+  });
+  after(async () => {
+    assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
+    await server.end();
+  });
+  return server;
+}
 
 /** Starts a server. The test stops it. */
 export async function serve() {

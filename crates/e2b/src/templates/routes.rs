@@ -1,8 +1,11 @@
 //! Routes of templates.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
 use axum::Json;
 use axum::extract::{Query, Request};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::{Bytes, Cpus};
 use ringfence_sandbox::{SandboxId, SandboxLimits, SandboxName, SnapshotInfo};
@@ -69,7 +72,7 @@ struct LogQuery {
 }
 
 /// Returns `true` for the parts of a path that is served here.
-pub(crate) fn is_one(parts: &[&str]) -> bool {
+pub(crate) fn serves(parts: &[&str]) -> bool {
     matches!(
         parts,
         ["v3", "templates"]
@@ -131,7 +134,7 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
             cpus: Cpus::try_from(cpus).map_err(|error| Error::invalid(format!("`cpuCount`: {error}")))?,
             ..SandboxLimits::default()
         },
-        uploads: std::collections::BTreeMap::new(),
+        uploads: BTreeMap::new(),
         status: Status::Waiting,
         log: Vec::new(),
         logged: 0,
@@ -255,9 +258,7 @@ impl Service {
         };
         let given = request.uri().query()?.strip_prefix("upload=")?;
         let all = self.templates.lock();
-        let template = all
-            .get(id)
-            .filter(|_| request.method() == axum::http::Method::PUT)?;
+        let template = all.get(id).filter(|_| request.method() == Method::PUT)?;
         let upload = template.uploads.get(hash)?;
         upload.token.is(given).then(|| template.client.clone())
     }
@@ -309,8 +310,8 @@ pub(crate) async fn start_build(
         (template.id.clone(), template.name.clone(), template.limits)
     })?;
     let build = Build {
-        sandboxes: std::sync::Arc::clone(&service.sandboxes),
-        all: std::sync::Arc::clone(&service.templates.all),
+        sandboxes: Arc::clone(&service.sandboxes),
+        all: Arc::clone(&service.templates.all),
         client: client.clone(),
         id,
         name,
@@ -324,7 +325,7 @@ pub(crate) async fn start_build(
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Returns what a build begins with.
+/// Returns the image or template that a build begins with.
 async fn base(
     service: &Service,
     client: &Client,
@@ -392,10 +393,7 @@ fn status(
 
 impl Templates {
     fn spawn(&self, build: Build, key_end: KeyEnd) {
-        let mut tasks = self
-            .tasks
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(build.run(key_end));
     }

@@ -1,4 +1,4 @@
-//! Requests to programs that listen on ports of a sandbox: a reverse proxy.
+//! A reverse proxy (RFC 9110, section 3.7) for programs that listen on ports of a sandbox.
 //!
 //! - `headers`: the headers that are passed on, and those that are not.
 //! - `stream`: the connection to a program.
