@@ -1,7 +1,7 @@
 // Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
 
 import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
-import { KEY, Repeats, elapsed, freshKey } from "./repeats.js";
+import { KEY, Retries, elapsed, freshKey } from "./retries.js";
 
 export const VERSION = "0.1.0";
 
@@ -34,7 +34,7 @@ export class Transport {
    * sent again where that is safe.
    */
   async send(method, path, options = {}) {
-    return await this.#repeated(method, path, options, async (response) => response);
+    return await this.#retried(method, path, options, async (response) => response);
   }
 
   /**
@@ -44,23 +44,23 @@ export class Transport {
   async json(method, path, { endsWithCall = false, ...options } = {}) {
     const hasKey = method === "POST" && !endsWithCall && options.content === undefined;
     const key = hasKey ? await freshKey() : undefined;
-    const body = await this.#repeated(method, path, { ...options, key }, ({ body }) => whole(body));
+    const body = await this.#retried(method, path, { ...options, key }, ({ body }) => whole(body));
     const value = parsed(body);
     if (value === undefined) throw new IncompatibleServer("the answer is no JSON");
     return value;
   }
 
-  async #repeated(method, path, options, read) {
+  async #retried(method, path, options, read) {
     const { content, key, signal } = options;
     // What pieces come from may be at its end.
     const isWhole = content === undefined || content instanceof Uint8Array;
-    const repeats = new Repeats(method, { hasKey: key !== undefined, isWhole });
+    const retries = new Retries(method, { hasKey: key !== undefined, isWhole });
     for (;;) {
       try {
         return await read(await this.#attempt(method, path, options));
       } catch (error) {
-        const pause = repeats.pause(error);
-        if (pause === undefined) throw repeats.failure(error);
+        const pause = retries.pause(error);
+        if (pause === undefined) throw retries.failure(error);
         await elapsed(pause, signal);
       }
     }

@@ -16,7 +16,7 @@ import httpx
 from .. import _server
 from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
-from .._repeats import KEY, Repeats, key
+from .._retries import KEY, Retries, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
 
@@ -91,12 +91,12 @@ class Transport:
         It is sent again where that is safe.
         """
         http, request = self._client(), _prepared(request)
-        repeats = _repeats(method, request)
+        retries = _retries(method, request)
         while True:
             try:
                 return self._attempt(http, method, path, request)
             except RingfenceError as error:
-                _pause(repeats, error)
+                _pause(retries, error)
 
     def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
         """Sends a request, and returns its answer.
@@ -106,13 +106,13 @@ class Transport:
         http, request = self._client(), _prepared(request)
         if method == "POST" and not ends_with_call and "content" not in request:
             request["headers"] = key()
-        repeats = _repeats(method, request)
+        retries = _retries(method, request)
         while True:
             try:
                 body = _whole(self._attempt(http, method, path, request))
                 break
             except RingfenceError as error:
-                _pause(repeats, error)
+                _pause(retries, error)
         try:
             return json.loads(body)
         except ValueError as error:
@@ -182,17 +182,17 @@ def _params(params: Mapping[str, Any]) -> Dict[str, str]:
     }
 
 
-def _repeats(method: str, request: Mapping[str, Any]) -> Repeats:
+def _retries(method: str, request: Mapping[str, Any]) -> Retries:
     # What pieces come from may be at its end.
     whole = isinstance(request.get("content", b""), bytes)
-    return Repeats(method, has_key=KEY in request.get("headers", {}), whole=whole)
+    return Retries(method, has_key=KEY in request.get("headers", {}), whole=whole)
 
 
-def _pause(repeats: Repeats, error: RingfenceError) -> None:
+def _pause(retries: Retries, error: RingfenceError) -> None:
     """Waits until the request may be sent again. Raises if it has failed."""
-    seconds = repeats.pause(error)
+    seconds = retries.pause(error)
     if seconds is None:
-        raise repeats.failure(error)
+        raise retries.failure(error)
     time.sleep(seconds)
 
 

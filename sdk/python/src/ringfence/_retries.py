@@ -1,7 +1,7 @@
 """Decides which requests are sent again, and when.
 
 A request is sent again if that cannot do its work twice: if it never arrived, if the server refused it before it began,
-or if its connection broke and either HTTP or its `Idempotency-Key` makes a repetition harmless.
+or if its connection broke and either HTTP or its `Idempotency-Key` makes a retry harmless.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from .errors import ApiError, RingfenceError, ServerGone, ServerUnavailable
 KEY = "idempotency-key"
 
 PAUSES = (0.1, 0.4)
-"""Seconds before each repetition after a connection that broke, or was not made. So many repetitions there are."""
+"""Seconds before each retry after a connection that broke, or was not made. There are as many retries."""
 
 MAX_WAIT = 30.0
-"""Seconds that a call waits in all before its repetitions."""
+"""Seconds that a call waits in all before its retries."""
 
 LONGEST_POLL = 1.0
 
 _UNDER_WAY = "the request with this key is being carried out"
 
 
-class Repeats:
-    """The repetitions of one request."""
+class Retries:
+    """The retries of one request."""
 
     def __init__(self, method: str, *, has_key: bool, whole: bool) -> None:
         """`whole` says that its body can be sent again."""

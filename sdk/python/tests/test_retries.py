@@ -15,7 +15,7 @@ import pytest
 
 from conftest import Server
 from ringfence import AsyncSandbox, Client, RingfenceError, Sandbox, ServerGone, ServerUnavailable, errors
-from ringfence._repeats import KEY, Repeats
+from ringfence._retries import KEY, Retries
 from ringfence._sync import transport
 
 ENDS_WITH_CALL = {"/v1/run", "/v1/tools/{name}", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/run"}
@@ -266,8 +266,8 @@ def test_pieces_are_not_sent_again() -> None:
         # The second one would find nothing, and say so.
         ("DELETE", False, True, False),
     ]:
-        repeats = Repeats(method, has_key=has_key, whole=whole)
-        assert (repeats.pause(gone) is not None) == again, (method, has_key, whole)
+        retries = Retries(method, has_key=has_key, whole=whole)
+        assert (retries.pause(gone) is not None) == again, (method, has_key, whole)
 
 
 def test_the_first_request_is_waited_for() -> None:
@@ -275,10 +275,10 @@ def test_the_first_request_is_waited_for() -> None:
         return errors.Conflict(message, status=409)
 
     under_way = conflict("the request with this key is being carried out")
-    first = Repeats("POST", has_key=True, whole=True)
+    first = Retries("POST", has_key=True, whole=True)
     assert first.pause(under_way) is None
     lost = ServerGone("lost")
-    second = Repeats("POST", has_key=True, whole=True)
+    second = Retries("POST", has_key=True, whole=True)
     assert second.pause(lost) is not None
     waited = 0.0
     while (seconds := second.pause(under_way)) is not None:

@@ -8,7 +8,7 @@ import { test } from "node:test";
 
 import { Busy, Client, Conflict, Sandbox, ServerGone } from "ringfence";
 
-import { KEY, Repeats } from "../src/repeats.js";
+import { KEY, Retries } from "../src/retries.js";
 import { serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -139,18 +139,18 @@ test("pieces are not sent again, and the first request is waited for", () => {
     // The second one would find nothing, and say so.
     ["DELETE", false, true, false],
   ]) {
-    assert.equal(new Repeats(method, { hasKey, isWhole }).pause(gone) !== undefined, again, [method, hasKey, isWhole]);
+    assert.equal(new Retries(method, { hasKey, isWhole }).pause(gone) !== undefined, again, [method, hasKey, isWhole]);
   }
   const conflict = (message) => new Conflict("conflict", message, "h", { status: 409 });
   const underWay = conflict("the request with this key is being carried out");
   const taken = conflict("the name `a` is taken");
-  const repeats = new Repeats("POST", { hasKey: true, isWhole: true });
-  assert.equal(repeats.pause(underWay), undefined);
-  assert.ok(repeats.pause(gone) > 0);
+  const retries = new Retries("POST", { hasKey: true, isWhole: true });
+  assert.equal(retries.pause(underWay), undefined);
+  assert.ok(retries.pause(gone) > 0);
   let waited = 0;
-  for (let pause; (pause = repeats.pause(underWay)) !== undefined; ) waited += pause;
+  for (let pause; (pause = retries.pause(underWay)) !== undefined; ) waited += pause;
   assert.ok(waited > 25_000 && waited < 30_000, waited);
-  assert.equal(repeats.failure(underWay), gone);
-  assert.equal(repeats.pause(taken), undefined);
-  assert.equal(repeats.failure(taken), taken);
+  assert.equal(retries.failure(underWay), gone);
+  assert.equal(retries.pause(taken), undefined);
+  assert.equal(retries.failure(taken), taken);
 });

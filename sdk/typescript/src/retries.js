@@ -1,20 +1,20 @@
 // Decides which requests are sent again, and when. A request is sent again if that cannot do its work twice: if it never
 // arrived, if the server refused it before it began, or if its connection broke and either HTTP or its `Idempotency-Key`
-// makes a repetition harmless.
+// makes a retry harmless.
 
 import { ApiError, ServerGone, ServerUnavailable } from "./errors.js";
 
 export const KEY = "idempotency-key";
 
-/** Milliseconds before each repetition after a connection that broke, or was not made. So many repetitions there are. */
+/** Milliseconds before each retry after a connection that broke, or was not made. There are as many retries. */
 const PAUSES = [100, 400];
-/** Milliseconds that a call waits in all before its repetitions. */
+/** Milliseconds that a call waits in all before its retries. */
 const MAX_WAIT = 30_000;
 const LONGEST_POLL = 1000;
 const UNDER_WAY = "the request with this key is being carried out";
 
-/** The repetitions of one request. `isWhole` says that its body can be sent again. */
-export class Repeats {
+/** The retries of one request. `isWhole` says that its body can be sent again. */
+export class Retries {
   #harmless;
   #hasKey;
   #isWhole;
