@@ -86,7 +86,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         let error = match &target {
             // Visitors have no key that could be wrong.
             Target::Program { id, .. } => Error::gone(id),
-            _ => Error::unauthenticated("the key that made the sandbox is revoked or has expired"),
+            _ => Error::unauthenticated("the key that got this token is revoked or has expired"),
         };
         return refused(door, error);
     }
@@ -94,7 +94,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         guard::remove_keys(api, request.headers_mut());
     }
     let connection = Connection::of(&request, admitted.is_anonymous());
-    // Strangers would fill the log: their requests are no acts of the key's holder.
+    // Anonymous visitors would fill the log: their requests are no acts of the key's holder.
     let name = name.filter(|_| !admitted.is_anonymous());
     let answer = Box::pin(api.e2b.answer(admitted, request));
     let answer = recorded(api, name, &client, &path, answer);
@@ -122,7 +122,7 @@ async fn while_keyed(
         response
     };
     let answered = match is_anonymous {
-        true => uses.answer_anyone(name, right, slot, answer).await,
+        true => uses.answer_anonymous(name, right, slot, answer).await,
         false => uses.answer(name, right, slot, answer).await,
     };
     answered.unwrap_or_else(|error| {

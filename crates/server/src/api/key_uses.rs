@@ -95,12 +95,12 @@ impl KeyUses {
         if let Some(connection) = &connection {
             connection.belong_to(client)?;
         }
-        self.answer_anyone(client, right, connection, answer).await
+        self.answer_anonymous(client, right, connection, answer).await
     }
 
     /// Like [`KeyUses::answer`], for a request without a credential, which the client has permitted. Its connection is a stranger's: it
     /// makes room for others, and is no part of the client's share.
-    pub(super) async fn answer_anyone<F: Future<Output = Response>>(
+    pub(super) async fn answer_anonymous<F: Future<Output = Response>>(
         &self,
         client: &str,
         right: Right,
