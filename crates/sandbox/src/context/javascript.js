@@ -5,6 +5,7 @@ const inspector = require('node:inspector');
 const { createRequire } = require('node:module');
 const { Socket } = require('node:net');
 const path = require('node:path');
+const { performance } = require('node:perf_hooks');
 const util = require('node:util');
 const vm = require('node:vm');
 
@@ -20,6 +21,9 @@ globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'));
 
 // Milliseconds to wait for a pending SIGINT, whose handler the code may have replaced.
 const PENDING_INTERRUPT_TIMEOUT = 1000;
+// Milliseconds of each of its two ways to arrive.
+const PENDING_INTERRUPT_STEP = 20;
+const now = performance.now.bind(performance);
 // Ends the evaluation under way, if there is one.
 let interrupt = () => {};
 // Set once SIGINT has arrived for the last evaluation.
@@ -40,6 +44,28 @@ process.on('unhandledRejection', reportUncaught);
 // Makes a function reachable for code that the engine compiles anew.
 function expose(name, value) {
     Object.defineProperty(globalThis, Symbol.for(`ringfence.${name}`), { value, configurable: true });
+}
+
+// Waits for a SIGINT that was meant for the evaluation before, and may still be pending: a child process got it first, or it came as the code
+// ended. Then Node.js keeps it, and ends the next script that SIGINT can end: one that does nothing takes the place of the next code.
+async function awaitPendingInterrupt() {
+    const deadline = now() + PENDING_INTERRUPT_TIMEOUT;
+    while (!interrupted && now() < deadline) {
+        expose('run', () => {
+            const end = now() + PENDING_INTERRUPT_STEP;
+            while (now() < end);
+        });
+        try {
+            run.runInThisContext({ breakOnSigint: true });
+        } catch {
+            noteInterrupt();
+            return;
+        }
+        await new Promise((resolve) => {
+            interruptArrived = resolve;
+            setTimeout(resolve, PENDING_INTERRUPT_STEP);
+        });
+    }
 }
 
 function evaluate(number, code) {
@@ -134,12 +160,8 @@ bridge.on('data', (data) => {
     for (const line of lines) {
         const { number, code, variables, after_interrupt } = JSON.parse(line);
         turn = turn.then(async () => {
-            if (after_interrupt && !interrupted) {
-                // SIGINT was meant for the evaluation before, and may still be pending: a child process got it first.
-                await new Promise((resolve) => {
-                    interruptArrived = resolve;
-                    setTimeout(resolve, PENDING_INTERRUPT_TIMEOUT);
-                });
+            if (after_interrupt) {
+                await awaitPendingInterrupt();
             }
             interrupted = false;
             const restore = setVariables(variables);
