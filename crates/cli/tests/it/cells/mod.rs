@@ -1,5 +1,6 @@
 //! Sandboxes that live in cells of this machine, through `ringfence sandbox` and a server.
 
+mod apt;
 mod code;
 mod copies;
 mod ends;
