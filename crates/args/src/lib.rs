@@ -549,6 +549,9 @@ pub struct BenchArgs {
     /// Use 10 GiB of output in the flood benchmark instead of 1.
     #[arg(long)]
     pub full: bool,
+    /// Keep the figures in the state directory, and show the change since they were kept last.
+    #[arg(long)]
+    pub history: bool,
     /// Print a JSON object.
     #[arg(long)]
     pub json: bool,

@@ -100,6 +100,8 @@ pub struct Figure {
     pub ours: Option<Sample>,
     /// The peer's measurements, interleaved with ours.
     pub peer: Option<Sample>,
+    /// The value that was kept last, with `--history`.
+    pub before: Option<f64>,
     pub note: Option<String>,
 }
 
@@ -115,6 +117,7 @@ impl Figure {
             met: None,
             ours: None,
             peer: None,
+            before: None,
             note: None,
         }
     }
@@ -162,7 +165,13 @@ impl Figure {
         }
     }
 
-    /// Renders the table row, and the note below. `paint` colours a verdict, which is `true` for a target that is met.
+    /// Adds the value that was kept last, if there is one.
+    #[must_use]
+    pub fn after(self, before: Option<f64>) -> Self {
+        Self { before, ..self }
+    }
+
+    /// Renders the table row, and the change and the note below. `paint` colours a verdict, which is `true` for a target that is met.
     pub fn line(&self, paint: impl Fn(&str, bool) -> String) -> String {
         let value = self.value.map_or("-".to_owned(), |value| self.unit.text(value));
         let target = self.target.map_or(String::new(), Target::text);
@@ -180,6 +189,14 @@ impl Figure {
         );
         line.truncate(line.trim_end().len());
         line.push('\n');
+        if let (Some(before), Some(value)) = (self.before, self.value) {
+            let ratio = value / before;
+            let before = self.unit.text(before);
+            line.push_str(&format!(
+                "{:<18}   kept before: {before}, now {ratio:.2} times that\n",
+                ""
+            ));
+        }
         if let Some(note) = &self.note {
             line.push_str(&format!("{:<18}   {}\n", "", visible(note)));
         }

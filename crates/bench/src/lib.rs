@@ -4,9 +4,12 @@ mod containers;
 mod context;
 mod engine;
 mod figure;
+mod history;
+mod monty;
 mod process;
 mod rows;
 
 pub use context::{BenchContext, Machine};
 pub use figure::{Figure, Sample, Target, Unit, header};
+pub use history::History;
 pub use rows::{ROWS, Row};

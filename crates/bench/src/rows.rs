@@ -6,6 +6,7 @@ mod containers;
 mod engine;
 mod mcp;
 mod memory;
+mod monty;
 mod policy;
 mod pyodide;
 mod sandboxes;
@@ -65,6 +66,11 @@ pub const ROWS: &[Row] = &[
         measure: engine::request,
     },
     Row {
+        name: "monty",
+        about: "runs and evaluations beside those of Monty, if `python3` has its package `pydantic-monty`",
+        measure: monty::beside,
+    },
+    Row {
         name: "http-run",
         about: "`POST /v1/run` over a kept connection, beside the same request in frames",
         measure: engine::http,
@@ -116,7 +122,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "throughput",
-        about: "runs a second through the server, four clients at once",
+        about: "runs a second through the server, four clients at once, beside as many python3; processor time of a run",
         measure: engine::throughput,
     },
     Row {

@@ -1,9 +1,11 @@
 //! `ringfence bench`: measures this machine, each figure against its peer within the same minute.
 
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use anyhow::Context as _;
-use ringfence_bench::{BenchContext, Figure, Machine, ROWS, Row, header};
+use ringfence_bench::{BenchContext, Figure, History, Machine, ROWS, Row, header};
+use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Warmth;
 use serde_json::json;
 
@@ -23,16 +25,25 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
         context.ui.out(lines.collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
+    let history = args.history.then(|| history(context)).transpose()?;
     if cfg!(debug_assertions) {
         context
             .ui
             .warn("this is a debug build: its figures say nothing about a release");
     }
     let before = load();
-    let figures = measure(&rows, args, context)?;
+    let figures = measure(&rows, args, history.as_ref(), context)?;
+    let document = document(&figures, before);
     if args.json {
-        let document = document(&figures, before);
         context.ui.json(&document)?;
+    }
+    if let Some(history) = history {
+        history.keep(&document).map_err(|error| {
+            Failure::refused(
+                format!("cannot keep the figures: {error}"),
+                "make room in the state directory, or leave --history out",
+            )
+        })?;
     }
     if before.is_some_and(|load| load > processors() as f64 / 2.0) {
         context
@@ -43,7 +54,12 @@ pub(crate) fn run(args: &BenchArgs, context: &Context) -> anyhow::Result<ExitCod
 }
 
 /// Measures row after row and prints each at once, since all of them take a minute.
-fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result<Vec<Figure>> {
+fn measure(
+    rows: &[&Row],
+    args: &BenchArgs,
+    history: Option<&History>,
+    context: &Context,
+) -> anyhow::Result<Vec<Figure>> {
     let machine = machine(context).context("preparing the measurements")?;
     let mut place = BenchContext::new(machine, args.full).context("preparing the measurements")?;
     let paint = |text: &str, met| context.ui.toned(text, if met { Tone::Good } else { Tone::Bad });
@@ -52,7 +68,11 @@ fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result
         context.ui.out(header())?;
     }
     for row in rows {
-        let measured = row.measure(&mut place);
+        let measured = row.measure(&mut place).into_iter().map(|figure| {
+            let before = history.and_then(|history| history.last(&figure));
+            figure.after(before)
+        });
+        let measured: Vec<Figure> = measured.collect();
         if !args.json {
             let lines = measured.iter().map(|figure| figure.line(paint));
             context.ui.out(lines.collect::<String>())?;
@@ -60,6 +80,17 @@ fn measure(rows: &[&Row], args: &BenchArgs, context: &Context) -> anyhow::Result
         figures.extend(measured);
     }
     Ok(figures)
+}
+
+/// Opens the figures that were kept.
+fn history(context: &Context) -> anyhow::Result<History> {
+    let path = context.paths.make_state()?.join("bench.jsonl");
+    Ok(History::open(path.clone(), build()).map_err(|error| {
+        Failure::refused(
+            format!("cannot read the kept figures: {}: {error}", path.display()),
+            "move the file away, or leave --history out",
+        )
+    })?)
 }
 
 /// Returns the settings of runs on this machine.
@@ -101,11 +132,20 @@ fn selected(names: &[String]) -> Result<Vec<&'static Row>, Failure> {
 fn document(figures: &[Figure], load: Option<f64>) -> serde_json::Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "build": if cfg!(debug_assertions) { "debug" } else { "release" },
+        "time": rfc3339(SystemTime::now()),
+        "build": build(),
         "processors": processors(),
         "load_before": load,
         "figures": figures,
     })
+}
+
+const fn build() -> &'static str {
+    if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    }
 }
 
 fn processors() -> usize {

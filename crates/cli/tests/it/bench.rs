@@ -26,6 +26,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "run-engine",
         "tool-engine",
         "engine-request",
+        "monty",
         "http-run",
         "kernel",
         "policy",
@@ -95,6 +96,46 @@ fn figures_come_as_json_with_their_samples_and_an_honest_verdict() {
     assert!(ours["count"].as_u64() > Some(1));
     // Interleaved, so equally many.
     assert_eq!(figures[0]["peer"]["count"], ours["count"]);
+}
+
+#[test]
+fn kept_figures_are_compared_with_the_next() {
+    let world = World::here();
+    let line = |output: &Output| output.ok().lines().any(|line| line.contains("kept before: "));
+    assert!(!line(&bench(&world, &["--history", "start"])));
+    let again = bench(&world, &["--history", "--json", "start"]);
+    let document: Value = serde_json::from_str(again.ok()).unwrap();
+    assert!(
+        document["figures"][0]["before"].as_f64() > Some(0.0),
+        "{document}"
+    );
+    assert!(line(&bench(&world, &["--history", "start"])));
+    // Nobody asked for the history.
+    assert!(!line(&bench(&world, &["start"])));
+    let kept = std::fs::read_to_string(world.dir.path("state/ringfence/bench.jsonl")).unwrap();
+    assert_eq!(kept.lines().count(), 3);
+}
+
+#[test]
+fn a_history_that_cannot_be_read_measures_nothing() {
+    let world = World::here();
+    bench(&world, &["--history", "start"]).ok();
+    let kept = world.dir.path("state/ringfence/bench.jsonl");
+    std::fs::remove_file(&kept).unwrap();
+    std::fs::create_dir(&kept).unwrap();
+    let output = bench(&world, &["--history", "start"]);
+    output.refused(125, "bench.jsonl: Is a directory");
+}
+
+#[test]
+fn without_montys_package_its_figures_say_so() {
+    let world = World::here();
+    let output = bench(&world, &["--json", "monty"]);
+    let document: Value = serde_json::from_str(output.ok()).unwrap();
+    let figure = &document["figures"][0];
+    assert_eq!(figure["value"], Value::Null, "{document}");
+    let note = figure["note"].as_str().unwrap();
+    assert!(note.contains("no package `pydantic-monty`"), "{note}");
 }
 
 #[test]
