@@ -90,7 +90,7 @@ pub enum Error {
     #[error("cannot enter the working directory `{directory}`: {}", std::io::Error::from_raw_os_error(*errno))]
     NoDirectory { directory: String, errno: i32 },
     /// A program could not be started for another reason.
-    #[error("{0}")]
+    #[error("{}", not_started(.0))]
     NotStarted(NotRun),
     /// An operation on a file failed.
     #[error("{0}")]
@@ -261,6 +261,10 @@ impl Error {
             Self::Invalid(_) => "correct the argument".to_owned(),
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
             Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
+            Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => {
+                "end some of its processes or connections to its ports, or create a sandbox with more `pids`"
+                    .to_owned()
+            }
             Self::NotStarted(error) => error.hint().to_owned(),
             Self::File(error) if LIMITS.contains(&error.errno) => "end some of its processes".to_owned(),
             Self::FileMemory => {
@@ -273,6 +277,17 @@ impl Error {
             Self::Container(error) => error.hint().person().into_owned(),
             Self::Broken(_) => "create another one".to_owned(),
         }
+    }
+}
+
+/// Returns the message of a call that was not run. Its own speaks of a container, as most of the calls are in one.
+fn not_started(error: &NotRun) -> String {
+    match error {
+        NotRun::NotStarted { step, errno } => {
+            let reason = std::io::Error::from_raw_os_error(*errno);
+            format!("cannot {step} in the sandbox: {reason}")
+        }
+        NotRun::TooLong | NotRun::Busy | NotRun::InitLost(_) => error.to_string(),
     }
 }
 

@@ -20,6 +20,16 @@ for pid in pids: os.kill(pid, 9)
 for pid in pids: os.waitpid(pid, 0)
 ";
 
+/// Leaves a process that takes every room for another.
+const FILL: &str = "
+import os, time
+if os.fork() == 0:
+    while True:
+        try:
+            if os.fork() == 0: time.sleep(600)
+        except OSError: pass
+";
+
 #[test]
 fn a_command_has_its_status_streams_and_directory() {
     everywhere(|lab| {
@@ -121,6 +131,14 @@ fn a_command_is_killed_at_its_limits() {
         let forks = lab.sandbox(&["exec", "lab", "--", "python3", "-c", FORKS]);
         assert_eq!(forks.ok(), "Resource temporarily unavailable\n");
         assert_eq!(lab.bash("echo lives").ok(), "lives\n");
+        lab.sandbox(&["exec", "lab", "--", "python3", "-c", FILL]).ok();
+        let mut more = lab.bash("true");
+        eventually("there is no room for a process", || {
+            more = lab.bash("true");
+            more.status != 0
+        });
+        more.refused(125, "in the sandbox: Resource temporarily unavailable");
+        assert!(more.stderr.contains("end some of its processes"), "{more:?}");
     });
 }
 
