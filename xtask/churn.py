@@ -212,6 +212,8 @@ def churn(server, path, seconds, count, say):
     while any(worker.is_alive() for worker in workers):
         workers[0].join(min(60, max(1, seconds / 10)))
         say(f"after {time.monotonic() - begun:5.0f} s {line(state(server))}; {sum(counts.values())} uses, {len(errors)} errors")
+    # The server has closed the first connection, which was idle for long.
+    client = Client(path, times)
     for sandbox in free:
         try:
             remove(client, sandbox)
