@@ -7,6 +7,7 @@ mod context;
 mod exit;
 mod packages;
 mod plan;
+mod signals;
 mod skills;
 mod ui;
 

@@ -6,8 +6,8 @@ use ringfence::Failure;
 use ringfence::packages::{Installer, Requirement, parse_list};
 use tokio::sync::watch;
 
-use crate::commands::run::interrupted;
 use crate::context::Context;
+use crate::signals::interrupted;
 
 /// Returns the packages that `--with` names, each once.
 pub(crate) fn named(names: &[String]) -> Result<Vec<Requirement>, Failure> {

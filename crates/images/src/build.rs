@@ -39,12 +39,9 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    pub(crate) fn new(
-        store: Store,
-        staging: Staging,
-        configuration: &[u8],
-        room: u64,
-    ) -> Result<Self, Error> {
+    /// Begins to unpack an image into a store.
+    pub(crate) fn new(store: Store, configuration: &[u8]) -> Result<Self, Error> {
+        let (staging, room) = (store.staging()?, store.room());
         let bounds = *store.bounds();
         let parsed = Configuration::read(configuration, bounds.layers)?;
         let root = staging.image().join(ROOT);
@@ -209,7 +206,7 @@ mod tests {
         fs::write(&path, &layer).unwrap();
         let configuration = Configuration::of_root(Digest::of(&layer));
         let apply = |cancelled: &AtomicBool| {
-            let mut build = store.build(&configuration).unwrap();
+            let mut build = Build::new(store.clone(), &configuration).unwrap();
             build.layer_unless(File::open(&path).unwrap(), cancelled)
         };
         let cancelled = Arc::new(AtomicBool::new(false));

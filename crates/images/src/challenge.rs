@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
-use crate::registry::RegistryError;
+use crate::registry_error::RegistryError;
 
 /// Maximum length of a challenge, and of a token.
 const MAX_CHALLENGE: usize = 4 * 1024;

@@ -9,7 +9,7 @@ use crate::digest::Digest;
 use crate::document::DocumentError;
 use crate::layer::LayerError;
 use crate::reference::{ParseReferenceError, Selector};
-use crate::registry::RegistryError;
+use crate::registry_error::RegistryError;
 
 /// A failure of an operation on images.
 #[derive(Debug, thiserror::Error)]

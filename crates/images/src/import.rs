@@ -5,6 +5,7 @@ use std::io::{self, Seek};
 use std::path::Path;
 
 use crate::archive::{Files, has_member, spool};
+use crate::build::Build;
 use crate::decode::Decoded;
 use crate::digest::{Digest, Hashing};
 use crate::document::Configuration;
@@ -78,7 +79,7 @@ fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Erro
     }
     let digest = Digest::of(&image.configuration);
     if !store.name(digest, &image.references)? {
-        let mut build = store.build(&image.configuration)?;
+        let mut build = Build::new(store.clone(), &image.configuration)?;
         for layer in &image.layers {
             build.layer(match layer {
                 LayerFile::Blob(descriptor) => files.blob_file(descriptor, store.bounds())?,
@@ -129,7 +130,7 @@ fn import_root(store: &Store, path: &Path, name: &Reference) -> Result<Vec<Impor
     let digest = Digest::of(&configuration);
     check_names(store, &references, digest)?;
     if !store.name(digest, &references)? {
-        let mut build = store.build(&configuration)?;
+        let mut build = Build::new(store.clone(), &configuration)?;
         build.layer(file)?;
         build.finish(&references)?;
     }

@@ -21,6 +21,7 @@ mod pull;
 mod record;
 mod reference;
 mod registry;
+mod registry_error;
 mod root;
 mod staging;
 mod store;
@@ -34,7 +35,8 @@ pub use import::{Import, import};
 pub use layer::LayerError;
 pub use pull::{Progress, Pulled, pull};
 pub use reference::{ParseReferenceError, Reference, Selector};
-pub use registry::{Network, RegistryError};
+pub use registry::Network;
+pub use registry_error::RegistryError;
 pub use root::RootError;
 pub use store::{Confine, ImageInfo, Lease, Removal, Store};
 

@@ -74,7 +74,7 @@ pub async fn pull(
             was_there: true,
         });
     }
-    let mut build = store.build(&configuration)?;
+    let mut build = Build::new(store.clone(), &configuration)?;
     let layers = manifest.layers.len();
     for (number, descriptor) in manifest.layers.iter().enumerate() {
         let mut report = |received| {

@@ -12,7 +12,6 @@ use ringfence_policy::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
-use crate::build::Build;
 use crate::digest::Digest;
 use crate::document::Process;
 use crate::error::{Error, InStore};
@@ -186,13 +185,7 @@ impl Store {
         })
     }
 
-    /// Begins to unpack an image. What others left is removed first.
-    pub(crate) fn build(&self, configuration: &[u8]) -> Result<Build, Error> {
-        let staging = self.staging()?;
-        Build::new(self.clone(), staging, configuration, self.room())
-    }
-
-    /// Makes a directory for the files of one operation.
+    /// Makes a directory for the files of one operation. What others left is removed first.
     pub(crate) fn staging(&self) -> Result<Staging, Error> {
         let lock = self.exclusive()?;
         staging::sweep(&self.path.join("staging"));

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::mount_point::FileIdentity;
-use crate::{sys, template};
+use crate::{id_map, sys};
 
 /// A mount for a container engine, which would follow a link that replaced the source. Detached when dropped: bind mounts that
 /// were made of it meanwhile stay.
@@ -83,7 +83,7 @@ impl Drop for AttachedMount {
 
 /// Returns a user namespace in which the owner of a file and a guest have changed places.
 fn id_map(owner: &Metadata, guest: u32) -> io::Result<OwnedFd> {
-    template::user_namespace(&swapped(owner.uid(), guest), &swapped(owner.gid(), guest))
+    id_map::user_namespace(&swapped(owner.uid(), guest), &swapped(owner.gid(), guest))
 }
 
 /// Returns an id map (user_namespaces(7)) that swaps two ids and leaves all others as they are.

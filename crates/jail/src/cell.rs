@@ -17,9 +17,6 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWUTS;
 
-/// Mount points of the writable directories of a cell.
-pub(crate) const WRITABLE_DIRS: &[&str] = &["/tmp", "/workspace", "/output", "/dev/shm"];
-
 /// Specification of a cell.
 #[derive(Debug)]
 pub(crate) struct CellSpec<'a> {

@@ -11,7 +11,7 @@ use crate::nest::Request;
 use crate::protocol::Confinement;
 use crate::step_error::{Step, StepError, died};
 use crate::steps::confine;
-use crate::{clock, init, sys, template};
+use crate::{clock, id_map, init, sys};
 
 /// Deadline for clearing a cell, after which the whole cell ends.
 const CLEARING: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub(crate) fn found(spec: &CellSpec<'_>) -> Result<Founding, StepError> {
 /// Writes the id maps of a cell and lets its init continue.
 fn release(spec: &CellSpec<'_>, init: libc::pid_t, socket: &OwnedFd) -> Result<(), StepError> {
     let map = spec.id_map();
-    template::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
+    id_map::write_id_maps(init, &map, &map).step("map the ids of a cell")?;
     sys::send_message(socket.as_fd(), b"go", &[]).step("start a cell")
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::cell::{CellSpec, Home, PROC_ATTRIBUTES, Tenant};
 use crate::step_error::{Step, StepError};
 use crate::steps::join_control_groups;
-use crate::{copy, nest, shares, sys, template};
+use crate::{attach, copy, nest, places, shares, sys};
 
 /// Directories below `/cell` and their mount points.
 const WRITABLE: &[(&CStr, &CStr)] = &[
@@ -166,7 +166,7 @@ pub(crate) fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), 
     const STEP: &str = "attach a mount in a writable place";
     let root = sys::open_path(c"/").step(STEP)?;
     for (path, mount) in mounts {
-        template::attach_at(root.as_fd(), &template::os_path(path), mount).step(STEP)?;
+        attach::attach_at(root.as_fd(), &attach::os_path(path), mount).step(STEP)?;
     }
     Ok(())
 }
@@ -179,7 +179,7 @@ fn bind_below(root: &OwnedFd, name: &CStr, target: &CStr) -> io::Result<()> {
 /// Mounts the workspace at another place.
 fn mount_home(files: &OwnedFd, home: &Path) -> io::Result<()> {
     let workspace = sys::open_tree_below(files.as_fd(), c"workspace")?;
-    sys::move_mount(workspace.as_fd(), &template::c_path(home)?)
+    sys::move_mount(workspace.as_fd(), &attach::c_path(home)?)
 }
 
 fn write_code(name: &str, text: &OwnedFd) -> io::Result<()> {
@@ -213,7 +213,7 @@ fn mount_proc(more: u64, others: Others) -> Result<(), StepError> {
     let proc = sys::new_filesystem(c"proc", hidden, attributes).step("make a /proc")?;
     sys::move_mount(proc.as_fd(), c"/proc").step("mount /proc")?;
     for path in HIDDEN {
-        match sys::open_tree(template::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {
+        match sys::open_tree(places::HIDDEN).and_then(|nothing| sys::move_mount(nothing.as_fd(), path)) {
             // This kernel does not have the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             covered => covered.step("cover what /proc tells of the machine")?,

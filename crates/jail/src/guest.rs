@@ -8,7 +8,7 @@ use crate::cell::Cell;
 use crate::protocol::{Confinement, Program};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD, confine, join_control_groups, report};
-use crate::{sys, template};
+use crate::{attach, sys};
 
 /// Parameters of a guest's first process.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ pub(crate) fn execute(program: &Program) -> io::Error {
             environment.collect::<Result<_, _>>()?,
         ))
     };
-    match strings().and_then(|strings| Ok((template::c_path(&program.executable)?, strings))) {
+    match strings().and_then(|strings| Ok((attach::c_path(&program.executable)?, strings))) {
         Ok((executable, (arguments, environment))) => sys::execve(&executable, &arguments, &environment),
         Err(error) => error,
     }

@@ -12,7 +12,7 @@ use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
 use crate::serve::{CellGround, GuestIds, Launcher, failure};
 use crate::step_error::{Step, StepError};
 use crate::writable_root::CellRoot;
-use crate::{cell, seccomp, shares, sys, template, trials};
+use crate::{attach, id_map, places, seccomp, shares, sys, template, trials};
 
 /// Serves as a launcher; standard input is the server's socket.
 pub(crate) fn launcher_main() -> ! {
@@ -101,7 +101,7 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
     shares::leave_reserve()?;
     shares::raise_open_files().step("raise the limit on open files")?;
     if template.host_ids.is_none() {
-        template::become_root_of_own_namespace()?;
+        id_map::become_root_of_own_namespace()?;
     }
     template::build(template)?;
     // No network namespace: no code here uses a network, each cell gets its own, and creating one is the
@@ -122,7 +122,7 @@ fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepErr
         sys::Fork::Parent { pid, .. } => {
             if let Some(ids) = template.host_ids {
                 let map = format!("0 {} {}\n", ids.first, ids.count);
-                template::write_id_maps(pid, &map, &map).step("map the outer ids")?;
+                id_map::write_id_maps(pid, &map, &map).step("map the outer ids")?;
             }
             drop((released, release));
             sys::replace_by_null(socket.as_fd()).step("leave the socket to the launcher")?;
@@ -186,8 +186,8 @@ fn forbid_executable_memory_files() {
 /// change.
 fn inner_mounts(template: &Template) -> Vec<CString> {
     let guests = || template.binds.iter().map(|bind| &bind.guest);
-    let hidden = |guest: &Path| cell::WRITABLE_DIRS.iter().any(|place| guest.starts_with(place));
+    let hidden = |guest: &Path| places::WRITABLE_DIRS.iter().any(|place| guest.starts_with(place));
     let alone = |guest: &Path| !guests().any(|other| guest != other && guest.starts_with(other));
     let inner = guests().filter(|guest| hidden(guest) && alone(guest));
-    inner.filter_map(|guest| template::c_path(guest).ok()).collect()
+    inner.filter_map(|guest| attach::c_path(guest).ok()).collect()
 }

@@ -2,40 +2,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::protocol::{Bind, GUEST_ID, HostIds, Template};
+use crate::attach::{attach_at, c_path, metadata, os_path};
+use crate::id_map::guest_id_map;
+use crate::places::{ASSEMBLY, CELL_MOUNT_POINTS, DEVICES, HIDDEN};
+use crate::protocol::{Bind, HostIds, Template};
 use crate::step_error::{Step, StepError};
 use crate::{sys, writable_root};
-
-/// Mount point of the new root during assembly. Any directory will do: this mount namespace is private.
-pub(crate) const ASSEMBLY: &str = "/tmp";
-
-/// Directories that cells mount their own file systems on.
-pub(crate) const CELL_MOUNT_POINTS: &[&str] = &[
-    "/cell",
-    "/tmp",
-    "/workspace",
-    "/output",
-    "/code",
-    "/proc",
-    "/dev/shm",
-    "/dev/pts",
-];
-
-pub(crate) const DEVICES: &[&str] = &[
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-];
 
 const MOUNT_ATTR_RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
@@ -132,51 +111,6 @@ fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
     Ok((sys::open_tree_of(place.as_fd())?, (owner.uid(), owner.gid())))
 }
 
-/// Returns a user namespace that maps the owner of a host path to the guest, and all others to themselves.
-pub(crate) fn guest_id_map(uid: u32, gid: u32, ids: HostIds) -> io::Result<OwnedFd> {
-    let guest = ids.first + GUEST_ID;
-    let map = |owner: u32| {
-        let below = if owner > 0 {
-            format!("0 0 {owner}\n")
-        } else {
-            String::new()
-        };
-        let above = owner + 1;
-        format!(
-            "{below}{owner} {guest} 1\n{above} {above} {}\n",
-            ids.first.saturating_sub(above)
-        )
-    };
-    user_namespace(&map(uid), &map(gid))
-}
-
-/// Creates a user namespace with these id maps.
-///
-/// A child keeps it alive until it is open. It makes system calls alone, so the caller may have threads.
-pub(crate) fn user_namespace(uids: &str, gids: &str) -> io::Result<OwnedFd> {
-    let (released, release) = sys::pipe()?;
-    match sys::clone3(libc::CLONE_NEWUSER as u64, sys::Parentage::Own)? {
-        sys::Fork::Child => {
-            drop(release);
-            let _ = sys::poll(&[released.as_fd()], None);
-            sys::exit_now(0)
-        }
-        sys::Fork::Parent { pid, pidfd } => {
-            let opened =
-                write_id_maps(pid, uids, gids).and_then(|()| fs::File::open(format!("/proc/{pid}/ns/user")));
-            drop((released, release));
-            sys::reap_child(pidfd.as_fd())?;
-            opened.map(OwnedFd::from)
-        }
-    }
-}
-
-/// Writes the id maps of a child's new user namespace.
-pub(crate) fn write_id_maps(pid: libc::pid_t, uids: &str, gids: &str) -> io::Result<()> {
-    fs::write(format!("/proc/{pid}/gid_map"), gids)?;
-    fs::write(format!("/proc/{pid}/uid_map"), uids)
-}
-
 fn open_devices() -> Result<Vec<(PathBuf, OwnedFd)>, StepError> {
     DEVICES
         .iter()
@@ -201,9 +135,6 @@ fn attach_root() -> Result<OwnedFd, StepError> {
     Ok(root)
 }
 
-/// A file that no guest may open, to cover others with.
-pub(crate) const HIDDEN: &CStr = c"/dev/.hidden";
-
 fn lay_out_directories(more: &[PathBuf]) -> Result<(), StepError> {
     const STEP: &str = "lay out the root file system";
     let fixed = CELL_MOUNT_POINTS.iter().chain(&["/etc", "/run"]).map(Path::new);
@@ -218,41 +149,11 @@ fn lay_out_directories(more: &[PathBuf]) -> Result<(), StepError> {
     hidden.map(drop).step(STEP)
 }
 
-/// Attaches a mount at a guest's path below the root; creates a directory or an empty file as mount point if
-/// necessary.
-///
-/// Guests may be modifying directories on the way: no symbolic link is followed, for that would lead into the
-/// host's root.
-pub(crate) fn attach_at(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Result<()> {
-    let is_directory = metadata(mount)?.is_dir();
-    let mut place = root.try_clone_to_owned()?;
-    let mut names = guest.strip_prefix("/").unwrap_or(guest).iter().peekable();
-    while let Some(name) = names.next() {
-        let name = c_path(Path::new(name))?;
-        place = match sys::open_without_links(place.as_fd(), &name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if is_directory || names.peek().is_some() {
-                    sys::mkdir_at(place.as_fd(), &name, 0o755)?;
-                } else {
-                    sys::make_file_at(place.as_fd(), &name, 0o644)?;
-                }
-                sys::open_without_links(place.as_fd(), &name)?
-            }
-            opened => opened?,
-        };
-    }
-    sys::move_mount_onto(mount.as_fd(), place.as_fd())
-}
-
 /// Attaches a mount over an entry that exists, which may be a symbolic link.
 fn attach_over(root: BorrowedFd<'_>, guest: &Path, mount: &OwnedFd) -> io::Result<()> {
     let below = guest.strip_prefix("/").unwrap_or(guest);
     let place = sys::open_entry(root, &c_path(below)?)?;
     sys::move_mount_onto(mount.as_fd(), place.as_fd())
-}
-
-pub(crate) fn metadata(handle: &OwnedFd) -> io::Result<fs::Metadata> {
-    fs::metadata(format!("/proc/self/fd/{}", handle.as_raw_fd()))
 }
 
 fn write_files(template: &Template) -> Result<(), StepError> {
@@ -301,23 +202,4 @@ fn enter_root(root: OwnedFd) -> Result<(), StepError> {
 
 fn assembled(guest: &Path) -> PathBuf {
     Path::new(ASSEMBLY).join(guest.strip_prefix("/").unwrap_or(guest))
-}
-
-/// Converts a C string to a path.
-pub(crate) fn os_path(path: &CStr) -> PathBuf {
-    PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes()))
-}
-
-pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
-    Ok(CString::new(path.as_os_str().as_bytes())?)
-}
-
-/// Creates a user namespace in which the caller is root. An ordinary user may map no id but the own one, and
-/// must give up setgroups for it.
-pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
-    let (uid, gid) = sys::effective_ids();
-    sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
-    std::fs::write("/proc/self/setgroups", "deny").step("map the own user id")?;
-    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1\n")).step("map the own user id")?;
-    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1\n")).step("map the own user id")
 }

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
+use crate::id_map::become_root_of_own_namespace;
 use crate::protocol::LandlockRules;
 use crate::seccomp::{self, Exits, Forks, Ipc, Sockets, Surface, Users};
 use crate::step_error::{Step, StepError};
-use crate::template::become_root_of_own_namespace;
-use crate::{landlock, sys, template};
+use crate::{id_map, landlock, sys};
 
 /// A layer that can be tested by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ fn mapped_mount() -> Result<Trial, StepError> {
         first: 1 << 30,
         count: 65_536,
     };
-    let map = template::guest_id_map(0, 0, ids).step(STEP)?;
+    let map = id_map::guest_id_map(0, 0, ids).step(STEP)?;
     let tree = sys::open_tree(c"/usr").step("copy a mount")?;
     let mapped = sys::MountAttributes {
         set: 0,

@@ -10,13 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::cell::WRITABLE_DIRS;
+use crate::attach::{attach_at, c_path, metadata, os_path};
+use crate::id_map::guest_id_map;
+use crate::places::{ASSEMBLY, CELL_MOUNT_POINTS, DEVICES, WRITABLE_DIRS};
 use crate::protocol::{HostIds, Template};
 use crate::step_error::{Step, StepError};
 use crate::sys;
-use crate::template::{
-    ASSEMBLY, CELL_MOUNT_POINTS, DEVICES, attach_at, c_path, guest_id_map, metadata, os_path,
-};
 
 /// Mount points of the layers in the template's root.
 const BASE: &CStr = c"/dev/.base";

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ringfence_records::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
-use crate::commands::run::interrupted;
 use crate::context::Context;
+use crate::signals::interrupted;
 use crate::ui::{Ui, visible};
 use ringfence::audit::{directory, failure};
 use ringfence_args::AuditCommand;

@@ -9,8 +9,8 @@ use ringfence::images::{failure, network, store};
 use ringfence_args::{ImageCommand, ImageImportArgs, ImagePullArgs};
 use ringfence_images::{ImageInfo, Import, Progress, Pulled, Removal, Selector, Store, import, pull};
 
-use crate::commands::run::interrupted;
 use crate::context::Context;
+use crate::signals::interrupted;
 
 /// Maximum duration of the removal of what a cancelled pull has unpacked. The next command removes the rest.
 const CLEANUP: Duration = Duration::from_secs(5);

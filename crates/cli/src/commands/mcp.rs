@@ -13,8 +13,8 @@ use ringfence_tools::toolbox::Toolbox;
 use ringfence_tools::workspaces::Workspaces;
 use tokio::sync::mpsc;
 
-use crate::commands::run::interrupted;
 use crate::context::Context;
+use crate::signals::interrupted;
 use crate::ui::Ui;
 use ringfence::private_workspace::{Keep, PrivateWorkspace};
 use ringfence::{InProcess, local, settings, toolbox};

@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use crate::backend::{self, Prepared};
 use crate::context::Context;
 use crate::plan::{self, Engine, RunPlan, StdinSource};
+use crate::signals::interrupted;
 use crate::skills::{self, Person, SkillCalls, attended};
 use printing::{Printer, Unprinted};
 use ringfence::{AuditedRuns, Failure, InProcess, local};
@@ -249,21 +250,6 @@ async fn given_up(output: Option<mpsc::Sender<Chunk>>) {
     tokio::select! {
         () = interrupted() => {}
         () = reader_gone => {}
-    }
-}
-
-/// Resolves on SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut hang_up)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::hangup()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
     }
 }
 

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::backend::{self, Prepared};
-use crate::commands::run::interrupted;
 use crate::context::Context;
 use crate::exit;
+use crate::signals::interrupted;
 use crate::skills::{Notifier, Person, attended};
 use crate::ui::{self, Tone, Ui};
 use ringfence::Failure;

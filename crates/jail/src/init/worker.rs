@@ -15,7 +15,7 @@ use super::files::{self, CHANGES_FD};
 use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
-use crate::{sys, template};
+use crate::{attach, sys};
 
 /// Maximum packet length.
 const MAX_PACKET: usize = 256;
@@ -102,7 +102,7 @@ impl Execution {
             .iter()
             .map(|(name, value)| text(&format!("{name}={value}")));
         let program = Executed::Program {
-            executable: template::c_path(executable).step(STEP)?,
+            executable: attach::c_path(executable).step(STEP)?,
             arguments: arguments
                 .iter()
                 .map(|argument| text(argument))

@@ -11,8 +11,8 @@ use ringfence_gateway_protocol::{Board, FromEngine, FromGateway, Input, Link, Li
 use ringfence_records::approval::Chat;
 use tokio::sync::mpsc;
 
-use crate::commands::run::interrupted;
 use crate::context::Context;
+use crate::signals::interrupted;
 use crate::ui::{Ui, visible};
 
 /// Maximum length of an input line.
