@@ -114,9 +114,21 @@ fn copy_tree(bind: &Bind) -> io::Result<(OwnedFd, (u32, u32))> {
 fn open_devices() -> Result<Vec<(PathBuf, OwnedFd)>, StepError> {
     DEVICES
         .iter()
-        .map(|path| Ok((PathBuf::from(path), sys::open_tree(&c_path(Path::new(path))?)?)))
+        .map(|path| Ok((PathBuf::from(path), open_device(Path::new(path))?)))
         .collect::<io::Result<_>>()
         .step("copy the mounts of the devices")
+}
+
+/// Copies the mount of a device. It is read-only: guests read and write the device, and its times and modes, which are the
+/// host's, stay.
+fn open_device(path: &Path) -> io::Result<OwnedFd> {
+    let device = sys::open_tree(&c_path(path)?)?;
+    let attributes = sys::MountAttributes {
+        set: NOSUID | MOUNT_ATTR_RDONLY,
+        id_map: None,
+    };
+    sys::set_mount_attributes(device.as_fd(), &attributes)?;
+    Ok(device)
 }
 
 fn attach_root() -> Result<OwnedFd, StepError> {

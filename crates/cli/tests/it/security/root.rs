@@ -20,6 +20,7 @@ const DENIED: &[Probe] = &[
         "EPERM",
         "os.mknod('null', 0o600 | stat.S_IFCHR, os.makedev(1, 3))\nos.unlink('null')",
     ),
+    probe("the times of the host's device", "EROFS", "os.utime('/dev/null')"),
     probe(
         "the core pattern",
         "EACCES",
