@@ -8,11 +8,11 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, UnknownName};
+pub use ringfence_policy::StorePolicy;
+use ringfence_policy::{ExecutionResult, Language, Outcome, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::open_flags::{O_NOFOLLOW, O_NONBLOCK};
@@ -26,43 +26,6 @@ const MAX_RECORD: u64 = 64 * 1024 * 1024;
 
 /// Maximum number of records with the same name, distinguished by a suffix: more in one millisecond is a bug.
 const MAX_SAME_NAME: u32 = 100;
-
-/// The runs that are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StorePolicy {
-    Always,
-    /// Runs that did not exit by themselves with status 0.
-    OnError,
-    Never,
-}
-
-impl FromStr for StorePolicy {
-    type Err = UnknownName;
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name.to_ascii_lowercase().replace('-', "_").as_str() {
-            "always" => Ok(Self::Always),
-            "on_error" => Ok(Self::OnError),
-            "never" => Ok(Self::Never),
-            _ => Err(UnknownName {
-                what: "artifact policy",
-                name: name.to_owned(),
-                known: "always, on_error and never".into(),
-            }),
-        }
-    }
-}
-
-impl StorePolicy {
-    /// Returns `true` if a run with this result is recorded.
-    pub fn wants(self, result: &ExecutionResult) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnError => result.meta.outcome != Outcome::Exited || result.exit_code != 0,
-            Self::Never => false,
-        }
-    }
-}
 
 /// A run to be recorded.
 #[derive(Debug, Clone, Copy)]

@@ -63,32 +63,6 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn policies_and_outcomes() {
-    let success = result(Outcome::Exited, 0);
-    for (policy, on_success, on_failure) in [
-        (StorePolicy::Always, true, true),
-        (StorePolicy::OnError, false, true),
-        (StorePolicy::Never, false, false),
-    ] {
-        assert_eq!(policy.wants(&success), on_success);
-        for failure in [
-            result(Outcome::Exited, 1),
-            result(Outcome::Blocked, 0),
-            result(Outcome::TimedOut, -1),
-        ] {
-            assert_eq!(policy.wants(&failure), on_failure, "{:?}", failure.meta.outcome);
-        }
-    }
-    assert_eq!("on_error".parse(), Ok(StorePolicy::OnError));
-    assert_eq!("Always".parse(), Ok(StorePolicy::Always));
-    assert!("sometimes".parse::<StorePolicy>().is_err());
-    assert_eq!(
-        serde_json::to_string(&StorePolicy::OnError).unwrap(),
-        "\"on_error\""
-    );
-}
-
-#[test]
 fn a_record_is_complete_private_and_redacted() {
     let dir = tempfile::tempdir().unwrap();
     let path = store(
