@@ -150,7 +150,7 @@ impl Store {
         let content = serde_json::to_vec_pretty(&stored).map_err(Error::Encode)?;
         let name = format!("{}_{:012x}", clock::compact(&stored.timestamp), hash(&content));
         let path = self.write(&(name + &retention::tag(record.scope)), &content)?;
-        self.remove_oldest(&path);
+        self.sweep(Some(&path));
         Ok(Some(path))
     }
 
@@ -231,17 +231,19 @@ impl Store {
         Err(failed("write", &path)(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Removes surplus records. Failures are ignored: the next run tries again.
-    fn remove_oldest(&self, newest: &Path) {
-        let Ok(names) = self.names() else { return };
+    /// Removes records that are too old, and surplus ones other than `newest`. Failures are ignored: the next run tries again.
+    pub fn sweep(&self, newest: Option<&Path>) {
+        let Ok(mut names) = self.names() else { return };
+        let young = names.split_off(self.keep.expired(&names, SystemTime::now()));
         let bytes = |name: &String| fs::symlink_metadata(self.path(name)).map_or(0, |meta| meta.len());
-        let kept = names.iter().map(|name| Kept {
+        let kept = young.iter().map(|name| Kept {
             name,
             bytes: bytes(name),
         });
-        for name in retention::surplus(kept.collect(), self.keep) {
+        let surplus = retention::surplus(kept.collect(), self.keep);
+        for name in names.iter().map(String::as_str).chain(surplus) {
             let path = self.path(name);
-            if path != newest {
+            if Some(path.as_path()) != newest {
                 _ = fs::remove_file(path);
             }
         }

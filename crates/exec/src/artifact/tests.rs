@@ -26,6 +26,7 @@ fn keep(records: usize) -> Keep {
     Keep {
         records,
         bytes: u64::MAX,
+        days: 0,
     }
 }
 
@@ -157,18 +158,14 @@ fn a_link_at_the_target_is_not_followed() {
 fn a_failure_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let artifacts = Store::new(dir.path(), keep(10));
-    let name = store(&artifacts, 1, "x")
-        .file_stem()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .to_owned();
+    let stored = store(&artifacts, 1, "x");
+    let name = stored.file_stem().unwrap().to_str().unwrap();
     for number in 1..MAX_SAME_NAME {
         fs::write(dir.path().join(format!("executions/{name}-{number}.json")), "").unwrap();
     }
     let before = names(dir.path());
     assert!(matches!(
-        artifacts.write(&name, b"y"),
+        artifacts.write(name, b"y"),
         Err(Error::File { step: "write", .. })
     ));
     assert_eq!(names(dir.path()), before);
@@ -194,8 +191,8 @@ fn one_users_flood_costs_no_other_a_record() {
     let artifacts = Store::new(
         dir.path(),
         Keep {
-            records: 1_000,
             bytes: 100_000,
+            ..Keep::DEFAULT
         },
     );
     let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
@@ -270,17 +267,8 @@ fn no_name_leads_out_of_the_directory() {
     fs::write(dir.path().join("secret.json"), "{}").unwrap();
     let artifacts = Store::new(dir.path(), keep(10));
     store(&artifacts, 1, "x");
-    for name in [
-        "../secret",
-        "..",
-        "/etc/passwd",
-        "",
-        ".",
-        ".hidden",
-        "a/b",
-        "a\0b",
-        "x..y",
-    ] {
+    let names = "../secret ..  /etc/passwd . .hidden a/b a\0b x..y";
+    for name in names.split(' ') {
         assert!(matches!(artifacts.show(name), Err(Error::Name(_))), "{name:?}");
     }
 }
