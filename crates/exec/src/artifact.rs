@@ -249,6 +249,24 @@ impl Store {
         }
     }
 
+    /// Removes all records of a scope other than the local one, whose records have no mark.
+    ///
+    /// # Errors
+    /// If the records cannot be listed, or one cannot be removed.
+    pub fn remove_of(&self, scope: &Scope) -> Result<(), Error> {
+        let names = self.names()?;
+        for name in names.iter().filter(|name| retention::is_of(name, scope)) {
+            let path = self.path(name);
+            // Another process may have removed it.
+            if let Err(error) = fs::remove_file(&path)
+                && path.exists()
+            {
+                return Err(failed("remove", &path)(error));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns all names, oldest first.
     fn names(&self) -> Result<Vec<String>, Error> {
         let entries = match fs::read_dir(&self.executions) {

@@ -214,6 +214,7 @@ impl Api {
             arguments,
             turn,
             begun: self.begin(grant)?,
+            using: self.key_uses.begin(&grant.client, grant.first_right()),
         })
     }
 }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{EndKeyError, KeyStore, NewKey, StoredKey};
+use ringfence_server::remains::Remains;
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 
 use super::sandbox::failure;
 use crate::context::Context;
 use crate::ui::{json, visible};
-use ringfence::Failure;
+use ringfence::{Failure, container, settings, toolbox};
 use ringfence_args::KeysCommand;
 
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -77,6 +78,15 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns the places of what the runs of keys leave.
+pub(super) fn remains(context: &Context) -> anyhow::Result<Remains> {
+    Ok(Remains {
+        runs: settings::store(context)?,
+        outputs: container::outputs(context),
+        approvals: toolbox::approvals(context)?,
+    })
+}
+
 /// Asks the server that runs. `None` if there is none.
 fn ask<T, F>(context: &Context, ask: impl FnOnce(Client) -> F) -> anyhow::Result<Option<T>>
 where
@@ -124,6 +134,8 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
                     "check the directory `snapshots` in the state directory, then try again",
                 )
             })?;
+        let removed = remains(context)?.remove(&scope);
+        removed.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     }
     let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
     usage.remove_with(&ended).map_err(no_usage)?;

@@ -19,7 +19,7 @@ use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
 
 use crate::commands::console;
-use crate::commands::keys::no_usage;
+use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
@@ -51,6 +51,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
         let store = KeyStore::below(&context.paths.state);
+        let remains = Arc::new(remains(context)?);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
         let recorded = sandboxes(args, &backend, context)?;
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
@@ -80,6 +81,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             gateways.serve(&approvals, until(stopped.clone())),
             services.sandboxes.sweep(),
             api.keep_usage(until(stopped.clone()), |error| tell(error, context)),
+            remains.keep_young(until(stopped.clone())),
             site.serve(stopped),
         );
         drop((listener, gateways));

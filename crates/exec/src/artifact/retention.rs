@@ -61,6 +61,11 @@ pub(super) fn tag(scope: &Scope) -> String {
     format!("_{}", &digits[..TAG])
 }
 
+/// Returns `true` for the name of a record of a scope that has a tag.
+pub(super) fn is_of(name: &str, scope: &Scope) -> bool {
+    tag(scope).strip_prefix('_') == Some(tag_of(name))
+}
+
 fn tag_of(name: &str) -> &str {
     let tag = name.split('_').nth(2).unwrap_or_default();
     tag.split('-').next().unwrap_or_default()

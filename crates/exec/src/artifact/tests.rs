@@ -216,6 +216,33 @@ fn one_users_flood_costs_no_other_a_record() {
 }
 
 #[test]
+fn a_scopes_records_go_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), keep(10));
+    let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    artifacts.remove_of(&ann).unwrap();
+    let gone = [1, 1, 2].map(|millis| store_of(&ann, &artifacts, millis, "x"));
+    let kept = [&bob, &Scope::local()].map(|scope| store_of(scope, &artifacts, 1, "x"));
+    for scope in [&ann, &Scope::local()] {
+        artifacts.remove_of(scope).unwrap();
+        assert!(gone.iter().all(|path| !path.exists()));
+        assert!(kept.iter().all(|path| path.exists()));
+    }
+}
+
+#[test]
+fn records_go_with_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let days = |days| Store::new(dir.path(), Keep { days, ..keep(10) });
+    let old = store(&days(0), 1, "x");
+    let now = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    days(0).sweep(None);
+    assert!(old.exists());
+    let young = store(&days(1), now, "x");
+    assert!(!old.exists() && young.exists());
+}
+
+#[test]
 fn a_listing_is_newest_first_bounded_and_names_broken_files() {
     let dir = tempfile::tempdir().unwrap();
     let artifacts = Store::new(dir.path(), keep(10));

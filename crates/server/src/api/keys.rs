@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
 use super::tenant::{Account, Allowance};
+use crate::remains::Remains;
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -171,6 +172,8 @@ impl Grant {
 pub struct ApiKeys {
     fixed: Option<Known>,
     store: KeyStore,
+    /// Files that the runs of keys leave; `None` if none are kept.
+    remains: Option<Arc<Remains>>,
 }
 
 /// A key, of which only the digest is kept.
@@ -187,7 +190,30 @@ impl ApiKeys {
             digest: digest(key),
             grant: Arc::new(Grant::of_fixed()),
         });
-        Self { fixed, store }
+        Self {
+            fixed,
+            store,
+            remains: None,
+        }
+    }
+
+    /// Sets what is removed with the last key of an account.
+    #[must_use]
+    pub fn with_remains(self, remains: Arc<Remains>) -> Self {
+        Self {
+            remains: Some(remains),
+            ..self
+        }
+    }
+
+    pub(super) const fn remains(&self) -> Option<&Arc<Remains>> {
+        self.remains.as_ref()
+    }
+
+    /// Returns `true` if the fixed key is so short, or of so few characters, that it can be guessed.
+    pub fn has_weak_key(&self) -> bool {
+        let fixed = self.fixed.as_ref();
+        fixed.is_some_and(|fixed| fixed.strength == Strength::Weak)
     }
 
     pub(super) const fn store(&self) -> &KeyStore {

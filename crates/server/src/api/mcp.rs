@@ -139,7 +139,9 @@ async fn post(
             let session = session(&api, &grant, &headers)?;
             api.check_quota(&grant)?;
             let turn = api.admission.enter(&grant).await?;
-            message.keep((turn, api.begin(&grant)?));
+            // As for calls on other paths, until the run is stored.
+            let using = api.key_uses.begin(&grant.client, RIGHT);
+            message.keep((turn, api.begin(&grant)?, using));
             let exchange = session.session().ask(message)?;
             Ok(events(Messages::Call(exchange), session))
         }
