@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{EndKeyError, KeyStore, NewKey, StoredKey};
+use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey};
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 
@@ -54,8 +54,9 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             return Ok(ExitCode::SUCCESS);
         }
         KeysCommand::Revoke { id } => match store.revoke(id).map_err(unusable)? {
-            true => format!("revoked {}\n", visible(id)),
-            false => {
+            Revoked::Now => format!("revoked {}\n", visible(id)),
+            Revoked::Before => format!("{} was revoked before\n", visible(id)),
+            Revoked::Unknown => {
                 let what = format!("there is no key `{}` to revoke", visible(id));
                 return Err(Failure::refused(
                     what,

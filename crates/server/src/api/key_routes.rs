@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::Api;
 use super::error::{ApiError, Reason};
-use super::key_store::{EndKeyError, ShownKey, StoredKey};
+use super::key_store::{EndKeyError, Revoked, ShownKey, StoredKey};
 use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Content, Needs, Route};
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::POST,
         path: "/v1/keys/{id}/revoke",
         needs: Needs::Key(Right::Admin),
-        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second.",
+        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second. A key that is revoked already stays so.",
         recorded: Some("key.revoke"),
         parameters: &[],
         request: None,
@@ -72,8 +72,8 @@ async fn list(State(api): State<Arc<Api>>) -> Result<Response, ApiError> {
 
 async fn revoke(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     match api.keys.store().revoke(&id).map_err(EndKeyError::from)? {
-        true => Ok(done()),
-        false => Err(EndKeyError::unknown(&id).into()),
+        Revoked::Now | Revoked::Before => Ok(done()),
+        Revoked::Unknown => Err(EndKeyError::unknown(&id).into()),
     }
 }
 
