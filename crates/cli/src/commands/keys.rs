@@ -13,12 +13,13 @@ use super::sandbox::failure;
 use crate::context::Context;
 use crate::ui::{json, visible};
 use ringfence::{Failure, container, settings, toolbox};
-use ringfence_args::KeysCommand;
+use ringfence_args::{KeysCommand, KeysCreateArgs};
 
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = KeyStore::below(context.paths.make_state()?);
     let text = match command {
         KeysCommand::Create(args) => {
+            check_quotas(args)?;
             let new = NewKey {
                 name: args.name.clone(),
                 rights: args.rights.clone(),
@@ -77,6 +78,20 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     };
     context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses quotas that allow nothing.
+fn check_quotas(args: &KeysCreateArgs) -> Result<(), Failure> {
+    let cpu = args.quota_cpu.map(|time| time.seconds);
+    for (flag, quota) in [("--quota-cpu", cpu), ("--quota-runs", args.quota_runs)] {
+        if quota == Some(0) {
+            return Err(Failure::usage(
+                format!("`{flag}`: expected at least 1, got 0"),
+                "leave it out for a key without this limit; a key that may run nothing has other rights, such as `--rights admin`",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the places of what the runs of keys leave.
