@@ -80,6 +80,11 @@ fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
         .dir
         .run(["keys", "revoke", "rf_00000000"])
         .refused(125, "there is no key");
+    let told = world.dir.run(["audit", "tail"]);
+    assert!(
+        told.ok().contains(&format!("  {id} (http)  run_code")),
+        "{told:?}"
+    );
     assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
     let log = world.dir.run(["audit", "tail", "--json"]);
     assert!(log.ok().contains(&format!("\"client\":\"{id}\"")), "{log:?}");
