@@ -200,7 +200,7 @@ async fn listen(
 ) -> Result<Response, ApiError> {
     check_accept(&headers, &[MEDIA])?;
     check_version(&headers)?;
-    let session = session(&api, &grant, &headers)?;
+    let session = session(&api, &grant, &headers)?.listening();
     let messages = session.session().listen();
     Ok(events(Messages::Standing(messages), session))
 }
