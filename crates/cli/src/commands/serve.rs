@@ -53,6 +53,8 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let store = KeyStore::below(&context.paths.state);
         let remains = Arc::new(remains(context)?);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
+        let keys = keys.with_remains(Arc::clone(&remains));
+        warn_of(&keys, context)?;
         let recorded = sandboxes(args, &backend, context)?;
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
@@ -93,6 +95,17 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Warns of a key that can be guessed.
+fn warn_of(keys: &ApiKeys, context: &Context) -> anyhow::Result<()> {
+    if keys.has_weak_key() {
+        context.ui.err(
+            "RINGFENCE_API_KEY can be guessed, so peers with many wrong keys are refused for a minute: take 24 random \
+             characters or more, such as `e2b_$(openssl rand -hex 20)`, or `ringfence keys create`\n",
+        )?;
+    }
+    Ok(())
 }
 
 /// Returns the sandboxes of clients, with the log of what they do.

@@ -14,6 +14,7 @@ use ringfence_e2b::{Domain, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::failures::PeerAddress;
 use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
@@ -133,13 +134,14 @@ impl Listener {
             ConnectionSlots::new(MAX_CONNECTIONS),
             ConnectionSlots::new(MAX_CONNECTIONS),
         );
-        let supervise = |stream: TcpStream, peer| {
+        let supervise = |stream: TcpStream, peer: SocketAddr| {
             let (slots, routes) = match self.reach {
                 Reach::Loopback if is_ours(peer, self.address) => (&own, &routes.own),
                 Reach::Loopback | Reach::Network => (&others, &routes.others),
             };
             let place = slots.enter()?;
-            Some(supervise(stream, self.tls.clone(), routes.clone(), place))
+            let routes = routes.clone().layer(Extension(PeerAddress(peer.ip())));
+            Some(supervise(stream, self.tls.clone(), routes, place))
         };
         socket::serve(
             // Twice the limits, because evicted connections are still closing.
