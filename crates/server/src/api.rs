@@ -160,6 +160,8 @@ impl Api {
             Some(rest) => {
                 let door = Arc::new(Door::of_loopback(address, Arc::clone(&self.metrics)));
                 let routes = guarded(table::router(self, &door), Arc::clone(&door));
+                let state = (Arc::clone(self), Arc::clone(&door));
+                let rest = rest.layer(from_fn_with_state(state, guard::beside_console));
                 self.beside_e2b(routes.fallback_service(rest), door)
             }
         }

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -354,6 +354,37 @@ impl Door {
             self.metrics.refused(Refusal { status, kind });
         }
     }
+}
+
+/// Answers a request with a key to what is not the API, at an address that serves the console, too. The console takes no keys: it
+/// would answer that the key is wrong.
+pub(super) async fn beside_console(
+    State((api, door)): State<(Arc<Api>, Arc<Door>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if door.grant(&api, &request).is_none() {
+        let peer = peer(&request);
+        let response = next.run(request).await;
+        if is_refusal(response.status()) {
+            // As on the paths of the API: this one tells right keys from wrong ones, too.
+            door.fails_too_often(peer);
+        }
+        return response;
+    }
+    let answer = async |request| {
+        let response = next.run(request).await;
+        match is_refusal(response.status()) || response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            true => ApiError::unknown_path().into_response(),
+            false => response,
+        }
+    };
+    door.admit(request, answer, ApiError::into_response).await
+}
+
+/// Returns `true` if the console has refused a credential.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// The check of one route.
