@@ -1,6 +1,7 @@
 //! Accepts HTTP connections, within limits.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -143,14 +144,23 @@ impl Listener {
             let routes = routes.clone().layer(Extension(PeerAddress(peer.ip())));
             Some(supervise(stream, self.tls.clone(), routes, place))
         };
-        socket::serve(
+        let serve = socket::serve(
             // Twice the limits, because evicted connections are still closing.
             4 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
             supervise,
             stop,
-        )
-        .await;
+        );
+        let renew = async {
+            match &self.tls {
+                Some(tls) => tls.keep_new().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = serve => {}
+            never = renew => { let _: Infallible = never; }
+        }
     }
 }
 
