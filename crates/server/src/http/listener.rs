@@ -22,8 +22,8 @@ use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::Tls;
 use ringfence_gateway_protocol::socket;
 
-/// Maximum number of connections.
-const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of connections. Clients keep one or more each, and wait on them for their turn.
+const MAX_CONNECTIONS: usize = 256;
 
 /// Maximum size of all headers of a request.
 const MAX_HEAD: usize = 16 * 1024;
