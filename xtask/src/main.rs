@@ -10,6 +10,7 @@ mod fourth;
 mod fuzz;
 mod gate;
 mod gauges;
+mod load;
 mod metrics;
 mod process;
 mod report;
@@ -38,6 +39,7 @@ usage: cargo xtask COMMAND
   fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
   churn [S] use and replace 500 sandboxes at one server for S seconds (3600); writes docs/reports/churn.txt
+  load [S]  128 clients run programs at one server over TCP for S seconds (600); writes docs/reports/load.txt
   e2b DIR…  run E2B's own tests, from checkouts of its repositories, against `ringfence serve` (as root)
   gauges [--only NAME]  run schemathesis, generated clients and MCP's suite of conformance against `ringfence serve` (as root);
             writes docs/reports/gauges.txt
@@ -84,6 +86,8 @@ fn dispatch() -> Result<()> {
         ("fourth", None) => fourth::run(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
+        ("load", None) => load::run(&root, load::SECONDS),
+        ("load", Some(seconds)) => load::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("churn", None) => churn::run(&root, churn::SECONDS),
         ("churn", Some(seconds)) => churn::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("vm", None) => vm::run(&root),

@@ -28,7 +28,7 @@ pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
 pub use audit::AuditCommand;
 pub use image::{ImageCommand, ImageImportArgs, ImagePullArgs};
-pub use keys::KeysCommand;
+pub use keys::{KeysCommand, KeysCreateArgs};
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{

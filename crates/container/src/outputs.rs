@@ -88,6 +88,28 @@ impl Outputs {
             && base.is_ok_and(|base| path.parent() == Some(&base))
     }
 
+    /// Removes the directories of a scope.
+    ///
+    /// # Errors
+    /// If they cannot be listed, or one is in use.
+    pub fn remove_of(&self, scope: &Scope) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.base) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let conversation = name.and_then(|name| name.strip_prefix(scope.as_str()));
+            let is_its = conversation.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'));
+            if is_its && !remove_unused(&path) {
+                let why = format!("{} is in use", path.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+            }
+        }
+        Ok(())
+    }
+
     /// Opens a conversation's directory; creates it if necessary.
     ///
     /// # Errors
@@ -294,6 +316,24 @@ mod tests {
         fs::write(all[0].join("x"), "kept").unwrap();
         assert_eq!(path(&outputs, &ann, None), outputs.path(&ann, None));
         assert!(all[0].join("x").exists());
+    }
+
+    #[test]
+    fn a_scopes_directories_go_once_they_are_not_in_use() {
+        let (_dir, outputs) = outputs();
+        let (ann, anna): (Scope, Scope) = ("ann".parse().unwrap(), "anna".parse().unwrap());
+        outputs.remove_of(&ann).unwrap();
+        let session: SessionId = "s1".parse().unwrap();
+        let gone = path(&outputs, &ann, None);
+        let kept = path(&outputs, &anna, Some(&session));
+        let in_use = outputs.open(&ann, Some(&session)).unwrap();
+        let error = outputs.remove_of(&ann).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        let used = in_use.path().to_owned();
+        assert!(used.exists());
+        drop(in_use);
+        outputs.remove_of(&ann).unwrap();
+        assert!(!gone.exists() && !used.exists() && kept.exists());
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
-use ringfence_policy::{ExecutionResult, Language, Outcome, Scope, UnknownName};
+pub use ringfence_policy::StorePolicy;
+use ringfence_policy::{ExecutionResult, Language, Outcome, Scope};
 use serde::{Deserialize, Serialize};
 
 use crate::open_flags::{O_NOFOLLOW, O_NONBLOCK};
@@ -26,43 +26,6 @@ const MAX_RECORD: u64 = 64 * 1024 * 1024;
 
 /// Maximum number of records with the same name, distinguished by a suffix: more in one millisecond is a bug.
 const MAX_SAME_NAME: u32 = 100;
-
-/// The runs that are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StorePolicy {
-    Always,
-    /// Runs that did not exit by themselves with status 0.
-    OnError,
-    Never,
-}
-
-impl FromStr for StorePolicy {
-    type Err = UnknownName;
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name.to_ascii_lowercase().replace('-', "_").as_str() {
-            "always" => Ok(Self::Always),
-            "on_error" => Ok(Self::OnError),
-            "never" => Ok(Self::Never),
-            _ => Err(UnknownName {
-                what: "artifact policy",
-                name: name.to_owned(),
-                known: "always, on_error and never".into(),
-            }),
-        }
-    }
-}
-
-impl StorePolicy {
-    /// Returns `true` if a run with this result is recorded.
-    pub fn wants(self, result: &ExecutionResult) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnError => result.meta.outcome != Outcome::Exited || result.exit_code != 0,
-            Self::Never => false,
-        }
-    }
-}
 
 /// A run to be recorded.
 #[derive(Debug, Clone, Copy)]
@@ -187,7 +150,7 @@ impl Store {
         let content = serde_json::to_vec_pretty(&stored).map_err(Error::Encode)?;
         let name = format!("{}_{:012x}", clock::compact(&stored.timestamp), hash(&content));
         let path = self.write(&(name + &retention::tag(record.scope)), &content)?;
-        self.remove_oldest(&path);
+        self.sweep(Some(&path));
         Ok(Some(path))
     }
 
@@ -268,20 +231,40 @@ impl Store {
         Err(failed("write", &path)(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Removes surplus records. Failures are ignored: the next run tries again.
-    fn remove_oldest(&self, newest: &Path) {
-        let Ok(names) = self.names() else { return };
+    /// Removes records that are too old, and surplus ones other than `newest`. Failures are ignored: the next run tries again.
+    pub fn sweep(&self, newest: Option<&Path>) {
+        let Ok(mut names) = self.names() else { return };
+        let young = names.split_off(self.keep.expired(&names, SystemTime::now()));
         let bytes = |name: &String| fs::symlink_metadata(self.path(name)).map_or(0, |meta| meta.len());
-        let kept = names.iter().map(|name| Kept {
+        let kept = young.iter().map(|name| Kept {
             name,
             bytes: bytes(name),
         });
-        for name in retention::surplus(kept.collect(), self.keep) {
+        let surplus = retention::surplus(kept.collect(), self.keep);
+        for name in names.iter().map(String::as_str).chain(surplus) {
             let path = self.path(name);
-            if path != newest {
+            if Some(path.as_path()) != newest {
                 _ = fs::remove_file(path);
             }
         }
+    }
+
+    /// Removes all records of a scope other than the local one, whose records have no mark.
+    ///
+    /// # Errors
+    /// If the records cannot be listed, or one cannot be removed.
+    pub fn remove_of(&self, scope: &Scope) -> Result<(), Error> {
+        let names = self.names()?;
+        for name in names.iter().filter(|name| retention::is_of(name, scope)) {
+            let path = self.path(name);
+            // Another process may have removed it.
+            if let Err(error) = fs::remove_file(&path)
+                && path.exists()
+            {
+                return Err(failed("remove", &path)(error));
+            }
+        }
+        Ok(())
     }
 
     /// Returns all names, oldest first.

@@ -21,6 +21,7 @@ pub mod remedy;
 mod remote;
 mod request;
 pub mod shell;
+mod store_policy;
 mod target;
 mod trusted;
 mod units;
@@ -46,6 +47,7 @@ pub use remote::{RemoteLanguage, RemoteRequest, RemoteRun, Terms};
 pub use request::{
     EnvName, Language, ParseEnvNameError, ParseIdError, Request, Scope, SessionId, UnknownName,
 };
+pub use store_policy::StorePolicy;
 pub use target::{
     EngineKind, Fallback, Family, Feature, KeepAlive, Lack, NetworkMode, RuntimeKind, Target, Traits,
 };

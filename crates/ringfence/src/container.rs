@@ -173,7 +173,7 @@ fn shown(context: &Context, name: &str) -> PathBuf {
 }
 
 /// Returns the directory in which programs of kept-alive containers leave files for the caller.
-fn outputs(context: &Context) -> Outputs {
+pub fn outputs(context: &Context) -> Outputs {
     // No program runs as the host's root.
     let owner = (own_user().uid == 0).then_some(NOBODY);
     Outputs::new(shown(context, "output"), owner)

@@ -70,7 +70,7 @@ use error::ApiError;
 use guard::Door;
 use idempotency::Idempotency;
 use invocation::{Invocations, Use};
-pub use key_store::{EndKeyError, KeyStore, NewKey, ShownKey, StoredKey};
+pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey};
 use key_uses::KeyUses;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
 pub(crate) use keys::{FIXED, scope_of};
@@ -160,6 +160,8 @@ impl Api {
             Some(rest) => {
                 let door = Arc::new(Door::of_loopback(address, Arc::clone(&self.metrics)));
                 let routes = guarded(table::router(self, &door), Arc::clone(&door));
+                let state = (Arc::clone(self), Arc::clone(&door));
+                let rest = rest.layer(from_fn_with_state(state, guard::beside_console));
                 self.beside_e2b(routes.fallback_service(rest), door)
             }
         }
@@ -214,6 +216,7 @@ impl Api {
             arguments,
             turn,
             begun: self.begin(grant)?,
+            using: self.key_uses.begin(&grant.client, grant.first_right()),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::api::FIXED;
 use ringfence_gateway_protocol::visible;
 
 /// Maximum displayed length of the arguments.
@@ -34,7 +35,7 @@ pub fn readable(line: &str) -> String {
         return answered(&time, answer);
     }
     let who = &record["who"];
-    let who = format!("{} ({})", text(&who["scope"]), text(&who["surface"]));
+    let who = format!("{} ({})", text(caller(who)), text(&who["surface"]));
     let outcome = match (record["decision"].as_str(), record["error"].as_str()) {
         (Some("refused"), Some(error)) => format!("refused: {}", visible(error)),
         (_, Some(error)) => visible(error),
@@ -44,6 +45,19 @@ pub fn readable(line: &str) -> String {
     let arguments = visible(&short(&record["arguments"].to_string()));
     let tool = text(&record["tool"]);
     format!("{time}  {who:<12}  {tool:<16}  {outcome:<10}  {duration:>7}  {arguments}")
+}
+
+/// Returns the caller by which people know it: over HTTP the key, whose scope is a digest, elsewhere the scope. Over other surfaces
+/// a client may call itself anything.
+fn caller(who: &Value) -> &Value {
+    let is_http = matches!(who["surface"].as_str(), Some("http" | "mcp_http"));
+    let is_key = who["client"]
+        .as_str()
+        .is_some_and(|client| client == FIXED || client.starts_with("rf_"));
+    match is_http && is_key {
+        true => &who["client"],
+        false => &who["scope"],
+    }
 }
 
 /// Renders a person's answer on one line.
@@ -94,6 +108,23 @@ mod tests {
             "2026-11-21T22:15:00.123Z  ann (mcp)     run\\u{1b}[2J      answered     12.3ms  \
              {\"code\":\"\\u{9b}31m\\u{202e}\\u{2028}x\\n\"}"
         );
+    }
+
+    #[test]
+    fn a_key_is_told_by_its_id_and_nobody_passes_for_one() {
+        let check = |surface: &str, client: Value, expected: &str| {
+            let who = json!({"scope": "key-0123", "surface": surface, "client": client});
+            let line = readable(&json!({"time": "t", "who": who}).to_string());
+            assert!(
+                line.starts_with(&format!("t  {expected} ({surface})  ")),
+                "{line}"
+            );
+        };
+        check("http", json!("rf_1a2b3c4d"), "rf_1a2b3c4d");
+        check("mcp_http", json!("RINGFENCE_API_KEY"), "RINGFENCE_API_KEY");
+        check("http", json!("socket"), "key-0123");
+        check("mcp", json!("rf_1a2b3c4d"), "key-0123");
+        check("http", Value::Null, "key-0123");
     }
 
     #[test]

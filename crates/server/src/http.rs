@@ -22,7 +22,7 @@ mod slots;
 mod tls;
 
 pub(crate) use credentials::single;
-pub(crate) use failures::Failures;
+pub(crate) use failures::{Failures, PeerAddress};
 pub(crate) use guard::{connection, harden, hosts_of, is_among, is_same_site};
 pub(crate) use keys::random_hex;
 pub use keys::{Keys, NoRandom};

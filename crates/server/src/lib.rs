@@ -10,6 +10,7 @@
 //! - [`console`]: the web console for approvals.
 //! - [`metrics`]: figures for monitoring.
 //! - [`usage`]: the usage of keys.
+//! - [`remains`]: files that runs leave.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
 //! - [`audit_line`]: records of the audit log, for people.
@@ -26,6 +27,7 @@ pub mod http;
 pub mod listener;
 pub mod mcp;
 pub mod metrics;
+pub mod remains;
 pub mod server_or_local;
 pub mod site;
 pub mod stop;

@@ -5,19 +5,21 @@ use std::process::ExitCode;
 
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{EndKeyError, KeyStore, NewKey, StoredKey};
+use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey};
+use ringfence_server::remains::Remains;
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 
 use super::sandbox::failure;
 use crate::context::Context;
 use crate::ui::{json, visible};
-use ringfence::Failure;
-use ringfence_args::KeysCommand;
+use ringfence::{Failure, container, settings, toolbox};
+use ringfence_args::{KeysCommand, KeysCreateArgs};
 
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = KeyStore::below(context.paths.make_state()?);
     let text = match command {
         KeysCommand::Create(args) => {
+            check_quotas(args)?;
             let new = NewKey {
                 name: args.name.clone(),
                 rights: args.rights.clone(),
@@ -53,8 +55,9 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             return Ok(ExitCode::SUCCESS);
         }
         KeysCommand::Revoke { id } => match store.revoke(id).map_err(unusable)? {
-            true => format!("revoked {}\n", visible(id)),
-            false => {
+            Revoked::Now => format!("revoked {}\n", visible(id)),
+            Revoked::Before => format!("{} was revoked before\n", visible(id)),
+            Revoked::Unknown => {
                 let what = format!("there is no key `{}` to revoke", visible(id));
                 return Err(Failure::refused(
                     what,
@@ -75,6 +78,29 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     };
     context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses quotas that allow nothing.
+fn check_quotas(args: &KeysCreateArgs) -> Result<(), Failure> {
+    let cpu = args.quota_cpu.map(|time| time.seconds);
+    for (flag, quota) in [("--quota-cpu", cpu), ("--quota-runs", args.quota_runs)] {
+        if quota == Some(0) {
+            return Err(Failure::usage(
+                format!("`{flag}`: expected at least 1, got 0"),
+                "leave it out for a key without this limit; a key that may run nothing has other rights, such as `--rights admin`",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the places of what the runs of keys leave.
+pub(super) fn remains(context: &Context) -> anyhow::Result<Remains> {
+    Ok(Remains {
+        runs: settings::store(context)?,
+        outputs: container::outputs(context),
+        approvals: toolbox::approvals(context)?,
+    })
 }
 
 /// Asks the server that runs. `None` if there is none.
@@ -124,6 +150,8 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
                     "check the directory `snapshots` in the state directory, then try again",
                 )
             })?;
+        let removed = remains(context)?.remove(&scope);
+        removed.map_err(|error| Failure::refused(error.to_string(), error.hint()))?;
     }
     let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
     usage.remove_with(&ended).map_err(no_usage)?;

@@ -19,7 +19,7 @@ use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
 
 use crate::commands::console;
-use crate::commands::keys::no_usage;
+use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
@@ -51,7 +51,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
         let store = KeyStore::below(&context.paths.state);
+        let remains = Arc::new(remains(context)?);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);
+        let keys = keys.with_remains(Arc::clone(&remains));
+        warn_of(&keys, context)?;
         let recorded = sandboxes(args, &backend, context)?;
         let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             gateways.serve(&approvals, until(stopped.clone())),
             services.sandboxes.sweep(),
             api.keep_usage(until(stopped.clone()), |error| tell(error, context)),
+            remains.keep_young(until(stopped.clone())),
             site.serve(stopped),
         );
         drop((listener, gateways));
@@ -91,6 +95,17 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Warns of a key that can be guessed.
+fn warn_of(keys: &ApiKeys, context: &Context) -> anyhow::Result<()> {
+    if keys.has_weak_key() {
+        context.ui.err(
+            "RINGFENCE_API_KEY can be guessed, so peers with many wrong keys are refused for a minute: take 24 random \
+             characters or more, such as `e2b_$(openssl rand -hex 20)`, or `ringfence keys create`\n",
+        )?;
+    }
+    Ok(())
 }
 
 /// Returns the sandboxes of clients, with the log of what they do.

@@ -1,17 +1,22 @@
-//! Retention of artifacts: the scope with the most records makes room.
+//! Retention of artifacts: by age and, beyond a limit, the scope with the most records makes room.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
 
 use ringfence_policy::Scope;
 use sha2::{Digest, Sha256};
 
-/// Retention limits. The newest record is always kept.
+use crate::clock;
+
+/// Retention limits. Number and size never remove the newest record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     /// Maximum number of records.
     pub records: usize,
     /// Maximum length of all records.
     pub bytes: u64,
+    /// Days for which a record is kept; 0: without an end.
+    pub days: u32,
 }
 
 impl Keep {
@@ -19,7 +24,20 @@ impl Keep {
     pub const DEFAULT: Self = Self {
         records: 1_000,
         bytes: 256 << 20,
+        days: 0,
     };
+
+    /// Returns the number of names, oldest first, whose records are too old.
+    pub(super) fn expired(&self, names: &[String], now: SystemTime) -> usize {
+        let age = Duration::from_secs(u64::from(self.days) * 24 * 60 * 60);
+        match now.checked_sub(age) {
+            Some(oldest) if self.days > 0 => {
+                let oldest = clock::compact(&clock::rfc3339(oldest));
+                names.partition_point(|name| *name < oldest)
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// An existing record.
@@ -41,6 +59,11 @@ pub(super) fn tag(scope: &Scope) -> String {
     let digest = Sha256::digest(scope.as_str());
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("_{}", &digits[..TAG])
+}
+
+/// Returns `true` for the name of a record of a scope that has a tag.
+pub(super) fn is_of(name: &str, scope: &Scope) -> bool {
+    tag(scope).strip_prefix('_') == Some(tag_of(name))
 }
 
 fn tag_of(name: &str) -> &str {
@@ -94,7 +117,12 @@ mod tests {
 
     fn check(kept: &[(&str, u64)], records: usize, bytes: u64, expected: &[&str]) {
         let kept = kept.iter().map(|(name, bytes)| Kept { name, bytes: *bytes });
-        assert_eq!(surplus(kept.collect(), Keep { records, bytes }), expected);
+        let keep = Keep {
+            records,
+            bytes,
+            days: 0,
+        };
+        assert_eq!(surplus(kept.collect(), keep), expected);
     }
 
     #[test]

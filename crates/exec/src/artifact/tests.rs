@@ -26,6 +26,7 @@ fn keep(records: usize) -> Keep {
     Keep {
         records,
         bytes: u64::MAX,
+        days: 0,
     }
 }
 
@@ -60,32 +61,6 @@ fn names(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
-}
-
-#[test]
-fn policies_and_outcomes() {
-    let success = result(Outcome::Exited, 0);
-    for (policy, on_success, on_failure) in [
-        (StorePolicy::Always, true, true),
-        (StorePolicy::OnError, false, true),
-        (StorePolicy::Never, false, false),
-    ] {
-        assert_eq!(policy.wants(&success), on_success);
-        for failure in [
-            result(Outcome::Exited, 1),
-            result(Outcome::Blocked, 0),
-            result(Outcome::TimedOut, -1),
-        ] {
-            assert_eq!(policy.wants(&failure), on_failure, "{:?}", failure.meta.outcome);
-        }
-    }
-    assert_eq!("on_error".parse(), Ok(StorePolicy::OnError));
-    assert_eq!("Always".parse(), Ok(StorePolicy::Always));
-    assert!("sometimes".parse::<StorePolicy>().is_err());
-    assert_eq!(
-        serde_json::to_string(&StorePolicy::OnError).unwrap(),
-        "\"on_error\""
-    );
 }
 
 #[test]
@@ -183,18 +158,14 @@ fn a_link_at_the_target_is_not_followed() {
 fn a_failure_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let artifacts = Store::new(dir.path(), keep(10));
-    let name = store(&artifacts, 1, "x")
-        .file_stem()
-        .unwrap()
-        .to_str()
-        .unwrap()
-        .to_owned();
+    let stored = store(&artifacts, 1, "x");
+    let name = stored.file_stem().unwrap().to_str().unwrap();
     for number in 1..MAX_SAME_NAME {
         fs::write(dir.path().join(format!("executions/{name}-{number}.json")), "").unwrap();
     }
     let before = names(dir.path());
     assert!(matches!(
-        artifacts.write(&name, b"y"),
+        artifacts.write(name, b"y"),
         Err(Error::File { step: "write", .. })
     ));
     assert_eq!(names(dir.path()), before);
@@ -220,8 +191,8 @@ fn one_users_flood_costs_no_other_a_record() {
     let artifacts = Store::new(
         dir.path(),
         Keep {
-            records: 1_000,
             bytes: 100_000,
+            ..Keep::DEFAULT
         },
     );
     let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
@@ -242,6 +213,33 @@ fn one_users_flood_costs_no_other_a_record() {
     // The newest is kept, however large.
     let huge = store_of(&bob, &artifacts, 100_000, &"z".repeat(200_000));
     assert!(huge.exists());
+}
+
+#[test]
+fn a_scopes_records_go_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let artifacts = Store::new(dir.path(), keep(10));
+    let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    artifacts.remove_of(&ann).unwrap();
+    let gone = [1, 1, 2].map(|millis| store_of(&ann, &artifacts, millis, "x"));
+    let kept = [&bob, &Scope::local()].map(|scope| store_of(scope, &artifacts, 1, "x"));
+    for scope in [&ann, &Scope::local()] {
+        artifacts.remove_of(scope).unwrap();
+        assert!(gone.iter().all(|path| !path.exists()));
+        assert!(kept.iter().all(|path| path.exists()));
+    }
+}
+
+#[test]
+fn records_go_with_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let days = |days| Store::new(dir.path(), Keep { days, ..keep(10) });
+    let old = store(&days(0), 1, "x");
+    let now = UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+    days(0).sweep(None);
+    assert!(old.exists());
+    let young = store(&days(1), now, "x");
+    assert!(!old.exists() && young.exists());
 }
 
 #[test]
@@ -296,17 +294,8 @@ fn no_name_leads_out_of_the_directory() {
     fs::write(dir.path().join("secret.json"), "{}").unwrap();
     let artifacts = Store::new(dir.path(), keep(10));
     store(&artifacts, 1, "x");
-    for name in [
-        "../secret",
-        "..",
-        "/etc/passwd",
-        "",
-        ".",
-        ".hidden",
-        "a/b",
-        "a\0b",
-        "x..y",
-    ] {
+    let names = "../secret ..  /etc/passwd . .hidden a/b a\0b x..y";
+    for name in names.split(' ') {
         assert!(matches!(artifacts.show(name), Err(Error::Name(_))), "{name:?}");
     }
 }

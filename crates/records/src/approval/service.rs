@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringfence_policy::Scope;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::store::Store;
@@ -278,6 +279,14 @@ impl Service {
     pub async fn is_heard(&self, chat: &Chat) -> Result<bool, Error> {
         let chat = chat.clone();
         self.with(move |store| store.is_heard(&chat)).await
+    }
+
+    /// Removes the ended requests of a scope, and the answers that are remembered for it. Blocks on the disk.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    pub fn forget(&self, scope: &Scope) -> Result<(), Error> {
+        self.0.work(|store| store.forget(scope.as_str()))
     }
 
     /// Watches for changes from now on.

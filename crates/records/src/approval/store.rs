@@ -228,6 +228,19 @@ impl Store {
         Ok(())
     }
 
+    /// Removes the ended requests of a scope, and the answers that are remembered for it.
+    pub(super) fn forget(&mut self, scope: &str) -> Result<(), Error> {
+        self.sweep()?;
+        let change = self.change()?;
+        change.execute(
+            "DELETE FROM requests WHERE scope = ? AND state NOT IN ('pending', 'approved')",
+            [scope],
+        )?;
+        change.execute("DELETE FROM grants WHERE scope = ?", [scope])?;
+        change.commit()?;
+        Ok(())
+    }
+
     /// Ends requests whose deadline has passed or whose asker has died.
     pub(super) fn sweep(&mut self) -> Result<(), Error> {
         let mut statement = self.connection.prepare(

@@ -318,7 +318,7 @@ fn refusal(path: &[String], value: &Value, present: &Value) -> Option<&'static s
             "it would decide how much is kept of what other projects did",
         ),
         key if key.starts_with("packages.") => (false, "it would choose whose code is installed and kept"),
-        "artifacts.max_total" => (
+        "artifacts.max_total" | "artifacts.keep_days" => (
             false,
             "it would decide how much of your disk is used, or delete stored runs",
         ),
@@ -438,6 +438,7 @@ mod tests {
         assert!(!allowed("audit.keep_host_days", json!(0)));
         assert!(!allowed("artifacts.keep", json!(1)));
         assert!(!allowed("artifacts.max_total", json!("1TiB")));
+        assert!(!allowed("artifacts.keep_days", json!(1)));
     }
 
     #[test]

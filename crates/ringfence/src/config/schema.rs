@@ -688,6 +688,8 @@ pub struct Artifacts {
     #[serde(serialize_with = "values::shown")]
     #[schemars(with = "values::Size")]
     pub max_total: Bytes,
+    /// Days for which a record is kept; 0: until others need its place.
+    pub keep_days: u32,
 }
 
 impl Artifacts {
@@ -696,6 +698,7 @@ impl Artifacts {
         Keep {
             records: self.keep,
             bytes: self.max_total.0,
+            days: self.keep_days,
         }
     }
 }
@@ -707,6 +710,7 @@ impl Default for Artifacts {
             dir: None,
             keep: Keep::DEFAULT.records,
             max_total: Bytes(Keep::DEFAULT.bytes),
+            keep_days: Keep::DEFAULT.days,
         }
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn check(checks: &mut Checks<'_>) {
         ),
         ("engine.max_sessions", engine.max_sessions, 0..=4096),
         ("audit.max_files", config.audit.max_files, 2..=500),
+        ("artifacts.keep_days", config.artifacts.keep_days, 0..=36_500),
         (
             "skills.sandbox.pool_size",
             config.skills.sandbox.pool_size,

@@ -17,7 +17,7 @@ use super::keys::{Grant, Right};
 use super::recording::{self, Recorder};
 use super::sandboxes::Owner;
 use super::usage::Work;
-use crate::http::{self, ConnectionSlot};
+use crate::http::{self, ConnectionSlot, PeerAddress};
 
 /// A door by which E2B's clients come in, too.
 #[derive(Debug, Clone)]
@@ -61,10 +61,11 @@ impl Connection {
 async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Request) -> Response {
     let path = request.uri().path().to_owned();
     let name = target.operation(request.method(), &path);
+    let peer = guard::peer(&request);
     if target == Target::Control {
-        let client = match uploader(api, &request).map_or_else(|| client(api, door, request.headers()), Ok) {
+        let client = match uploader(api, &request).map_or_else(|| client(api, door, &request), Ok) {
             Ok(client) => client,
-            Err(error) => return refused(door, error),
+            Err(error) => return refused(door, error, peer),
         };
         // What a key opened ends with it, and is opened anew for the others of its tenant.
         api.e2b
@@ -74,11 +75,11 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
         let answer = recorded(api, name, &client, &path, answer);
         return while_keyed(api, &client, connection, answer).await;
     }
-    let admitted = match owner(api, door, &target, request.headers()) {
+    let admitted = match owner(api, door, &target, &request) {
         Some(admitted) => admitted,
         None => match api.e2b.admit(&target, &request) {
             Ok(admitted) => admitted,
-            Err(error) => return refused(door, error),
+            Err(error) => return refused(door, error, peer),
         },
     };
     let client = admitted.client().clone();
@@ -88,7 +89,7 @@ async fn answer(api: &Arc<Api>, door: &Door, target: Target, mut request: Reques
             Target::Program { id, .. } => Error::gone(id),
             _ => Error::unauthenticated("the key that got this token is revoked or has expired"),
         };
-        return refused(door, error);
+        return refused(door, error, peer);
     }
     if matches!(target, Target::Program { .. }) {
         guard::remove_keys(api, request.headers_mut());
@@ -174,13 +175,13 @@ async fn within_quota(
 }
 
 /// Returns the client whose key a request to the control plane has.
-fn client(api: &Api, door: &Door, headers: &HeaderMap) -> Result<Client, Error> {
+fn client(api: &Api, door: &Door, request: &Request) -> Result<Client, Error> {
     let unauthenticated = || Error::unauthenticated("the key is missing or wrong: send it as `X-API-KEY`");
-    let grant = door.grant(api, headers).ok_or_else(unauthenticated)?;
+    let grant = door.grant(api, request).ok_or_else(unauthenticated)?;
     if !grant.has(Right::Sandboxes) {
         return Err(Error::forbidden("the key lacks the right `sandboxes`"));
     }
-    holder(api, door, &grant, headers)
+    holder(api, door, &grant, request.headers())
 }
 
 fn holder(api: &Api, door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<Client, Error> {
@@ -193,12 +194,12 @@ fn holder(api: &Api, door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<
 }
 
 /// Lets the owner of a sandbox, whose key a request has, in to its programs. `None`: it must be let in otherwise.
-fn owner(api: &Api, door: &Door, target: &Target, headers: &HeaderMap) -> Option<Admitted> {
+fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<Admitted> {
     if !matches!(target, Target::Program { .. }) {
         return None;
     }
-    let grant = door.grant_of_visitor(api, headers)?;
-    let client = holder(api, door, &grant, headers).ok()?;
+    let grant = door.grant_of_visitor(api, request)?;
+    let client = holder(api, door, &grant, request.headers()).ok()?;
     let is_right = grant.has(Right::Sandboxes);
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
 }
@@ -218,8 +219,8 @@ fn uploader(api: &Api, request: &Request) -> Option<Client> {
 }
 
 /// Answers a request that is not let in, and counts wrong credentials.
-fn refused(door: &Door, error: Error) -> Response {
-    match error.is_unauthenticated() && door.fails_too_often() {
+fn refused(door: &Door, error: Error, peer: Option<PeerAddress>) -> Response {
+    match error.is_unauthenticated() && door.fails_too_often(peer) {
         true => Error::too_many_failures().into_response(),
         false => error.into_response(),
     }

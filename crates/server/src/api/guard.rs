@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -20,10 +20,10 @@ use ringfence_e2b::{Domain, Failure, OfProgram, Target};
 use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
-use super::keys::Grant;
+use super::keys::{Conduct, Grant};
 use super::table::Needs;
 use super::{Api, body, key_store};
-use crate::http::{self, Failures, single};
+use crate::http::{self, Failures, PeerAddress, single};
 use crate::metrics::{Metrics, Refusal};
 
 /// Identifies a request, in its answer and in a client's log.
@@ -177,29 +177,38 @@ impl Door {
     }
 
     /// Counts a request without the right credential. Returns `true` if there were too many.
-    pub(super) fn fails_too_often(&self) -> bool {
-        self.failures.is_one_too_many()
+    pub(super) fn fails_too_often(&self, peer: Option<PeerAddress>) -> bool {
+        self.failures.is_one_too_many(peer)
     }
 
     /// Returns the rights of a request's credential; `None` if it is missing or wrong.
-    pub(super) fn grant(&self, api: &Api, headers: &HeaderMap) -> Option<Arc<Grant>> {
+    pub(super) fn grant(&self, api: &Api, request: &Request) -> Option<Arc<Grant>> {
         match self.credential {
             Credential::Peer => Some(Arc::clone(&api.owner)),
-            Credential::Key => key(headers).and_then(|key| api.keys.find(&key)),
+            Credential::Key => api.keys.find(&key(request.headers())?, self.conduct(request)),
+        }
+    }
+
+    fn conduct(&self, request: &Request) -> Conduct {
+        match self.failures.guesses(peer(request)) {
+            true => Conduct::Guessing,
+            false => Conduct::Usual,
         }
     }
 
     /// Returns the rights of a visitor of a sandbox's program, who shows a key in `X-API-Key` alone: `Authorization` is the program's.
-    pub(super) fn grant_of_visitor(&self, api: &Api, headers: &HeaderMap) -> Option<Arc<Grant>> {
+    pub(super) fn grant_of_visitor(&self, api: &Api, request: &Request) -> Option<Arc<Grant>> {
         match self.credential {
             Credential::Peer => Some(Arc::clone(&api.owner)),
-            Credential::Key => single(headers, "x-api-key").and_then(|key| api.keys.find(key)),
+            Credential::Key => api
+                .keys
+                .find(single(request.headers(), "x-api-key")?, self.conduct(request)),
         }
     }
 
     /// Counts a request without the right credential, and returns its error.
-    fn unauthenticated(&self) -> ApiError {
-        if self.fails_too_often() {
+    fn unauthenticated(&self, peer: Option<PeerAddress>) -> ApiError {
+        if self.fails_too_often(peer) {
             return ApiError::too_many_failures();
         }
         ApiError::new(
@@ -208,6 +217,11 @@ impl Door {
             "send a key as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
         )
     }
+}
+
+/// Returns the address that a request comes from. A Unix socket has none.
+pub(super) fn peer(request: &Request) -> Option<PeerAddress> {
+    request.extensions().get().copied()
 }
 
 /// Returns the key of a request. One in a URL is ignored: URLs are logged.
@@ -239,7 +253,11 @@ fn holds_key(api: &Api, value: &HeaderValue) -> bool {
         .then(|| LENIENT.decode(rest.trim()).ok());
     let pair = String::from_utf8_lossy(&pair.flatten().unwrap_or_default()).into_owned();
     let (user, password) = pair.split_once(':').unwrap_or((&pair, ""));
-    let is_key = |word: &str| api.keys.find(word.trim().trim_matches('"')).is_some();
+    let is_key = |word: &str| {
+        api.keys
+            .find(word.trim().trim_matches('"'), Conduct::Usual)
+            .is_some()
+    };
     let words = [text.as_ref(), rest, user, password];
     key_store::has_id(&text) || key_store::has_id(&pair) || words.into_iter().any(is_key)
 }
@@ -338,6 +356,37 @@ impl Door {
     }
 }
 
+/// Answers a request with a key to what is not the API, at an address that serves the console, too. The console takes no keys: it
+/// would answer that the key is wrong.
+pub(super) async fn beside_console(
+    State((api, door)): State<(Arc<Api>, Arc<Door>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if door.grant(&api, &request).is_none() {
+        let peer = peer(&request);
+        let response = next.run(request).await;
+        if is_refusal(response.status()) {
+            // As on the paths of the API: this one tells right keys from wrong ones, too.
+            door.fails_too_often(peer);
+        }
+        return response;
+    }
+    let answer = async |request| {
+        let response = next.run(request).await;
+        match is_refusal(response.status()) || response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            true => ApiError::unknown_path().into_response(),
+            false => response,
+        }
+    };
+    door.admit(request, answer, ApiError::into_response).await
+}
+
+/// Returns `true` if the console has refused a credential.
+fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS)
+}
+
 /// The check of one route.
 #[derive(Debug, Clone)]
 pub(super) struct Check {
@@ -355,11 +404,11 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         Needs::AnyKey => None,
         Needs::Key(right) => Some(right),
     };
-    let Some(grant) = check.door.grant(&check.api, request.headers()) else {
+    let Some(grant) = check.door.grant(&check.api, &request) else {
         if let Some(connection) = http::connection(&request) {
             connection.forget_client();
         }
-        return check.door.unauthenticated().into_response();
+        return check.door.unauthenticated(peer(&request)).into_response();
     };
     let right = right.unwrap_or_else(|| grant.first_right());
     if !grant.has(right) {

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::admission::Turn;
 use super::error::ApiError;
+use super::key_uses::KeyUse;
 use super::usage::Begun;
 
 /// Maximum number of buffered chunks of live output.
@@ -35,6 +36,8 @@ pub(super) struct Use {
     pub(super) arguments: Value,
     pub(super) turn: Turn,
     pub(super) begun: Begun,
+    /// Held until the run is stored: what is removed with its key must be there by then.
+    pub(super) using: KeyUse,
 }
 
 impl Invocations {
@@ -67,6 +70,7 @@ impl Invocations {
                 arguments,
                 turn,
                 begun,
+                using,
             } = used;
             let answered = toolbox.invoke(&caller, &tool, arguments, attention).await;
             if let Err(error) = &answered {
@@ -74,6 +78,7 @@ impl Invocations {
             }
             // Not before: the processes of a client that has left are killed by now.
             drop(turn);
+            drop(using);
             // If the receiver is gone, the audit record is all that remains.
             let _ = answer.send(answered);
         };

@@ -8,12 +8,13 @@ use axum::extract::State;
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
+use ringfence_policy::Scope;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Api;
 use super::error::{ApiError, Reason};
-use super::key_store::{EndKeyError, ShownKey, StoredKey};
+use super::key_store::{EndKeyError, Revoked, ShownKey, StoredKey};
 use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Content, Needs, Route};
@@ -37,7 +38,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::POST,
         path: "/v1/keys/{id}/revoke",
         needs: Needs::Key(Right::Admin),
-        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second.",
+        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second. A key that is revoked already stays so.",
         recorded: Some("key.revoke"),
         parameters: &[],
         request: None,
@@ -48,7 +49,7 @@ pub(super) fn routes() -> Vec<Route> {
         method: Method::DELETE,
         path: "/v1/keys/{id}",
         needs: Needs::Key(Right::Admin),
-        summary: "Remove a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots, sessions and usage. The audit log stays.",
+        summary: "Remove a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots, sessions, stored runs and usage. The audit log stays.",
         recorded: Some("key.remove"),
         parameters: &[],
         request: None,
@@ -71,8 +72,8 @@ async fn list(State(api): State<Arc<Api>>) -> Result<Response, ApiError> {
 
 async fn revoke(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<Response, ApiError> {
     match api.keys.store().revoke(&id).map_err(EndKeyError::from)? {
-        true => Ok(done()),
-        false => Err(EndKeyError::unknown(&id).into()),
+        Revoked::Now | Revoked::Before => Ok(done()),
+        Revoked::Unknown => Err(EndKeyError::unknown(&id).into()),
     }
 }
 
@@ -91,6 +92,7 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
         if let Some(scope) = scope_of(&account) {
             api.sandboxes.clear(&scope).await?;
             api.e2b.clear(&scope);
+            remove_remains(&api, scope).await?;
         }
         api.idempotency.forget(&account);
         api.measure();
@@ -102,6 +104,18 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
     // Last: what has failed can be tried again.
     api.keys.store().remove(&ended).map_err(EndKeyError::from)?;
     Ok(done())
+}
+
+/// Removes what the runs of an owner have left, on a thread that may block on the disk.
+async fn remove_remains(api: &Api, owner: Scope) -> Result<(), ApiError> {
+    let Some(remains) = api.keys.remains().cloned() else {
+        return Ok(());
+    };
+    let removed = tokio::task::spawn_blocking(move || remains.remove(&owner)).await;
+    removed.map_err(|_| ApiError::panicked())?.map_err(|error| {
+        let hint = error.hint();
+        ApiError::new(Reason::Internal, error.to_string(), hint)
+    })
 }
 
 impl From<EndKeyError> for ApiError {

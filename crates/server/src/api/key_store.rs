@@ -112,6 +112,16 @@ impl EndKeyError {
     }
 }
 
+/// Outcome of revoking a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Revoked {
+    Now,
+    /// It opened nothing before either.
+    Before,
+    /// No key has this id.
+    Unknown,
+}
+
 /// A key to create.
 #[derive(Debug, Clone)]
 pub struct NewKey {
@@ -238,18 +248,21 @@ impl KeyStore {
         Ok(keys)
     }
 
-    /// Revokes a key. Returns `false` if there is none with this id, or it was revoked before.
+    /// Revokes a key, if it is not revoked yet.
     ///
     /// # Errors
-    /// If its file cannot be renamed.
-    pub fn revoke(&self, id: &str) -> io::Result<bool> {
+    /// If its file cannot be renamed or read.
+    pub fn revoke(&self, id: &str) -> io::Result<Revoked> {
         if !is_id(id) {
-            return Ok(false);
+            return Ok(Revoked::Unknown);
         }
         // A rename works on a full disk, too.
         match fs::rename(self.path(id, IN_FORCE), self.path(id, REVOKED)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            renamed => renamed.map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(match self.read(id, REVOKED)? {
+                Some(_) => Revoked::Before,
+                None => Revoked::Unknown,
+            }),
+            renamed => renamed.map(|()| Revoked::Now),
         }
     }
 

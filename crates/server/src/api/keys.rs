@@ -1,5 +1,6 @@
 //! Keys of the API, with the rights that each gives.
 
+use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::io;
 use std::str::FromStr;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::key_store::{KeyStore, StoredKey};
 use super::tenant::{Account, Allowance};
+use crate::remains::Remains;
 
 /// A right of a key: the routes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -171,6 +173,8 @@ impl Grant {
 pub struct ApiKeys {
     fixed: Option<Known>,
     store: KeyStore,
+    /// Files that the runs of keys leave; `None` if none are kept.
+    remains: Option<Arc<Remains>>,
 }
 
 /// A key, of which only the digest is kept.
@@ -178,6 +182,34 @@ pub struct ApiKeys {
 struct Known {
     digest: String,
     grant: Arc<Grant>,
+    strength: Strength,
+}
+
+/// The strength of the key that the operator chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strength {
+    /// Nobody guesses it.
+    Strong,
+    /// Short, or of few characters: a peer that may be guessing is refused.
+    Weak,
+}
+
+impl Strength {
+    fn of(key: &str) -> Self {
+        let distinct: BTreeSet<char> = key.chars().collect();
+        match key.chars().count() >= 24 && distinct.len() >= 8 {
+            true => Self::Strong,
+            false => Self::Weak,
+        }
+    }
+}
+
+/// The conduct of a peer, as far as it has shown wrong keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Conduct {
+    Usual,
+    /// It has shown so many that it may be guessing.
+    Guessing,
 }
 
 impl ApiKeys {
@@ -186,8 +218,32 @@ impl ApiKeys {
         let fixed = fixed.map(|key| Known {
             digest: digest(key),
             grant: Arc::new(Grant::of_fixed()),
+            strength: Strength::of(key),
         });
-        Self { fixed, store }
+        Self {
+            fixed,
+            store,
+            remains: None,
+        }
+    }
+
+    /// Sets what is removed with the last key of an account.
+    #[must_use]
+    pub fn with_remains(self, remains: Arc<Remains>) -> Self {
+        Self {
+            remains: Some(remains),
+            ..self
+        }
+    }
+
+    pub(super) const fn remains(&self) -> Option<&Arc<Remains>> {
+        self.remains.as_ref()
+    }
+
+    /// Returns `true` if the fixed key is so short, or of so few characters, that it can be guessed.
+    pub fn has_weak_key(&self) -> bool {
+        let fixed = self.fixed.as_ref();
+        fixed.is_some_and(|fixed| fixed.strength == Strength::Weak)
     }
 
     pub(super) const fn store(&self) -> &KeyStore {
@@ -228,8 +284,11 @@ impl ApiKeys {
 
     /// Returns the rights of a key; `None` if it is unknown, revoked or expired. The store is asked for each request,
     /// so that a revocation holds for the next.
-    pub(super) fn find(&self, key: &str) -> Option<Arc<Grant>> {
+    pub(super) fn find(&self, key: &str, conduct: Conduct) -> Option<Arc<Grant>> {
+        // Stored keys are random: whoever guesses finds none, and is not slowed.
+        let is_refused = |fixed: &Known| (fixed.strength, conduct) == (Strength::Weak, Conduct::Guessing);
         if let Some(fixed) = &self.fixed
+            && !is_refused(fixed)
             && is_same(&fixed.digest, &digest(key))
         {
             return Some(Arc::clone(&fixed.grant));
@@ -288,14 +347,20 @@ mod tests {
     fn the_fixed_key_runs_and_neither_asks_nor_answers() {
         let store = || KeyStore::below(std::path::Path::new("/nonexistent"));
         let keys = ApiKeys::new(Some("of any form"), store());
-        let grant = keys.find("of any form").unwrap();
+        let grant = keys.find("of any form", Conduct::Usual).unwrap();
         let has = Right::ALL.iter().filter(|right| grant.has(**right));
         let has: Vec<_> = has.map(|right| right.as_str()).collect();
         assert_eq!(has, ["run", "sandboxes"]);
         for other in ["", "of any for", "of any form ", "Of any form"] {
-            assert!(keys.find(other).is_none(), "{other}");
+            assert!(keys.find(other, Conduct::Usual).is_none(), "{other}");
         }
-        assert!(ApiKeys::new(None, store()).find("").is_none());
+        assert!(ApiKeys::new(None, store()).find("", Conduct::Usual).is_none());
+        // Whoever may be guessing does not find it, unless nobody could.
+        assert!(keys.has_weak_key() && keys.find("of any form", Conduct::Guessing).is_none());
+        let key = format!("e2b_{}", "0123456789abcdef".repeat(2));
+        let keys_of_all = ApiKeys::new(Some(&key), store());
+        assert!(!keys_of_all.has_weak_key() && keys_of_all.find(&key, Conduct::Guessing).is_some());
+        assert!(ApiKeys::new(Some(&"a".repeat(40)), store()).has_weak_key());
         assert!(!format!("{keys:?}").contains("any form"));
     }
 

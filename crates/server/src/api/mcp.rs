@@ -139,7 +139,9 @@ async fn post(
             let session = session(&api, &grant, &headers)?;
             api.check_quota(&grant)?;
             let turn = api.admission.enter(&grant).await?;
-            message.keep((turn, api.begin(&grant)?));
+            // As for calls on other paths, until the run is stored.
+            let using = api.key_uses.begin(&grant.client, RIGHT);
+            message.keep((turn, api.begin(&grant)?, using));
             let exchange = session.session().ask(message)?;
             Ok(events(Messages::Call(exchange), session))
         }
@@ -198,7 +200,7 @@ async fn listen(
 ) -> Result<Response, ApiError> {
     check_accept(&headers, &[MEDIA])?;
     check_version(&headers)?;
-    let session = session(&api, &grant, &headers)?;
+    let session = session(&api, &grant, &headers)?.listening();
     let messages = session.session().listen();
     Ok(events(Messages::Standing(messages), session))
 }

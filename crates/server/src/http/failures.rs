@@ -1,30 +1,157 @@
-//! Counts requests with wrong credentials.
+//! Counts requests with wrong credentials, in all and by peer.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::refusal::RETRY_AFTER;
 
-/// Maximum number of failures in [`RETRY_AFTER`] seconds.
+/// Failures of all peers in [`RETRY_AFTER`] seconds from which on answers ask to wait.
 const MAX: u32 = 30;
+
+/// Failures of a peer in [`WINDOW_OF_PEER`] from which on it is not told whether a guess is right.
+const MAX_OF_PEER: u32 = 10;
+const WINDOW_OF_PEER: Duration = Duration::from_secs(60);
+
+/// Maximum number of peers that are counted apart. Further ones are counted as one.
+const MAX_PEERS: usize = 1024;
+const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The address of a connection's other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerAddress(pub(crate) IpAddr);
 
 /// Failures since a point in time.
 #[derive(Debug)]
-pub(crate) struct Failures(Mutex<(Instant, u32)>);
+pub(crate) struct Failures(Mutex<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    all: Window,
+    peers: HashMap<IpAddr, Window>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    since: Instant,
+    count: u32,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            count: 0,
+        }
+    }
+
+    fn add(&mut self, length: Duration) -> u32 {
+        if self.since.elapsed() >= length {
+            *self = Self::new();
+        }
+        self.count = self.count.saturating_add(1);
+        self.count
+    }
+}
 
 impl Failures {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new((Instant::now(), 0)))
+        Self(Mutex::new(Counts {
+            all: Window::new(),
+            peers: HashMap::new(),
+        }))
     }
 
     /// Counts a failure. Returns `true` if there were too many: then a guesser is told to wait. Right credentials are
     /// never counted, so nobody is refused because of others.
-    pub(crate) fn is_one_too_many(&self) -> bool {
-        let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.0.elapsed() >= Duration::from_secs(RETRY_AFTER) {
-            *failures = (Instant::now(), 0);
+    pub(crate) fn is_one_too_many(&self, peer: Option<PeerAddress>) -> bool {
+        let mut counts = self.lock();
+        if let Some(PeerAddress(address)) = peer {
+            counts.of(network(address)).add(WINDOW_OF_PEER);
         }
-        failures.1 = failures.1.saturating_add(1);
-        failures.1 > MAX
+        counts.all.add(Duration::from_secs(RETRY_AFTER)) > MAX
+    }
+
+    /// Returns `true` if a peer has failed so often that it may be guessing.
+    pub(crate) fn guesses(&self, peer: Option<PeerAddress>) -> bool {
+        let Some(PeerAddress(address)) = peer else {
+            return false;
+        };
+        let counts = self.lock();
+        let own = counts.peers.get(&network(address));
+        let window = own.or_else(|| counts.peers.get(&FURTHER));
+        window.is_some_and(|window| window.count >= MAX_OF_PEER && window.since.elapsed() < WINDOW_OF_PEER)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counts {
+    fn of(&mut self, peer: IpAddr) -> &mut Window {
+        if self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&peer) {
+            self.peers
+                .retain(|_, window| window.since.elapsed() < WINDOW_OF_PEER);
+        }
+        let is_counted_apart = self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer);
+        let peer = if is_counted_apart { peer } else { FURTHER };
+        self.peers.entry(peer).or_insert_with(Window::new)
+    }
+}
+
+/// Returns what one peer can hardly have several of: an IPv4 address, or the first half of an IPv6 one.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let half = u128::from(address) >> 64 << 64;
+            Ipv6Addr::from(half).into()
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(address: &str) -> Option<PeerAddress> {
+        Some(PeerAddress(address.parse().unwrap()))
+    }
+
+    #[test]
+    fn a_guesser_is_known_and_no_other_peer_is_taken_for_it() {
+        let failures = Failures::new();
+        for _ in 0..MAX_OF_PEER {
+            assert!(!failures.guesses(peer("192.0.2.1")));
+            failures.is_one_too_many(peer("::ffff:192.0.2.1"));
+            failures.is_one_too_many(peer("2001:db8::1"));
+        }
+        assert!(failures.guesses(peer("192.0.2.1")) && failures.guesses(peer("2001:db8::2")));
+        assert!(!failures.guesses(peer("192.0.2.2")) && !failures.guesses(peer("2001:db8:1::1")));
+        assert!(!failures.guesses(None));
+        for window in failures.lock().peers.values_mut() {
+            window.since -= WINDOW_OF_PEER;
+        }
+        assert!(!failures.guesses(peer("192.0.2.1")));
+    }
+
+    #[test]
+    fn many_peers_take_no_more_room_and_are_counted() {
+        let failures = Failures::new();
+        for number in 1..=2 * MAX_PEERS as u32 {
+            failures.is_one_too_many(Some(PeerAddress(Ipv4Addr::from(number).into())));
+        }
+        assert_eq!(failures.lock().peers.len(), MAX_PEERS + 1);
+        // Those that found no room count together.
+        assert!(failures.guesses(peer("192.0.2.1")) && !failures.guesses(peer("0.0.0.1")));
+    }
+
+    #[test]
+    fn too_many_failures_are_told() {
+        let failures = Failures::new();
+        let told = (0..=MAX).filter(|_| failures.is_one_too_many(None)).count();
+        assert_eq!(told, 1);
     }
 }

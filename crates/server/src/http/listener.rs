@@ -1,6 +1,7 @@
 //! Accepts HTTP connections, within limits.
 
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,14 +15,15 @@ use ringfence_e2b::{Domain, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::failures::PeerAddress;
 use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::Tls;
 use ringfence_gateway_protocol::socket;
 
-/// Maximum number of connections.
-const MAX_CONNECTIONS: usize = 64;
+/// Maximum number of connections. Clients keep one or more each, and wait on them for their turn.
+const MAX_CONNECTIONS: usize = 256;
 
 /// Maximum size of all headers of a request.
 const MAX_HEAD: usize = 16 * 1024;
@@ -133,22 +135,32 @@ impl Listener {
             ConnectionSlots::new(MAX_CONNECTIONS),
             ConnectionSlots::new(MAX_CONNECTIONS),
         );
-        let supervise = |stream: TcpStream, peer| {
+        let supervise = |stream: TcpStream, peer: SocketAddr| {
             let (slots, routes) = match self.reach {
                 Reach::Loopback if is_ours(peer, self.address) => (&own, &routes.own),
                 Reach::Loopback | Reach::Network => (&others, &routes.others),
             };
             let place = slots.enter()?;
-            Some(supervise(stream, self.tls.clone(), routes.clone(), place))
+            let routes = routes.clone().layer(Extension(PeerAddress(peer.ip())));
+            Some(supervise(stream, self.tls.clone(), routes, place))
         };
-        socket::serve(
+        let serve = socket::serve(
             // Twice the limits, because evicted connections are still closing.
             4 * MAX_CONNECTIONS,
             |context| self.socket.poll_accept(context),
             supervise,
             stop,
-        )
-        .await;
+        );
+        let renew = async {
+            match &self.tls {
+                Some(tls) => tls.keep_new().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = serve => {}
+            never = renew => { let _: Infallible = never; }
+        }
     }
 }
 

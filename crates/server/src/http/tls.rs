@@ -1,5 +1,6 @@
 //! TLS at a listener: a certificate and its key from files, which may be renewed while the server runs.
 
+use std::convert::Infallible;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -24,8 +25,10 @@ use tokio_rustls::server::TlsStream;
 const MAX_FILE: u64 = 1 << 20;
 /// Deadline for a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Time between two looks at the files.
+/// Minimum time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two looks while nobody connects: whoever renews the files learns soon that they cannot be used.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// The files of a certificate, both PEM.
 #[derive(Debug, Clone)]
@@ -147,12 +150,24 @@ impl Tls {
     /// Performs a handshake, with the certificate that the files hold now. Files that cannot be used leave the one before
     /// in use.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.look().await;
+        tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
+    }
+
+    /// Looks at the files at intervals, whether anybody connects or not.
+    pub(crate) async fn keep_new(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look().await;
+        }
+    }
+
+    async fn look(&self) {
         if self.current.is_due() {
             let current = Arc::clone(&self.current);
             // A panic there leaves the one before in use.
             let _ = tokio::task::spawn_blocking(move || current.renew()).await;
         }
-        tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
     }
 }
 

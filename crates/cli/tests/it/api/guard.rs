@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use super::{BEARER, KEY, Reply, Surface, loopback_address, world};
-use crate::world::{own_uid, skip};
+use crate::world::{World, own_uid, skip};
 
 /// A credential of the table.
 const CREDENTIALS: &[(&str, &[&str])] = &[
@@ -111,11 +111,54 @@ fn the_console_and_the_api_do_not_take_each_others_credentials() {
     let access = world.console();
     let token = format!("Authorization: Bearer {}", access["token"].as_str().unwrap());
     assert_eq!(loopback.ask("GET /api/approvals", &[&token], "").status, 200);
-    assert_eq!(loopback.ask("GET /api/approvals", &[BEARER], "").status, 401);
+    // With a key there is nothing beside the API; without one it might be the console's.
+    for line in ["GET /api/approvals", "GET /v9/run", "DELETE /v9/run", "POST /"] {
+        let reply = loopback.ask(line, &[BEARER], "");
+        reply.refused(404, "not_found");
+        assert!(
+            reply.body.contains("/openapi.json") && reply.head.contains("x-request-id: "),
+            "{reply:?}"
+        );
+    }
+    loopback
+        .ask("GET /v9/run", &[], "")
+        .refused(401, "unauthenticated");
+    loopback
+        .ask("GET /v9/run", &[BEARER, "Host: evil.example"], "")
+        .refused(421, "permission_denied");
     loopback
         .ask("POST /v1/run", &[&token], r#"{"code": ""}"#)
         .refused(401, "unauthenticated");
     assert_eq!(loopback.ask("GET /", &[], "").status, 200);
+    world.close();
+}
+
+#[test]
+fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", super::CONFIG);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", "letmein")], &[]);
+    assert!(
+        world.engine_log().contains("RINGFENCE_API_KEY can be guessed"),
+        "{}",
+        world.engine_log()
+    );
+    let loopback = Surface::loopback(&world);
+    let ask = |line: &str, key: &str| loopback.ask(line, &[&format!("X-API-Key: {key}")], "").status;
+    assert_eq!(ask("GET /v1/usage", "letmein"), 200);
+    let random = world.dir.run(["keys", "create", "random"]);
+    let random = random.ok().trim();
+    // On every path that would tell it.
+    for line in ["GET /v1/usage", "GET /v9/run", "GET /sandboxes"] {
+        for number in 0..4 {
+            assert_eq!(ask(line, &format!("guess{number}")), 401, "{line}");
+        }
+    }
+    for line in ["GET /v1/usage", "GET /v9/run", "GET /sandboxes"] {
+        assert_eq!(ask(line, "letmein"), 401, "{line}");
+    }
+    // One that nobody guesses is never refused.
+    assert_eq!(ask("GET /v1/usage", random), 200);
     world.close();
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::keys::{Holder, create};
+use super::run::lives;
 use super::{Surface, world};
+use crate::support::eventually;
 use crate::world::World;
 
 /// Creates a key whose holder has made a sandbox and a snapshot of it, a session, and a program whose failure is recorded.
@@ -61,6 +63,48 @@ fn a_request_that_is_under_way_leaves_nothing_behind_a_removed_key() {
     world.close();
 }
 
+/// Returns the number of stored runs.
+fn stored(world: &World) -> usize {
+    world.dir.run(["artifacts", "ls"]).ok().lines().count()
+}
+
+#[test]
+fn a_run_that_a_removal_ends_is_not_stored_after_it() {
+    let world = world();
+    let (holder, other) = (Holder::new(&world, &[]), Holder::new(&world, &[]));
+    other.ok("POST /v1/run", &json!({"code": "raise SystemExit(3)"}));
+    let mark = format!("rf-removal-{}", std::process::id());
+    let code = format!("exec -a {mark} sleep 1000");
+    let body = json!({"code": code, "language": "bash", "timeout": 50}).to_string();
+    let run = || holder.surface.send("POST /v1/run", &[&holder.bearer], &body);
+    let streams: Vec<_> = (0..4).map(|_| run()).collect();
+    eventually("a program runs", || lives(&mark));
+    world.dir.run(["keys", "revoke", &holder.id]).ok();
+    world.dir.run(["keys", "rm", &holder.id]).ok();
+    // A killed run is stored, too: it was before its key was gone.
+    assert!(!lives(&mark));
+    assert_eq!(stored(&world), 1);
+    drop(streams);
+    other.ok("POST /v1/run", &json!({"code": "raise SystemExit(3)"}));
+    assert_eq!(stored(&world), 2);
+    world.close();
+}
+
+#[test]
+fn stored_runs_stay_as_long_as_their_tenant() {
+    let world = world();
+    let holders = ["team", "team", "other"].map(|team| Holder::new(&world, &["--tenant", team]));
+    for holder in &holders {
+        holder.ok("POST /v1/run", &json!({"code": "raise SystemExit(3)"}));
+    }
+    for (holder, left) in holders.iter().zip([3, 1, 0]) {
+        world.dir.run(["keys", "revoke", &holder.id]).ok();
+        world.dir.run(["keys", "rm", &holder.id]).ok();
+        assert_eq!(stored(&world), left);
+    }
+    world.close();
+}
+
 #[test]
 fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     let world = world();
@@ -80,6 +124,7 @@ fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     assert_eq!(kept(&world), ("2".to_owned(), 4));
     assert_eq!(socket.ask(&line, &[], "").status, 200);
     assert_eq!(kept(&world), ("1".to_owned(), 2));
+    assert_eq!(stored(&world), 1);
     socket.ask(&line, &[], "").refused(404, "not_found");
     remove(&ended.id).refused(125, "there is no key");
     let listed = world.dir.run(["keys", "ls"]);
@@ -100,6 +145,7 @@ fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     world.dir.run(["keys", "revoke", &other.id]).ok();
     remove(&other.id).ok();
     assert!(snapshots(&world).is_empty());
+    assert_eq!(stored(&world), 0);
     assert_eq!(world.dir.run(["keys", "ls"]).ok(), "");
     world.close();
 }

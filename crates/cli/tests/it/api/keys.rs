@@ -74,10 +74,17 @@ fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
     );
     world.dir.run(["keys", "revoke", id]).ok();
     ask(&run, "POST /v1/run").refused(401, "unauthenticated");
+    let again = world.dir.run(["keys", "revoke", id]);
+    assert!(again.ok().contains("was revoked before"), "{again:?}");
     world
         .dir
-        .run(["keys", "revoke", id])
+        .run(["keys", "revoke", "rf_00000000"])
         .refused(125, "there is no key");
+    let told = world.dir.run(["audit", "tail"]);
+    assert!(
+        told.ok().contains(&format!("  {id} (http)  run_code")),
+        "{told:?}"
+    );
     assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
     let log = world.dir.run(["audit", "tail", "--json"]);
     assert!(log.ok().contains(&format!("\"client\":\"{id}\"")), "{log:?}");
@@ -120,7 +127,10 @@ fn a_key_with_admin_sees_and_revokes_keys_and_makes_none() {
     operator.ok(&revoke, &none);
     team.ask("GET /v1/sandboxes", &none)
         .refused(401, "unauthenticated");
-    operator.ask(&revoke, &none).refused(404, "not_found");
+    operator.ok(&revoke, &none);
+    operator
+        .ask("POST /v1/keys/rf_00000000/revoke", &none)
+        .refused(404, "not_found");
     let log = world.dir.run(["audit", "tail", "--json"]);
     assert!(log.ok().contains("key.revoke"), "{log:?}");
     world.close();

@@ -344,7 +344,7 @@ fn a_revoked_key_ends_its_streams_and_its_programs() {
 }
 
 #[test]
-fn a_key_has_sixteen_sessions_and_none_of_anothers() {
+fn a_key_has_sixteen_sessions_of_which_one_that_idles_makes_room() {
     let world = world();
     let (credential, _) = bearer(&world, "tools");
     let (other, _) = bearer(&world, "tools");
@@ -352,7 +352,7 @@ fn a_key_has_sixteen_sessions_and_none_of_anothers() {
     let others = Client::begin(Surface::loopback(&world), &other);
     let begin = || Client::begin(Surface::loopback(&world), &credential);
     let sessions: Vec<Client> = (0..16).map(|_| begin()).collect();
-    // The one that was not used for the longest time makes room, unless it is in use.
+    // The one that was not used for the longest time makes room, unless it has a stream.
     let held = sessions[0].send("GET /mcp", "");
     let mut held = BufReader::new(held).lines();
     assert_eq!(held.next().unwrap().unwrap(), "HTTP/1.1 200 OK");
@@ -370,9 +370,32 @@ fn a_key_has_sixteen_sessions_and_none_of_anothers() {
     for stream in &mut streams {
         assert_eq!(stream.next().unwrap().unwrap(), "HTTP/1.1 200 OK");
     }
+    // All have a stream and none a request: a client that never ends its sessions is not shut out by them.
+    let newest = begin();
+    sessions[3].post(&ping).refused(404, "not_found");
+    assert!(streams[1].all(|line| line.is_ok()), "its stream ends");
+    // A session with a request stays.
+    let (call, mark) = lasting("sixteen");
+    let alive = [0, 2].into_iter().chain(4..16).map(|at| &sessions[at]);
+    let alive: Vec<&Client> = alive.chain([&new, &newest]).collect();
+    let calls: Vec<_> = alive
+        .iter()
+        .map(|client| client.send("POST /mcp", &call))
+        .collect();
+    let socket = Surface::socket(&world);
+    let figure = |name: &str| -> u32 {
+        let text = socket.ask("GET /metrics", &[], "").body;
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.unwrap().trim().parse().unwrap()
+    };
+    eventually("all calls are at work or wait", || {
+        figure("ringfence_calls_at_work") + figure("ringfence_calls_waiting") == 16
+    });
     let reply = new.with("POST /mcp", &[ACCEPT, &credential], &greeting());
     reply.refused(429, "busy");
     assert!(reply.head.contains("retry-after: "), "{reply:?}");
+    drop(calls);
+    eventually("the programs are killed", || !lives(&mark));
     assert_eq!(others.post(&ping).status, 200);
     world.close();
 }

@@ -226,6 +226,8 @@ fn a_quota_that_is_none_is_refused() {
         ["--quota-cpu", "1d"],
         ["--quota-cpu", "-1"],
         ["--quota-runs", "many"],
+        ["--quota-runs", "0"],
+        ["--quota-cpu", "0s"],
     ] {
         let output = world.dir.run([&["keys", "create", "x"], &options[..]].concat());
         assert_eq!(output.status, 2, "{options:?}: {output:?}");

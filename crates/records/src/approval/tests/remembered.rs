@@ -30,6 +30,23 @@ async fn an_answer_for_the_session_holds_there_and_nowhere_else() {
 }
 
 #[tokio::test]
+async fn a_scope_is_forgotten_with_its_answers_and_ended_questions() {
+    let pair = Pair::new();
+    let bobs = || Question {
+        scope: "bob".parse().unwrap(),
+        ..command("x")
+    };
+    pair.granted(command("x"), Remember::Session).await;
+    pair.granted(bobs(), Remember::Session).await;
+    pair.asks.forget(&command("x").scope).unwrap();
+    let left = pair.asks.history().await.unwrap();
+    assert!(left.iter().all(|request| request.scope == "bob") && !left.is_empty());
+    assert_eq!(pair.answered(command("x"), no).await, rejected());
+    let again = pair.asks.ask(bobs()).await.unwrap();
+    assert_eq!(again, approved("an approval for the session"));
+}
+
+#[tokio::test]
 async fn so_many_uses_are_so_many() {
     let pair = Pair::new();
     pair.granted(command("x"), Remember::Uses(3)).await;

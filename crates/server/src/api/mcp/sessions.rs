@@ -1,6 +1,7 @@
 //! The sessions of MCP over HTTP: bounded for each client and in all, and ended when nobody uses them or their key is
 //! revoked.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,7 +56,10 @@ struct Activity(Mutex<Uses>);
 
 #[derive(Debug)]
 struct Uses {
-    now: usize,
+    requests: usize,
+    /// Open streams that belong to no request.
+    streams: usize,
+    /// Time at which the last of them ended.
     last: Instant,
 }
 
@@ -63,7 +67,20 @@ struct Uses {
 #[derive(Debug)]
 pub(super) struct InUse {
     open: Arc<OpenSession>,
+    kind: Kind,
 }
+
+/// A kind of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Request,
+    /// A stream that belongs to no request: clients open one and leave it open, so it shows nothing of a use.
+    Stream,
+}
+
+/// The order in which sessions without a request make room: those of the account that has most, without a stream, not
+/// used for the longest time.
+type Idleness = (Reverse<usize>, usize, Instant);
 
 impl Sessions {
     /// Opens a session, and returns it with its id.
@@ -82,7 +99,8 @@ impl Sessions {
         })?;
         let (stop, stopped) = watch::channel(false);
         let activity = Arc::new(Activity(Mutex::new(Uses {
-            now: 0,
+            requests: 0,
+            streams: 0,
             last: Instant::now(),
         })));
         let key = keys.begin(&grant.client, RIGHT);
@@ -145,26 +163,40 @@ impl Sessions {
 }
 
 impl Open {
-    /// Adds a session. At a limit, the account's own that has not been used for the longest time makes room.
+    /// Adds a session. At a limit of the account its own session that makes room first ends; at that of all keys the first of
+    /// any. Its client gets 404 at the next request, and begins a new one, as the protocol says.
     fn insert(&self, id: String, new: Arc<OpenSession>) -> Result<(), ApiError> {
         let mut all = self.lock();
-        let is_own = |open: &OpenSession| open.account == new.account;
-        let own = all.values().filter(|open| is_own(open)).count();
+        let mut of_account: HashMap<&Account, usize> = HashMap::new();
+        for open in all.values() {
+            *of_account.entry(&open.account).or_default() += 1;
+        }
+        let has_most = of_account
+            .get(&new.account)
+            .is_some_and(|own| *own >= MAX_OF_ACCOUNT);
         let of_keys = all.values().filter(|open| !open.is_owners).count();
-        if own >= MAX_OF_ACCOUNT || (!new.is_owners && of_keys >= MAX_OF_KEYS) {
-            let unused = all.iter().filter(|(_, open)| is_own(open));
-            let oldest = unused
-                .filter_map(|(id, open)| Some((open.activity.unused_since()?, id.clone())))
+        if has_most || (!new.is_owners && of_keys >= MAX_OF_KEYS) {
+            let may_end = |open: &OpenSession| match has_most {
+                true => open.account == new.account,
+                false => !open.is_owners,
+            };
+            let first = all
+                .iter()
+                .filter(|(_, open)| may_end(open))
+                .filter_map(|(id, open)| {
+                    let share = of_account.get(&open.account).copied().unwrap_or_default();
+                    Some((open.activity.idleness(share)?, id.clone()))
+                })
                 .min();
-            let Some((_, oldest)) = oldest else {
+            let Some((_, first)) = first else {
                 return Err(ApiError::new(
                     Reason::Busy,
-                    "too many sessions of MCP are open and in use",
+                    "too many sessions of MCP are open, with a request under way in each",
                     "end one with DELETE /mcp, or ask again after `Retry-After`",
                 ));
             };
-            if let Some(oldest) = all.remove(&oldest) {
-                oldest.stop.send_replace(true);
+            if let Some(first) = all.remove(&first) {
+                first.stop.send_replace(true);
             }
         }
         all.insert(id, new);
@@ -184,14 +216,42 @@ impl Activity {
     /// Returns the time of the last use; `None` during one.
     fn unused_since(&self) -> Option<Instant> {
         let uses = self.lock();
-        (uses.now == 0).then_some(uses.last)
+        (uses.requests == 0 && uses.streams == 0).then_some(uses.last)
+    }
+
+    /// Returns the session's place among those that make room, from the number of its account's; `None` during a request.
+    fn idleness(&self, share: usize) -> Option<Idleness> {
+        let uses = self.lock();
+        (uses.requests == 0).then_some((Reverse(share), uses.streams.min(1), uses.last))
+    }
+}
+
+impl Uses {
+    fn of(&mut self, kind: Kind) -> &mut usize {
+        match kind {
+            Kind::Request => &mut self.requests,
+            Kind::Stream => &mut self.streams,
+        }
     }
 }
 
 impl InUse {
     fn of(open: Arc<OpenSession>) -> Self {
-        open.activity.lock().now += 1;
-        Self { open }
+        open.activity.lock().requests += 1;
+        Self {
+            open,
+            kind: Kind::Request,
+        }
+    }
+
+    /// Turns it into the use of a stream that belongs to no request.
+    pub(super) fn listening(mut self) -> Self {
+        let mut uses = self.open.activity.lock();
+        *uses.of(self.kind) -= 1;
+        *uses.of(Kind::Stream) += 1;
+        drop(uses);
+        self.kind = Kind::Stream;
+        self
     }
 
     pub(super) fn session(&self) -> &Session {
@@ -202,7 +262,7 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         let mut uses = self.open.activity.lock();
-        uses.now -= 1;
+        *uses.of(self.kind) -= 1;
         uses.last = Instant::now();
     }
 }
