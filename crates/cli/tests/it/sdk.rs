@@ -14,19 +14,29 @@ fn the_python_package_passes_its_tests() {
 
 #[test]
 fn the_python_adapters_pass_the_tests_of_their_libraries() {
-    pytest(
-        "target/adapters-venv",
-        &[
-            "-o",
-            "asyncio_mode=auto",
-            "-o",
-            "asyncio_default_fixture_loop_scope=function",
-            // What these libraries warn of is theirs.
-            "-W",
-            "default",
-            "tests/adapters",
-        ],
-    );
+    adapters(&["--ignore", JUPYTER, "tests/adapters"]);
+}
+
+#[test]
+fn the_jupyter_kernel_passes_its_tests() {
+    adapters(&[JUPYTER]);
+}
+
+const JUPYTER: &str = "tests/adapters/test_jupyter.py";
+
+#[track_caller]
+fn adapters(tests: &[&str]) {
+    let mut options = vec![
+        "-o",
+        "asyncio_mode=auto",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        // What these libraries warn of is theirs.
+        "-W",
+        "default",
+    ];
+    options.extend(tests);
+    pytest("target/adapters-venv", &options);
 }
 
 #[track_caller]

@@ -29,7 +29,7 @@ def test_the_guide_prints_what_it_says(tmp_path: Path) -> None:
 
 def test_the_types_are_right() -> None:
     # Modules that are named are checked, though the package excludes them elsewhere.
-    modules = sorted(str(path) for path in PACKAGE.glob("src/ringfence/*.py"))
+    modules = sorted(str(path) for folder in (".", "jupyter") for path in PACKAGE.glob(f"src/ringfence/{folder}/*.py"))
     command = [sys.executable, "-m", "mypy", "--cache-dir=/dev/null", "--python-version", "3.11", *modules]
     checked = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -37,7 +37,7 @@ def test_the_types_are_right() -> None:
 
 @pytest.mark.parametrize("module", tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 def test_an_extra_that_is_missing_is_named(module: str) -> None:
-    needed = {"inspect": "inspect_ai"}.get(module, module)
+    needed = {"inspect": "inspect_ai", "jupyter": "ipykernel"}.get(module, module)
     code = f"import sys\nsys.modules[{needed!r}] = None\nimport ringfence\nimport ringfence.{module}"
     failed = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE / "src", capture_output=True, text=True)
     last = failed.stderr.splitlines()[-1]

@@ -1,0 +1,5 @@
+"""`python -m ringfence.jupyter install`."""
+
+from . import main
+
+main()
