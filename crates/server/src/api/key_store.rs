@@ -416,7 +416,8 @@ mod tests {
         let secret = key.rsplit('_').next().unwrap();
         let file = fs::read_to_string(dir.path().join(format!("api-keys/{}.json", stored.id))).unwrap();
         assert!(secret.len() == 48 && !file.contains(secret));
-        assert!(store.revoke(&stored.id).unwrap() && !store.revoke(&stored.id).unwrap());
+        let revoked = [(); 2].map(|()| store.revoke(&stored.id).unwrap());
+        assert_eq!(revoked, [Revoked::Now, Revoked::Before]);
         assert!(store.find(&key).is_none());
         assert!(store.find(&other).is_some());
     }
@@ -438,7 +439,7 @@ mod tests {
         }
         fs::write(dir.path().join("x.json"), "{}").unwrap();
         for id in ["", "../x", "rf_../../x", "rf_ABCDEF01", "x"] {
-            assert!(!store.revoke(id).unwrap(), "{id}");
+            assert_eq!(store.revoke(id).unwrap(), Revoked::Unknown, "{id}");
         }
         assert!(dir.path().join("x.json").exists());
     }
