@@ -44,6 +44,8 @@ const SUITES: &[Suite] = &[
             "tests/sync/sandbox_sync",
             "tests/async/api_async",
             "tests/async/sandbox_async",
+            "tests/sync/template_sync",
+            "tests/async/template_async",
             "tests/shared/git",
         ]),
     },
@@ -101,12 +103,7 @@ fn measure(root: &Path, checkout: &Path, suite: &Suite) -> Result<()> {
         }
         Runner::Vitest(client) => {
             let place = installed(root, &checkout.join(suite.place), client)?;
-            let offline = vitest(
-                root,
-                &place,
-                &["env", "-u", "E2B_API_URL", "-u", "E2B_SANDBOX_URL"],
-                None,
-            )?;
+            let offline = vitest(root, &place, &["env", "-u", "E2B_DOMAIN"], None)?;
             // The others need none, and wait for names that cannot be resolved.
             let files: BTreeSet<&str> = offline.lines().filter_map(file_of_failure).collect();
             let client = format!("SUITE_CLIENT={client}");
@@ -181,16 +178,18 @@ fn vitest(
     in_namespace(root, place, server.map(|(server, _)| server), &words)
 }
 
-/// Runs a command beside a server, if one is named, where there is nothing but loopback. Returns its output.
+/// Runs a command beside a server, if one is named, where there is nothing but loopback. Returns its output. A domain's names
+/// lead there, so that clients use the server as they use E2B.
 fn in_namespace(root: &Path, directory: &Path, server: Option<&Path>, command: &[&str]) -> Result<String> {
     let state = root.join(PLACE).join("state");
     let _ = fs::remove_dir_all(&state);
     let script = root.join("xtask/e2b/suite.sh");
     let server = server.unwrap_or(Path::new(""));
     let inside = root.join(INSIDE).join("bin/python");
-    let fixed = [Path::new("--net"), &script, server, &state, &inside];
+    let fixed = [script.as_path(), server, &state, &inside];
     let fixed: Vec<_> = fixed.iter().map(|path| path.to_string_lossy()).collect();
-    let mut arguments: Vec<&str> = fixed.iter().map(AsRef::as_ref).collect();
+    let mut arguments = vec!["--net", "--mount"];
+    arguments.extend(fixed.iter().map(AsRef::as_ref));
     arguments.extend(command);
     program(directory, "unshare", &arguments).stdout()
 }

@@ -20,7 +20,7 @@ use crate::templates;
 
 /// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
 pub(crate) const BASE: &str = "base";
-const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
+pub(crate) const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
 
 /// Version of E2B's daemon whose behaviour is served: clients choose what they send by it.
 pub(crate) const ENVD_VERSION: &str = "0.6.13";

@@ -1,6 +1,7 @@
 //! Files and processes of a sandbox, as E2B's daemon serves them.
 
 mod filesystem;
+mod metadata;
 mod multipart;
 mod paths;
 mod process;
@@ -12,6 +13,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
+pub(crate) use metadata::FileMetadata;
 pub(crate) use paths::{ACCOUNT, HOME};
 pub(crate) use process::Tags;
 pub(crate) use signature::Signature;

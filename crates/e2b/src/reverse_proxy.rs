@@ -10,7 +10,9 @@ mod headers;
 mod stream;
 mod tunnel;
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Extension;
@@ -18,8 +20,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use ringfence_sandbox::{Error as SandboxError, MAX_CONNECTIONS, Sandbox};
@@ -128,14 +129,50 @@ fn passed_on(answer: hyper::Response<Incoming>, held: impl Send + 'static, is_he
     let mut headers = parts.headers;
     let has_length_only = is_head || parts.status == StatusCode::NOT_MODIFIED;
     headers::clean_answer(&mut headers, has_length_only);
-    let body = Body::new(body.map_frame(move |frame| {
-        let _held = &held;
-        frame
-    }));
-    let mut response = Response::new(body);
+    let size = match has_length_only {
+        true => SizeHint::default(),
+        false => body.size_hint(),
+    };
+    let passing = Passing {
+        body,
+        size,
+        _held: held,
+    };
+    let mut response = Response::new(Body::new(passing));
     *response.status_mut() = parts.status;
     *response.headers_mut() = headers;
     response
+}
+
+/// The body of an answer.
+struct Passing<T> {
+    body: Incoming,
+    /// The length that its program has announced, which the server then announces, too.
+    size: SizeHint,
+    /// Kept until the body is dropped.
+    _held: T,
+}
+
+impl<T> Unpin for Passing<T> {}
+
+impl<T> HttpBody for Passing<T> {
+    type Data = <Incoming as HttpBody>::Data;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size.clone()
+    }
 }
 
 impl Visit {
@@ -150,6 +187,8 @@ impl Visit {
         let stream = stream::open(reader, sending, before_answer.clone(), &mut tasks);
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_HEAD).max_headers(MAX_HEADERS);
+        // As most programs have seen names written, though case means nothing.
+        builder.title_case_headers(true);
         let made = builder.handshake(TokioIo::new(stream)).await;
         let (sender, driver) = made.map_err(|_| self.no_http())?;
         tasks.spawn(async move { drop(driver.with_upgrades().await) });

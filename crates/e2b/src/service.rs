@@ -10,7 +10,7 @@ use ringfence_policy::Scope;
 use ringfence_sandbox::{Sandbox, SandboxState, Sandboxes};
 use serde_json::Value;
 
-use crate::envd::{Signature, Tags, Watchers};
+use crate::envd::{FileMetadata, Signature, Tags, Watchers};
 use crate::error::Error;
 use crate::ingress::{Ingress, Visitors};
 use crate::reverse_proxy::{AnonymousVisitors, Visit};
@@ -61,6 +61,7 @@ pub(crate) struct Shared {
     /// Tags of processes.
     pub(crate) tags: Tags,
     pub(crate) watchers: Watchers,
+    pub(crate) file_metadata: FileMetadata,
     anonymous_visitors: AnonymousVisitors,
 }
 

@@ -23,7 +23,7 @@ use crate::service::Client;
 use files::Upload;
 
 pub(crate) use routes::{BuildId, answer, serves, start_build};
-pub(crate) use start::{start, with_settings};
+pub(crate) use start::{Sockets, start, with_settings};
 
 /// Templates of one owner, and of all, that are kept in mind.
 const MAX_OF_SCOPE: usize = 16;

@@ -19,8 +19,8 @@ use super::process::{FOR_EVER, SIGKILL};
 use super::sandbox::Sandbox;
 
 pub use ringfence_jail::init::files::{
-    Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileRange, MadeDirectory, Operation,
-    WatchDepth,
+    Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileIdentity, FileRange, MadeDirectory,
+    Operation, WatchDepth, Written,
 };
 
 /// Maximum length of an answer that is read whole, in bytes.

@@ -148,6 +148,14 @@ impl Api {
         })
     }
 
+    /// Checks that an image is in the store of the server's user, and can be a root.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn check_template_image(&self, image: &str) -> Result<(), ringfence_sandbox::Error> {
+        self.sandboxes.image(image).await.map(drop)
+    }
+
     /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.
     pub(crate) fn on_socket(self: &Arc<Self>) -> Router {
         self.alone(Door::of_socket(Arc::clone(&self.metrics)))

@@ -29,7 +29,7 @@ pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};
 pub(crate) use refusal::{RETRY_AFTER, Refusal};
-pub(crate) use slots::{ConnectionSlot, TooManyConnections};
+pub(crate) use slots::{ConnectionSlot, Connections, TooManyConnections};
 pub(crate) use tls::Tls;
 pub use tls::{CertificateError, CertificateFiles};
 

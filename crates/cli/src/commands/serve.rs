@@ -71,6 +71,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
             .warm_up(&Scope::local(), None, &Trusted::none())
             .await
             .map_err(|error| Failure::refused(error.explain(), error.hint()))?;
+        warn_of_missing_images(args, &api, context).await?;
         context.ui.err(format!("listening at {}\n", socket.display()))?;
         console::announce(&site, args, context)?;
         let (stopping, stopped) = watch::channel(false);
@@ -121,6 +122,19 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
         log: toolbox::operations_log(context)?,
         template_images: args.template_image.clone(),
     })
+}
+
+/// Names the images for templates that are not in the store: a build on one fails until they are.
+async fn warn_of_missing_images(args: &ServeArgs, api: &Api, context: &Context) -> anyhow::Result<()> {
+    for image in &args.template_image {
+        if let Err(error) = api.check_template_image(image).await {
+            context.ui.err(format!(
+                "warning: no template can be built on `{image}` yet: {error}; hint: {}\n",
+                error.hint()
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens the snapshots of sandboxes.

@@ -17,7 +17,7 @@ use crate::envd::ACCOUNT;
 use crate::error::Error;
 use crate::ingress::Ingress;
 use crate::service::{Client, Described, Service, Settings};
-use crate::templates;
+use crate::templates::{self, Sockets};
 
 /// A version of the route, which differ in the lifetime of sandboxes that ask for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,14 +74,18 @@ pub(super) async fn create(
         service.templates.check_open(snapshot)?;
     }
     let of_template = snapshot.as_ref().and_then(|snapshot| snapshot.template.clone());
+    // Names of ports are good for something below a domain alone. Elsewhere sockets are for those who ask for them.
+    let sockets = match client.domain.is_some() || asked.asks_for_visitors() {
+        true => Sockets::Some,
+        false => Sockets::None,
+    };
     let new = NewSandbox {
-        // Names of ports are good for something below a domain alone. Elsewhere sockets are for those who ask for them.
-        ports: client.domain.is_some() || asked.asks_for_visitors(),
+        ports: sockets == Sockets::Some,
         ..asked.checked(version, snapshot)?
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
     if let Some(of_template) = &of_template
-        && let Err(error) = templates::start(&sandbox, of_template).await
+        && let Err(error) = templates::start(&sandbox, of_template, sockets).await
     {
         service
             .sandboxes

@@ -87,7 +87,7 @@ pub(super) async fn stat(opened: &Opened, path: String) -> Result<Value, RpcErro
 
 /// Describes an entry: a link with the type and mode of what it leads to, if that is there.
 async fn followed(opened: &Opened, entry: &Entry) -> Value {
-    let mut info = described(entry);
+    let mut info = described(opened, entry);
     let mut current = entry.clone();
     for _ in 0..MAX_LINKS {
         let Some(target) = &current.target else { break };
@@ -103,6 +103,7 @@ async fn followed(opened: &Opened, entry: &Entry) -> Value {
         info["type"] = kind(&current).into();
         info["mode"] = (current.mode & 0o777).into();
         info["size"] = current.size.to_string().into();
+        add_metadata(opened, &current, &mut info);
     }
     info
 }
@@ -136,7 +137,7 @@ async fn list(opened: &Opened, path: String, depth: usize) -> Result<Value, RpcE
         links += usize::from(entry.target.is_some());
         infos.push(match entry.target.is_some() && links <= MAX_FOLLOWED {
             true => followed(opened, entry).await,
-            false => described(entry),
+            false => described(opened, entry),
         });
     }
     Ok(json!({ "entries": infos }))
@@ -157,7 +158,7 @@ async fn make(opened: &Opened, path: String) -> Result<Value, RpcError> {
             }
         })?;
     match made.created {
-        true => Ok(json!({"entry": described(&made.entry)})),
+        true => Ok(json!({"entry": described(opened, &made.entry)})),
         false => Err(RpcError::new(
             Code::AlreadyExists,
             format!("directory already exists: {}", made.entry.path),
@@ -167,7 +168,7 @@ async fn make(opened: &Opened, path: String) -> Result<Value, RpcError> {
 
 async fn rename(opened: &Opened, from: String, to: String) -> Result<Value, RpcError> {
     let entry: Entry = opened.sandbox.change(&Operation::Move { from, to }).await?;
-    Ok(json!({"entry": described(&entry)}))
+    Ok(json!({"entry": described(opened, &entry)}))
 }
 
 async fn remove(opened: &Opened, path: String) -> Result<Value, RpcError> {
@@ -178,7 +179,7 @@ async fn remove(opened: &Opened, path: String) -> Result<Value, RpcError> {
 }
 
 /// Renders a description as E2B's `EntryInfo`.
-pub(super) fn described(entry: &Entry) -> Value {
+fn described(opened: &Opened, entry: &Entry) -> Value {
     let modified =
         std::time::UNIX_EPOCH + std::time::Duration::from_nanos(entry.modified.max(0).unsigned_abs());
     let mut info = json!({
@@ -196,7 +197,14 @@ pub(super) fn described(entry: &Entry) -> Value {
         info["symlinkTarget"] = target.as_str().into();
         info["isSymlink"] = true.into();
     }
+    add_metadata(opened, entry, &mut info);
     info
+}
+
+fn add_metadata(opened: &Opened, entry: &Entry, info: &mut Value) {
+    if let Some(metadata) = opened.known.shared.file_metadata.of(entry.identity) {
+        info["metadata"] = json!(*metadata);
+    }
 }
 
 fn kind(entry: &Entry) -> &'static str {

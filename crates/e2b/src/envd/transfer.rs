@@ -9,10 +9,11 @@ use axum::extract::{Query, Request};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringfence_sandbox::Error as SandboxError;
-use ringfence_sandbox::files::{Entry, FileErrorKind, FileRange, FileReader, Operating, Operation, parse};
+use ringfence_sandbox::files::{FileErrorKind, FileRange, FileReader, Operating, Operation, Written, parse};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::metadata::{self, Metadata};
 use super::multipart::Multipart;
 use super::paths::{absolute, check_user};
 use crate::body::{self, BrokenOff};
@@ -100,99 +101,117 @@ pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response
     let path = FileQuery::of(&request, opened)?
         .path
         .filter(|path| !path.is_empty());
-    refuse_metadata(&request)?;
     let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
         .unwrap_or_default()
         .to_owned();
     let (parts, body) = request.into_parts();
+    let upload = Upload {
+        opened,
+        metadata: metadata::of_request(&parts.headers)?,
+    };
     let content = Content::new(&parts.headers, body, opened.sandbox.disk().0)?;
     let stored = match media.split(';').next().unwrap_or_default().trim() {
         "application/octet-stream" => {
             let path = path.ok_or_else(|| Error::invalid("`path` is missing"))?;
-            vec![store(opened, absolute(&path), content).await?]
+            vec![upload.store(absolute(&path), content).await?]
         }
         "multipart/form-data" => {
             let multipart = Multipart::new(&media, content);
             let multipart = multipart.ok_or_else(|| Error::invalid("the media type has no boundary"))?;
-            store_parts(opened, path, multipart).await?
+            upload.store_parts(path, multipart).await?
         }
         _ => {
             let message = "send files as `multipart/form-data` or `application/octet-stream`";
             return Err(Error::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
     };
+    let stored: Vec<_> = stored.into_iter().map(|written| written.entry).collect();
     let paths: Vec<&str> = stored.iter().map(|entry| entry.path.as_str()).collect();
     let described = Extension(Described(json!({ "paths": paths })));
     let answer: Vec<Value> = stored
         .iter()
-        .map(|entry| json!({"name": entry.name, "path": entry.path, "type": "file"}))
+        .map(|entry| {
+            let mut info = json!({"name": entry.name, "path": entry.path, "type": "file"});
+            if !upload.metadata.is_empty() {
+                info["metadata"] = json!(upload.metadata);
+            }
+            info
+        })
         .collect();
     Ok((described, Json(answer)).into_response())
 }
 
-/// Refuses metadata of files, which would be extended attributes.
-fn refuse_metadata(request: &Request) -> Result<(), Error> {
-    let mut names = request.headers().keys();
-    match names.any(|name| name.as_str().starts_with("x-metadata-")) {
-        true => Err(Error::not_supported("metadata of files", "leave it out")),
-        false => Ok(()),
+/// Files that a request sends.
+struct Upload<'a> {
+    opened: &'a Opened,
+    /// Of each of them.
+    metadata: Metadata,
+}
+
+impl Upload<'_> {
+    /// Begins to store a file. Dropped before its end, the file is left as it was.
+    async fn begin(&self, path: String) -> Result<Operating, Error> {
+        self.opened
+            .known
+            .shared
+            .file_metadata
+            .check_room(&self.metadata)?;
+        let operation = Operation::Write {
+            path,
+            mode: None,
+            size: None,
+        };
+        self.opened.sandbox.operate(&operation).await.map_err(failed)
     }
-}
 
-/// A file that is being stored. Dropped before its end, the file is left as it was.
-async fn begin(opened: &Opened, path: String) -> Result<Operating, Error> {
-    let operation = Operation::Write {
-        path,
-        mode: None,
-        size: None,
-    };
-    opened.sandbox.operate(&operation).await.map_err(failed)
-}
-
-async fn finish(operating: Operating) -> Result<Entry, Error> {
-    let answer = operating.whole().await.map_err(failed)?;
-    parse(&answer).map_err(failed)
-}
-
-async fn store(opened: &Opened, path: String, mut content: Content) -> Result<Entry, Error> {
-    let operating = begin(opened, path).await?;
-    while let Some(bytes) = content.next().await? {
-        if !operating.write(bytes.into()).await {
-            break;
-        }
+    async fn finish(&self, operating: Operating) -> Result<Written, Error> {
+        let answer = operating.whole().await.map_err(failed)?;
+        let written: Written = parse(&answer).map_err(failed)?;
+        let kept = &self.opened.known.shared.file_metadata;
+        kept.store(&written, &self.metadata)?;
+        Ok(written)
     }
-    finish(operating).await
-}
 
-async fn store_parts(
-    opened: &Opened,
-    path: Option<String>,
-    mut multipart: Multipart,
-) -> Result<Vec<Entry>, Error> {
-    let (mut stored, mut targets, mut parts) = (Vec::new(), BTreeSet::new(), 0);
-    while let Some(part) = multipart.next_part().await? {
-        parts += 1;
-        if parts > MAX_PARTS {
-            return Err(Error::invalid(format!("a form has at most {MAX_PARTS} parts")));
-        }
-        if part.name != "file" {
-            continue;
-        }
-        let target = path.clone().or(part.filename);
-        let target = absolute(&target.ok_or_else(|| Error::invalid("a part has no file name"))?);
-        if !targets.insert(target.clone()) {
-            return Err(Error::invalid(format!("two parts are for `{target}`")));
-        }
-        let operating = begin(opened, target).await?;
-        while let Some(bytes) = multipart.content().await? {
-            if !operating.write(bytes).await {
+    async fn store(&self, path: String, mut content: Content) -> Result<Written, Error> {
+        let operating = self.begin(path).await?;
+        while let Some(bytes) = content.next().await? {
+            if !operating.write(bytes.into()).await {
                 break;
             }
         }
-        stored.push(finish(operating).await?);
+        self.finish(operating).await
     }
-    match stored.is_empty() {
-        true => Err(Error::invalid("there is no part named `file`")),
-        false => Ok(stored),
+
+    async fn store_parts(
+        &self,
+        path: Option<String>,
+        mut multipart: Multipart,
+    ) -> Result<Vec<Written>, Error> {
+        let (mut stored, mut targets, mut parts) = (Vec::new(), BTreeSet::new(), 0);
+        while let Some(part) = multipart.next_part().await? {
+            parts += 1;
+            if parts > MAX_PARTS {
+                return Err(Error::invalid(format!("a form has at most {MAX_PARTS} parts")));
+            }
+            if part.name != "file" {
+                continue;
+            }
+            let target = path.clone().or(part.filename);
+            let target = absolute(&target.ok_or_else(|| Error::invalid("a part has no file name"))?);
+            if !targets.insert(target.clone()) {
+                return Err(Error::invalid(format!("two parts are for `{target}`")));
+            }
+            let operating = self.begin(target).await?;
+            while let Some(bytes) = multipart.content().await? {
+                if !operating.write(bytes).await {
+                    break;
+                }
+            }
+            stored.push(self.finish(operating).await?);
+        }
+        match stored.is_empty() {
+            true => Err(Error::invalid("there is no part named `file`")),
+            false => Ok(stored),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Builds: the steps of a template, in a sandbox that becomes a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
@@ -25,12 +25,20 @@ const TIME: Timeout = Timeout::seconds(15 * 60);
 const MAX_ENV: usize = 32 * 1024;
 /// Longest line of output that is not cut.
 const MAX_LINE: usize = 2 * 1024;
+/// Last lines of a failed command that its error shows, and characters of each.
+const LAST_LINES: usize = 10;
+const MAX_LAST_LINE: usize = 200;
 
-/// Copies `$1/$2`, with another owner and mode if there are any, to `$3` as `COPY` of a Dockerfile does.
+/// Copies `$1/$2`, with another owner and mode if there are any, to `$3` as `COPY` of a Dockerfile does. The archive has the files of
+/// its step alone: where the last part of the path is a pattern, what lies in its directory are the matches.
 const COPY: &str = r#"set -e
 from="$1/$2"; to="$3"
+case "${2##*/}" in
+  *'**'*) ;;
+  *[*?[]*) from="${from%/*}"; to="${to%/}/" ;;
+esac
 if ! [ -e "$from" ] && ! [ -L "$from" ]; then
-  echo "the files of the step have no \`$2\`: patterns are not supported, name a file or directory" >&2; exit 1
+  echo "the files of the step have no \`$2\`: patterns are supported in the last part of a path alone, and no \`**\`" >&2; exit 1
 fi
 [ -z "$4" ] || chown -hR "$4" "$from"
 [ -z "$5" ] || chmod -R "$5" "$from"
@@ -342,19 +350,24 @@ impl Build {
             })
             .await?;
         let mut reader = process.output.read_from(0);
-        let mut lines = Lines::default();
+        let (mut lines, mut last) = (Lines::default(), LastLines::default());
+        let mut log = |line: &str| {
+            self.log(line, Some(number));
+            last.add(line);
+        };
         while let Some(item) = reader.next().await {
             match item {
                 Item::Chunk { chunk, .. } => {
-                    lines.add(chunk.stream, &chunk.bytes, |line| self.log(line, Some(number)));
+                    lines.add(chunk.stream, &chunk.bytes, &mut log);
                 }
                 Item::Lost(_) => {}
                 Item::End(end) => {
-                    lines.finish(|line| self.log(line, Some(number)));
+                    lines.finish(&mut log);
                     return match (end.outcome, end.exit_code) {
                         (Outcome::Exited, 0) => Ok(()),
                         (Outcome::Exited, status) => {
-                            Err(failed(format!("the command failed with exit status {status}")))
+                            let message = format!("the command failed with exit status {status}");
+                            Err(failed(last.after(message)))
                         }
                         (Outcome::MemoryExceeded, _) => Err(failed(
                             "the command was killed for lack of memory: ask for more".to_owned(),
@@ -397,6 +410,27 @@ impl Lines {
             if !line.is_empty() {
                 log(&String::from_utf8_lossy(&line));
             }
+        }
+    }
+}
+
+/// The last lines of a command's output.
+#[derive(Debug, Default)]
+struct LastLines(VecDeque<String>);
+
+impl LastLines {
+    fn add(&mut self, line: &str) {
+        if self.0.len() == LAST_LINES {
+            self.0.pop_front();
+        }
+        self.0.push_back(line.chars().take(MAX_LAST_LINE).collect());
+    }
+
+    /// Returns a message with the lines, if there are any.
+    fn after(self, message: String) -> String {
+        match self.0.is_empty() {
+            true => message,
+            false => format!("{message}:\n{}", Vec::from(self.0).join("\n")),
         }
     }
 }

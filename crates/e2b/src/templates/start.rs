@@ -1,9 +1,12 @@
 //! Sandboxes of templates: their settings, and the command that starts with them.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::Poll;
 
 use ringfence_policy::{Account, Bytes, Outcome, Timeout};
-use ringfence_sandbox::process::{CommandLine, NewProcess};
+use ringfence_sandbox::output::{Item, Reader};
+use ringfence_sandbox::process::{CommandLine, NewProcess, Process};
 use ringfence_sandbox::{NewSandbox, Sandbox, SandboxFence, SnapshotInfo, Template as Settings};
 
 use crate::error::Error;
@@ -38,11 +41,19 @@ pub(crate) fn with_settings(
     })
 }
 
+/// The TCP sockets of a sandbox's programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sockets {
+    Some,
+    None,
+}
+
 /// Starts the command of a template, if it has one, and waits until it is ready.
-pub(crate) async fn start(sandbox: &Sandbox, settings: &Settings) -> Result<(), Error> {
-    if let Some(command) = &settings.start {
-        sandbox.start(shell(command.clone())).await?;
-    }
+pub(crate) async fn start(sandbox: &Sandbox, settings: &Settings, sockets: Sockets) -> Result<(), Error> {
+    let started = match &settings.start {
+        Some(command) => Some(sandbox.start(shell(command.clone())).await?),
+        None => None,
+    };
     let Some(command) = &settings.ready else {
         return Ok(());
     };
@@ -53,10 +64,59 @@ pub(crate) async fn start(sandbox: &Sandbox, settings: &Settings) -> Result<(), 
     let collected = sandbox.run(waiting, SHOWN).await?;
     match collected.end.outcome {
         Outcome::Exited => Ok(()),
-        _ => Err(Error::internal(format!(
-            "the template's start command was not ready within {READY}: {}",
-            collected.stderr.text
-        ))),
+        _ => {
+            let mut message = format!("the template's start command was not ready within {READY}");
+            if sockets == Sockets::None {
+                message.push_str(
+                    ", and its programs have no TCP sockets: create the sandbox at an address below `--domain`, or with \
+                     `allowPublicTraffic: true`",
+                );
+            }
+            message.push_str("; the ready command's errors: ");
+            message.push_str(or_none(collected.stderr.text.trim()));
+            if let Some(started) = &started {
+                message.push_str(&described(started).await);
+            }
+            Err(Error::internal(message))
+        }
+    }
+}
+
+fn or_none(text: &str) -> &str {
+    if text.is_empty() { "none" } else { text }
+}
+
+/// Describes the state and the last output of a start command.
+async fn described(started: &Process) -> String {
+    let state = match started.output.ended() {
+        Some(end) => format!("has ended with exit status {}", end.exit_code),
+        None => "still runs".to_owned(),
+    };
+    let output = last_output(started.output.read_from(0)).await;
+    let output = String::from_utf8_lossy(&output);
+    format!(
+        "; the start command {state}, and its output: {}",
+        or_none(output.trim())
+    )
+}
+
+/// Returns the last output that is there, of both streams.
+async fn last_output(mut reader: Reader) -> Vec<u8> {
+    let mut output = Vec::new();
+    loop {
+        let next = {
+            let mut next = pin!(reader.next());
+            std::future::poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await
+        };
+        match next {
+            Poll::Ready(Some(Item::Chunk { chunk, .. })) => {
+                output.extend(chunk.bytes);
+                let most = usize::try_from(SHOWN.0).unwrap_or(usize::MAX);
+                output.drain(..output.len().saturating_sub(most));
+            }
+            Poll::Ready(Some(Item::Lost(_))) => {}
+            Poll::Ready(Some(Item::End(_)) | None) | Poll::Pending => return output,
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use collect::collect;
-pub use entry::{Copied, Entry, EntryType, ListEnd, ListLine, MadeDirectory};
+pub use entry::{Copied, Entry, EntryType, FileIdentity, ListEnd, ListLine, MadeDirectory, Written};
 pub use error::{FileError, FileErrorKind};
 pub use list::MAX_LISTED;
 pub use operation::Operation;

@@ -12,6 +12,13 @@ const vm = require('node:vm');
 const MAX_VALUE = 64 * 1024;
 // The first frame of a stack that is ours: the stack is cut there.
 const OWN_FRAMES = /\n +at (?:Session\.post|post|Object\.runInThisContext|Script\.runInThisContext) /;
+const NAME = String.raw`[\p{ID_Start}$_][\p{ID_Continue}$\u200c\u200d]*`;
+// `import first, * as all from 'module'`, with `{ one, two as other }` in place of `* as all`.
+const IMPORT = new RegExp(
+    String.raw`import\s*(?:(?:(?<first>${NAME})\s*(?:,\s*(?=[*{])|(?=\s)))?(?:\*\s*as\s+(?<all>${NAME})|\{(?<names>[^{}]*)\})?\s*`
+    + String.raw`\bfrom\s*)?(?<specifier>'[^'\\\n]*'|"[^"\\\n]*")[ \t]*(?:;|(?=\n|\r|$|\/\/|\/\*))`, 'yu');
+const IMPORTED = new RegExp(String.raw`^(?<name>${NAME})(?:\s+as\s+(?<own>${NAME}))?$`, 'u');
+const MAX_IMPORTS = 100;
 // With this script on the stack, SIGINT ends code that is in a loop.
 const run = new vm.Script(`globalThis[Symbol.for('ringfence.run')]()`);
 
@@ -68,7 +75,60 @@ async function awaitPendingInterrupt() {
     }
 }
 
+// Imports a module, which must have these names.
+async function importModule(specifier, names) {
+    const found = await import(specifier);
+    const missing = names.find((name) => !(name in found));
+    if (missing !== undefined) {
+        throw new SyntaxError(`The requested module '${specifier}' does not provide an export named '${missing}'`);
+    }
+    return found;
+}
+
+// Returns code with a dynamic import in place of the static one at a place, on the same lines; nothing if it is written in another way.
+function withDynamicImport(code, { lineNumber, columnNumber }) {
+    const lines = code.split(/\r\n|[\n\r\u2028\u2029]/u);
+    const ends = [...code.matchAll(/\r\n|[\n\r\u2028\u2029]/gu)];
+    const before = lines[lineNumber] === undefined ? 0 : (ends[lineNumber - 1]?.index ?? 0) + (ends[lineNumber - 1]?.[0].length ?? 0);
+    IMPORT.lastIndex = before + columnNumber;
+    const found = IMPORT.exec(code);
+    if (!found) {
+        return undefined;
+    }
+    const { first, all, names, specifier } = found.groups;
+    const pairs = first === undefined ? [] : [['default', first]];
+    for (const part of (names ?? '').split(',').map((text) => text.trim()).filter((text) => text !== '')) {
+        const { name, own } = IMPORTED.exec(part)?.groups ?? {};
+        if (name === undefined) {
+            return undefined;
+        }
+        pairs.push([name, own ?? name]);
+    }
+    const required = JSON.stringify(pairs.map(([name]) => name));
+    const module = `await globalThis[Symbol.for('ringfence.import')](${specifier}, ${required})`;
+    const object = `{ ${pairs.map(([name, own]) => `${name}: ${own}`).join(', ')} }`;
+    let statement = `void ${module};`;
+    if (all !== undefined) {
+        statement = `const ${all} = ${module}, ${object} = ${all};`;
+    } else if (pairs.length > 0) {
+        statement = `const ${object} = ${module};`;
+    }
+    const kept = found[0].replace(/[^\n\r\u2028\u2029]/gu, '');
+    return code.slice(0, found.index) + statement + kept + code.slice(IMPORT.lastIndex);
+}
+
+// Returns code without the static import for which the engine has refused to compile it.
+function withoutImport(code, thrown) {
+    const { stackTrace, exception } = thrown ?? {};
+    const text = exception?.description;
+    const isCompiling = stackTrace === undefined && typeof text === 'string';
+    return isCompiling && text.split(OWN_FRAMES)[0] === 'SyntaxError: Cannot use import statement outside a module'
+        ? withDynamicImport(code, thrown) : undefined;
+}
+
 function evaluate(number, code) {
+    expose('import', importModule);
+    let imports = 0;
     return new Promise((resolve) => {
         interrupt = () => resolve({ status: 130 });
         const parameters = {
@@ -79,6 +139,13 @@ function evaluate(number, code) {
         const post = () => session.post('Runtime.evaluate', parameters, (error, evaluated) => {
             // The inspector swallows what its callback throws, as code of the value's class may.
             try {
+                const rewritten = error || imports++ >= MAX_IMPORTS ? undefined : withoutImport(code, evaluated.exceptionDetails);
+                if (rewritten !== undefined) {
+                    code = rewritten;
+                    parameters.expression = `${code}\n//# sourceURL=cell-${number}.js`;
+                    post();
+                    return;
+                }
                 resolve(error ? failed(error.message) : answer(number, evaluated));
             } catch {
                 resolve(failed('Uncaught exception while the value was shown'));

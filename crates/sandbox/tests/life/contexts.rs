@@ -12,6 +12,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("python_awaits_at_the_top", python_awaits_at_the_top),
     ("bash_keeps_its_state", bash_keeps_its_state),
     ("javascript_keeps_its_state", javascript_keeps_its_state),
+    ("javascript_imports_modules", javascript_imports_modules),
     (
         "what_takes_too_long_is_interrupted_and_the_state_kept",
         what_takes_too_long_is_interrupted_and_the_state_kept,
@@ -195,6 +196,54 @@ fn bash_keeps_its_state() {
             printed.contains("pipe:") && !printed.contains("socket:"),
             "{printed}"
         );
+    });
+}
+
+fn javascript_imports_modules() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        let node = async |code| execute(&sandbox, Language::Javascript, code).await;
+        for (code, value) in [
+            ("import { join as j, sep } from 'node:path'\nj('a', sep)", "'a/'"),
+            (
+                "await 1; import path, { join } from \"path\"; path.join === join",
+                "true",
+            ),
+            (
+                "import * as all from 'path'; import 'os'\nall.join('a', 'c')",
+                "'a/c'",
+            ),
+            // Nothing else is taken for an import, and names stay.
+            ("`import a from 'b'` + typeof j", "\"import a from 'b'function\""),
+        ] {
+            let (executed, printed) = node(code).await;
+            assert_eq!(
+                (executed.value.as_deref(), printed.as_str()),
+                (Some(value), ""),
+                "{code}"
+            );
+        }
+        for (code, error) in [
+            (
+                "globalThis.n = 1; eval('import \"os\"')",
+                "Cannot use import statement",
+            ),
+            (
+                "import { none } from 'fs'",
+                "'fs' does not provide an export named 'none'",
+            ),
+            ("import none from 'none'", "Cannot find package 'none'"),
+            (
+                "import path from 'path'\n\nthrow new Error('here')",
+                "at cell-8.js:3:7",
+            ),
+            ("function f() { import path from 'path' }", "SyntaxError"),
+        ] {
+            let (executed, printed) = node(code).await;
+            assert_eq!(executed.exit_code, 1, "{code}");
+            assert!(printed.contains(error), "{code}: {printed}");
+        }
+        assert_eq!(node("n").await.0.value.as_deref(), Some("1"));
     });
 }
 

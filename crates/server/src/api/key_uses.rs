@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::body::{Bytes, Frame, SizeHint};
 use tokio::sync::{Notify, watch};
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::error::{ApiError, Reason};
 use super::keys::{ApiKeys, Right};
-use crate::http::{ConnectionSlot, TooManyConnections};
+use crate::http::{ConnectionSlot, Connections, TooManyConnections};
 
 /// Interval at which the keys in use are checked.
 const CHECK: Duration = Duration::from_millis(250);
@@ -92,10 +93,16 @@ impl KeyUses {
         connection: Option<Arc<ConnectionSlot>>,
         answer: impl FnOnce(Arc<KeyUse>) -> F,
     ) -> Result<Response, ApiError> {
-        if let Some(connection) = &connection {
-            connection.belong_to(client)?;
+        let connections = match &connection {
+            Some(connection) => connection.belong_to(client)?,
+            None => Connections::Few,
+        };
+        let mut response = self.answer_anonymous(client, right, connection, answer).await?;
+        if connections == Connections::Many && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
         }
-        self.answer_anonymous(client, right, connection, answer).await
+        Ok(response)
     }
 
     /// Like [`KeyUses::answer`], for a request without a credential, which the client has permitted. Its connection is a stranger's: it

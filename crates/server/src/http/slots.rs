@@ -32,6 +32,15 @@ enum Peer {
     Client(String),
 }
 
+/// The connections of a client, of those that one may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Connections {
+    Few,
+    /// More than half: those that answer nothing should be closed. Clients that reach each sandbox by a name of its own keep one open for
+    /// each, long after the sandbox.
+    Many,
+}
+
 /// A client has as many connections as one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyConnections(pub(crate) usize);
@@ -92,19 +101,23 @@ impl ConnectionSlot {
     }
 
     /// Marks the connection as that of a client with valid credentials, unless the client has its share.
-    pub(crate) fn belong_to(&self, client: &str) -> Result<(), TooManyConnections> {
+    pub(crate) fn belong_to(&self, client: &str) -> Result<Connections, TooManyConnections> {
         let is_its = |peer: &Peer| matches!(peer, Peer::Client(name) if name == client);
-        if is_its(&self.peer()) {
-            return Ok(());
-        }
         let taken = self.slots.lock();
         let own = taken.iter().filter_map(Weak::upgrade);
-        let count = own.filter(|place| is_its(&place.peer())).count();
-        if count >= self.slots.share() {
-            return Err(TooManyConnections(count));
+        let mut count = own.filter(|place| is_its(&place.peer())).count();
+        let is_new = !is_its(&self.peer());
+        if is_new {
+            if count >= self.slots.share() {
+                return Err(TooManyConnections(count));
+            }
+            *self.peer() = Peer::Client(client.to_owned());
+            count += 1;
         }
-        *self.peer() = Peer::Client(client.to_owned());
-        Ok(())
+        match count > self.slots.share() / 2 {
+            true => Ok(Connections::Many),
+            false => Ok(Connections::Few),
+        }
     }
 
     /// Forgets the client of a request whose credentials are not valid any more: the connection makes room for others.
@@ -158,6 +171,19 @@ mod tests {
         taken[0].belong_to("one").unwrap();
         taken.remove(1);
         places.enter().unwrap().belong_to("one").unwrap();
+    }
+
+    #[test]
+    fn a_client_with_more_than_half_of_its_share_is_told() {
+        let places = ConnectionSlots::new(8);
+        let taken: Vec<_> = (0..4).map(|_| places.enter().unwrap()).collect();
+        let belong = |at: usize| taken[at].belong_to("one").unwrap();
+        for at in [0, 1, 1, 2] {
+            assert_eq!(belong(at), Connections::Few);
+        }
+        assert_eq!([belong(3), belong(0)], [Connections::Many; 2]);
+        assert_eq!(taken[3].belong_to("other"), Ok(Connections::Few));
+        assert_eq!(belong(0), Connections::Few);
     }
 
     #[tokio::test]

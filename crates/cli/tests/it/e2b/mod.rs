@@ -107,6 +107,13 @@ fn the_client_of_e2b_pauses_and_copies_sandboxes() {
 }
 
 #[test]
+fn metadata_of_files_are_the_servers() {
+    let world = world();
+    run_client(&world, include_str!("file_metadata.py"));
+    world.close();
+}
+
+#[test]
 fn the_client_of_e2b_works_with_three_variables() {
     let world = world();
     run_client(&world, include_str!("smoke.py"));

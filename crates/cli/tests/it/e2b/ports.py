@@ -68,6 +68,7 @@ secrets = {**keyed, "Authorization": f"Bearer {key}", "E2b-Traffic-Access-Token"
 hops = {"Connection": "X-Hop, close", "X-Hop": "1", "TE": "trailers", "X-Forwarded-For": "10.0.0.1"}
 response = ask(at, "GET /head?a=%20b", {**secrets, **hops, "Cookie": "c=1", "Origin": "https://elsewhere.test"})
 assert response.status == 200, response.text
+assert "\r\nHost: " in response.text, response.text
 head = response.text.lower()
 assert head.startswith("get /head?a=%20b http/1.1\r\n") and f"host: {at}.sandboxes.test:{port}\r\n" in head, head
 assert "cookie: c=1\r\n" in head and "origin: https://elsewhere.test\r\n" in head, head
@@ -78,6 +79,8 @@ assert key not in response.text
 assert response.headers.get_all("Set-Cookie") == ["own=1; Path=/"], response.headers
 assert response.headers["X-Program"] == "1" and "X-Hop" not in response.headers, response.headers
 assert "Content-Security-Policy" not in response.headers, response.headers
+assert response.headers.get_all("Content-Length") == [str(len(response.text))], response.headers
+assert "Transfer-Encoding" not in response.headers, response.headers
 length = ask(at, "HEAD /head")
 assert int(length.headers["Content-Length"]) > 0 and length.text == "", length.headers
 own = ask(at, "GET /head", {"Authorization": "Bearer of the program", "X-API-Key": "of the program"}).text
@@ -142,7 +145,7 @@ assert private["serve"]().status == 200
 token = lambda made: {"E2b-Traffic-Access-Token": made["trafficAccessToken"]}
 response = ask(private["at"], "GET /head", token(private))
 assert response.status == 200 and "\r\nhost: localhost:8000\r\n" in response.text.lower(), response.text
-assert f"x-forwarded-host: {private['at']}.sandboxes.test:{port}\r\n" in response.text, response.text
+assert f"X-Forwarded-Host: {private['at']}.sandboxes.test:{port}\r\n" in response.text, response.text
 assert private["trafficAccessToken"] not in response.text
 refused(ask(private["at"], "GET /head"), 403, "'e2b-traffic-access-token' is missing")
 for wrong in [token(other), token(made), {"E2b-Traffic-Access-Token": ""}]:

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from e2b import BuildException, Sandbox, Template
+from e2b import BuildException, Sandbox, SandboxException, Template
 
 context = pathlib.Path("context")
 (context / "tree/deep").mkdir(parents=True)
@@ -64,12 +64,36 @@ sandbox = Sandbox.create("tools")
 assert run(sandbox, "cat file; cat /tmp/started") == "installed\nmore\nfast in /opt/app\n"
 sandbox.kill()
 
-refused(template().from_image(IMAGE).run_cmd("echo why >&2; exit 3"), "exit status 3")
-refused(template().from_image(IMAGE).copy("*.txt", "/opt/"), "exit status 1")
+refused(template().from_image(IMAGE).run_cmd("echo why >&2; exit 3"), "exit status 3:\nwhy")
+refused(template().from_image(IMAGE).copy("**/*.txt", "/opt/").copy("**", "/opt/"), "no `**`")
+
+# A pattern copies its matches, and nothing else.
+(context / "tree/three.txt").write_text("three\n")
+(context / "tree/other").write_text("other\n")
+matched = template().from_image(IMAGE).copy("tree/*.txt", "found").copy("tree/*", "/opt/all", mode=0o600)
+matched = matched.run_cmd("cd found; ls > /opt/found; ls -R /opt/all >> /opt/found; stat -c %a /opt/all/other >> /opt/found")
+Template.build(matched.run_cmd("cat found/three.txt"), "matched")
+sandbox = Sandbox.create("matched")
+assert run(sandbox, "cat /opt/found") == (
+    "three.txt\n/opt/all:\ndeep\nother\nthree.txt\n\n/opt/all/deep:\ntwo.txt\n600\n"
+), run(sandbox, "cat /opt/found")
+sandbox.kill()
+
+# A start command that does not become ready: its error has the output of both commands, and what its programs lack.
+turn = "n=$(cat /tmp/n || echo 0); echo $((n + 1)) > /tmp/n; [ $n -lt 20 ] || { echo turn $n >&2; kill -9 $$; }; false"
+Template.build(template().from_image(IMAGE).set_start_cmd("echo begun; exit 3", turn), "unready")
+try:
+    Sandbox.create("unready")
+except SandboxException as error:
+    for part in ["turn 20", "the start command has ended with exit status 3", "begun", "have no TCP sockets"]:
+        assert part in str(error), (part, error)
+else:
+    raise AssertionError("ready")
+assert Sandbox.delete_snapshot("matched") and Sandbox.delete_snapshot("unready")
 refused(template().from_image("debian:12"), "the operator allows `test/tools:1`")
 refused(template().from_image(IMAGE).set_user("other"), "not supported")
 refused(template().from_template("missing"), "you have built no template `missing`")
 refused(template().from_image(IMAGE), "tags of templates", name="tools:v1")
-assert Template.exists("tools") and not Template.exists("refused")
+assert Template.exists("base") and Template.exists("tools") and not Template.exists("refused")
 assert Sandbox.delete_snapshot("tools") and not Template.exists("tools")
 print("done")

@@ -1,11 +1,12 @@
 //! The bytes of the protocol.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
 use super::{KEYED, Lab};
-use crate::api::world;
+use crate::api::{KEY, loopback_address, world};
 use crate::audit::records;
 
 /// Returns the frames of a stream: flags and message.
@@ -24,6 +25,45 @@ fn frame(message: &Value) -> String {
     let text = message.to_string();
     let length = u32::try_from(text.len()).unwrap().to_be_bytes();
     format!("\0{}{text}", std::str::from_utf8(&length).unwrap())
+}
+
+/// Connections of a key that are kept open after an answer, of the 48 that it may have.
+const KEPT: usize = 24;
+
+#[test]
+fn connections_of_a_client_with_many_are_closed_after_their_answer() {
+    let world = world();
+    let address = loopback_address(&world);
+    let ask = |stream: &mut TcpStream| {
+        write!(
+            stream,
+            "GET /v2/sandboxes HTTP/1.1\r\nHost: {address}\r\nX-API-Key: {KEY}\r\n\r\n"
+        )
+        .unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        stream.read_exact(&mut [0; 2]).unwrap();
+        head.contains("\r\nconnection: close\r\n")
+    };
+    let mut open = Vec::new();
+    // As a client does that has had a sandbox after another, each by a name of its own.
+    for number in 0..100 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        assert_eq!(ask(&mut stream), number >= KEPT, "{number}");
+        match number < KEPT {
+            true => open.push(stream),
+            false => assert_eq!(stream.read(&mut [0]).unwrap(), 0),
+        }
+    }
+    // Those that were kept are answered on.
+    ask(&mut open[0]);
+    world.close();
 }
 
 const STREAM: &str = "Content-Type: application/connect+json";

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,41 @@ pub struct Entry {
     /// Set for a directory whose entries were asked for and may not be read.
     #[serde(default, skip_serializing_if = "is_unset")]
     pub unreadable: bool,
+    /// `None` where the file system does not know when files were created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<FileIdentity>,
+}
+
+/// Identity of a file, which follows it under other names: a file that is created later has another, also with the same inode number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FileIdentity {
+    pub device: u64,
+    pub inode: u64,
+    /// Creation time (`stx_btime`) in nanoseconds since 1970.
+    pub created: u64,
+}
+
+impl FileIdentity {
+    /// Returns the identity of a file.
+    pub(super) fn of(found: &Metadata) -> Option<Self> {
+        let created: SystemTime = found.created().ok()?;
+        let created = created.duration_since(UNIX_EPOCH).ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            created: u64::try_from(created.as_nanos()).ok()?,
+        })
+    }
+}
+
+/// A file that was stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    #[serde(flatten)]
+    pub entry: Entry,
+    /// The file that it replaced, unless that has other names left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<FileIdentity>,
 }
 
 /// Type of a file (`st_mode & S_IFMT`).
@@ -100,6 +136,7 @@ impl Entry {
             target: target.map(|target| target.to_string_lossy().into_owned()),
             lossy: !is_text(path.as_os_str()) || !target.is_none_or(is_text),
             unreadable: false,
+            identity: FileIdentity::of(found),
         }
     }
 }
@@ -149,6 +186,22 @@ mod tests {
             let text = serde_json::to_string(&line).unwrap();
             assert_eq!(serde_json::from_str::<ListLine>(&text).unwrap(), line);
         }
+    }
+
+    #[test]
+    fn an_identity_follows_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let identity = |name: &str| FileIdentity::of(&path(name).symlink_metadata().unwrap()).unwrap();
+        std::fs::write(path("a"), "1").unwrap();
+        let first = identity("a");
+        std::fs::rename(path("a"), path("b")).unwrap();
+        std::fs::hard_link(path("b"), path("c")).unwrap();
+        std::fs::write(path("b"), "changed").unwrap();
+        assert_eq!([identity("b"), identity("c")], [first; 2]);
+        std::fs::remove_file(path("b")).unwrap();
+        std::fs::write(path("b"), "2").unwrap();
+        assert_ne!(identity("b"), first);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub enum Operation {
         path: String,
         range: FileRange,
     },
-    /// Stores standard input, prints an [`Entry`](super::Entry).
+    /// Stores standard input, prints [`Written`](super::Written).
     Write {
         path: String,
         /// Permission bits, at most `0o777`; those of the replaced file, or `0o644`, if `None`.

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use super::directory::Location;
-use super::entry::Entry;
+use super::entry::{Entry, FileIdentity, Written};
 use super::error::{At, FileError, FileErrorKind};
 use super::read::refuse_others;
 use super::staged::Staged;
@@ -27,7 +27,7 @@ pub(super) fn write(
     mode: Option<u32>,
     size: Option<u64>,
     input: &mut dyn Read,
-) -> Result<Entry, FileError> {
+) -> Result<Written, FileError> {
     let target = destination(path)?;
     let old = match target.stat() {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -41,7 +41,11 @@ pub(super) fn write(
     fill(path, size, input, &mut file)?;
     take_over(&file, mode, old.as_ref()).at(path)?;
     staged.finish(&target.name).at(path)?;
-    Ok(Entry::new(path, &file.metadata().at(path)?, None))
+    let last = old.filter(|old| old.nlink() == 1);
+    Ok(Written {
+        entry: Entry::new(path, &file.metadata().at(path)?, None),
+        replaced: last.as_ref().and_then(FileIdentity::of),
+    })
 }
 
 /// Returns the entry that a path leads to, which may be missing.
@@ -110,7 +114,8 @@ mod tests {
     use super::*;
 
     fn write_text(path: &Path, text: &str) -> Result<Entry, FileErrorKind> {
-        write(path, None, None, &mut text.as_bytes()).map_err(|error| error.kind)
+        let written = write(path, None, None, &mut text.as_bytes());
+        written.map(|written| written.entry).map_err(|error| error.kind)
     }
 
     #[test]
@@ -125,8 +130,16 @@ mod tests {
         assert_eq!((entry.size, entry.mode), (4, 0o750));
         assert_eq!(io::read_to_string(reader).unwrap(), "one");
         assert_eq!(fs::read_to_string(&path).unwrap(), "two!");
-        let entry = write(&path, Some(0o600), Some(0), &mut io::empty()).unwrap();
-        assert_eq!((entry.size, entry.mode), (0, 0o600));
+        let old = Entry::new(&path, &path.metadata().unwrap(), None).identity;
+        let written = write(&path, Some(0o600), Some(0), &mut io::empty()).unwrap();
+        assert_eq!((written.entry.size, written.entry.mode), (0, 0o600));
+        assert_eq!(written.replaced, old);
+        assert!(old.is_some() && written.entry.identity != old);
+        // A file that lives on under another name is not replaced.
+        fs::hard_link(&path, path.with_file_name("other")).unwrap();
+        let written = write(&path, None, None, &mut io::empty()).unwrap();
+        assert_eq!(written.replaced, None);
+        fs::remove_file(path.with_file_name("other")).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 

@@ -128,6 +128,7 @@ mod tests {
                 target: Some("b".to_owned()),
                 lossy: true,
                 unreadable: true,
+                identity: None,
             };
             let mut told = json!(entry);
             let passed = |told| serde_json::from_value::<FileEntry>(told).map(|entry| json!(entry));
