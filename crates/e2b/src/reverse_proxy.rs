@@ -171,7 +171,7 @@ impl<T> HttpBody for Passing<T> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.size.clone()
+        self.size
     }
 }
 
