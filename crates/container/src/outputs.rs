@@ -91,7 +91,7 @@ impl Outputs {
     /// Removes the directories of a scope.
     ///
     /// # Errors
-    /// If they cannot be listed, or one is in use.
+    /// If they cannot be listed, or one is in use or cannot be removed.
     pub fn remove_of(&self, scope: &Scope) -> io::Result<()> {
         let entries = match fs::read_dir(&self.base) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -103,7 +103,7 @@ impl Outputs {
             let conversation = name.and_then(|name| name.strip_prefix(scope.as_str()));
             let is_its = conversation.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'));
             if is_its && !remove_unused(&path) {
-                let why = format!("{} is in use", path.display());
+                let why = format!("{} is in use, or has files of another user", path.display());
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
         }
@@ -201,7 +201,7 @@ fn lock_of(path: &Path) -> PathBuf {
     path.with_file_name(LOCKS).join(name)
 }
 
-/// Removes a directory unless it is in use. Returns `false` if it is.
+/// Removes a directory unless it is in use. Returns `false` if it is, or cannot be removed.
 fn remove_unused(path: &Path) -> bool {
     let place = lock_of(path);
     match File::open(&place) {
@@ -209,6 +209,9 @@ fn remove_unused(path: &Path) -> bool {
             let unused = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             if unused && is_at(&file, &place) {
                 remove_tree(path.to_path_buf());
+                if path.exists() {
+                    return false;
+                }
                 let _ = fs::remove_file(&place);
             }
             unused
@@ -216,7 +219,7 @@ fn remove_unused(path: &Path) -> bool {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Created by a version without locks: no process holds one.
             remove_tree(path.to_path_buf());
-            true
+            !path.exists()
         }
         Err(_) => false,
     }

@@ -70,7 +70,7 @@ use error::ApiError;
 use guard::Door;
 use idempotency::Idempotency;
 use invocation::{Invocations, Use};
-pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey};
+pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey, shown_id};
 use key_uses::KeyUses;
 pub use keys::{ApiKeys, Right, Rights, RightsError};
 pub(crate) use keys::{FIXED, scope_of};

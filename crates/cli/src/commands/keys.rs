@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
-use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey};
+use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, shown_id};
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
 
@@ -58,7 +58,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             Revoked::Now => format!("revoked {}\n", visible(id)),
             Revoked::Before => format!("{} was revoked before\n", visible(id)),
             Revoked::Unknown => {
-                let what = format!("there is no key `{}` to revoke", visible(id));
+                let what = format!("there is no key `{}` to revoke", shown_id(id));
                 return Err(Failure::refused(
                     what,
                     "a key is named by its id, which is the first column of `ringfence keys ls`",

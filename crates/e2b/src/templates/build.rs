@@ -370,9 +370,11 @@ impl Build {
                             Err(failed(last.after(message)))
                         }
                         (Outcome::MemoryExceeded, _) => Err(failed(
-                            "the command was killed for lack of memory: ask for more".to_owned(),
+                            last.after("the command was killed for lack of memory: ask for more".to_owned()),
                         )),
-                        _ => Err(failed("the command was killed, or did not start".to_owned())),
+                        _ => Err(failed(
+                            last.after("the command was killed, or did not start".to_owned()),
+                        )),
                     };
                 }
             }

@@ -237,9 +237,11 @@ const UNRENDERED: HeaderValue = HeaderValue::from_static("default-src 'none'; sa
 
 /// Removes the headers with a key of this server, or with what has the form of one, however it is written: no program of a sandbox gets
 /// it.
+///
+/// A key that can be guessed takes both headers from all requests: a program could tell guesses from the key by what it gets.
 pub(super) fn remove_keys(api: &Api, headers: &mut HeaderMap) {
     for name in [HeaderName::from_static("x-api-key"), header::AUTHORIZATION] {
-        if headers.get_all(&name).iter().any(|value| holds_key(api, value)) {
+        if api.keys.has_weak_key() || headers.get_all(&name).iter().any(|value| holds_key(api, value)) {
             headers.remove(name);
         }
     }
@@ -364,10 +366,13 @@ pub(super) async fn beside_console(
     next: Next,
 ) -> Response {
     if door.grant(&api, &request).is_none() {
-        let peer = peer(&request);
+        let (peer, has_key) = (peer(&request), key(request.headers()).is_some());
+        let has_data = request.uri().path().starts_with("/api/");
         let response = next.run(request).await;
-        if is_refusal(response.status()) {
-            // As on the paths of the API: this one tells right keys from wrong ones, too.
+        // The console's data is for its own credential, so that was no key. Other answers tell right keys from wrong ones, whatever
+        // their status.
+        let is_consoles = has_data && response.status().is_success();
+        if has_key && !is_consoles {
             door.fails_too_often(peer);
         }
         return response;
@@ -408,7 +413,9 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         if let Some(connection) = http::connection(&request) {
             connection.forget_client();
         }
-        return check.door.unauthenticated(peer(&request)).into_response();
+        // Who sends no key does not guess.
+        let guesser = key(request.headers()).and_then(|_| peer(&request));
+        return check.door.unauthenticated(guesser).into_response();
     };
     let right = right.unwrap_or_else(|| grant.first_right());
     if !grant.has(right) {

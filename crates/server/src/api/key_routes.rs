@@ -1,5 +1,6 @@
 //! `/v1/keys`: the keys of the API, for its operator.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use super::key_store::{EndKeyError, Revoked, ShownKey, StoredKey};
 use super::keys::{Right, scope_of};
 use super::sandboxes::{IdOrName, NOTHING, done};
 use super::table::{Content, Needs, Route};
+use crate::remains::RemainsError;
 
 /// Time for what is open in the name of a key to end.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -113,8 +115,12 @@ async fn remove_remains(api: &Api, owner: Scope) -> Result<(), ApiError> {
     };
     let removed = tokio::task::spawn_blocking(move || remains.remove(&owner)).await;
     removed.map_err(|_| ApiError::panicked())?.map_err(|error| {
+        let reason = match &error {
+            RemainsError::Outputs(cause) if cause.kind() == io::ErrorKind::ResourceBusy => Reason::Conflict,
+            RemainsError::Outputs(_) | RemainsError::Runs(_) | RemainsError::Questions(_) => Reason::Internal,
+        };
         let hint = error.hint();
-        ApiError::new(Reason::Internal, error.to_string(), hint)
+        ApiError::new(reason, error.to_string(), hint)
     })
 }
 

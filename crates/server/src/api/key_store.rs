@@ -94,10 +94,18 @@ pub enum EndKeyError {
     Store(#[from] io::Error),
 }
 
+/// Returns an id as a message shows it. Of a whole key, which somebody gave instead, the secret is left out.
+pub fn shown_id(id: &str) -> String {
+    match id.get(..PREFIX.len() + ID_DIGITS).filter(|id| is_id(id)) {
+        Some(public) if public.len() < id.len() => format!("{public}…"),
+        _ => visible(&id.chars().take(80).collect::<String>()),
+    }
+}
+
 impl EndKeyError {
     /// Returns the error of an id that no key has.
     pub(super) fn unknown(id: &str) -> Self {
-        Self::Unknown(visible(&id.chars().take(80).collect::<String>()))
+        Self::Unknown(shown_id(id))
     }
 
     /// Returns a hint for the operator.
@@ -233,7 +241,7 @@ impl KeyStore {
     /// Returns all keys, oldest first. A file that is none is passed over: it opens nothing either.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory or a key cannot be read.
     pub fn list(&self) -> io::Result<Vec<StoredKey>> {
         let entries = match fs::read_dir(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -242,7 +250,8 @@ impl KeyStore {
         let ids = entries
             .filter_map(|entry| Some(entry.ok()?.path().file_stem()?.to_str()?.to_owned()))
             .filter(|id| is_id(id));
-        let mut keys: Vec<StoredKey> = ids.filter_map(|id| self.find_any(&id).ok().flatten()).collect();
+        let found = ids.filter_map(|id| self.find_any(&id).transpose());
+        let mut keys: Vec<StoredKey> = found.collect::<io::Result<_>>()?;
         keys.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
         keys.dedup();
         Ok(keys)
@@ -438,6 +447,8 @@ mod tests {
             assert!(store.find(wrong).is_none(), "{wrong}");
         }
         fs::write(dir.path().join("x.json"), "{}").unwrap();
+        assert_eq!(shown_id(&stored.id), stored.id);
+        assert_eq!(shown_id(&key), format!("{}…", stored.id));
         for id in ["", "../x", "rf_../../x", "rf_ABCDEF01", "x"] {
             assert_eq!(store.revoke(id).unwrap(), Revoked::Unknown, "{id}");
         }

@@ -101,14 +101,19 @@ impl Counts {
     }
 }
 
-/// Returns what one peer can hardly have several of: an IPv4 address, or the first half of an IPv6 one.
+/// Returns what one peer can hardly have several of: an IPv4 address, or the network of a site (/48) of an IPv6 one. This machine's own
+/// addresses, of which it has 16 million, are one.
 fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+    let address = address.to_canonical();
+    if address.is_loopback() {
+        return Ipv4Addr::LOCALHOST.into();
+    }
+    match address {
         IpAddr::V6(address) => {
-            let half = u128::from(address) >> 64 << 64;
-            Ipv6Addr::from(half).into()
+            let site = u128::from(address) >> 80 << 80;
+            Ipv6Addr::from(site).into()
         }
-        address @ IpAddr::V4(_) => address,
+        IpAddr::V4(address) => address.into(),
     }
 }
 
@@ -131,6 +136,10 @@ mod tests {
         assert!(failures.guesses(peer("192.0.2.1")) && failures.guesses(peer("2001:db8::2")));
         assert!(!failures.guesses(peer("192.0.2.2")) && !failures.guesses(peer("2001:db8:1::1")));
         assert!(!failures.guesses(None));
+        for address in 1..=MAX_OF_PEER {
+            failures.is_one_too_many(peer(&format!("127.0.0.{address}")));
+        }
+        assert!(failures.guesses(peer("127.1.2.3")) && failures.guesses(peer("::1")));
         for window in failures.lock().peers.values_mut() {
             window.since -= WINDOW_OF_PEER;
         }

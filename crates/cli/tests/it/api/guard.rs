@@ -162,6 +162,25 @@ fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
     world.close();
 }
 
+#[test]
+fn guesses_at_a_page_count_and_requests_without_a_key_do_not() {
+    let world = World::before_engine();
+    world.dir.write("config/ringfence/ringfence.toml", super::CONFIG);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", "letmein")], &[]);
+    let loopback = Surface::loopback(&world);
+    let ask = |line: &str, key: &str| loopback.ask(line, &[&format!("X-API-Key: {key}")], "").status;
+    for _ in 0..12 {
+        assert_eq!(loopback.ask("GET /v1/usage", &[], "").status, 401);
+    }
+    assert_eq!(ask("GET /v1/usage", "letmein"), 200);
+    // The page is everybody's, but an answer to the right key has the API's headers.
+    for number in 0..10 {
+        assert_eq!(ask("GET /", &format!("guess{number}")), 200);
+    }
+    assert_eq!(ask("GET /v1/usage", "letmein"), 401);
+    world.close();
+}
+
 /// Requests as another user: with a key to the API, with a key to the console, without a key to the API.
 const OTHER_USER: &str = r#"
 import http.client, json, sys

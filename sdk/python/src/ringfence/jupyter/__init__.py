@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -126,6 +127,8 @@ def _install(arguments: Sequence[str]) -> None:
         "metadata": {"supported_encryption": ["curve"]},
     }
     with tempfile.TemporaryDirectory() as directory:
+        # Its mode is that of the installed directory, which all users read.
+        os.chmod(directory, 0o755)
         (Path(directory) / "kernel.json").write_text(json.dumps(specification, indent=1) + "\n")
         place = KernelSpecManager().install_kernel_spec(
             directory,

@@ -26,7 +26,7 @@ def told(error):
         value = str(error)
     except Exception:
         value = "<exception str() failed>"
-    return {"name": type(error).__name__, "value": value[:MAX_TEXT]}
+    return {"name": type(error).__name__, "value": value.encode("utf-8", "backslashreplace").decode()[:MAX_TEXT]}
 
 
 def report(kind, value, trace):
@@ -36,6 +36,7 @@ def report(kind, value, trace):
     if os.getpid() != process or shown >= MAX_RESULTS:
         return sys.__excepthook__(kind, value, trace)
     text = "".join(traceback.format_exception(kind, value, trace))
+    text = text.encode("utf-8", "backslashreplace").decode()
     show({ERROR: {**told(value), "traceback": text[-MAX_TEXT:]}}, raw=True)
 
 

@@ -25,6 +25,9 @@ QUESTION = 3
 CLOSE = 4
 """Seconds that killing the sandbox has at the end. Jupyter kills the kernel after 5."""
 
+MAX_MATCHES, MAX_MATCH, MAX_INDENT, MAX_TEXT = 1000, 1000, 256, 100_000
+"""Bounds of a guest's answers: completions, their characters, those of an indent, and those of a text."""
+
 _CELL = re.compile(r"<cell (\d{1,9})>")
 
 LANGUAGES: Dict[str, Dict[str, Any]] = {
@@ -303,19 +306,19 @@ class RingfenceKernel(Kernel):
             found = answer.get(name)
             found = found if isinstance(found, dict) else {"name": "NotAvailable", "value": "there is no answer"}
             if isinstance(found.get("text"), str):
-                data = {"text/plain": self._outputs.text(found["text"])}
+                data = {"text/plain": self._outputs.text(found["text"][:MAX_TEXT])}
                 evaluated[name] = {"status": "ok", "data": data, "metadata": {}}
             else:
-                error, value = (self._outputs.text(str(found.get(each, ""))) for each in ("name", "value"))
+                error, value = (self._outputs.text(str(found.get(each, ""))[:MAX_TEXT]) for each in ("name", "value"))
                 evaluated[name] = _error(error, value)
         return evaluated
 
     async def do_complete(self, code: str, cursor_pos: int) -> Dict[str, Any]:
         answer = await self._ask("complete", code, cursor_pos)
         matches, start = answer.get("matches"), answer.get("start")
-        if not isinstance(matches, list) or not isinstance(start, int) or not 0 <= start <= cursor_pos:
+        if not isinstance(matches, list) or type(start) is not int or not 0 <= start <= cursor_pos:
             matches, start = [], cursor_pos
-        matches = [self._outputs.text(each) for each in matches if isinstance(each, str)]
+        matches = [self._outputs.text(each[:MAX_MATCH]) for each in matches[:MAX_MATCHES] if isinstance(each, str)]
         return {"status": "ok", "matches": matches, "cursor_start": start, "cursor_end": cursor_pos, "metadata": {}}
 
     async def do_inspect(
@@ -323,14 +326,15 @@ class RingfenceKernel(Kernel):
     ) -> Dict[str, Any]:
         answer = await self._ask("describe", code, cursor_pos, detail_level)
         text = answer.get("text")
-        data = {"text/plain": self._outputs.text(text)} if isinstance(text, str) else {}
+        data = {"text/plain": self._outputs.text(text[:MAX_TEXT])} if isinstance(text, str) else {}
         return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> Dict[str, Any]:
         answer = await self._ask("is_complete", code)
         status, indent = answer.get("status"), answer.get("indent")
         if status == "incomplete":
-            return {"status": status, "indent": indent if isinstance(indent, str) and not indent.strip(" \t") else ""}
+            is_blank = isinstance(indent, str) and not indent.strip(" \t")
+            return {"status": status, "indent": indent[:MAX_INDENT] if is_blank else ""}
         return {"status": status if status in ("complete", "invalid") else "unknown"}
 
 

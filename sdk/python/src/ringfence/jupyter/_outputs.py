@@ -34,6 +34,12 @@ _HEAD = (
     "table { border-collapse: collapse } td, th { padding: 2px 8px; text-align: right }</style>"
 )
 
+# A policy of the page does not hold for `<link rel=preconnect>`, whose host's name says what it wants.
+_LINK = re.compile("<(?=link)", re.IGNORECASE)
+
+MAX_FRAME = 16 << 20
+"""Characters of a frame, whose document is longer when it is escaped."""
+
 # Escape sequences that only colour text stay; a terminal obeys the others.
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-ln-~]")
 _CONTROL = re.compile(r"\x1b(?!\[[0-9;:]*m)|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
@@ -101,7 +107,10 @@ class Stream:
 def _framed(markup: str) -> str:
     rows = markup.count("<tr")
     height = min(max(26 * rows + 40, 80), 480) if rows else 240
-    return _FRAME.format(height=height, document=html.escape(_HEAD + markup))
+    document = html.escape(_HEAD + _LINK.sub("&lt;", markup))
+    if len(document) > MAX_FRAME:
+        document = html.escape(f"{_HEAD}[ringfence] HTML of more than {MAX_FRAME} characters is left out")
+    return _FRAME.format(height=height, document=document)
 
 
 def _picture(svg: str) -> str:
