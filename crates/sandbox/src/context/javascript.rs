@@ -32,7 +32,9 @@ struct Answered {
 
 /// Returns the program of an interpreter, with its arguments.
 pub(super) fn command() -> (String, Vec<String>) {
-    ("node".to_owned(), vec!["-e".to_owned(), SCRIPT.to_owned()])
+    // In a function, its names are its own: what `-e` declares at the top, code sees and cannot declare again.
+    let script = format!("(() => {{\n{SCRIPT}}})();");
+    ("node".to_owned(), vec!["-e".to_owned(), script])
 }
 
 /// Has code evaluated.

@@ -27,8 +27,8 @@ fn frame(message: &Value) -> String {
     format!("\0{}{text}", std::str::from_utf8(&length).unwrap())
 }
 
-/// Connections of a key that are kept open after an answer, of the 48 that it may have.
-const KEPT: usize = 24;
+/// Connections of a key that are kept open after an answer, of the 192 that it may have.
+const KEPT: usize = 96;
 
 #[test]
 fn connections_of_a_client_with_many_are_closed_after_their_answer() {
@@ -53,7 +53,7 @@ fn connections_of_a_client_with_many_are_closed_after_their_answer() {
     };
     let mut open = Vec::new();
     // As a client does that has had a sandbox after another, each by a name of its own.
-    for number in 0..100 {
+    for number in 0..200 {
         let mut stream = TcpStream::connect(address).unwrap();
         assert_eq!(ask(&mut stream), number >= KEPT, "{number}");
         match number < KEPT {
