@@ -333,8 +333,8 @@ class RingfenceKernel(Kernel):
         answer = await self._ask("is_complete", code)
         status, indent = answer.get("status"), answer.get("indent")
         if status == "incomplete":
-            is_blank = isinstance(indent, str) and not indent.strip(" \t")
-            return {"status": status, "indent": indent[:MAX_INDENT] if is_blank else ""}
+            blank = indent if isinstance(indent, str) and not indent.strip(" \t") else ""
+            return {"status": status, "indent": blank[:MAX_INDENT]}
         return {"status": status if status in ("complete", "invalid") else "unknown"}
 
 
