@@ -7,16 +7,12 @@ import http.client
 import json
 import os
 import random
-import resource
-import shutil
 import socket
-import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+
+from endurance import line, quantiles, run, settled, state, surplus
 
 AT_ONCE = 8
 SANDBOX = {"memory": "64MiB", "disk": "16MiB", "pids": 32, "timeout": "86000"}
@@ -129,66 +125,9 @@ def work(path, free, lock, until, times, counts, errors):
             free.append(sandbox)
 
 
-def descendants(of):
-    """Returns the number of processes that a process or one of these has started."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            # It has ended meanwhile.
-            pass
-    found, new = set(), {of}
-    while new:
-        new = {process for process, parent in parents.items() if parent in new}
-        found |= new
-    return len(found)
-
-
-def state(server):
-    """Returns what the server and its processes hold now."""
-    status = dict(line.split(":", 1) for line in open(f"/proc/{server.pid}/status"))
-    groups = sum(f"/ringfence-{server.pid}-" in folder for folder, _, _ in os.walk("/sys/fs/cgroup"))
-    return {
-        "resident KiB": int(status["VmRSS"].split()[0]),
-        "threads": int(status["Threads"]),
-        "descriptors": len(os.listdir(f"/proc/{server.pid}/fd")),
-        "processes": descendants(server.pid),
-        "control groups": groups,
-        "mounts": len(open(f"/proc/{server.pid}/mounts").readlines()),
-    }
-
-
-def settled(server, before):
-    """Waits until nothing but memory is more than before, at most two minutes; returns what is there then."""
-    for _ in range(240):
-        now = state(server)
-        if all(now[name] <= before[name] for name in now if name != "resident KiB"):
-            break
-        time.sleep(0.5)
-    return now
-
-
-def line(values):
-    return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def quantiles(times):
-    ordered = sorted(times)
-    return f"{len(ordered):8} times, median {statistics.median(ordered) * 1000:7.1f} ms, p99 {ordered[len(ordered) * 99 // 100] * 1000:7.1f} ms, longest {ordered[-1] * 1000:7.1f} ms"
-
-
-def start(ringfence, place):
-    environment = {**os.environ, "XDG_STATE_HOME": f"{place}/state", "XDG_CONFIG_HOME": f"{place}/config", "XDG_RUNTIME_DIR": f"{place}/run"}
-    os.mkdir(f"{place}/run", 0o700)
-    server = subprocess.Popen([ringfence, "serve"], env=environment, stderr=open(f"{place}/log", "w"))
-    path = f"{place}/run/ringfence/engine.sock"
-    while not os.path.exists(path):
-        if server.poll() is not None:
-            raise SystemExit(f"the server ended: {open(f'{place}/log').read()}")
-        time.sleep(0.1)
-    return server, path
+def begin(place):
+    path = f"{place.path}/run/ringfence/engine.sock"
+    return place.serve([], lambda log: path if os.path.exists(path) else None)
 
 
 def churn(server, path, seconds, count, say):
@@ -199,7 +138,7 @@ def churn(server, path, seconds, count, say):
     for use in (command, code, files, pause):
         use(client, first)
     remove(client, first)
-    before = settled(server, state(server))
+    before = settled(server, state(server), {})
     say(f"before       {line(before)}")
     free = [create(client) for _ in range(count)]
     say(f"with {count:4}    {line(state(server))}")
@@ -219,39 +158,16 @@ def churn(server, path, seconds, count, say):
             remove(client, sandbox)
         except Failed as error:
             errors.append(f"last remove: {error}")
-    after = settled(server, before)
+    after = settled(server, before, {})
     say(f"at the end   {line(after)}")
     say(f"\nuses: {line(counts)}")
     for name, taken in sorted(times.items()):
         say(f"{name:8} {quantiles(taken)}")
     for error in errors[:20]:
         say(f"error: {error}")
-    left = [name for name in after if name != "resident KiB" and after[name] > before[name]]
+    left = surplus(before, after, {})
     say(f"\nleft behind: {', '.join(left) or 'nothing'}; errors: {len(errors)}")
     return not left and not errors
 
 
-def main():
-    ringfence, seconds, count, report = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    place = tempfile.mkdtemp()
-    text = []
-
-    def say(words):
-        print(words, flush=True)
-        text.append(words)
-
-    server, path = start(ringfence, place)
-    try:
-        good = churn(server, path, seconds, count, say)
-    finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(place)
-    with open(report, "a") as file:
-        file.write("\n".join(text) + "\n")
-    raise SystemExit(0 if good else 1)
-
-
-main()
+run(begin, churn)

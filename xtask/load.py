@@ -7,15 +7,11 @@ import http.client
 import json
 import os
 import random
-import resource
-import shutil
-import statistics
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
+
+from endurance import line, quantiles, run, settled, state, surplus
 
 TENANTS = 8
 # Programs that the server keeps ready for each tenant, and as many spare control groups. How many of them are there at a moment differs.
@@ -116,75 +112,23 @@ def batch(client):
 USES = {python: 60, bash: 20, failing: 5, slow: 5, endless: 2, batch: 8}
 
 
-def descendants(of):
-    """Returns the number of processes that a process or one of these has started."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat") as file:
-                parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            # It has ended meanwhile.
-            pass
-    found, new = set(), {of}
-    while new:
-        new = {process for process, parent in parents.items() if parent in new}
-        found |= new
-    return len(found)
+def begin(place):
+    """Starts the server, and makes two keys for each tenant."""
+    os.makedirs(f"{place.path}/config/ringfence")
+    with open(f"{place.path}/config/ringfence/ringfence.toml", "w") as file:
+        file.write(f"[engine]\npool_size = {READY}\n")
+    keys = [place.command("keys", "create", "load", "--tenant", f"t{number % TENANTS}") for number in range(2 * TENANTS)]
+    told = "API at http://"
+
+    def address(log):
+        return next((words.removeprefix(told) for words in log.splitlines() if words.startswith(told)), None)
+
+    server, found = place.serve(["--listen", "127.0.0.1:0"], address)
+    return server, (found, keys)
 
 
-def state(server):
-    """Returns what the server and its processes hold now."""
-    status = dict(line.split(":", 1) for line in open(f"/proc/{server.pid}/status"))
-    groups = sum(f"/ringfence-{server.pid}-" in folder for folder, _, _ in os.walk("/sys/fs/cgroup"))
-    return {
-        "resident KiB": int(status["VmRSS"].split()[0]),
-        "threads": int(status["Threads"]),
-        "descriptors": len(os.listdir(f"/proc/{server.pid}/fd")),
-        "processes": descendants(server.pid),
-        "control groups": groups,
-        "mounts": len(open(f"/proc/{server.pid}/mounts").readlines()),
-    }
-
-
-def more(before, now):
-    """Returns what there is more of than before, beyond what pools may hold. Memory is only shown."""
-    return [name for name in now if name != "resident KiB" and now[name] > before[name] + POOLS.get(name, 0)]
-
-
-def settled(server, before):
-    """Waits until nothing is left but pools, at most a minute; returns what is there then."""
-    until = time.monotonic() + 60
-    while True:
-        now = state(server)
-        if not more(before, now) or time.monotonic() > until:
-            return now
-        time.sleep(0.5)
-
-
-def line(values):
-    return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-def quantiles(times):
-    ordered = sorted(times)
-    return f"{len(ordered):8} times, median {statistics.median(ordered) * 1000:8.1f} ms, p99 {ordered[len(ordered) * 99 // 100] * 1000:8.1f} ms, longest {ordered[-1] * 1000:8.1f} ms"
-
-
-def start(ringfence, environment, place):
-    log = open(f"{place}/log", "w")
-    server = subprocess.Popen([ringfence, "serve", "--listen", "127.0.0.1:0"], env=environment, stderr=log)
-    while True:
-        text = open(f"{place}/log").read()
-        found = [words for words in text.splitlines() if words.startswith("API at http://")]
-        if found:
-            return server, found[0].removeprefix("API at http://")
-        if server.poll() is not None:
-            raise SystemExit(f"the server ended: {text}")
-        time.sleep(0.1)
-
-
-def load(server, address, keys, seconds, count, say):
+def load(server, about, seconds, count, say):
+    address, keys = about
     # The first programs make what stays: launchers, pools, allocations. As many at a time as the server lets in.
     first = [Client(address, keys[number % len(keys)]) for number in range(2 * len(keys))]
     warm = [threading.Thread(target=client.work, args=(time.monotonic() + 3,)) for client in first]
@@ -210,7 +154,7 @@ def load(server, address, keys, seconds, count, say):
     for client in clients:
         if client.connection:
             client.connection.close()
-    after = settled(server, before)
+    after = settled(server, before, POOLS)
     say(f"at the end   {line(after)}")
     say(f"idle, the server keeps up to {READY} programs ready for each of {TENANTS} tenants: {line(POOLS)} at most")
     statuses, times, errors = Counter(), defaultdict(list), []
@@ -228,44 +172,10 @@ def load(server, address, keys, seconds, count, say):
         say(f"{name:11} {quantiles(own)}")
     for error in errors[:20]:
         say(f"error: {error}")
-    left = more(before, after)
+    left = surplus(before, after, POOLS)
     failures = sum(number for status, number in statuses.items() if status >= 500)
     say(f"\nleft behind: {', '.join(left) or 'nothing'}; wrong or lost: {len(errors)}; infrastructure failures: {failures}")
     return not left and not errors and not failures
 
 
-def main():
-    ringfence, seconds, count, report = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    place = tempfile.mkdtemp()
-    text = []
-
-    def say(words):
-        print(words, flush=True)
-        text.append(words)
-
-    os.makedirs(f"{place}/config/ringfence")
-    with open(f"{place}/config/ringfence/ringfence.toml", "w") as file:
-        file.write(f"[engine]\npool_size = {READY}\n")
-    environment = {**os.environ, "XDG_STATE_HOME": f"{place}/state", "XDG_CONFIG_HOME": f"{place}/config", "XDG_RUNTIME_DIR": f"{place}/run"}
-    os.mkdir(f"{place}/run", 0o700)
-    create = [ringfence, "keys", "create", "load"]
-    keys = [
-        subprocess.run([*create, "--tenant", f"t{number % TENANTS}"], env=environment, check=True, capture_output=True, text=True).stdout.strip()
-        for number in range(2 * TENANTS)
-    ]
-    server, address = start(ringfence, environment, place)
-    good = False
-    try:
-        good = load(server, address, keys, seconds, count, say)
-    finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(place)
-        with open(report, "a") as file:
-            file.write("\n".join(text) + "\n")
-    raise SystemExit(0 if good else 1)
-
-
-main()
+run(begin, load)

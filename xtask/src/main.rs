@@ -2,15 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod bare;
-mod churn;
 mod dist;
 mod docs;
 mod e2b;
+mod endurance;
 mod fourth;
 mod fuzz;
 mod gate;
 mod gauges;
-mod load;
 mod metrics;
 mod process;
 mod report;
@@ -24,6 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+
+use endurance::{CHURN, Endurance, LOAD};
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -86,14 +87,22 @@ fn dispatch() -> Result<()> {
         ("fourth", None) => fourth::run(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
-        ("load", None) => load::run(&root, load::SECONDS),
-        ("load", Some(seconds)) => load::run(&root, seconds.parse().context("seconds, as a whole number")?),
-        ("churn", None) => churn::run(&root, churn::SECONDS),
-        ("churn", Some(seconds)) => churn::run(&root, seconds.parse().context("seconds, as a whole number")?),
+        ("churn", seconds) => endure(&root, &CHURN, seconds),
+        ("load", seconds) => endure(&root, &LOAD, seconds),
         ("vm", None) => vm::run(&root),
         ("metrics", None) => metrics::print(&root),
         _ => bail!("{USAGE}"),
     }
+}
+
+fn endure(root: &Path, run: &Endurance, seconds: Option<&str>) -> Result<()> {
+    let seconds = seconds.map(str::parse).transpose();
+    run.run(
+        root,
+        seconds
+            .context("seconds, as a whole number")?
+            .unwrap_or(run.seconds),
+    )
 }
 
 /// Returns the workspace's root, whatever the working directory is. Asked of cargo at run time: a checkout

@@ -133,6 +133,19 @@ pub(super) fn request_in(session: &SessionId, code: &str) -> anyhow::Result<Run>
     Ok(run)
 }
 
+/// Sends a request to run code in a session, and checks the value of its last expression.
+pub(super) async fn send_for_value(client: &mut Client, run: &Run, expected: &str) -> anyhow::Result<()> {
+    let result = send(client, run).await?;
+    let value = result.meta.session.and_then(|session| session.value);
+    if value.as_deref() != Some(expected) {
+        bail!(
+            "an evaluation gave {value:?} instead of {expected}: {}",
+            result.stderr.trim()
+        );
+    }
+    Ok(())
+}
+
 /// Sends a request about sessions.
 pub(super) async fn sessions(client: &mut Client, action: SessionAction) -> anyhow::Result<()> {
     let scope = Scope::local();

@@ -5,6 +5,7 @@ mod context;
 mod engine;
 mod figure;
 mod history;
+mod line_process;
 mod monty;
 mod process;
 mod rows;

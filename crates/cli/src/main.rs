@@ -7,7 +7,6 @@ mod context;
 mod exit;
 mod packages;
 mod plan;
-mod signals;
 mod skills;
 mod ui;
 

@@ -7,7 +7,7 @@ use ringfence::packages::{Installer, Requirement, parse_list};
 use tokio::sync::watch;
 
 use crate::context::Context;
-use crate::signals::interrupted;
+use ringfence_gateway_protocol::interrupted;
 
 /// Returns the packages that `--with` names, each once.
 pub(crate) fn named(names: &[String]) -> Result<Vec<Requirement>, Failure> {

@@ -20,6 +20,7 @@ mod listener;
 mod messages;
 mod secret;
 mod shown;
+mod signals;
 pub mod socket;
 mod start;
 
@@ -32,6 +33,7 @@ pub use messages::{
 };
 pub use secret::{NotASecret, Secret};
 pub use shown::{Piece, decidable, foreign, framed, is_hidden, lines, pieces, remaining, visible, waiting};
+pub use signals::interrupted;
 pub use start::{ChatService, PROGRAM, Start};
 
 /// Maximum length of a line, without its newline. A question of 10,000 characters, each escaped, fits.

@@ -15,7 +15,7 @@ use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use ringfence_gateway_protocol::{ChatService, Secret, Start, visible};
+use ringfence_gateway_protocol::{ChatService, Secret, Start, interrupted, visible};
 use ringfence_network::address::Address;
 
 /// Maximum length of the settings.
@@ -171,19 +171,4 @@ async fn serve(
 fn log(line: &str) {
     // A closed standard error leaves nobody to notify.
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(line));
-}
-
-/// Resolves on SIGINT, SIGTERM or SIGHUP.
-async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut hang_up)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::hangup()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-        _ = hang_up.recv() => {}
-    }
 }

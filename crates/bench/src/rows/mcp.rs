@@ -1,7 +1,5 @@
 //! Tool calls over the Model Context Protocol.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::line_process::LineProcess;
 use super::super::process::milliseconds;
 
 const CALLS: usize = 300;
@@ -18,30 +17,16 @@ const WARM_UP: usize = 20;
 /// Pause between calls, so that each meets an idle server, as with a model that thinks in between.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// An MCP client of its own `ringfence mcp` process.
+/// An MCP client of its own `ringfence mcp` process, which cleans up and exits when this is dropped.
 pub(super) struct Client {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-    line: String,
+    process: LineProcess,
     id: usize,
 }
 
 impl Client {
-    pub(super) fn start(mut command: Command) -> anyhow::Result<Self> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting `ringfence mcp`")?;
-        let stdout = child.stdout.take().context("its standard output")?;
-        let mut client = Self {
-            stdin: child.stdin.take(),
-            child,
-            stdout: BufReader::new(stdout),
-            line: String::new(),
-            id: 0,
-        };
+    /// Makes itself known to the process.
+    pub(super) fn initialize(process: LineProcess) -> anyhow::Result<Self> {
+        let mut client = Self { process, id: 0 };
         let about = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
@@ -53,20 +38,16 @@ impl Client {
     }
 
     fn send(&mut self, message: &Value) -> anyhow::Result<()> {
-        let stdin = self.stdin.as_mut().context("its standard input")?;
-        stdin.write_all(format!("{message}\n").as_bytes())?;
-        Ok(stdin.flush()?)
+        Ok(self.process.send(&message.to_string())?)
     }
 
     fn ask(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}))?;
         loop {
-            self.line.clear();
-            if self.stdout.read_line(&mut self.line)? == 0 {
-                bail!("the server has ended; `ringfence mcp` says why");
-            }
-            let mut answer: Value = serde_json::from_str(&self.line)?;
+            let line = self.process.receive()?;
+            let mut answer: Value =
+                serde_json::from_str(line.context("the server has ended; `ringfence mcp` says why")?)?;
             if answer["id"] == self.id {
                 return Ok(answer["result"].take());
             }
@@ -88,16 +69,9 @@ impl Client {
     }
 }
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        // At the end of its input the process cleans up and exits.
-        drop(self.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
 pub(super) fn call(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
-    let mut client = Client::start(place.ringfence("mcp", &["mcp"]))?;
+    let process = LineProcess::start(&mut place.ringfence("mcp", &["mcp"]))?;
+    let mut client = Client::initialize(process)?;
     for _ in 0..WARM_UP {
         client.call()?;
         std::thread::sleep(PAUSE);

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use ringfence_policy::SessionId;
 use ringfence_server::wire::SessionAction;
 
 use super::super::context::BenchContext;
-use super::super::engine::{request, request_in, send, send_print, sessions};
+use super::super::engine::{request, request_in, send, send_for_value, send_print, sessions};
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::monty::Monty;
 use super::super::process::milliseconds;
@@ -83,13 +82,12 @@ fn evaluations(place: &mut BenchContext, monty: &mut Monty) -> anyhow::Result<Fi
     let (mut ours, mut peers) = (Vec::new(), Vec::new());
     for number in 0..PACED {
         std::thread::sleep(PAUSE);
+        let expected = (21 + number).to_string();
         let sent = Instant::now();
-        let result = place.runtime.block_on(send(&mut client, &run))?;
+        place
+            .runtime
+            .block_on(send_for_value(&mut client, &run, &expected))?;
         ours.push(milliseconds(sent.elapsed()));
-        let value = result.meta.session.and_then(|session| session.value);
-        if value != Some((21 + number).to_string()) {
-            bail!("an evaluation gave {value:?}: {}", result.stderr.trim());
-        }
         std::thread::sleep(PAUSE);
         peers.push(monty.evaluate()?);
     }

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use ringfence_policy::SessionId;
 use ringfence_server::wire::SessionAction;
 
 use super::super::context::BenchContext;
-use super::super::engine::{request_in, send, sessions};
+use super::super::engine::{request_in, send, send_for_value, sessions};
 use super::super::figure::{Figure, Sample, Target, Unit};
 use super::super::process::milliseconds;
 
@@ -28,13 +27,12 @@ pub(super) fn evaluation(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>
     let mut samples = Vec::new();
     place.runtime.block_on(send(&mut client, &first))?;
     for number in 0..EVALUATIONS {
+        let expected = (21 + number).to_string();
         let since = Instant::now();
-        let result = place.runtime.block_on(send(&mut client, &run))?;
+        place
+            .runtime
+            .block_on(send_for_value(&mut client, &run, &expected))?;
         samples.push(milliseconds(since.elapsed()));
-        let value = result.meta.session.and_then(|session| session.value);
-        if value != Some((21 + number).to_string()) {
-            bail!("an evaluation gave {value:?}: {}", result.stderr.trim());
-        }
         std::thread::sleep(PAUSE);
     }
     let remove = SessionAction::Remove { id: session };

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::super::context::BenchContext;
 use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::line_process::LineProcess;
 use super::super::process::milliseconds;
 use super::mcp::Client;
 
@@ -143,7 +144,7 @@ pub(super) fn tool_loop(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>>
     let directory = skills(place)?;
     let mut command = place.ringfence("loop", &["mcp"]);
     command.env("RINGFENCE_SKILLS_PATH", directory);
-    let mut client = Client::start(command)?;
+    let mut client = Client::initialize(LineProcess::start(&mut command)?)?;
     let code = format!("print(sum(device.Bench.same(value) for value in range({CALLS})))");
     let sum = (0..CALLS).sum::<usize>().to_string();
     let (mut ours, mut peers) = (Vec::new(), Vec::new());

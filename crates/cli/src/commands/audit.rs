@@ -8,10 +8,10 @@ use ringfence_records::audit::{self, Error, Follow, Link, Verified};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::signals::interrupted;
 use crate::ui::{Ui, visible};
 use ringfence::audit::{directory, failure};
 use ringfence_args::AuditCommand;
+use ringfence_gateway_protocol::interrupted;
 use ringfence_server::audit_line::readable;
 
 /// Polling interval of `--follow`.

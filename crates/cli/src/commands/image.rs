@@ -10,7 +10,7 @@ use ringfence_args::{ImageCommand, ImageImportArgs, ImagePullArgs};
 use ringfence_images::{ImageInfo, Import, Progress, Pulled, Removal, Selector, Store, import, pull};
 
 use crate::context::Context;
-use crate::signals::interrupted;
+use ringfence_gateway_protocol::interrupted;
 
 /// Maximum duration of the removal of what a cancelled pull has unpacked. The next command removes the rest.
 const CLEANUP: Duration = Duration::from_secs(5);

@@ -14,11 +14,11 @@ use ringfence_tools::workspaces::Workspaces;
 use tokio::sync::mpsc;
 
 use crate::context::Context;
-use crate::signals::interrupted;
 use crate::ui::Ui;
 use ringfence::private_workspace::{Keep, PrivateWorkspace};
 use ringfence::{InProcess, local, settings, toolbox};
 use ringfence_args::McpArgs;
+use ringfence_gateway_protocol::interrupted;
 
 /// Maximum number of threads for slow system calls, standard input and output.
 const MAX_BLOCKING_THREADS: usize = 8;

@@ -21,11 +21,11 @@ use tokio::sync::{mpsc, watch};
 use crate::backend::{self, Prepared};
 use crate::context::Context;
 use crate::plan::{self, Engine, RunPlan, StdinSource};
-use crate::signals::interrupted;
 use crate::skills::{self, Person, SkillCalls, attended};
 use printing::{Printer, Unprinted};
 use ringfence::{AuditedRuns, Failure, InProcess, local};
 use ringfence_args::RunArgs;
+use ringfence_gateway_protocol::interrupted;
 
 /// Capacity of the queues of output and input chunks.
 const IN_FLIGHT: usize = 16;

@@ -15,12 +15,12 @@ use tokio::sync::watch;
 use crate::backend::{self, Prepared};
 use crate::context::Context;
 use crate::exit;
-use crate::signals::interrupted;
 use crate::skills::{Notifier, Person, attended};
 use crate::ui::{self, Tone, Ui};
 use ringfence::Failure;
 use ringfence::{local, settings, toolbox};
 use ringfence_args::ToolArgs;
+use ringfence_gateway_protocol::interrupted;
 
 /// Maximum length of the arguments: a program of 8 MiB, written as JSON.
 const MAX_ARGUMENTS: u64 = 64 * 1024 * 1024;

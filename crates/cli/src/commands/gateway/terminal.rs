@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_exec::lines::LineReader;
-use ringfence_gateway_protocol::{Board, FromEngine, FromGateway, Input, Link, LinkEvent};
+use ringfence_gateway_protocol::{Board, FromEngine, FromGateway, Input, Link, LinkEvent, interrupted};
 use ringfence_records::approval::Chat;
 use tokio::sync::mpsc;
 
 use crate::context::Context;
-use crate::signals::interrupted;
 use crate::ui::{Ui, visible};
 
 /// Maximum length of an input line.

@@ -133,11 +133,17 @@ fn the_console_and_the_api_do_not_take_each_others_credentials() {
     world.close();
 }
 
-#[test]
-fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
+/// A server with a key that can be guessed.
+fn with_weak_key() -> World {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", super::CONFIG);
     world.start_engine_with(&[("RINGFENCE_API_KEY", "letmein")], &[]);
+    world
+}
+
+#[test]
+fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
+    let world = with_weak_key();
     assert!(
         world.engine_log().contains("RINGFENCE_API_KEY can be guessed"),
         "{}",
@@ -164,9 +170,7 @@ fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
 
 #[test]
 fn guesses_at_a_page_count_and_requests_without_a_key_do_not() {
-    let world = World::before_engine();
-    world.dir.write("config/ringfence/ringfence.toml", super::CONFIG);
-    world.start_engine_with(&[("RINGFENCE_API_KEY", "letmein")], &[]);
+    let world = with_weak_key();
     let loopback = Surface::loopback(&world);
     let ask = |line: &str, key: &str| loopback.ask(line, &[&format!("X-API-Key: {key}")], "").status;
     for _ in 0..12 {

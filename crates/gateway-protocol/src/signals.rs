@@ -1,7 +1,7 @@
-//! Signals that end a command.
+//! Signals that end a program.
 
 /// Resolves on SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn interrupted() {
+pub async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut terminate), Ok(mut hang_up)) =
         (signal(SignalKind::terminate()), signal(SignalKind::hangup()))
