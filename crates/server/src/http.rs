@@ -5,6 +5,7 @@
 //! - `guard`: the middleware that checks every request of the console.
 //! - [`CertificateFiles`]: what TLS needs.
 //! - `lingering`: the end of a connection, at which the last response still arrives.
+//! - `unread`: answers to requests whose body nobody has read.
 //! - `session`: the exchange of a browser's ticket for a session.
 //!
 //! The routes are those of other modules, such as [`crate::console`].
@@ -20,6 +21,7 @@ mod refusal;
 mod session;
 mod slots;
 mod tls;
+mod unread;
 
 pub(crate) use credentials::single;
 pub(crate) use failures::{Failures, PeerAddress};

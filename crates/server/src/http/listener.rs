@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::middleware::from_fn;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,6 +21,7 @@ use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::Tls;
+use super::unread::announce_close;
 use ringfence_gateway_protocol::socket;
 
 /// Maximum number of connections. Clients keep one or more each, and wait on them for their turn.
@@ -196,7 +198,9 @@ pub(crate) async fn serve_connection(
     routes: Router,
 ) {
     let tunnel = Tunnel::default();
-    let routes = routes.layer(Extension(tunnel.clone()));
+    let routes = routes
+        .layer(Extension(tunnel.clone()))
+        .layer(from_fn(announce_close));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(MAX_IDLE)

@@ -1,10 +1,10 @@
 //! Large bodies: in memory within bounds, and nobody waits for those of others.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use serde_json::json;
 
-use super::{BEARER, Connection, Surface, world};
+use super::{BEARER, Connection, KEY, Surface, world};
 use crate::support::eventually;
 
 const LARGE: usize = 32 << 20;
@@ -45,6 +45,45 @@ fn a_large_program_runs_on_both_surfaces() {
     for surface in [Surface::loopback(&world), Surface::socket(&world)] {
         let reply = surface.ask("POST /v1/run", &[BEARER], &json!({ "code": code }).to_string());
         assert_eq!((reply.status, &reply.json()["stdout"]), (200, &json!("1\n")));
+    }
+    world.close();
+}
+
+/// Sends the head of a request that announces a body, then `body`, and returns the head of the answer with its connection.
+fn answered(surface: &Surface, line: &str, length: usize, body: &str) -> (String, Box<dyn Connection>) {
+    let mut stream = surface.connect();
+    let host = surface.host();
+    let head = format!(
+        "{line} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.extend(byte);
+    }
+    (String::from_utf8(answer).unwrap().to_ascii_lowercase(), stream)
+}
+
+#[test]
+fn an_answer_before_the_body_says_that_its_connection_ends() {
+    let world = world();
+    let body = json!({"code": "print(1)"}).to_string();
+    for surface in [Surface::loopback(&world), Surface::socket(&world)] {
+        let ends = |line: &str, body: &str, length: usize| {
+            let (head, stream) = answered(&surface, line, length, body);
+            (head.contains("\r\nconnection: close\r\n"), stream)
+        };
+        // As a client whose body comes a moment later: the answer is there before.
+        let (told, mut stream) = ends("POST /v1/sandboxes/none/exec", "", body.len());
+        assert!(told);
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        // Who read the body keeps the connection.
+        let (told, _) = ends("POST /v1/run", &body, body.len());
+        assert!(!told);
     }
     world.close();
 }

@@ -19,9 +19,9 @@ ca, address, key = sys.argv[1:]
 connection = http.client.HTTPSConnection(address, context=ssl.create_default_context(cafile=ca))
 connection.request("POST", "/v1/run", json.dumps({"code": "print(6 * 7)"}),
                    {"Authorization": "Bearer " + key, "Content-Type": "application/json"})
-certificate = connection.sock.getpeercert()
+certificate, version = connection.sock.getpeercert(), connection.sock.version()
 response = connection.getresponse()
-print(response.status, json.load(response).get("stdout", ""), certificate["serialNumber"], connection.sock.version())
+print(response.status, json.load(response).get("stdout", ""), certificate["serialNumber"], version)
 "#;
 
 /// A certificate with its key in the files of a server.
