@@ -38,6 +38,19 @@ pub struct Usage {
     pub pids_max_hits: u64,
 }
 
+impl Usage {
+    /// Returns what was used after `before`. The peak has no beginning.
+    fn since(self, before: &Self) -> Self {
+        let seconds = |now: f64| now - before.cpu_seconds.unwrap_or(0.0);
+        Self {
+            peak_memory_bytes: self.peak_memory_bytes,
+            cpu_seconds: self.cpu_seconds.map(seconds),
+            oom_kills: self.oom_kills.saturating_sub(before.oom_kills),
+            pids_max_hits: self.pids_max_hits.saturating_sub(before.pids_max_hits),
+        }
+    }
+}
+
 /// The kernel's own default, in microseconds.
 const CPU_PERIOD: f64 = 100_000.0;
 /// Smallest quota that the kernel accepts, in microseconds.
@@ -235,33 +248,23 @@ impl Group {
 
     /// Returns the usage. Values that the kernel does not provide are absent, or 0.
     pub fn usage(&self) -> Usage {
-        let now = self.counters.read();
-        Usage {
-            peak_memory_bytes: now.peak_memory_bytes,
-            cpu_seconds: now
-                .cpu_seconds
-                .map(|seconds| seconds - self.baseline.cpu_seconds.unwrap_or(0.0)),
-            oom_kills: now.oom_kills.saturating_sub(self.baseline.oom_kills),
-            pids_max_hits: now.pids_max_hits.saturating_sub(self.baseline.pids_max_hits),
-        }
+        self.counters.read().since(&self.baseline)
     }
 
     /// Returns the usage since the last call, or since the creation. The peak is that of the interval if it
     /// can be reset (version 1), else the overall one.
     pub fn take_usage(&mut self) -> Usage {
-        let now = self.counters.read();
-        let before = std::mem::replace(&mut self.baseline, now);
+        let usage = self.restart_counting();
         // Without a reset, the overall peak remains.
         let _ = self.counters.reset_peak();
-        let now = &self.baseline;
-        Usage {
-            peak_memory_bytes: now.peak_memory_bytes,
-            cpu_seconds: now
-                .cpu_seconds
-                .map(|seconds| seconds - before.cpu_seconds.unwrap_or(0.0)),
-            oom_kills: now.oom_kills.saturating_sub(before.oom_kills),
-            pids_max_hits: now.pids_max_hits.saturating_sub(before.pids_max_hits),
-        }
+        usage
+    }
+
+    /// Returns the usage until now, from which later usage is counted.
+    fn restart_counting(&mut self) -> Usage {
+        let now = self.counters.read();
+        let before = std::mem::replace(&mut self.baseline, now);
+        now.since(&before)
     }
 
     /// Returns a gauge of the memory in use, which stays valid after the group has been handed on.
@@ -294,8 +297,7 @@ impl Group {
     /// not even one that nobody has reaped, with the same limits, hardly charged, its peak reset (version 2
     /// cannot), and never at its limits. If not, create another.
     pub fn reset(&mut self, limits: GroupLimits) -> bool {
-        let usage = self.usage();
-        self.baseline = self.counters.read();
+        let usage = self.restart_counting();
         let is_empty = |tasks: TaskGauge| matches!(tasks.read(), Ok(0));
         (usage.oom_kills, usage.pids_max_hits) == (0, 0)
             && self.limits == Some(limits)
