@@ -95,17 +95,10 @@ impl Client {
         frame::send(&mut self.sender, Kind::Run, &request)
             .await
             .map_err(Error::Broken)?;
-        // Before any input is read: what is read from a terminal cannot be put back.
-        let accepted = self.receiver.next().await.map_err(Error::Broken)?;
-        match accepted {
-            Some(Frame {
-                kind: Kind::Accepted, ..
-            }) => {}
-            Some(Frame {
-                kind: Kind::Refusal,
-                payload,
-            }) => return Err(refused(&payload, connection)),
-            Some(_) | None => return Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
+        if run.waits_for_acceptance()
+            && let Some(payload) = self.refusal().await?
+        {
+            return Err(refused(&payload, connection));
         }
         let Connection {
             stdin,
@@ -113,6 +106,11 @@ impl Client {
             cancelled,
             bridge,
         } = connection;
+        let untouched = Connection {
+            output: output.clone(),
+            cancelled: cancelled.clone(),
+            ..Connection::none()
+        };
         let carrying = match bridge {
             Some(bridge) => {
                 let handed = bridge.hand_over(self.sender.as_ref()).await;
@@ -126,11 +124,26 @@ impl Client {
             }
         };
         let talking = async { tokio::join!(talk(&mut self.sender, stdin, cancelled), carrying) };
-        let listening = listen(&mut self.receiver, output);
+        let listening = listen(&mut self.receiver, output, untouched);
         tokio::pin!(talking, listening);
         tokio::select! {
             result = &mut listening => result,
             _ = &mut talking => listening.await,
+        }
+    }
+
+    /// Waits until the server accepts the run; `Some` if it refuses. Called before any input is read: what is read from
+    /// a terminal cannot be put back.
+    async fn refusal(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        match self.receiver.next().await.map_err(Error::Broken)? {
+            Some(Frame {
+                kind: Kind::Accepted, ..
+            }) => Ok(None),
+            Some(Frame {
+                kind: Kind::Refusal,
+                payload,
+            }) => Ok(Some(payload)),
+            Some(_) | None => Err(Error::Broken(io::ErrorKind::UnexpectedEof.into())),
         }
     }
 }
@@ -227,9 +240,12 @@ async fn talk(
     let _ = frame::send(sender, Kind::Cancel, &[]).await;
 }
 
+/// Passes on output until the result. `untouched` goes back to the caller if the server declines the run, which it
+/// does before it has begun.
 async fn listen(
     receiver: &mut Receiver<OwnedReadHalf>,
     output: Option<mpsc::Sender<Chunk>>,
+    untouched: Connection,
 ) -> Result<ExecutionResult, Error> {
     loop {
         let frame = receiver.next().await.map_err(Error::Broken)?;
@@ -239,7 +255,7 @@ async fn listen(
             Kind::Stdout => Stream::Stdout,
             Kind::Stderr => Stream::Stderr,
             Kind::Result => return serde_json::from_slice(&payload).map_err(Error::Answer),
-            Kind::Refusal => return Err(refused(&payload, Connection::none())),
+            Kind::Refusal => return Err(refused(&payload, untouched)),
             Kind::Accepted
             | Kind::Run
             | Kind::Stdin

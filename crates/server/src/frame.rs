@@ -28,7 +28,7 @@ pub enum Kind {
     Sandbox = 6,
     /// To the server: a request for access to the console, without a payload.
     Console = 7,
-    /// From the server: the request will run; input may follow.
+    /// From the server: the request will run, and input or a bridge may follow. Sent only for a request with one of them.
     Accepted = 15,
     /// From the server: bytes of standard output.
     Stdout = 16,

@@ -216,12 +216,14 @@ async fn execute(
         bridge: None,
     };
     let (settings, bridged) = (run.settings.clone(), run.bridge);
+    let waits = run.waits_for_acceptance();
     let mut spec = run.spec()?;
     if settings.is_some() && settings != services.backend.fingerprint(&spec) {
         return Err(declined(&spec));
     }
     spec.request.trusted.extend(&services.trusted);
-    if frame::send(sender, Kind::Accepted, &[]).await.is_err() {
+    // Others would only be woken while their program starts.
+    if waits && frame::send(sender, Kind::Accepted, &[]).await.is_err() {
         return Err(Refusal::gone());
     }
     let (bridge, carrying) = match bridged {

@@ -284,6 +284,11 @@ impl WireFence {
 }
 
 impl Run {
+    /// Returns `true` if the client sends more after the request, and only once the server has accepted that.
+    pub const fn waits_for_acceptance(&self) -> bool {
+        self.stdin || self.bridge
+    }
+
     /// Converts a request for the wire, with the fingerprint of the client's settings. `None` if no server may run it.
     pub fn of(spec: &RunSpec, settings: Option<Fingerprint>) -> Option<Self> {
         let RunSpec {
