@@ -27,9 +27,10 @@ const TIMEOUT: Timeout = Timeout::seconds(24 * 60 * 60);
 /// Pieces of output that a slow reader leaves unread before the code has to wait.
 const UNREAD: usize = 16;
 /// Languages whose contexts exist from the beginning, by the id of these.
-const DEFAULTS: [(&str, Language); 3] = [
+const DEFAULTS: [(&str, Language); 4] = [
     ("python", Language::Python),
     ("javascript", Language::Javascript),
+    ("typescript", Language::Typescript),
     ("bash", Language::Bash),
 ];
 
@@ -78,9 +79,10 @@ fn language(name: Option<&str>) -> Result<Language, Error> {
         None | Some("" | "python" | "python3") => Ok(Language::Python),
         Some("bash" | "sh") => Ok(Language::Bash),
         Some("javascript" | "js") => Ok(Language::Javascript),
+        Some("typescript" | "ts") => Ok(Language::Typescript),
         Some(other) => Err(Error::not_supported(
             &format!("language `{}`", other.chars().take(40).collect::<String>()),
-            "contexts are python, javascript or bash; start other interpreters as commands",
+            "contexts are python, javascript, typescript or bash; start other interpreters as commands",
         )),
     }
 }
@@ -111,7 +113,7 @@ async fn execute(opened: &Opened, request: Request) -> Result<Response, Error> {
     let code = Code {
         code: match language {
             Language::Python => dedented(&asked.code),
-            Language::Bash | Language::Javascript => asked.code,
+            Language::Bash | Language::Javascript | Language::Typescript => asked.code,
         },
         timeout: TIMEOUT,
         variables,

@@ -47,6 +47,8 @@ pub enum Language {
     Python,
     Bash,
     Javascript,
+    /// JavaScript with types, which Node.js strips from 22.13 on.
+    Typescript,
 }
 
 impl Language {
@@ -55,7 +57,7 @@ impl Language {
     const fn recipient(self) -> Recipient {
         match self {
             Self::Python => Recipient::Process,
-            Self::Bash | Self::Javascript => Recipient::Group,
+            Self::Bash | Self::Javascript | Self::Typescript => Recipient::Group,
         }
     }
 }
@@ -257,7 +259,7 @@ impl Context {
         let (program, arguments) = match language {
             Language::Python => python::command(python),
             Language::Bash => bash::command(),
-            Language::Javascript => javascript::command(),
+            Language::Javascript | Language::Typescript => javascript::command(),
         };
         let start = Start {
             arguments,
@@ -276,7 +278,7 @@ impl Context {
         };
         match language {
             Language::Python => python::greet(&mut interpreter.bridge, &cwd).await,
-            Language::Bash | Language::Javascript => {}
+            Language::Bash | Language::Javascript | Language::Typescript => {}
         }
         Ok(Self {
             id,
@@ -441,7 +443,15 @@ async fn ask(
     match language {
         Language::Python => python::evaluate(bridge, number, after_interrupt, code).await,
         Language::Bash => bash::evaluate(bridge, number, code).await,
-        Language::Javascript => javascript::evaluate(bridge, number, after_interrupt, code).await,
+        Language::Javascript | Language::Typescript => {
+            let asked = javascript::Evaluation {
+                number,
+                after_interrupt,
+                typed: language == Language::Typescript,
+                code,
+            };
+            javascript::evaluate(bridge, asked).await
+        }
     }
 }
 

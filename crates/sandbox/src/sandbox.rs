@@ -400,6 +400,7 @@ impl Sandbox {
                     Language::Python => "python",
                     Language::Bash => "bash",
                     Language::Javascript => "javascript",
+                    Language::Typescript => "typescript",
                 };
                 match self.contexts.find(id) {
                     Ok(context) => context,

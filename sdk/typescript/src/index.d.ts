@@ -234,7 +234,7 @@ export interface Context {
 }
 
 export interface Contexts {
-  create(options?: { language?: "python" | "bash" | "javascript"; cwd?: string }): Promise<Context>;
+  create(options?: { language?: "python" | "bash" | "javascript" | "typescript"; cwd?: string }): Promise<Context>;
   list(): Promise<Context[]>;
   remove(context: string | Context): Promise<void>;
   interrupt(context: string | Context): Promise<void>;
@@ -278,7 +278,7 @@ export interface Execution {
 }
 
 export interface CodeOptions extends Printed, Cancellable {
-  language?: "python" | "bash" | "javascript";
+  language?: "python" | "bash" | "javascript" | "typescript";
   context?: string | Context;
   timeout?: Time;
   onResult?: (result: Result) => void;

@@ -34,7 +34,7 @@ impl Filter {
         Self {
             beginnings: match language {
                 Language::Python => PYTHON,
-                Language::Javascript => JAVASCRIPT,
+                Language::Javascript | Language::Typescript => JAVASCRIPT,
                 Language::Bash => &[],
             },
             held: String::new(),

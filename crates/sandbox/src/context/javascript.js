@@ -2,7 +2,8 @@
 // the console of a browser does: `let` and `const` may be declared again, and `await` works at the top.
 'use strict';
 const inspector = require('node:inspector');
-const { createRequire } = require('node:module');
+const nodeModule = require('node:module');
+const { createRequire } = nodeModule;
 const { Socket } = require('node:net');
 const path = require('node:path');
 const { performance } = require('node:perf_hooks');
@@ -126,6 +127,35 @@ function withoutImport(code, thrown) {
         ? withDynamicImport(code, thrown) : undefined;
 }
 
+// Returns JavaScript, on the same lines where the types can be blanked out.
+function withoutTypes(code) {
+    const strip = nodeModule.stripTypeScriptTypes;
+    if (strip === undefined) {
+        throw new Error(`TypeScript needs Node.js 22.13 or newer, and this is ${process.version}`);
+    }
+    const emit = process.emitWarning;
+    // It says that it is experimental.
+    process.emitWarning = () => {};
+    try {
+        return strip(code);
+    } catch (error) {
+        if (error.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') {
+            throw error;
+        }
+        return strip(code, { mode: 'transform' });
+    } finally {
+        process.emitWarning = emit;
+    }
+}
+
+function evaluateTyped(number, code) {
+    try {
+        return evaluate(number, withoutTypes(code));
+    } catch (error) {
+        return failed(`Uncaught ${error.name}: ${error.message}`);
+    }
+}
+
 function evaluate(number, code) {
     expose('import', importModule);
     let imports = 0;
@@ -225,14 +255,14 @@ bridge.on('data', (data) => {
     const lines = input.split('\n');
     input = lines.pop();
     for (const line of lines) {
-        const { number, code, variables, after_interrupt } = JSON.parse(line);
+        const { number, code, typed, variables, after_interrupt } = JSON.parse(line);
         turn = turn.then(async () => {
             if (after_interrupt) {
                 await awaitPendingInterrupt();
             }
             interrupted = false;
             const restore = setVariables(variables);
-            const ended = await evaluate(number, code);
+            const ended = await (typed ? evaluateTyped : evaluate)(number, code);
             restore();
             bridge.write(`${JSON.stringify({ number, ...ended })}\n`);
         });

@@ -1,4 +1,4 @@
-//! Contexts in JavaScript: a JSON value a line on the bridge, in both directions; Node.js evaluates.
+//! Contexts in JavaScript and TypeScript: a JSON value a line on the bridge, in both directions; Node.js evaluates.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,7 @@ const SCRIPT: &str = include_str!("javascript.js");
 struct Asked<'a> {
     number: u32,
     after_interrupt: bool,
+    typed: bool,
     code: &'a str,
     variables: BTreeMap<&'a str, &'a str>,
 }
@@ -37,17 +38,31 @@ pub(super) fn command() -> (String, Vec<String>) {
     ("node".to_owned(), vec!["-e".to_owned(), script])
 }
 
+/// Code to evaluate.
+pub(super) struct Evaluation<'a> {
+    pub(super) number: u32,
+    pub(super) after_interrupt: bool,
+    /// Set for TypeScript.
+    pub(super) typed: bool,
+    pub(super) code: &'a Code,
+}
+
 /// Has code evaluated.
 pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
-    number: u32,
-    after_interrupt: bool,
-    code: &Code,
+    evaluation: Evaluation<'_>,
 ) -> Result<Answer, NoAnswer> {
+    let Evaluation {
+        number,
+        after_interrupt,
+        typed,
+        code,
+    } = evaluation;
     let variables = code.variables.iter();
     let asked = Asked {
         number,
         after_interrupt,
+        typed,
         code: &code.code,
         variables: variables
             .map(|(name, value)| (name.as_str(), value.as_str()))

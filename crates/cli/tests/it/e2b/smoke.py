@@ -21,6 +21,8 @@ assert sandbox.run_code("import os; os.getcwd(), os.path.expanduser('~')").text 
 assert sandbox.run_code("x = 1; x + 1").text == "2"
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
+typed = sandbox.run_code("enum E { A = 41 }; const x: number = E.A; x + 1", language="ts")
+assert typed.text == "42" or "TypeScript needs Node.js 22.13" in typed.error.value, typed
 error = sandbox.run_code("1 / 0").error
 assert (error.name, error.value) == ("ZeroDivisionError", "division by zero"), error
 sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
