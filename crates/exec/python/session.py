@@ -201,6 +201,7 @@ class Session:
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
         self.display = Display()
+        self.commands = None
         builtins.display = self.display.show
         self.channel = []
         self.late = ()
@@ -280,9 +281,24 @@ class Session:
             self.lines.pop(self.names.pop(0), None)
         return name
 
+    def parse(self, code, file):
+        """The tree of a piece of code, in which lines that are no Python but commands are calls."""
+        left = None
+        while True:
+            try:
+                return compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
+            except SyntaxError as error:
+                if self.commands is None:
+                    self.commands = {"__name__": "ringfence_commands"}
+                    exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), self.commands)
+                left = self.commands["MAX"] if left is None else left - 1
+                code = left and self.commands["with_command"](code, error)
+                if not code:
+                    raise
+
     def run(self, code, file):
         """Runs a piece of code; the value of its last statement, if that is an expression."""
-        tree = compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
+        tree = self.parse(code, file)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         compiled = compile(tree, file, "exec", self.flags, True)
         self.flags |= compiled.co_flags & FUTURES

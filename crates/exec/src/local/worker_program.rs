@@ -12,10 +12,13 @@ pub fn interpreter_greeting(directory: &str) -> Vec<u8> {
     [&length[..], directory.as_bytes(), super::job::SESSION].concat()
 }
 
-/// Program of a Python guest. A session compiles the code of its rich results when it first has one.
+/// Program of a Python guest. A session compiles the code of its rich results, and of commands, when it first has one.
 pub(super) const WORKER: &str = concat!(
     "RICH = r'''",
     include_str!("../../python/rich.py"),
+    "'''\n",
+    "COMMANDS = r'''",
+    include_str!("../../python/commands.py"),
     "'''\n",
     include_str!("../../python/bridge.py"),
     include_str!("../../python/session.py"),

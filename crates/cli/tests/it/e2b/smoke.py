@@ -21,6 +21,12 @@ assert sandbox.run_code("import os; os.getcwd(), os.path.expanduser('~')").text 
 assert sandbox.run_code("x = 1; x + 1").text == "2"
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
+# Lines that are no Python but commands.
+shell = sandbox.run_code("name = 'x'\n!pwd\nif name:\n    !exit 3\n    print(_exit_code)\n    !echo $((40 + 2)) \"it's\"\n_exit_code")
+assert ("".join(shell.logs.stdout), shell.text) == ("/home/user\n3\n42 it's\n", "0"), shell
+assert sandbox.run_code("'''\n!pwd\n'''").text == "\\n!pwd\\n"
+assert sandbox.run_code("!pwd\n1 +").error.name == "SyntaxError"
+assert "pip" in "".join(sandbox.run_code("%pip --version").logs.stdout + sandbox.run_code("%pip --version").logs.stderr)
 typed = sandbox.run_code("enum E { A = 41 }; const x: number = E.A; x + 1", language="ts")
 assert typed.text == "42" or "TypeScript needs Node.js 22.13" in typed.error.value, typed
 error = sandbox.run_code("1 / 0").error
