@@ -80,6 +80,9 @@ class Results:
         self.parts = []
         self.count = self.dropped = self.total = 0
 
+    def is_full(self):
+        return self.count == MAX_RESULTS or self.total >= MAX_TOTAL
+
     def add(self, value, main=False):
         self.add_bundle(bundle(value), main)
         figure = loaded("matplotlib.figure", "Figure")

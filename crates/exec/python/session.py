@@ -105,7 +105,8 @@ _repr_javascript_".split()
 class Display:
     """Collects what an evaluation shows beside its text. The code for that is compiled when it is first used."""
 
-    def __init__(self):
+    def __init__(self, main):
+        self.main = main
         self.process = posix.getpid()
         self.wanted = 0
         self.results = self.module = None
@@ -156,7 +157,21 @@ class Display:
     def into_ipython(self, module):
         module.display, module.publish_display_data = self.show, self.publish
 
-    hooks = {"matplotlib.pyplot": into_pyplot, "IPython.core.display_functions": into_ipython}
+    def into_pillow(self, module):
+        save = module.Image.save
+
+        def show_and_save(image, target, *arguments, **options):
+            # What a library saves, or what goes into a buffer, is on its way to somewhere else.
+            is_own = sys._getframe(1).f_globals is self.main
+            if is_own and type(target) is str and not (self.results and self.results.is_full()):
+                self.show(image)
+            return save(image, target, *arguments, **options)
+
+        # There is no screen.
+        module.Image.show = lambda image, *_, **__: self.show(image)
+        module.Image.save = show_and_save
+
+    hooks = {"PIL.Image": into_pillow, "matplotlib.pyplot": into_pyplot, "IPython.core.display_functions": into_ipython}
 
     def find_spec(self, name, path=None, target=None):
         """Finds a module that shows things, so that it does that here."""
@@ -200,7 +215,7 @@ class Session:
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
-        self.display = Display()
+        self.display = Display(self.main.__dict__)
         self.commands = None
         builtins.display = self.display.show
         self.channel = []

@@ -290,5 +290,14 @@ fn data_frames_and_images_need_no_set_up() {
     );
     let image = run("from PIL import Image\nImage.new('RGB', (2, 2))");
     assert!(results(&image)[0]["data"]["image/png"].is_string(), "{image:?}");
+    // Shown and saved, and not what is saved into a buffer or by a library.
+    let code = "import io\nimage = Image.new('RGB', (2, 2))\nimage.show()\nimage.save('/tmp/a.png')\n\
+         image.save(io.BytesIO(), 'PNG')\nimport matplotlib.image\nmatplotlib.image.imsave('/tmp/b.png', [[1.0]])\n'last'";
+    let shown = run(code);
+    let formats: Vec<_> = results(&shown)
+        .iter()
+        .map(|result| result["data"]["image/png"].is_string())
+        .collect();
+    assert_eq!(formats, [true, true], "{shown:?}");
     world.close();
 }
