@@ -244,8 +244,10 @@ pub(super) fn template(extra: &Extra) -> Template {
     }
     let mut template = Template {
         host_ids: host_ids(),
-        directories: (extra.account.workspace_alias().map(PathBuf::from))
-            .into_iter()
+        // Beside the home of E2B's user an empty one of root, where its clients may begin.
+        directories: (extra.account.workspace_alias().into_iter())
+            .flat_map(|home| [home, "/root"])
+            .map(PathBuf::from)
             .collect(),
         binds,
         copies,
@@ -477,7 +479,9 @@ impl WritableDirs {
             }
         }
         readable.extend(extra.library_directories().into_iter().cloned());
-        readable.extend(extra.account.workspace_alias().map(|_| PathBuf::from("/home")));
+        if extra.account.workspace_alias().is_some() {
+            readable.extend(["/home", "/root"].map(PathBuf::from));
+        }
         for mount in &extra.mounts {
             let rules = match mount.access {
                 Access::ReadOnly => &mut readable,

@@ -19,6 +19,11 @@ made = sandbox.commands.run("touch /home/other 2>&1 || mkdir /home/other 2>&1 ||
 assert made.count("Permission denied") + made.count("Read-only file system") == 2 and made.endswith("none\n"), made
 assert sandbox.run_code("import os; os.getcwd(), os.path.expanduser('~')").text == "('/home/user', '/home/user')"
 assert sandbox.run_code("x = 1; x + 1").text == "2"
+# Root's home is there, and empty.
+of_root = sandbox.create_code_context(cwd="/root")
+assert sandbox.run_code("import os; os.getcwd(), os.listdir()", context=of_root).text == "('/root', [])"
+made = sandbox.commands.run("touch /root/x 2>&1 || echo none").stdout
+assert "Permission denied" in made or "Read-only file system" in made, made
 printed = sandbox.run_code("print(x); 'text'")
 assert (printed.logs.stdout, printed.text) == (["1\n"], "text"), printed
 # Lines that are no Python but commands.
