@@ -20,7 +20,12 @@ use crate::templates;
 
 /// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
 pub(crate) const BASE: &str = "base";
-pub(crate) const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
+const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
+
+/// Returns `true` for a template that is this machine's root file system.
+pub(crate) fn is_machine(template: &str) -> bool {
+    TEMPLATES.contains(&template.strip_suffix(":default").unwrap_or(template))
+}
 
 /// Version of E2B's daemon whose behaviour is served: clients choose what they send by it.
 pub(crate) const ENVD_VERSION: &str = "0.6.13";
@@ -42,7 +47,9 @@ pub(crate) async fn answer(
 ) -> Result<Response, Error> {
     let path = request.uri().path().to_owned();
     let method = request.method().clone();
-    match (method.as_str(), &parts(&path)[..]) {
+    // Clients encode the colon of `name:tag`.
+    let plain = path.replace("%3A", ":").replace("%3a", ":");
+    match (method.as_str(), &parts(&plain)[..]) {
         ("POST", ["sandboxes"]) => create::create(service, client, create::Version::One, request).await,
         ("POST", ["v2", "sandboxes"]) => create::create(service, client, create::Version::Two, request).await,
         ("GET", ["sandboxes"] | ["v2", "sandboxes"]) => list::list(service, client, &request),
@@ -58,7 +65,7 @@ pub(crate) async fn answer(
         ("POST", ["sandboxes", id, "snapshots"]) => copies::snapshot(service, client, id, request).await,
         ("POST", ["sandboxes", id, "fork"]) => copies::fork(service, client, id, request).await,
         ("GET", ["snapshots"]) => copies::snapshots(service, client, &request),
-        ("DELETE", ["templates", id]) => copies::remove_snapshot(service, client, id),
+        ("DELETE", ["templates", id]) if *id != "tags" => copies::remove_snapshot(service, client, id),
         ("POST", ["v2", "templates", id, "builds", build]) => {
             let asked = body::json(request).await?;
             let build = templates::BuildId { template: id, build };
@@ -74,7 +81,7 @@ pub(crate) async fn answer(
 fn unserved(path: &str) -> Error {
     Error::not_supported(
         &format!("`{}`", path.chars().take(80).collect::<String>()),
-        "tags of templates, volumes and secrets are not served; snapshots are made of sandboxes",
+        "volumes and secrets are not served; snapshots are made of sandboxes",
     )
 }
 

@@ -7,13 +7,14 @@ mod build;
 mod files;
 mod routes;
 mod start;
+mod tags;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use ringfence_policy::Scope;
-use ringfence_sandbox::{SandboxFence, SandboxId, SandboxLimits, SandboxName, SnapshotInfo, rfc3339};
+use ringfence_sandbox::{SandboxFence, SandboxId, SandboxLimits, SandboxName, SnapshotInfo, Tag, rfc3339};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
@@ -29,7 +30,7 @@ pub(crate) use start::{Sockets, start, with_settings};
 const MAX_OF_SCOPE: usize = 16;
 const MAX: usize = 256;
 /// Builds of one owner, and of all, at a time.
-const MAX_BUILDS_OF_SCOPE: usize = 2;
+const MAX_BUILDS_OF_SCOPE: usize = 4;
 const MAX_BUILDS: usize = 8;
 /// Characters of a build's log, and of each entry.
 const MAX_LOG: usize = 256 * 1024;
@@ -56,6 +57,7 @@ struct Template {
     client: Client,
     id: SandboxId,
     name: SandboxName,
+    tags: BTreeSet<Tag>,
     /// Id of its only build.
     build: String,
     limits: SandboxLimits,

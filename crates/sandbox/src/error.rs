@@ -58,6 +58,9 @@ pub enum Error {
     /// The limit of snapshots is reached.
     #[error("the limit of {0} snapshots is reached")]
     TooManySnapshots(usize),
+    /// The limit of a build's tags is reached.
+    #[error("the limit of {0} tags for a build is reached")]
+    TooManyTags(usize),
     /// The limit of their bytes is reached.
     #[error("the limit of {0} for snapshots is reached")]
     SnapshotsFull(Bytes),
@@ -192,6 +195,7 @@ impl Error {
             | Self::FileMemory
             | Self::CopyTooLarge(_)
             | Self::TooManySnapshots(_)
+            | Self::TooManyTags(_)
             | Self::SnapshotsFull(_) => ErrorKind::LimitExceeded,
             Self::Image(error) => error.kind(),
             Self::Store { source, .. } => match source.kind() {
@@ -242,6 +246,7 @@ impl Error {
             Self::NoSnapshot(_) => "list the snapshots, or make one".to_owned(),
             Self::Image(error) => error.hint(),
             Self::SnapshotTaken(_) => "choose another name, or remove that snapshot".to_owned(),
+            Self::TooManyTags(_) => "remove some that are not needed".to_owned(),
             Self::TooManySnapshots(_) | Self::SnapshotsFull(_) => {
                 "remove snapshots that are not needed".to_owned()
             }

@@ -42,7 +42,7 @@ pub use meter::{Consumption, ConsumptionByOwner};
 pub use ports::{MAX_CONNECTIONS, PortReader};
 pub use registry::Sandboxes;
 pub use sandbox::{ContextChoice, Sandbox};
-pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Template};
+pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};
 pub use spec::{
     NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxState,
 };

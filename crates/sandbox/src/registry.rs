@@ -1,6 +1,6 @@
 //! The sandboxes of a server.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use super::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
-use super::snapshots::{SnapshotInfo, SnapshotStore};
+use super::snapshots::{SnapshotInfo, SnapshotStore, Tag};
 use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxState};
 
 /// Sandboxes of a server at a time.
@@ -263,12 +263,42 @@ impl Sandboxes {
         self.store.list(scope)
     }
 
-    /// Returns a snapshot by its id or name.
+    /// Returns a snapshot by its id, or by its name. The name of a template may have a tag, as in `tools:v1`.
     ///
     /// # Errors
     /// If the scope has none such.
     pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
         self.store.get(scope, name)
+    }
+
+    /// Returns the builds of the template with this name, or with the name of the build with this id. The oldest comes first.
+    ///
+    /// # Errors
+    /// If the scope has none such.
+    pub fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
+        self.store.builds(scope, name)
+    }
+
+    /// Assigns tags to the build of a template that [`Sandboxes::find_snapshot`] finds; its other builds lose them. One that has none
+    /// left is removed.
+    ///
+    /// # Errors
+    /// If the scope has none such, it has too many tags, or a file cannot be written.
+    pub fn assign_tags(
+        &self,
+        scope: &Scope,
+        target: &str,
+        tags: &BTreeSet<Tag>,
+    ) -> Result<SnapshotInfo, Error> {
+        self.store.assign_tags(scope, target, tags)
+    }
+
+    /// Removes tags from the builds that [`Sandboxes::builds`] finds. One that has none left is removed.
+    ///
+    /// # Errors
+    /// If the scope has none such, or a file cannot be written.
+    pub fn remove_tags(&self, scope: &Scope, name: &str, tags: &BTreeSet<Tag>) -> Result<(), Error> {
+        self.store.remove_tags(scope, name, tags)
     }
 
     /// Creates a file on the disk that no name leads to, for bytes that a client sends before they have a sandbox.

@@ -3,6 +3,8 @@
 //! A snapshot is two files of the server in one directory: an archive, which the server never unpacks, and a record of its
 //! owner and size. The record is written last; what has none is removed when the server starts.
 
+mod tags;
+
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,9 +28,13 @@ use super::lock;
 use super::sandbox::Sandbox;
 use super::spec::{SandboxFence, SandboxLimits};
 
-/// Version of the records. One that names no image is of the first version, and one without the changes of a root of the second:
-/// older servers know them, and would put the files of the others on another root, or without their owners.
-const VERSION: u32 = 3;
+pub use tags::{Tag, new_tags};
+
+/// Version of the records. One that names no image is of the first version, one without the changes of a root of the second, and one
+/// whose tags are the default one of the third: older servers know them. They would put the files of the others on another root, or
+/// without their owners, or take a build of a name for another one.
+const VERSION: u32 = 4;
+const WITHOUT_TAGS: u32 = 3;
 const WITHOUT_ROOT: u32 = 2;
 const WITHOUT_IMAGE: u32 = 1;
 /// Maximum length of a record.
@@ -83,6 +89,12 @@ pub struct Template {
     pub start: Option<String>,
     /// Command that succeeds once the start command is ready.
     pub ready: Option<String>,
+    /// Id of its build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// Tags, with the times of their assignment (RFC 3339). No other build with its name has one of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<Tag, String>,
 }
 
 /// A snapshot to make.
@@ -92,7 +104,7 @@ pub struct NewSnapshot {
     pub id: Option<SandboxId>,
     /// Name, unique among the owner's.
     pub name: Option<SandboxName>,
-    /// Set to take the place of the owner's snapshot with this name, once it is complete.
+    /// Set to take its tags from the owner's snapshots with this name, once it is complete. Those that have none left are removed.
     pub replaces: bool,
     pub template: Option<Template>,
 }
@@ -173,26 +185,26 @@ impl SnapshotStore {
         all
     }
 
-    /// Returns a snapshot by its id or name.
+    /// Returns a snapshot by its id, or by its name with or without a tag.
     pub(crate) fn get(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
-        let index = lock(&self.index);
-        let mut own = index.kept.values().filter(|(owner, _)| owner == scope);
-        let found = own.find(|(_, info)| {
-            info.id.as_str() == name || info.name.as_ref().is_some_and(|known| known.as_str() == name)
-        });
-        let (_, info) = found.ok_or_else(|| Error::NoSnapshot(name.chars().take(80).collect()))?;
-        Ok(info.clone())
+        let found = lock(&self.index).find(scope, name);
+        found.ok_or_else(|| Error::NoSnapshot(name.chars().take(80).collect()))
     }
 
     /// Removes a snapshot. Who reads it goes on.
     pub(crate) fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
         let info = self.get(scope, name)?;
-        // The record first: an archive without one is removed at the next start.
-        fs::remove_file(record_path(&self.directory, &info.id)).map_err(failed("remove"))?;
-        lock(&self.index).kept.remove(&info.id);
-        fs::remove_file(archive_path(&self.directory, &info.id)).map_err(failed("remove"))?;
-        self.remove_directory(&lock(&self.index));
+        let mut index = lock(&self.index);
+        self.discard(&mut index, &info.id)?;
+        self.remove_directory(&index);
         Ok(())
+    }
+
+    fn discard(&self, index: &mut Index, id: &SandboxId) -> Result<(), Error> {
+        // The record first: an archive without one is removed at the next start.
+        fs::remove_file(record_path(&self.directory, id)).map_err(failed("remove"))?;
+        index.kept.remove(id);
+        fs::remove_file(archive_path(&self.directory, id)).map_err(failed("remove"))
     }
 
     /// Removes all snapshots of an owner.
@@ -442,34 +454,19 @@ impl Unfinished {
     /// Puts the files in their places, the record last, and lists the snapshot.
     fn keep(&mut self) -> io::Result<()> {
         let directory = &self.store.directory;
-        let record = Record {
-            version: match (self.info.is_of_root(), &self.info.image) {
-                (true, _) => VERSION,
-                (false, Some(_)) => WITHOUT_ROOT,
-                (false, None) => WITHOUT_IMAGE,
-            },
-            owner: self.owner.as_str().to_owned(),
-            snapshot: self.info.clone(),
-        };
-        let (archive_path, record_path) = (
-            archive_path(directory, &self.info.id),
-            record_path(directory, &self.info.id),
-        );
-        let mut file = create_file(&unfinished(&record_path))?;
-        file.write_all(&serde_json::to_vec(&record)?)?;
-        file.sync_all()?;
+        let archive_path = archive_path(directory, &self.info.id);
         fs::rename(unfinished(&archive_path), archive_path)?;
-        fs::rename(unfinished(&record_path), record_path)?;
-        File::open(directory)?.sync_all()?;
+        self.store.write_record(&self.owner, &self.info)?;
         self.is_kept = true;
-        let entry = (self.owner.clone(), self.info.clone());
-        if let (true, Some(name)) = (self.replaces, &self.info.name) {
-            // There may be none. What cannot be removed keeps its id, and comes after this one by name.
-            let _ = self.store.remove(&self.owner, name.as_str());
-        }
         let mut index = lock(&self.store.index);
         index.writing.remove(&self.info.id);
+        let entry = (self.owner.clone(), self.info.clone());
         index.kept.insert(self.info.id.clone(), entry);
+        if self.replaces {
+            let tags = self.info.tags().into_keys().collect();
+            // What cannot be removed keeps its id, and comes after this one by name.
+            let _ = self.store.take_tags(&mut index, &self.owner, &self.info, &tags);
+        }
         Ok(())
     }
 }
@@ -493,6 +490,31 @@ impl Drop for Unfinished {
 }
 
 impl SnapshotStore {
+    /// Writes the record of a snapshot, in place of the one that is there.
+    fn write_record(&self, owner: &Scope, info: &SnapshotInfo) -> io::Result<()> {
+        let other_tags = || info.tags().keys().any(|tag| !tag.is_default());
+        let record = Record {
+            version: match (info.is_of_root(), &info.image) {
+                _ if other_tags() => VERSION,
+                (true, _) => WITHOUT_TAGS,
+                (false, Some(_)) => WITHOUT_ROOT,
+                (false, None) => WITHOUT_IMAGE,
+            },
+            owner: owner.as_str().to_owned(),
+            snapshot: info.clone(),
+        };
+        let path = record_path(&self.directory, &info.id);
+        let part = unfinished(&path);
+        let write = || {
+            let mut file = create_file(&part)?;
+            file.write_all(&serde_json::to_vec(&record)?)?;
+            file.sync_all()?;
+            fs::rename(&part, &path)?;
+            File::open(&self.directory)?.sync_all()
+        };
+        write().inspect_err(|_| drop(fs::remove_file(&part)))
+    }
+
     /// Counts the bytes of a snapshot that is being written.
     fn count_bytes(&self, owner: &Scope, info: &SnapshotInfo) -> Result<(), Error> {
         let mut index = lock(&self.index);
@@ -509,6 +531,14 @@ impl SnapshotStore {
 }
 
 impl Index {
+    /// Returns what a name means: of several, as a server that was killed may leave them, the one that got it last.
+    fn find(&self, scope: &Scope, name: &str) -> Option<SnapshotInfo> {
+        let own = self.kept.values().filter(|(owner, _)| owner == scope);
+        let meant = own.filter_map(|(_, info)| Some((info.meant_since(name)?, info)));
+        let (_, found) = meant.max_by(|(one, _), (other, _)| one.cmp(other))?;
+        Some(found.clone())
+    }
+
     /// Returns the snapshots of one owner or all.
     fn of(&self, scope: Option<&Scope>) -> impl Iterator<Item = &SnapshotInfo> {
         let all = self.kept.values().chain(self.writing.values());
@@ -553,7 +583,7 @@ fn record(path: &Path) -> io::Result<Record> {
     open_file(path)?.take(MAX_RECORD).read_to_end(&mut text)?;
     let record: Record = serde_json::from_slice(&text)?;
     match record.version {
-        WITHOUT_IMAGE | WITHOUT_ROOT | VERSION => Ok(record),
+        WITHOUT_IMAGE | WITHOUT_ROOT | WITHOUT_TAGS | VERSION => Ok(record),
         _ => Err(ErrorKind::InvalidData.into()),
     }
 }
@@ -709,6 +739,85 @@ mod tests {
         left.extend(["later.json", "later.tar"].map(str::to_owned));
         left.sort();
         assert_eq!(names(dir.path()), left);
+    }
+
+    /// Keeps a build of a template with these tags.
+    fn build(store: &SnapshotStore, owner: &Scope, tags: &[&str]) -> SnapshotInfo {
+        let (sender, received) = mpsc::channel(4);
+        let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
+        let template = Template {
+            tags: new_tags(tags).unwrap(),
+            ..Template::default()
+        };
+        let info = SnapshotInfo {
+            template: Some(template),
+            ..info(Some("tools"))
+        };
+        let unfinished = Unfinished::begin(store, owner, info, true).unwrap();
+        sender.try_send(Piece::End { skipped: 0 }).ok();
+        unfinished.write(received).unwrap()
+    }
+
+    #[test]
+    fn builds_of_one_name_have_tags_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("snapshots");
+        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        let store = SnapshotStore::open(&path).unwrap();
+        let one = build(&store, &ann, &["v1", "Stable"]);
+        let two = build(&store, &ann, &[]);
+        let foreign = build(&store, &bob, &["v1"]);
+        let id_of = |store: &SnapshotStore, name: &str| store.get(&ann, name).ok().map(|info| info.id);
+        let tags = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+        for store in [&store, &SnapshotStore::open(&path).unwrap()] {
+            assert_eq!(id_of(store, "tools:v1"), Some(one.id.clone()));
+            assert_eq!(id_of(store, one.id.as_str()), Some(one.id.clone()));
+            assert_eq!(id_of(store, "tools"), Some(two.id.clone()));
+            assert_eq!(id_of(store, "tools:v2"), None);
+        }
+        assert_eq!(store.builds(&ann, "tools").unwrap(), [one.clone(), two.clone()]);
+        // A tag changes from one build to another; one that has none left goes.
+        let moved = store
+            .assign_tags(&ann, "tools", &tags(&["stable", "v2"]))
+            .unwrap();
+        assert_eq!(moved.id, two.id);
+        assert_eq!(id_of(&store, "tools:stable"), Some(two.id.clone()));
+        assert_eq!(id_of(&store, "tools:v1"), Some(one.id.clone()));
+        store
+            .remove_tags(&ann, one.id.as_str(), &tags(&["v1", "unknown"]))
+            .unwrap();
+        assert_eq!(id_of(&store, one.id.as_str()), None);
+        let again = SnapshotStore::open(&path).unwrap();
+        assert_eq!(again.list(&ann), [moved]);
+        let three = build(&store, &ann, &["default", "v2", "stable"]);
+        assert_eq!(store.builds(&ann, "tools").unwrap(), [three]);
+        assert_eq!(store.builds(&bob, "tools").unwrap(), [foreign]);
+        assert!(store.assign_tags(&bob, two.id.as_str(), &tags(&["x"])).is_err());
+        let many: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let error = store.assign_tags(&ann, "tools", &tags(&many)).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
+    }
+
+    #[test]
+    fn tags_are_plain() {
+        for (text, expected) in [("v1", "v1"), (" V1.0-a_b ", "v1.0-a_b"), ("abcd-ef", "abcd-ef")] {
+            assert_eq!(text.parse::<Tag>().unwrap().as_str(), expected);
+        }
+        let uuid = "00000000-0000-4000-8000-000000000000";
+        for bad in [
+            "",
+            ":",
+            "a:b",
+            "a b",
+            "a/b",
+            "ä",
+            &"x".repeat(64),
+            uuid,
+            &"0".repeat(32),
+        ] {
+            assert!(bad.parse::<Tag>().is_err(), "{bad}");
+        }
     }
 
     #[test]

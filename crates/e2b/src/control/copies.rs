@@ -126,9 +126,23 @@ pub(super) fn snapshots(service: &Service, client: &Client, request: &Request) -
     Ok(response)
 }
 
-/// Removes a snapshot, which is a template to E2B's clients.
+/// Removes a snapshot, which is a template to E2B's clients: by its id, or all builds of a name.
 pub(super) fn remove_snapshot(service: &Service, client: &Client, id: &str) -> Result<Response, Error> {
-    service.sandboxes.remove_snapshot(&client.scope, id)?;
+    if id.contains(':') {
+        return Err(Error::invalid(
+            "name a template without a tag: a build goes with the last of its tags (`DELETE /templates/tags`)",
+        ));
+    }
+    let builds = service.sandboxes.builds(&client.scope, id).unwrap_or_default();
+    if builds.is_empty() || builds.iter().any(|build| build.id.as_str() == id) {
+        service.sandboxes.remove_snapshot(&client.scope, id)?;
+    } else {
+        for build in builds {
+            service
+                .sandboxes
+                .remove_snapshot(&client.scope, build.id.as_str())?;
+        }
+    }
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

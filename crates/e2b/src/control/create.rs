@@ -11,7 +11,7 @@ use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BASE, TEMPLATES, handed_over, network};
+use super::{BASE, handed_over, is_machine, network};
 use crate::body;
 use crate::envd::ACCOUNT;
 use crate::error::Error;
@@ -65,7 +65,7 @@ pub(super) async fn create(
 ) -> Result<Response, Error> {
     let asked: CreateSandbox = body::json(request).await?;
     let template = asked.template.clone();
-    let snapshot = match TEMPLATES.contains(&template.as_str()) {
+    let snapshot = match is_machine(&template) {
         true => None,
         false => Some(find(service, client, &template)?),
     };

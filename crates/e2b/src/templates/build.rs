@@ -1,16 +1,16 @@
 //! Builds: the steps of a template, in a sandbox that becomes a snapshot.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use axum::body::Bytes;
-use ringfence_policy::{Account, EnvName, Outcome, Timeout};
+use axum::body::Bytes as Piece;
+use ringfence_policy::{Account, Bytes, EnvName, Outcome, Timeout};
 use ringfence_sandbox::files::{MadeDirectory, Operation};
 use ringfence_sandbox::output::{Item, Stream};
 use ringfence_sandbox::process::{CommandLine, NewProcess};
 use ringfence_sandbox::{
     NewSandbox, NewSnapshot, Sandbox, SandboxId, SandboxImage, SandboxLimits, SandboxName, Sandboxes,
-    SnapshotInfo, Template as Settings,
+    SnapshotInfo, Tag, Template as Settings, new_tags,
 };
 
 use super::files::Archive;
@@ -57,6 +57,8 @@ const STAGING: &str = "/tmp/.ringfence-files";
 /// The beginning of a build.
 #[derive(Debug)]
 pub(super) enum Base {
+    /// The root file system of this machine, as sandboxes of the template `base` have it.
+    Machine,
     Image(Arc<SandboxImage>),
     Template(Box<SnapshotInfo>),
 }
@@ -69,6 +71,8 @@ pub(super) struct Build {
     pub(super) client: Client,
     pub(super) id: SandboxId,
     pub(super) name: SandboxName,
+    pub(super) tags: BTreeSet<Tag>,
+    pub(super) build: String,
     pub(super) limits: SandboxLimits,
     pub(super) base: Base,
     pub(super) steps: Vec<Step>,
@@ -79,7 +83,11 @@ pub(super) struct Build {
 /// A step of a build.
 #[derive(Debug)]
 pub(super) enum Step {
-    Run(String),
+    Run {
+        command: String,
+        /// `None`: root.
+        user: Option<String>,
+    },
     Env(Vec<(String, String)>),
     Directory(String),
     /// Everything is root's.
@@ -117,8 +125,11 @@ impl Step {
         let text = |index: usize| arguments.get(index).map_or("", String::as_str);
         match kind {
             "RUN" => {
-                check_user(text(1))?;
-                Ok(Self::Run(text(0).to_owned()))
+                let user = Some(text(1)).filter(|user| !matches!(*user, "" | "root"));
+                Ok(Self::Run {
+                    command: text(0).to_owned(),
+                    user: user.map(str::to_owned),
+                })
             }
             "USER" => check_user(text(0)).map(|()| Self::Nothing),
             "WORKDIR" => Ok(Self::Directory(text(0).to_owned())),
@@ -159,7 +170,7 @@ impl Step {
     /// Returns the step as its log names it.
     fn described(&self) -> String {
         match self {
-            Self::Run(command) => format!("RUN {command}"),
+            Self::Run { command, .. } => format!("RUN {command}"),
             Self::Env(pairs) => {
                 let names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
                 format!("ENV {}", names.join(" "))
@@ -175,8 +186,8 @@ fn check_user(user: &str) -> Result<(), Error> {
     match user {
         "" | "root" => Ok(()),
         _ => Err(Error::not_supported(
-            "another user than `root` in templates",
-            "leave `set_user` and `user` out: programs are root in a sandbox of their own, and `su` changes to another user",
+            "another user than `root` for what follows in a template",
+            "leave `set_user` out: programs are root in a sandbox of their own. A single command may have another `user`",
         )),
     }
 }
@@ -230,12 +241,13 @@ impl Build {
             metadata: [("template".to_owned(), self.name.to_string())].into(),
             ..NewSandbox::default()
         };
+        let settings = Settings {
+            directory: Some(HOME.to_owned()),
+            ..Settings::default()
+        };
         match &self.base {
+            Base::Machine => (new, settings),
             Base::Image(image) => {
-                let settings = Settings {
-                    directory: Some(HOME.to_owned()),
-                    ..Settings::default()
-                };
                 let image = Some(Arc::clone(image));
                 (NewSandbox { image, ..new }, settings)
             }
@@ -269,6 +281,8 @@ impl Build {
                 ..failure
             })?;
         }
+        settings.build = Some(self.build.clone());
+        settings.tags = new_tags(self.tags.clone())?;
         settings.start = self.start.clone().or(settings.start);
         settings.ready = self.ready.clone().or(settings.ready);
         self.log("Keeping the files of the template", None);
@@ -313,8 +327,17 @@ impl Build {
                 settings.directory = Some(path);
                 Ok(())
             }
-            Step::Run(command) => {
+            Step::Run { command, user: None } => {
                 let command = CommandLine::Shell(command.clone());
+                self.command(sandbox, command, number, settings).await
+            }
+            Step::Run {
+                command,
+                user: Some(user),
+            } => {
+                check_exists(sandbox, user, command).await?;
+                let words = ["su", "-s", "/bin/sh", "-c", command, "--", user];
+                let command = CommandLine::Words(words.map(str::to_owned).to_vec());
                 self.command(sandbox, command, number, settings).await
             }
             Step::Copy {
@@ -441,6 +464,25 @@ fn failed(message: String) -> Failure {
     Failure { message, step: None }
 }
 
+/// Checks that the sandbox has a user.
+async fn check_exists(sandbox: &Sandbox, user: &str, command: &str) -> Result<(), Failure> {
+    const FIND: &str =
+        r#"while IFS=: read -r name rest; do [ "$name" != "$1" ] || exit 0; done < /etc/passwd; exit 1"#;
+    let words = ["sh", "-c", FIND, "sh", user];
+    let finding = NewProcess {
+        command: CommandLine::Words(words.map(str::to_owned).to_vec()),
+        ..NewProcess::default()
+    };
+    let found = sandbox.run(finding, Bytes(4096)).await?.end;
+    match found.outcome == Outcome::Exited && found.exit_code == 0 {
+        true => Ok(()),
+        // E2B's words.
+        false => Err(failed(format!(
+            "failed to run command '{command}': command failed: unauthenticated: invalid username: '{user}'"
+        ))),
+    }
+}
+
 /// Returns a path as a command in the working directory means it.
 fn below(settings: &Settings, path: &str) -> String {
     match path.starts_with('/') {
@@ -456,7 +498,7 @@ async fn unpack(sandbox: &Sandbox, archive: &Archive) -> Result<(), Failure> {
     let broken = |error: Error| failed(error.message().to_owned());
     let mut content = archive.content(sandbox.disk().0).await.map_err(broken)?;
     while let Some(piece) = content.next().await.map_err(broken)? {
-        let piece: Bytes = piece;
+        let piece: Piece = piece;
         if !operating.write(piece.to_vec()).await {
             break;
         }

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::build::{Base, Build, Step};
 use super::files::{self, Archive, Upload};
-use super::{Status, Template, Templates, not_open};
+use super::{Status, Template, Templates, not_open, tags};
 use crate::body;
-use crate::control::TEMPLATES;
+use crate::control::is_machine;
 use crate::error::Error;
 use crate::service::{Client, KeyEnd, Service};
 use crate::token::{Token, header};
@@ -78,6 +78,8 @@ pub(crate) fn serves(parts: &[&str]) -> bool {
         parts,
         ["v3", "templates"]
             | ["templates"]
+            | ["templates", "tags"]
+            | ["templates", _, "tags"]
             | ["templates", "aliases", _]
             | ["templates", _, "files", _]
             | ["templates", _, "builds", _, "status"]
@@ -93,6 +95,9 @@ pub(crate) async fn answer(
     match (request.method().as_str(), parts) {
         ("POST", ["v3", "templates"]) => create(service, client, request).await,
         ("GET", ["templates"]) => Ok(Json(list(service, client)).into_response()),
+        ("POST", ["templates", "tags"]) => tags::assign(service, client, request).await,
+        ("DELETE", ["templates", "tags"]) => tags::remove(service, client, request).await,
+        ("GET", ["templates", name, "tags"]) => Ok(Json(tags::list(service, client, name)?).into_response()),
         ("GET", ["templates", "aliases", name]) => alias(service, client, name),
         ("GET", ["templates", id, "files", hash]) => upload_address(service, client, &request, id, hash),
         ("PUT", ["templates", id, "files", hash]) => upload(service, client, id, hash, request).await,
@@ -108,9 +113,7 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
     }
     let new: NewTemplate = body::json(request).await?;
     let name = new.name.or(new.alias).unwrap_or_default();
-    if name.contains(':') || !new.tags.is_empty() {
-        return Err(Error::not_supported("tags of templates", "build another name"));
-    }
+    let (name, tags) = tags::of_build(&name, &new.tags)?;
     let name: SandboxName = name
         .parse()
         .map_err(|error| Error::invalid(format!("`name`: {error}")))?;
@@ -127,6 +130,7 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
         client: client.clone(),
         id: id.clone(),
         name: name.clone(),
+        tags: tags.clone(),
         build: build.clone(),
         limits: SandboxLimits {
             memory: Bytes::mib(memory),
@@ -143,7 +147,7 @@ async fn create(service: &Service, client: &Client, request: Request) -> Result<
     })?;
     let answer = json!({
         "templateID": id.as_str(), "buildID": build, "public": false,
-        "names": [name.as_str()], "tags": ["default"], "aliases": [name.as_str()],
+        "names": [name.as_str()], "tags": tags, "aliases": [name.as_str()],
     });
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
@@ -171,8 +175,8 @@ fn list(service: &Service, client: &Client) -> Vec<Value> {
 fn described(snapshot: &SnapshotInfo) -> Value {
     let names: Vec<&str> = snapshot.name.iter().map(|name| name.as_str()).collect();
     json!({
-        "templateID": snapshot.id.as_str(), "buildID": snapshot.id.as_str(), "public": false,
-        "names": names, "aliases": names,
+        "templateID": snapshot.id.as_str(), "buildID": tags::build_id(snapshot), "public": false,
+        "names": names, "aliases": names, "tags": snapshot.tags().into_keys().collect::<Vec<_>>(),
         "cpuCount": 1, "memoryMB": snapshot.memory_limit >> 20, "diskSizeMB": snapshot.disk_limit >> 20,
         "createdAt": snapshot.created_at, "updatedAt": snapshot.created_at, "createdBy": null,
         "lastSpawnedAt": null, "spawnCount": 0, "buildCount": 1, "buildStatus": "ready",
@@ -181,11 +185,19 @@ fn described(snapshot: &SnapshotInfo) -> Value {
 }
 
 fn alias(service: &Service, client: &Client, name: &str) -> Result<Response, Error> {
-    if TEMPLATES.contains(&name) {
+    if is_machine(name) {
         return Ok(Json(json!({"templateID": name, "public": true})).into_response());
     }
-    let found = service.sandboxes.find_snapshot(&client.scope, name);
-    match found.ok().filter(|snapshot| snapshot.template.is_some()) {
+    // A name alone is that of any build.
+    let found = match name.contains(':') {
+        true => service.sandboxes.find_snapshot(&client.scope, name).ok(),
+        false => service
+            .sandboxes
+            .builds(&client.scope, name)
+            .ok()
+            .and_then(|mut builds| builds.pop()),
+    };
+    match found.filter(|snapshot| snapshot.template.is_some()) {
         Some(snapshot) => {
             Ok(Json(json!({"templateID": snapshot.id.as_str(), "public": false})).into_response())
         }
@@ -310,8 +322,13 @@ pub(crate) async fn start_build(
     }
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     service.templates.begin(&client.scope, id)?;
-    let (id, name, limits) = service.templates.with(&client.scope, id, |template| {
-        (template.id.clone(), template.name.clone(), template.limits)
+    let (id, name, tags, limits) = service.templates.with(&client.scope, id, |template| {
+        (
+            template.id.clone(),
+            template.name.clone(),
+            template.tags.clone(),
+            template.limits,
+        )
     })?;
     let build = Build {
         sandboxes: Arc::clone(&service.sandboxes),
@@ -319,6 +336,8 @@ pub(crate) async fn start_build(
         client: client.clone(),
         id,
         name,
+        tags,
+        build: build.to_owned(),
         limits,
         base,
         steps,
@@ -348,6 +367,7 @@ async fn base(
             }
             Ok(Base::Image(service.sandboxes.image(&image).await?))
         }
+        (None, Some(name)) if is_machine(&name) => Ok(Base::Machine),
         (None, Some(name)) => {
             let found = service.sandboxes.find_snapshot(&client.scope, &name);
             let found = found.ok().filter(|snapshot| snapshot.template.is_some());

@@ -93,7 +93,72 @@ assert Sandbox.delete_snapshot("matched") and Sandbox.delete_snapshot("unready")
 refused(template().from_image("debian:12"), "the operator allows `test/tools:1`")
 refused(template().from_image(IMAGE).set_user("other"), "not supported")
 refused(template().from_template("missing"), "you have built no template `missing`")
-refused(template().from_image(IMAGE), "tags of templates", name="tools:v1")
+refused(template().from_image(IMAGE).run_cmd("id", user="nobody"), "failed to run command 'id'")
+
+# Tags: builds of one name, of which a name alone means the one with the tag `default`.
+def tagged(content, name, tags=None):
+    return Template.build(template().from_image(IMAGE).run_cmd(f"echo {content} > /opt/built"), name, tags=tags)
+
+
+def content(name):
+    sandbox = Sandbox.create(name)
+    built = run(sandbox, "cat /opt/built")
+    sandbox.kill()
+    return built
+
+
+def fails(act, part):
+    try:
+        act()
+    except SandboxException as error:
+        assert part in str(error), error
+    except Exception as error:
+        assert part in str(error), error
+    else:
+        raise AssertionError(f"no error: {part}")
+
+
+first = tagged("one", "tagged:v1")
+assert Template.exists("tagged:v1") and Template.exists("tagged")
+assert not Template.exists("tagged:v2") and not Template.exists("tagged:default")
+fails(lambda: Sandbox.create("tagged"), "was not found")
+second = tagged("two", "tagged", tags=["default", "Latest"])
+assert [content(name) for name in ("tagged", "tagged:latest", "tagged:v1", first.template_id)] == ["two\n", "two\n", "one\n", "one\n"]
+given = Template.assign_tags("tagged:v1", ["stable", "latest"])
+assert given.build_id == first.build_id and sorted(given.tags) == ["latest", "stable"], given
+assert {tag.tag: tag.build_id for tag in Template.get_tags("tagged")} == {
+    "default": second.build_id, "v1": first.build_id, "latest": first.build_id, "stable": first.build_id
+}
+assert content("tagged:latest") == "one\n"
+fails(lambda: Template.assign_tags("tagged:v1", ":wrong"), "is no tag")
+fails(lambda: Template.assign_tags("tagged:v9", "x"), "you have built no template")
+fails(lambda: Template.assign_tags("tagged", [f"t{number}" for number in range(40)]), "the limit of 32 tags")
+fails(lambda: Template.remove_tags("tagged", "default"), "Cannot delete the 'default' tag")
+upon = Template.build(template().from_template("tagged:v1").run_cmd("cat /opt/built > /opt/copy"), "upon")
+assert [tag.tag for tag in Template.get_tags("upon")] == ["default"]
+# A build goes with its last tag.
+Template.remove_tags("tagged", ["v1", "stable", "latest"])
+assert not Template.exists("tagged:v1")
+fails(lambda: Sandbox.create(first.template_id), "was not found")
+assert content("tagged:default") == "two\n"
+tagged("three", "tagged:v3")
+assert Sandbox.delete_snapshot("tagged") and not Template.exists("tagged") and Sandbox.delete_snapshot("upon")
+
+# On this machine's own root, which sandboxes of `base` have.
+RULES = r"auth sufficient pam_rootok.so\naccount required pam_permit.so\nsession required pam_permit.so\n"
+based = (
+    template()
+    .from_template("base")
+    .run_cmd("echo own > /opt/own; echo worker:x:50:50::/tmp:/bin/sh >> /etc/passwd")
+    .run_cmd(f"mkdir -p /etc/pam.d; printf '{RULES}' > /etc/pam.d/su; mkdir -m 777 /opt/place")
+    .run_cmd("cd /opt/place; { id -u; touch /opt/own 2>/dev/null || echo denied; } > who", user="worker")
+)
+Template.build(based, "on-base")
+sandbox = Sandbox.create("on-base")
+assert run(sandbox, "cat /opt/place/who; stat -c %u /opt/place/who") == "50\ndenied\n50\n"
+assert run(sandbox, "cat /opt/own; id -un; touch /usr/x 2>/dev/null || echo read-only") == "own\nroot\nread-only\n"
+sandbox.kill()
+assert Sandbox.delete_snapshot("on-base")
 assert Template.exists("base") and Template.exists("tools") and not Template.exists("refused")
 assert Sandbox.delete_snapshot("tools") and not Template.exists("tools")
 print("done")

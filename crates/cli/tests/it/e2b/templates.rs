@@ -57,10 +57,58 @@ fn the_client_of_e2b_builds_templates() {
     let put = |line: &str| surface.ask(line, &[], "x");
     put(&format!("PUT {address}?upload=0")).failed(401, "the key is missing");
     put(&format!("PUT {address}")).failed(401, "the key is missing");
+    tags_are_those_of_one_key(&world, &surface);
     a_build_ends_with_its_key(&world, &surface);
     world.stop_engine("TERM");
     std::fs::remove_dir_all(world.dir.path("state/ringfence/images")).unwrap();
     world.close();
+}
+
+fn tags_are_those_of_one_key(world: &World, surface: &Surface) {
+    let steps = r#"{"fromImage": "test/tools:1", "steps": []}"#;
+    let created = surface
+        .ask("POST /v3/templates", &[KEYED], r#"{"name": "mine:v1"}"#)
+        .json();
+    assert_eq!(created["tags"], serde_json::json!(["v1"]));
+    let [id, build] = ["templateID", "buildID"].map(|name| created[name].as_str().unwrap());
+    let started = surface.ask(
+        &format!("POST /v2/templates/{id}/builds/{build}"),
+        &[KEYED],
+        steps,
+    );
+    assert_eq!(started.status, 202, "{started:?}");
+    let status = format!("GET /templates/{id}/builds/{build}/status");
+    while !surface.ask(&status, &[KEYED], "").body.contains("\"ready\"") {}
+    let key = world.dir.run(["keys", "create", "other"]).ok().trim().to_owned();
+    let other = format!("X-API-Key: {key}");
+    let tags = r#"{"target": "mine:v1", "tags": ["own"]}"#;
+    let removal = r#"{"name": "mine", "tags": ["v1"]}"#;
+    for (line, body) in [
+        ("POST /templates/tags", tags),
+        ("DELETE /templates/tags", removal),
+        ("GET /templates/mine/tags", ""),
+    ] {
+        surface
+            .ask(line, &[&other], body)
+            .failed(404, "you have built no template `mine");
+    }
+    assert_eq!(surface.ask("POST /templates/tags", &[KEYED], tags).status, 201);
+    let listed = surface.ask("GET /templates/mine/tags", &[KEYED], "").json();
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|tag| &tag["tag"]).collect();
+    assert_eq!(names, ["v1", "own"]);
+    assert_eq!(
+        surface.ask("DELETE /templates/tags", &[KEYED], removal).status,
+        204
+    );
+    let removal = r#"{"name": "mine", "tags": ["own"]}"#;
+    assert_eq!(
+        surface.ask("DELETE /templates/tags", &[KEYED], removal).status,
+        204
+    );
+    surface
+        .ask("GET /templates/mine/tags", &[KEYED], "")
+        .failed(404, "you have built no template");
+    world.dir.run(["keys", "revoke", &key[..11]]).ok();
 }
 
 fn a_build_ends_with_its_key(world: &World, surface: &Surface) {
