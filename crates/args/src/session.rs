@@ -11,7 +11,7 @@ Sessions live in the server: start one with `ringfence serve &`.
 Examples:
   ringfence run --session data -c 'import math; x = 2'    the first use makes the session
   ringfence run --session data -c 'math.sqrt(x)'          prints 1.4142135623730951
-  ringfence session new big --memory 1GiB
+  ringfence session new big --memory 1GiB --with pandas
   ringfence session fork data trial    a copy, to try something with
   ringfence session ls
   ringfence session rm data";
@@ -44,6 +44,9 @@ pub struct SessionNewArgs {
     /// Maximum number of processes and threads (default: 64).
     #[arg(long, value_name = "NUMBER")]
     pub pids: Option<Pids>,
+    /// Install these Python packages for it, such as `pandas,seaborn==0.13`; may be repeated.
+    #[arg(long, value_name = "PKG,…")]
+    pub with: Vec<String>,
     #[command(flatten)]
     pub options: ScopedOptions,
 }

@@ -1,11 +1,16 @@
 //! Packages that options name.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
-use ringfence::Failure;
-use ringfence::packages::{Installer, Requirement, parse_list};
+use ringfence::packages::{Checkout, Installer, Requirement, parse_list};
+use ringfence::{Failure, local, settings};
+use ringfence_exec::local::Warmth;
+use ringfence_policy::Scope;
+use ringfence_tools::toolbox::Surface;
 use tokio::sync::watch;
 
+use crate::backend::{self, Prepared};
 use crate::context::Context;
 use ringfence_gateway_protocol::interrupted;
 
@@ -20,6 +25,40 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Requirement>, Failure> {
             "name packages as in `--with pandas,seaborn==0.13`",
         )
     })
+}
+
+/// Provides the packages that the options name, for the server to open them for a sandbox or a session by their key; `None` if they name none.
+pub(crate) async fn provide(
+    names: &[String],
+    scope: &Scope,
+    context: &Context,
+) -> anyhow::Result<Option<Checkout>> {
+    let packages = named(names)?;
+    if packages.is_empty() {
+        return Ok(None);
+    }
+    let settings = local::settings(&settings::settings(context)?, Warmth::Cold, context)?;
+    let socket = context.paths.socket_if_ours();
+    let backend = Arc::new(backend::server_or_local(
+        socket,
+        settings,
+        Prepared::default(),
+        context,
+    )?);
+    let installer = Installer::new(backend.clone(), Surface::CommandLine, context)?;
+    let announce = || announce(&packages, &installer, context);
+    let providing = async |cancelled| {
+        installer
+            .provide(&packages, scope, announce, Some(cancelled))
+            .await
+    };
+    let provided = interruptible(providing).await;
+    backend.own().close().await;
+    let provided = provided?;
+    if let Some(warning) = &provided.warning {
+        context.ui.warn(warning);
+    }
+    Ok(Some(provided))
 }
 
 /// Says on a terminal that packages are installed: it takes seconds, and nothing else says why.

@@ -7,6 +7,7 @@
 //! - [`install`]: the fenced installation; [`tree`]: its files on this machine
 //! - [`store`]: environments on disk, found by request, shared by content, removed when unused
 //! - [`packages`]: from requirements to an environment, kept or new
+//! - [`SessionPackages`]: environments in use by sessions
 #![forbid(unsafe_code)]
 
 mod digest;
@@ -16,6 +17,7 @@ mod install;
 mod locks;
 pub mod packages;
 pub mod requirement;
+mod sessions;
 pub mod store;
 mod tree;
 
@@ -24,4 +26,5 @@ pub use error::{Error, InstallError, StoreError};
 pub use index::Index;
 pub use packages::Packages;
 pub use requirement::{Requirement, parse_list};
+pub use sessions::SessionPackages;
 pub use store::{Checkout, EnvironmentInfo, Keep, Store};

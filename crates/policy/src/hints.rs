@@ -135,8 +135,9 @@ fn no_module(module: &str, meta: &Meta) -> Hint {
              `--workspace`"
         ),
         Family::General if meta.session.is_some() => format!(
-            "the session's interpreter has no module `{module}`; start the server with one that has it (`sandbox.python`), \
-             or run the program without a session"
+            "the session's interpreter has no module `{module}`; create a session that has it by `ringfence session new NAME \
+             --with {}`, or run the program without a session",
+            distribution(module)
         ),
         Family::General => format!(
             "the interpreter has no module `{module}`; install it with `--with {}`, name an interpreter that has it, such \
@@ -444,9 +445,16 @@ mod tests {
             }),
             ..meta(RuntimeKind::Local)
         };
-        for (meta, expected) in [(on_image, "`--image`"), (in_session, "`sandbox.python`")] {
-            let found = no_module("numpy", &meta).person;
-            assert!(found.contains(expected) && !found.contains("--with"), "{found}");
-        }
+        let found = no_module("numpy", &on_image).person;
+        assert!(
+            found.contains("`--image`") && !found.contains("--with"),
+            "{found}"
+        );
+        // It has those that it was created with.
+        let found = no_module("numpy", &in_session).person;
+        assert!(
+            found.contains("`ringfence session new NAME --with numpy`"),
+            "{found}"
+        );
     }
 }

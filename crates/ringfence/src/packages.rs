@@ -1,7 +1,6 @@
 //! Python packages of runs.
 
 mod default;
-mod sessions;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +22,9 @@ use crate::{AuditedRuns, local, settings};
 
 pub use default::with_defaults;
 pub use ringfence_packages::store::Removal;
-pub use ringfence_packages::{Checkout, EnvironmentInfo, Index, Requirement, Store, parse_list};
-pub use sessions::kept_for_sessions;
+pub use ringfence_packages::{
+    Checkout, EnvironmentInfo, Index, Requirement, SessionPackages, Store, parse_list,
+};
 
 /// Provides packages of runs, and installs those that are not kept.
 #[derive(Debug)]
@@ -157,12 +157,12 @@ pub fn remove(store: &Store, environment: &EnvironmentInfo) -> Result<Removal, F
         .map_err(|error| failure(error.into()))
 }
 
-/// Rejects a run that cannot have packages. Those of a session are kept by the server that has it ([`kept_for_sessions`]), for the
+/// Rejects a run that cannot have packages. Those of a session are kept by the server that has it ([`SessionPackages`]), for the
 /// command line alone.
 fn check(spec: &RunSpec, surface: Surface) -> Result<(), Failure> {
     if spec.request.session.is_some() && surface != Surface::CommandLine {
         return Err(Failure::usage(
-            "a session has the packages of its interpreter alone, unless `ringfence run --session` names others",
+            "a session has the packages of its interpreter alone, unless `ringfence session new --with` names others",
             "leave the session out, or start the server with an interpreter that has them (`sandbox.python`)",
         ));
     }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfence_container::Sandboxes;
-use ringfence_exec::backend::Backend;
+use ringfence_exec::backend::{self, Backend};
 use ringfence_exec::bridge::ByteChannel;
-use ringfence_exec::local::{Chunk, Connection, Error, Local, SessionInfo, Stream};
+use ringfence_exec::local::{Chunk, Connection, Local, SessionInfo, Stream};
 use ringfence_exec::runner::RunSpec;
-use ringfence_policy::{ExecutionResult, Scope, Trusted};
+use ringfence_packages::SessionPackages;
+use ringfence_policy::{ExecutionResult, Language, Request, Scope, Trusted};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -38,8 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Everything that the server's clients can use.
 #[derive(Debug, Clone)]
 pub struct Services {
-    /// Runs requests.
-    pub backend: Arc<dyn Backend>,
+    /// Runs requests, and keeps the packages of sessions.
+    pub backend: Arc<SessionPackages>,
     /// The local fence of the backend, with its sessions.
     pub local: Arc<Local>,
     pub sandboxes: Arc<Sandboxes>,
@@ -108,7 +109,7 @@ async fn supervise(stream: UnixStream, services: &Services) {
     while let Ok(Some(Frame { kind, payload })) = receiver.next().await {
         let answer = match kind {
             Kind::Run => answer(&payload, &mut receiver, &mut sender, services).await,
-            Kind::Session => sessions(&payload, &services.local).await,
+            Kind::Session => sessions(&payload, services).await,
             Kind::Sandbox => sandboxes::answer(&payload, &services.sandboxes).await,
             Kind::Console => console(services.console.as_ref()),
             // Sent before the client saw the end of a request.
@@ -148,12 +149,10 @@ fn console(door: Option<&Door>) -> serde_json::Result<(Kind, Vec<u8>)> {
     Ok((Kind::Refusal, serde_json::to_vec(&refusal)?))
 }
 
-async fn sessions(payload: &[u8], local: &Local) -> serde_json::Result<(Kind, Vec<u8>)> {
+async fn sessions(payload: &[u8], services: &Services) -> serde_json::Result<(Kind, Vec<u8>)> {
     let parsed = serde_json::from_slice::<SessionRequest>(payload).map_err(|error| Refusal::invalid(&error));
     let result = match parsed {
-        Ok(SessionRequest { scope, action }) => see_to(&scope, action, local)
-            .await
-            .map_err(|error| Refusal::from(&error)),
+        Ok(SessionRequest { scope, action }) => see_to(&scope, action, services).await.map_err(Refusal::from),
         Err(refusal) => Err(refusal),
     };
     match result {
@@ -163,19 +162,40 @@ async fn sessions(payload: &[u8], local: &Local) -> serde_json::Result<(Kind, Ve
 }
 
 /// Performs an operation on a scope's sessions. Returns the listed or created ones.
-async fn see_to(scope: &Scope, action: SessionAction, local: &Local) -> Result<Vec<SessionInfo>, Error> {
+async fn see_to(
+    scope: &Scope,
+    action: SessionAction,
+    services: &Services,
+) -> Result<Vec<SessionInfo>, backend::Error> {
+    let local = &services.local;
+    let failed = |error| backend::Error::from(&error);
     let made = match action {
         SessionAction::List => return Ok(local.sessions(scope)),
-        SessionAction::New { id, limits, fence } => {
-            local.new_session(scope, &id, limits, fence.into()).await?;
+        SessionAction::New {
+            id,
+            limits,
+            fence,
+            packages,
+        } => {
+            let request = Request {
+                limits,
+                scope: scope.clone(),
+                session: Some(id.clone()),
+                ..Request::new(Language::Python, "")
+            };
+            let fence = fence.into();
+            match packages {
+                Some(key) => services.backend.new_session(&id, request, fence, &key).await?,
+                None => local.new_session(&id, &request, fence).await.map_err(failed)?,
+            }
             id
         }
         SessionAction::Fork { from, to } => {
-            local.fork_session(scope, &from, &to).await?;
+            local.fork_session(scope, &from, &to).await.map_err(failed)?;
             to
         }
         SessionAction::Remove { id } => {
-            local.remove_session(scope, &id).await?;
+            local.remove_session(scope, &id).await.map_err(failed)?;
             return Ok(Vec::new());
         }
     };

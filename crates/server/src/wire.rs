@@ -8,6 +8,7 @@ use ringfence_container::sandboxes::{NewSandbox, SandboxInfo, SandboxLog};
 use ringfence_exec::backend::{self, Fingerprint};
 use ringfence_exec::local::{self, Fence};
 use ringfence_exec::runner::RunSpec;
+use ringfence_packages::Digest;
 use ringfence_policy::{
     Access, Bytes, Cpus, EgressFacts, EgressPolicy, EnvName, Language, Limits, Mount, Network, Pids, Remedy,
     Request, Scope, SessionId, Target, Timeout, Trusted,
@@ -117,6 +118,9 @@ pub enum SessionAction {
         limits: Limits,
         /// Required strength of the fence.
         fence: WireFence,
+        /// Key of the packages that it has, which the client installed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        packages: Option<Digest>,
     },
     Fork {
         /// Session to copy.

@@ -2,7 +2,6 @@
 
 mod container;
 mod copy;
-mod packages;
 mod port;
 mod snapshot;
 
@@ -17,6 +16,7 @@ use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
+use crate::packages;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
 use ringfence::source::Source;
@@ -157,7 +157,7 @@ fn object(pairs: &[(String, String)]) -> Value {
 
 async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<ExitCode> {
     check_options(args)?;
-    let packages = packages::provide(args, context).await?;
+    let packages = packages::provide(&args.with, &args.options.scope(), context).await?;
     let mut body = json!({
         "packages": packages.as_ref().map(|packages| &packages.key),
         "runtime": args.runtime.map(SandboxRuntimeArg::as_str),

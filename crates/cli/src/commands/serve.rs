@@ -22,6 +22,7 @@ use crate::commands::console;
 use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
+use ringfence::packages::SessionPackages;
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
@@ -153,9 +154,10 @@ fn with_packages(
     backend: Arc<dyn Backend>,
     local: &Arc<Local>,
     context: &Context,
-) -> Result<Arc<dyn Backend>, ringfence::Error> {
+) -> Result<Arc<SessionPackages>, ringfence::Error> {
     let store = packages::store(context)?;
-    Ok(packages::kept_for_sessions(backend, Arc::clone(local), store))
+    let sessions = SessionPackages::new(backend, Arc::clone(local), store);
+    Ok(Arc::new(sessions))
 }
 
 /// Tells that the usage of keys could not be written.

@@ -1,5 +1,6 @@
 //! `ringfence session`: stateful interpreters of the server.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ringfence_exec::local::SessionInfo;
@@ -8,15 +9,29 @@ use ringfence_server::client::{Client, Error};
 use ringfence_server::wire::{SessionAction, SessionRequest, WireFence};
 
 use crate::context::Context;
+use crate::packages;
 use crate::ui::json;
 use ringfence::Failure;
+use ringfence::packages::Checkout;
 use ringfence::settings;
 use ringfence_args::{ScopedOptions, SessionCommand, SessionNewArgs};
 
 pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let packages = match command {
+        SessionCommand::New(args) => {
+            // An installation for no server would be in vain.
+            socket(context)?;
+            let scope = args.options.scope();
+            runtime.block_on(packages::provide(&args.with, &scope, context))?
+        }
+        SessionCommand::Ls(_) | SessionCommand::Fork(_) | SessionCommand::Rm(_) => None,
+    };
     let (action, options) = match command {
         SessionCommand::Ls(options) => (SessionAction::List, options),
-        SessionCommand::New(args) => (new(args, context)?, &args.options),
+        SessionCommand::New(args) => (new(args, packages.as_ref(), context)?, &args.options),
         SessionCommand::Fork(args) => {
             let (from, to) = (args.from.clone(), args.to.clone());
             (SessionAction::Fork { from, to }, &args.options)
@@ -28,15 +43,16 @@ pub(crate) fn run(command: &SessionCommand, context: &Context) -> anyhow::Result
         scope: options.scope(),
         action,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
     let sessions = runtime.block_on(ask(&request, context))?;
     context.ui.out(printed(&sessions, options, quiet)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn new(args: &SessionNewArgs, context: &Context) -> anyhow::Result<SessionAction> {
+fn new(
+    args: &SessionNewArgs,
+    packages: Option<&Checkout>,
+    context: &Context,
+) -> anyhow::Result<SessionAction> {
     let config = context.config()?;
     let limits = settings::default_limits(config);
     Ok(SessionAction::New {
@@ -49,12 +65,18 @@ fn new(args: &SessionNewArgs, context: &Context) -> anyhow::Result<SessionAction
         },
         // No configuration can ask for a session without a fence.
         fence: WireFence::of(settings::default_fence(config)).unwrap_or(WireFence::Default),
+        packages: packages.map(|packages| packages.key.clone()),
     })
 }
 
-async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionInfo>, Failure> {
+/// Returns the socket of the server.
+fn socket(context: &Context) -> Result<PathBuf, Failure> {
     let socket = context.paths.socket_if_ours();
-    let socket = socket.ok_or_else(Failure::no_engine_for_sessions)?;
+    socket.ok_or_else(Failure::no_engine_for_sessions)
+}
+
+async fn ask(request: &SessionRequest, context: &Context) -> Result<Vec<SessionInfo>, Failure> {
+    let socket = socket(context)?;
     let mut client = Client::connect(&socket)
         .await
         .map_err(|_| Failure::no_engine_for_sessions())?;

@@ -23,7 +23,14 @@ impl Local {
         loop {
             let live = match self.sessions.find_or_make(&key, &self.gate)? {
                 Found::Live(live) => live,
-                Found::New(unborn) => self.bear(unborn, &work.request, work.fence).await?,
+                Found::New(unborn) => {
+                    // Variables come with each evaluation.
+                    let request = Request {
+                        env: Vec::new(),
+                        ..work.request.clone()
+                    };
+                    self.bear(unborn, &request, work.fence).await?
+                }
             };
             match live.evaluate(work).await {
                 Called::Done(result) => return result,
@@ -35,27 +42,21 @@ impl Local {
         }
     }
 
-    /// Creates a session before its first use.
+    /// Creates the session of requests like this one before its first use. Variables of the request reach an interpreter that
+    /// is started cold.
     ///
     /// # Errors
     /// If the name is taken, there are too many, or the interpreter cannot be started.
     pub async fn new_session(
         &self,
-        scope: &Scope,
         id: &SessionId,
-        limits: Limits,
+        request: &Request,
         fence: Fence,
     ) -> Result<(), LocalError> {
-        let request = Request {
-            limits,
-            scope: scope.clone(),
-            session: Some(id.clone()),
-            ..Request::new(Language::Python, "")
-        };
-        check(&request, fence)?;
-        let key = (scope.clone(), id.clone());
+        check(request, fence)?;
+        let key = (request.scope.clone(), id.clone());
         let unborn = self.sessions.make(&key, &self.gate)?;
-        self.bear(unborn, &request, fence).await.map(drop)
+        self.bear(unborn, request, fence).await.map(drop)
     }
 
     /// Forks a session into a cell of its own, once no evaluation runs.

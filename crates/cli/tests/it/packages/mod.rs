@@ -420,6 +420,40 @@ fn a_session_has_packages_while_it_lives() {
 }
 
 #[test]
+fn a_new_session_has_its_packages_in_every_surface() {
+    play(Some(api::world()), |world| {
+        let index = Index::configured(world, &[BASE, TOP]);
+        let session = |args: &[&str]| ringfence(world, &[&["session"], args].concat());
+        let new = ["new", "lab", "--memory", "128MiB", "--with"];
+        session(&[&new[..], &["demo-top"]].concat()).ok();
+        let asked = index.requests("/");
+        let taken = session(&[&new[..], &["Demo_Top"]].concat());
+        assert!(taken.stderr.contains("`lab`"), "{taken:?}");
+        assert_eq!(index.requests("/"), asked);
+        let code = "import demo_top, subprocess, sys; print(demo_top.VALUE, flush=True)\n\
+                    _ = subprocess.run([sys.executable, '-c', 'import demo_base; print(demo_base.VALUE)'], check=True)";
+        let run = ringfence(world, &["run", "--session", "lab", "-c", code]);
+        assert_eq!(run.ok(), "42\n41\n");
+        let call = json!({"language": "python", "code": code, "session": "lab"}).to_string();
+        let called = api::Surface::socket(world).ask("POST /v1/tools/run_code", &[], &call);
+        assert!(called.body.contains("42\\n41\\n"), "{called:?}");
+        // They are not removed before it ends.
+        let left = ringfence(world, &["packages", "rm", "--all"]);
+        assert!(left.stderr.contains("are in use and were left"), "{left:?}");
+        let unknown = session(&["new", "other", "--with", "demo-absent"]);
+        assert_eq!(unknown.status, 125, "{unknown:?}");
+        assert!(unknown.stderr.contains("no package `demo-absent`"), "{unknown:?}");
+        let listed = session(&["ls"]);
+        assert_eq!(listed.ok().lines().count(), 1, "{listed:?}");
+        session(&["rm", "lab"]).ok();
+        eventually("nobody uses them", || {
+            ringfence(world, &["packages", "rm", "--all"]).status == 0
+                && ringfence(world, &["packages", "ls"]).ok().is_empty()
+        });
+    });
+}
+
+#[test]
 fn keys_of_the_api_open_no_packages() {
     play(Some(api::world()), |world| {
         let _index = Index::configured(world, &[BASE]);

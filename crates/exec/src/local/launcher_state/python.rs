@@ -83,12 +83,8 @@ impl LauncherState {
                 }
             };
         }
-        let without_variables = Request {
-            env: Vec::new(),
-            ..request.clone()
-        };
         let job = job::SESSION.to_vec();
-        let guest = self.cold_python(&without_variables, settings, job).await?;
+        let guest = self.cold_python(request, settings, job).await?;
         Ok((guest, SessionOrigin::Started))
     }
 

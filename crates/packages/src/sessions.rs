@@ -1,30 +1,23 @@
-//! A backend that keeps the packages of sessions as long as these live: the run that named them ends before.
+//! A backend that keeps the packages of sessions as long as these live: whoever named them ends before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfence_exec::backend::{self, Backend, Fingerprint, Reason, Running, Unavailable};
-use ringfence_exec::local::{Connection, Local};
+use ringfence_exec::local::{Connection, Fence, Local};
 use ringfence_exec::runner::RunSpec;
-use ringfence_packages::{Checkout, Digest, Store};
-use ringfence_policy::{Language, PACKAGES, Scope, SessionId, Target};
+use ringfence_policy::{Language, PACKAGES, Request, Scope, SessionId, Target};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Returns `backend` with packages of sessions, which are those of `local`.
-pub fn kept_for_sessions(backend: Arc<dyn Backend>, local: Arc<Local>, store: Store) -> Arc<dyn Backend> {
-    Arc::new(SessionBackend {
-        backend,
-        local,
-        store,
-        kept: Arc::default(),
-        keepers: Mutex::default(),
-    })
-}
+use crate::digest::Digest;
+use crate::error::{Error, StoreError};
+use crate::store::{Checkout, Store};
 
+/// A backend whose sessions keep the packages that they were created with.
 #[derive(Debug)]
-struct SessionBackend {
+pub struct SessionPackages {
     backend: Arc<dyn Backend>,
     local: Arc<Local>,
     store: Store,
@@ -92,7 +85,39 @@ async fn keep(kept: Arc<Kept>, local: Arc<Local>, used: Use, mut evaluations: wa
     }
 }
 
-impl SessionBackend {
+impl SessionPackages {
+    /// Creates one around `backend`, whose sessions are those of `local`.
+    pub fn new(backend: Arc<dyn Backend>, local: Arc<Local>, store: Store) -> Self {
+        Self {
+            backend,
+            local,
+            store,
+            kept: Arc::default(),
+            keepers: Mutex::default(),
+        }
+    }
+
+    /// Creates a session with kept packages.
+    ///
+    /// # Errors
+    /// If none are kept under this key, they are for another interpreter than that of sessions, or the session cannot be made.
+    pub async fn new_session(
+        &self,
+        id: &SessionId,
+        mut request: Request,
+        fence: Fence,
+        key: &Digest,
+    ) -> Result<(), backend::Error> {
+        let python = self.local.fingerprint(Language::Python);
+        let python = python.ok_or_else(|| refused(Error::NoPython))?;
+        let opened = self.store.open(key, &python).map_err(refused)?;
+        let checkout = opened.ok_or_else(|| refused(StoreError::Gone))?;
+        checkout.add_to(&mut request.mounts, &mut request.env);
+        let _making = self.keep(checkout, &request.scope, id);
+        let made = self.local.new_session(id, &request, fence).await;
+        made.map_err(|error| backend::Error::from(&error))
+    }
+
     /// Keeps the packages of an evaluation in a session; `None` if it has none of the store.
     fn begin(&self, spec: &RunSpec) -> Result<Option<Evaluating>, backend::Error> {
         let request = &spec.request;
@@ -105,14 +130,7 @@ impl SessionBackend {
             return Ok(None);
         };
         let opened = self.store.open_directory(&mount.host, &python);
-        let opened = opened.map_err(|error| {
-            let error = ringfence_packages::Error::from(error);
-            backend::Error {
-                reason: Reason::Unavailable,
-                message: error.to_string(),
-                hint: error.hint().into(),
-            }
-        })?;
+        let opened = opened.map_err(refused)?;
         Ok(opened.map(|checkout| self.keep(checkout, &request.scope, session)))
     }
 
@@ -146,7 +164,16 @@ impl SessionBackend {
     }
 }
 
-impl Backend for SessionBackend {
+fn refused(error: impl Into<Error>) -> backend::Error {
+    let error = error.into();
+    backend::Error {
+        reason: Reason::Unavailable,
+        message: error.to_string(),
+        hint: error.hint().into(),
+    }
+}
+
+impl Backend for SessionPackages {
     fn run<'a>(&'a self, spec: &'a RunSpec, connection: Connection) -> Running<'a> {
         Box::pin(async move {
             let _evaluating = self.begin(spec)?;
