@@ -306,6 +306,9 @@ pub struct SandboxExecArgs {
     /// Set an environment variable, as NAME=VALUE; may be repeated.
     #[arg(short, long, value_name = "NAME=VALUE", value_parser = pair)]
     pub env: Vec<(String, String)>,
+    /// Run it as this user of a sandbox with the fence `box`: a name of its /etc/passwd, or a number (default: root).
+    #[arg(short = 'u', long = "as", value_name = "NAME")]
+    pub account: Option<String>,
     /// Wall-clock limit, at which it is killed (default: none).
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<Timeout>,

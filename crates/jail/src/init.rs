@@ -15,6 +15,7 @@ mod network;
 mod pending;
 mod programs;
 mod serve;
+mod user;
 mod warm;
 mod worker;
 

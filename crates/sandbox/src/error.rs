@@ -86,6 +86,17 @@ pub enum Error {
     /// An argument is not valid.
     #[error("{0}")]
     Invalid(String),
+    /// It has no such user.
+    #[error("the sandbox has no user `{0}`")]
+    NoUser(String),
+    /// Its user namespace lacks an id of the user or of a group.
+    #[error(
+        "no process can become the user `{0}`: its id or that of one of its groups does not exist in the sandbox"
+    )]
+    NoIds(String),
+    /// It has one user.
+    #[error("the sandbox has one user, `{own}`, and not `{wanted}`")]
+    OneUser { wanted: String, own: &'static str },
     /// It has no such program.
     #[error("there is no program `{0}` in the sandbox")]
     NoProgram(String),
@@ -182,6 +193,7 @@ impl Error {
             | Self::NoProcess(_)
             | Self::NoSnapshot(_)
             | Self::NoContext(_)
+            | Self::NoUser(_)
             | Self::NothingListens(_)
             | Self::NoProgram(_) => ErrorKind::NotFound,
             Self::Taken(_)
@@ -204,8 +216,12 @@ impl Error {
                 }
                 _ => ErrorKind::Internal,
             },
-            Self::NotSupported { .. } | Self::CannotPause(PauseError::NoFreezer) => ErrorKind::NotSupported,
-            Self::Invalid(_) | Self::NoDirectory { .. } | Self::NoPorts => ErrorKind::InvalidArguments,
+            Self::NotSupported { .. } | Self::OneUser { .. } | Self::CannotPause(PauseError::NoFreezer) => {
+                ErrorKind::NotSupported
+            }
+            Self::Invalid(_) | Self::NoIds(_) | Self::NoDirectory { .. } | Self::NoPorts => {
+                ErrorKind::InvalidArguments
+            }
             // The limit of processes.
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => ErrorKind::LimitExceeded,
             Self::NotStarted(NotRun::NotStarted { .. } | NotRun::TooLong) => ErrorKind::InvalidArguments,
@@ -264,6 +280,13 @@ impl Error {
             }
             Self::Busy(_) => "wait until it has ended, or interrupt it".to_owned(),
             Self::Invalid(_) => "correct the argument".to_owned(),
+            Self::NoUser(_) => {
+                "add it by `useradd` in the sandbox, or name one of its /etc/passwd, or a number".to_owned()
+            }
+            Self::NoIds(_) => "users and groups have ids 0 to 127, 900 to 1007 and 65534".to_owned(),
+            Self::OneUser { .. } => {
+                "leave the user out, or create the sandbox with the fence `box`, which has several".to_owned()
+            }
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
             Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => {

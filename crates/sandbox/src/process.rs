@@ -32,6 +32,8 @@ pub struct NewProcess {
     pub terminal: Option<TerminalSize>,
     /// Wall time after which it is killed with its descendants.
     pub timeout: Option<Timeout>,
+    /// Name or number of its user, in a sandbox that has several; root by default.
+    pub user: Option<String>,
 }
 
 /// The program of a process.

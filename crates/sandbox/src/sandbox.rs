@@ -258,8 +258,10 @@ impl Sandbox {
         let limit = new
             .timeout
             .map(|timeout| self.pauses.clock().alarm(timeout.as_duration()));
+        let user = self.other_user(new.user)?;
         let (program, arguments) = self.program(new.command)?;
         let start = Start {
+            user: user.clone(),
             arguments,
             environment: new.env.into_iter().collect(),
             input: new.stdin == Stdin::Open,
@@ -272,7 +274,11 @@ impl Sandbox {
             )
         };
         let running = self.init.start(start, None).await;
-        let running = running.map_err(|error| Error::not_started(error, program, &described.cwd))?;
+        let running = running.map_err(|error| match user {
+            Some(user) if error.is_unknown_user() => Error::NoUser(user),
+            Some(user) if error.is_user_without_ids() => Error::NoIds(user),
+            _ => Error::not_started(error, program, &described.cwd),
+        })?;
         let (process, pump) = Process::new(running, described, self.memory_kills(), limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
@@ -286,6 +292,26 @@ impl Sandbox {
         let process = self.start(new).await?;
         let reader = process.output.read_from(0);
         Ok(output::collect(reader, most).await)
+    }
+
+    /// Returns the user that a process becomes; `None` for the sandbox's own, which is the only one unless that is root.
+    fn other_user(&self, wanted: Option<String>) -> Result<Option<String>, Error> {
+        let Some(wanted) = wanted else { return Ok(None) };
+        if self.new.runtime.engine().is_some() {
+            return Err(Error::NotSupported {
+                runtime: self.new.runtime,
+                what: "run a process as another user",
+            });
+        }
+        let own = self.account();
+        match own.is_root() {
+            true => Ok(Some(wanted)),
+            false if wanted == own.name() => Ok(None),
+            false => Err(Error::OneUser {
+                wanted,
+                own: own.name(),
+            }),
+        }
     }
 
     /// Returns the program of a command line, with its arguments.

@@ -120,6 +120,9 @@ def test_commands(sandbox: Sandbox) -> None:
     assert cut.truncated and len(cut.stdout) == 10
     with pytest.raises(NotFound):
         sandbox.commands.run(["no-such-program"])
+    assert sandbox.commands.run("echo $USER", user="sandbox").stdout == "sandbox\n"
+    with pytest.raises(errors.NotSupported, match="one user"):
+        sandbox.commands.run("true", user="root")
 
 
 def test_handles(sandbox: Sandbox) -> None:

@@ -169,6 +169,8 @@ export interface ProcessOptions {
   cwd?: string;
   env?: Record<string, string>;
   timeout?: Time;
+  /** A name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. */
+  user?: string;
 }
 
 export interface CommandResult {

@@ -313,7 +313,7 @@ class Commands {
   }
 }
 
-const process = ({ cwd, env, timeout }) => ({ cwd, env, timeout });
+const process = ({ cwd, env, timeout, user }) => ({ cwd, env, timeout, user });
 
 class Pty {
   #commands;

@@ -67,6 +67,8 @@ both("commands", async (sandbox) => {
   const result = await sandbox.commands.run(["sh", "-c", "echo $N; echo é >&2; exit 3"], { env: { N: "1" } });
   assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.outcome], ["1\n", "é\n", 3, "exited"]);
   await assert.rejects(sandbox.commands.run("exit 3", { check: true }), CommandFailed);
+  assert.equal((await sandbox.commands.run("echo $USER", { user: "sandbox" })).stdout, "sandbox\n");
+  await assert.rejects(sandbox.commands.run("true", { user: "root" }), /one user/);
   const pieces = [];
   const cut = await sandbox.commands.run("seq 100", { maxOutput: 10, onStdout: (text) => pieces.push(text) });
   assert.deepEqual([cut.truncated, cut.stdout.length, pieces.join("").length], [true, 10, 292]);

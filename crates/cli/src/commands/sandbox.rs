@@ -281,6 +281,9 @@ async fn exec(args: &SandboxExecArgs, context: &Context) -> anyhow::Result<ExitC
     if let Some(directory) = &args.workdir {
         process["cwd"] = directory.as_str().into();
     }
+    if let Some(user) = &args.account {
+        process["user"] = user.as_str().into();
+    }
     if let Some(timeout) = args.timeout {
         process["timeout"] = timeout.as_duration().as_secs_f64().into();
     }
@@ -349,6 +352,7 @@ async fn shell(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<Exit
     // An image may have another shell alone.
     let either = ["sh", "-c", "command -v bash > /dev/null && exec bash; exec sh"];
     let exec = SandboxExecArgs {
+        account: None,
         options: args.options.clone(),
         name: args.name.clone(),
         interactive: true,

@@ -1,8 +1,9 @@
 //! Errors of calls, and of the connection to the init that runs them.
 
-use ringfence_jail::init::frames::{ENTER_DIRECTORY, VERSION};
+use ringfence_jail::init::frames::{BECOME_USER, ENTER_DIRECTORY, LOOK_UP_USER, VERSION};
 
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
 /// The reason why the connection to a container's init closed.
@@ -73,6 +74,16 @@ impl NotRun {
     /// Returns `true` if the working directory could not be entered.
     pub fn is_bad_directory(&self) -> bool {
         matches!(self, Self::NotStarted { step, .. } if step == ENTER_DIRECTORY)
+    }
+
+    /// Returns `true` if there is no such user.
+    pub fn is_unknown_user(&self) -> bool {
+        matches!(self, Self::NotStarted { step, errno: ENOENT } if step == LOOK_UP_USER)
+    }
+
+    /// Returns `true` if an id of the user, or of one of its groups, does not exist in the sandbox.
+    pub fn is_user_without_ids(&self) -> bool {
+        matches!(self, Self::NotStarted { step, errno: EINVAL } if step == BECOME_USER)
     }
 
     /// Returns a hint for the user.

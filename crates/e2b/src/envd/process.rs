@@ -193,6 +193,7 @@ async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
         },
         terminal: pty.map(|pty| pty.size.unwrap_or(PtySize { cols: 80, rows: 24 }).into()),
         timeout: timeout(&headers)?,
+        user: None,
     };
     let described = Described(json!({"command": words, "cwd": new.cwd}));
     let process = opened.sandbox.start(new).await.map_err(|error| match error {

@@ -15,7 +15,7 @@ pub use read::FrameReader;
 pub(crate) use write::write_output;
 
 /// Protocol version. Both ends come from one build, so any other is a mistake.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Length of a frame header.
 pub const HEADER: usize = 9;
 /// A secret shared by the server and the init.
@@ -217,6 +217,10 @@ pub struct TerminalSize {
 
 /// The step of [`Fate::NotStarted`] that enters the working directory.
 pub const ENTER_DIRECTORY: &str = "enter the working directory";
+/// The step that looks up the user of a program: ENOENT if there is none.
+pub const LOOK_UP_USER: &str = "look up the user";
+/// The step that becomes it: EINVAL if one of its ids does not exist in the sandbox.
+pub const BECOME_USER: &str = "become the user";
 
 /// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,10 +240,12 @@ pub struct Start {
     pub bridge: bool,
     /// Size of a terminal to run it in. Its output is then all standard output, and input does not end.
     pub terminal: Option<TerminalSize>,
+    /// Name or number of the user that it becomes, in a sandbox that has several. `None`: that of the init.
+    pub user: Option<String>,
 }
 
 impl Start {
-    /// Creates a call without arguments, environment, input, network, bridge and terminal.
+    /// Creates a call without arguments, environment, input, network, bridge, terminal and another user.
     pub fn new(program: Program, directory: impl Into<String>, timeout: Duration) -> Self {
         Self {
             program,
@@ -251,6 +257,7 @@ impl Start {
             proxy: Vec::new(),
             bridge: false,
             terminal: None,
+            user: None,
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::step_error::StepError;
 /// Default `PATH` of images without one.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Variables that depend on the user.
+const OF_USER: &[&str] = &["HOME", "USER", "LOGNAME"];
+
 /// Default environment of a call.
 #[derive(Debug)]
 pub(super) struct Surroundings {
@@ -58,6 +61,16 @@ impl Surroundings {
         missing.chain(given).cloned().collect()
     }
 
+    /// Returns the environment of a call. Another user's own variables come with the user.
+    fn environment_of(&self, start: &Start) -> Vec<(String, String)> {
+        let mut environment = self.environment(&start.environment);
+        if start.user.is_some() {
+            let is_given = |name: &str| start.environment.iter().any(|(given, _)| given == name);
+            environment.retain(|(name, _)| !OF_USER.contains(&name.as_str()) || is_given(name));
+        }
+        environment
+    }
+
     /// Prepares a call without a warm interpreter. `python` is the interpreter with its arguments.
     pub(super) fn prepare(&self, start: &Start, python: &[String]) -> Result<Execution, StepError> {
         let missing = |step| {
@@ -85,7 +98,7 @@ impl Surroundings {
                 (found, vec![name.clone()])
             }
         };
-        let environment = self.environment(given);
+        let environment = self.environment_of(start);
         match &start.program {
             // Its arguments are part of its job.
             Program::Python { .. } => {
@@ -97,7 +110,8 @@ impl Surroundings {
                 Ok(match start.bridge {
                     true => execution.reading_a_job(),
                     false => execution,
-                })
+                }
+                .of_user(start.user.clone()))
             }
         }
     }

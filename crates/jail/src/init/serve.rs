@@ -349,8 +349,8 @@ impl Init {
                     .prepare(&start, &self.python)
                     .map(|execution| execution.leaving(self.leftovers).in_terminal(start.terminal))
                     .and_then(|execution| match &mut self.guard {
-                        Some(guard) => guard.forking(|| worker::start(&execution)),
-                        None => worker::start(&execution),
+                        Some(guard) => guard.forking(|| worker::start(execution)),
+                        None => worker::start(execution),
                     });
                 match started {
                     Ok(worker) => {

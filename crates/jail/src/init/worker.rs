@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use super::files::{self, CHANGES_FD};
 use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
+use super::user::User;
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
 use crate::{attach, sys};
@@ -75,6 +76,7 @@ pub(super) struct Execution {
     changes: Option<OwnedFd>,
     leftovers: Leftovers,
     terminal: Option<TerminalSize>,
+    user: Option<String>,
 }
 
 #[derive(Debug)]
@@ -136,6 +138,7 @@ impl Execution {
             changes: None,
             leftovers: Leftovers::Kill,
             terminal: None,
+            user: None,
         })
     }
 
@@ -155,6 +158,21 @@ impl Execution {
     /// Runs it in a terminal of this size.
     pub(super) fn in_terminal(self, terminal: Option<TerminalSize>) -> Self {
         Self { terminal, ..self }
+    }
+
+    /// Runs it as another user.
+    pub(super) fn of_user(self, user: Option<String>) -> Self {
+        Self { user, ..self }
+    }
+
+    /// Becomes its user, if that is another one.
+    fn enter_user(&mut self) -> Result<(), StepError> {
+        let (Some(wanted), Executed::Program { environment, .. }) = (&self.user, &mut self.program) else {
+            return Ok(());
+        };
+        let user = User::find(wanted)?;
+        user.complete(environment)?;
+        user.enter()
     }
 
     /// Executes the program, which closes `executed`. Returns only on failure.
@@ -230,13 +248,13 @@ pub(super) fn prepare() -> std::io::Result<(Worker, Ends)> {
 }
 
 /// Starts a program under a supervisor of its own.
-pub(super) fn start(execution: &Execution) -> Result<Worker, StepError> {
+pub(super) fn start(mut execution: Execution) -> Result<Worker, StepError> {
     let (mut worker, ends) = match execution.terminal {
         None => prepare().step("make the pipes")?,
         Some(size) => prepare_terminal(size).step("open a terminal")?,
     };
     match sys::fork().step("fork a supervisor")? {
-        None => supervise(execution, ends),
+        None => supervise(&mut execution, ends),
         Some(pid) => {
             worker.supervisor = Some(pid);
             Ok(worker)
@@ -245,7 +263,7 @@ pub(super) fn start(execution: &Execution) -> Result<Worker, StepError> {
 }
 
 /// Runs the supervisor. It inherits being undumpable.
-fn supervise(execution: &Execution, ends: Ends) -> ! {
+fn supervise(execution: &mut Execution, ends: Ends) -> ! {
     let descriptors = GuestDescriptors {
         standard: ends.standard,
         control: ends.control,
@@ -296,7 +314,7 @@ fn tell_started(guest: libc::pid_t, status: &OwnedFd) {
 }
 
 /// Becomes the guest. `executed` is closed by its program's start.
-fn become_guest(execution: &Execution, status: &OwnedFd, executed: OwnedFd) -> ! {
+fn become_guest(execution: &mut Execution, status: &OwnedFd, executed: OwnedFd) -> ! {
     let arranged = sys::setsid()
         .step("start a session")
         .and_then(|()| sys::reset_signals().step("reset the signals"))
@@ -304,6 +322,7 @@ fn become_guest(execution: &Execution, status: &OwnedFd, executed: OwnedFd) -> !
             Some(_) => sys::control_terminal().step("take over the terminal"),
             None => Ok(()),
         })
+        .and_then(|()| execution.enter_user())
         .and_then(|()| sys::change_directory(&execution.directory).step(ENTER_DIRECTORY))
         .and_then(|()| match execution.reads_job {
             true => Ok(()),

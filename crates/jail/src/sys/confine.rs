@@ -17,8 +17,13 @@ pub(crate) fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
 
 /// Drops all supplementary groups.
 pub(crate) fn drop_groups() -> io::Result<()> {
-    // SAFETY: a length of zero reads no list.
-    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, ptr::null::<libc::gid_t>()) }).map(drop)
+    set_groups(&[])
+}
+
+/// Replaces the supplementary groups.
+pub(crate) fn set_groups(groups: &[libc::gid_t]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many numbers as the list has, which is live for the call.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(drop)
 }
 
 /// Sets `no_new_privs`: no program executed from here on gains privileges by its file's mode.

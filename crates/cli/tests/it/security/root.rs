@@ -171,6 +171,110 @@ except OSError: print(count)";
     assert_eq!(sh(&fence, "box", "id -u").ok(), "0\n");
 }
 
+/// Users of a sandbox, of whom some lead to ids that it lacks, with files of theirs and of root.
+const USERS: &str = "set -e; echo ada:x:1000:1001::/home/ada:/bin/sh >> /etc/passwd; echo wild:x:4294967295:0::/: >> /etc/passwd
+echo far:x:5000:5000::/: >> /etc/passwd; echo both:x:1002:1002::/: >> /etc/passwd
+printf 'root:x:0:root\\nada:x:1001:\\nvideo:x:44:ada\\nwheel:x:10:root\\nfar:x:5000:both\\n' > /etc/group
+mkdir -p /home/ada; chown 1000:1001 /home/ada; echo secret > /secret; chmod 600 /secret; cp /usr/bin/id /tmp/set; chmod 6755 /tmp/set";
+
+#[test]
+fn a_program_of_another_user_has_nothing_of_roots() {
+    let Some(fence) = Fence::root().map(Fence::with_engine) else {
+        return;
+    };
+    create(&fence, &[]).ok();
+    let exec = |user: &str, line: &str| {
+        let exec = ["sandbox", "exec", "-u", user, "box", "--", "sh", "-c", line];
+        finish(&mut fence.product("A=b", &exec), b"")
+    };
+    sh(&fence, "box", USERS).ok();
+    let who =
+        "id -u; id -g; id -G; echo $HOME $USER; echo to > /dev/stdout; touch ~/own; stat -c %u:%g ~/own";
+    for ada in ["ada", "1000"] {
+        assert_eq!(
+            exec(ada, who).ok(),
+            "1000\n1001\n1001 44\n/home/ada ada\nto\n1000:1001\n",
+            "{ada}"
+        );
+    }
+    assert_eq!(exec("7", "id -u; id -G; echo $HOME $USER").ok(), "7\n7\n/\n");
+    assert_eq!(exec("root", "id -u; id -G").ok(), "0\n0 10\n");
+    // No capability, no way back, no file of root's, and none that grants more.
+    let denied = "import os, subprocess
+print(os.getgroups(), [line.split()[1] for line in open('/proc/self/status') if line[:6] in ('CapPrm', 'CapEff')])
+for act in (lambda: open('/secret'), lambda: os.setuid(0), lambda: os.setgroups([10]), lambda: open('/etc/passwd', 'a'),
+            lambda: os.kill(os.getppid(), 0), lambda: os.chown('/home/ada/own', 0, 0)):
+    try: act()
+    except OSError as error: print(error.errno)
+print(subprocess.run(['/tmp/set', '-u'], capture_output=True, text=True).stdout, end='')";
+    let python = |user: &str| {
+        let exec = [
+            "sandbox", "exec", "-u", user, "box", "--", "python3", "-c", denied,
+        ];
+        finish(&mut fence.product("A=b", &exec), b"")
+    };
+    assert_eq!(
+        python("ada").ok(),
+        "[44] ['0000000000000000', '0000000000000000']\n13\n1\n1\n13\n1\n1\n1000\n"
+    );
+    // Root may all of that.
+    assert_eq!(
+        python("root").ok(),
+        "[0, 10] ['00000000000004fb', '00000000000004fb']\n0\n"
+    );
+    // Elsewhere there is one user.
+    let plain = ["sandbox", "create", "--name", "plain"];
+    finish(&mut fence.product("A=b", &plain), b"").ok();
+    let plain = |user: &str| {
+        let exec = ["sandbox", "exec", "-u", user, "plain", "--", "echo", "ran"];
+        finish(&mut fence.product("A=b", &exec), b"")
+    };
+    assert_eq!(plain("sandbox").ok(), "ran\n");
+    let refused = plain("root");
+    assert!(refused.stderr.contains("has one user, `sandbox`"), "{refused:?}");
+    assert!(refused.stderr.contains("fence `box`"), "{refused:?}");
+}
+
+#[test]
+fn a_user_that_is_none_starts_nothing() {
+    let Some(fence) = Fence::root().map(Fence::with_engine) else {
+        return;
+    };
+    create(&fence, &[]).ok();
+    sh(&fence, "box", USERS).ok();
+    for (user, why) in [
+        ("bob", "no user `bob`"),
+        ("wild", "no user `wild`"),
+        ("4294967295", "no user `4294967295`"),
+        ("-1", "no user `-1`"),
+        ("", "no user ``"),
+        ("far", "no process can become the user `far`"),
+        ("both", "no process can become the user `both`"),
+        ("5000", "no process can become the user `5000`"),
+    ] {
+        let user = format!("--as={user}");
+        let refused = ["sandbox", "exec", &user, "box", "--", "id", "-u"];
+        let refused = finish(&mut fence.product("A=b", &refused), b"");
+        assert_eq!(
+            (refused.status, refused.stdout.as_str()),
+            (125, ""),
+            "{refused:?}"
+        );
+        assert!(
+            refused.stderr.contains(why) && refused.stderr.contains("hint: "),
+            "{refused:?}"
+        );
+    }
+    let exec = |user: &str| {
+        let exec = ["sandbox", "exec", "-u", user, "box", "--", "id", "-u"];
+        finish(&mut fence.product("A=b", &exec), b"")
+    };
+    // A file that never ends, or never begins, holds nobody up but its own sandbox's program.
+    sh(&fence, "box", "rm /etc/passwd; mkfifo /etc/passwd").ok();
+    assert!(exec("ada").stderr.contains("no user `ada`"));
+    assert_eq!(exec("1000").ok(), "1000\n");
+}
+
 #[test]
 fn root_changes_its_files_and_users_and_no_other_sandbox() {
     let Some(fence) = Fence::root().map(Fence::with_engine) else {

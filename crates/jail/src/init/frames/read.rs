@@ -318,6 +318,7 @@ impl<'a> Fields<'a> {
             proxy: self.texts()?,
             bridge: self.bool()?,
             terminal: self.bool()?.then(|| self.size()).transpose()?,
+            user: self.optional()?,
         })
     }
 

@@ -23,6 +23,7 @@ fn orders() -> Vec<InitRequest> {
                 columns: 80,
                 rows: 24,
             }),
+            user: Some("ada".to_owned()),
         }),
     };
     let (name, code) = ("main".to_owned(), "ö\n".to_owned());

@@ -127,6 +127,7 @@ impl Start {
         if let Some(size) = self.terminal {
             put_size(out, size);
         }
+        put_optional(out, self.user.as_deref());
     }
 }
 

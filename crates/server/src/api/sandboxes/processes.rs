@@ -169,6 +169,8 @@ struct StartProcess {
     terminal: Option<Terminal>,
     /// Time after which it is killed.
     timeout: Option<Timeout>,
+    /// Name or number of its user, in a sandbox with the fence `box`; root by default.
+    user: Option<String>,
     /// Bytes kept of each output stream by `exec`; at most 1 MiB.
     #[schemars(with = "Option<Amount>")]
     max_output: Option<Bytes>,
@@ -248,6 +250,7 @@ impl StartProcess {
             stdin: if self.stdin { Stdin::Open } else { Stdin::Empty },
             terminal: self.terminal.map(TerminalSize::from),
             timeout: self.timeout,
+            user: self.user,
         };
         (process, kept)
     }
@@ -265,7 +268,9 @@ fn described(new: &NewProcess) -> Extension<Described> {
         CommandLine::Words(words) => json!(words),
         CommandLine::Shell(line) => json!(line),
     };
-    Extension(Described(json!({"command": command, "cwd": new.cwd})))
+    Extension(Described(
+        json!({"command": command, "cwd": new.cwd, "user": new.user}),
+    ))
 }
 
 /// Kills a process whose caller has gone.

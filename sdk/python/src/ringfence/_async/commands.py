@@ -99,6 +99,7 @@ class AsyncCommands:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
         max_output: int = MAX_OUTPUT,
         check: bool = False,
         on_stdout: Optional[OnText] = None,
@@ -106,9 +107,9 @@ class AsyncCommands:
     ) -> CommandResult:
         """Runs a command to its end. Cancelling the call kills it.
 
-        A status other than 0 is a result; with `check`, it raises `CommandFailed`.
+        `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. A status other than 0 is a result; with `check`, it raises `CommandFailed`.
         """
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         if on_stdout is None and on_stderr is None and max_output <= MAX_OUTPUT:
             body["max_output"] = max_output
             answer = await self._transport.json("POST", self._base + "/exec", json=body, ends_with_call=True)
@@ -128,10 +129,11 @@ class AsyncCommands:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
         stdin: bool = False,
     ) -> AsyncCommandHandle:
         """Starts a command, which runs on until it ends, is killed, or its sandbox ends."""
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         body["stdin"] = stdin
         return await self._start(body)
 
@@ -176,9 +178,10 @@ class AsyncPty:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
     ) -> AsyncCommandHandle:
         """Starts a command in a terminal. All its output is `stdout`; keys go to `send_stdin`."""
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         body.update(stdin=True, terminal={"columns": columns, "rows": rows})
         return await self._commands._start(body)
 
@@ -227,13 +230,18 @@ class _Collected:
 
 
 def _process(
-    command: Command, cwd: Optional[str], env: Optional[Mapping[str, str]], timeout: Optional[Seconds]
+    command: Command,
+    cwd: Optional[str],
+    env: Optional[Mapping[str, str]],
+    timeout: Optional[Seconds],
+    user: Optional[str],
 ) -> Dict[str, Any]:
     return {
         "command": command if isinstance(command, str) else list(command),
         "cwd": cwd,
         "env": dict(env) if env else None,
         "timeout": timeout,
+        "user": user,
     }
 
 

@@ -100,6 +100,7 @@ class Commands:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
         max_output: int = MAX_OUTPUT,
         check: bool = False,
         on_stdout: Optional[OnText] = None,
@@ -107,9 +108,9 @@ class Commands:
     ) -> CommandResult:
         """Runs a command to its end. Cancelling the call kills it.
 
-        A status other than 0 is a result; with `check`, it raises `CommandFailed`.
+        `user` is a name of the sandbox's /etc/passwd or a number, for sandboxes with the fence `box`. A status other than 0 is a result; with `check`, it raises `CommandFailed`.
         """
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         if on_stdout is None and on_stderr is None and max_output <= MAX_OUTPUT:
             body["max_output"] = max_output
             answer = self._transport.json("POST", self._base + "/exec", json=body, ends_with_call=True)
@@ -129,10 +130,11 @@ class Commands:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
         stdin: bool = False,
     ) -> CommandHandle:
         """Starts a command, which runs on until it ends, is killed, or its sandbox ends."""
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         body["stdin"] = stdin
         return self._start(body)
 
@@ -177,9 +179,10 @@ class Pty:
         cwd: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
         timeout: Optional[Seconds] = None,
+        user: Optional[str] = None,
     ) -> CommandHandle:
         """Starts a command in a terminal. All its output is `stdout`; keys go to `send_stdin`."""
-        body = _process(command, cwd, env, timeout)
+        body = _process(command, cwd, env, timeout, user)
         body.update(stdin=True, terminal={"columns": columns, "rows": rows})
         return self._commands._start(body)
 
@@ -228,13 +231,18 @@ class _Collected:
 
 
 def _process(
-    command: Command, cwd: Optional[str], env: Optional[Mapping[str, str]], timeout: Optional[Seconds]
+    command: Command,
+    cwd: Optional[str],
+    env: Optional[Mapping[str, str]],
+    timeout: Optional[Seconds],
+    user: Optional[str],
 ) -> Dict[str, Any]:
     return {
         "command": command if isinstance(command, str) else list(command),
         "cwd": cwd,
         "env": dict(env) if env else None,
         "timeout": timeout,
+        "user": user,
     }
 
 
