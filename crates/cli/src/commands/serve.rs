@@ -9,6 +9,7 @@ use ringfence_container::Sandboxes;
 use ringfence_exec::backend::Backend;
 use ringfence_exec::local::Local;
 use ringfence_gateway_protocol as gateway;
+use ringfence_images::Selector;
 use ringfence_policy::{Scope, Trusted};
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
@@ -21,14 +22,15 @@ use tokio::sync::watch;
 use crate::commands::console;
 use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
-use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence::packages::SessionPackages;
+use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
 const MAX_BLOCKING_THREADS: usize = 8;
 
 pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    check_images(args)?;
     let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
@@ -97,6 +99,19 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Rejects images for templates whose names no image can have.
+fn check_images(args: &ServeArgs) -> Result<(), Failure> {
+    for image in &args.template_image {
+        image.parse::<Selector>().map_err(|error| {
+            Failure::usage(
+                format!("--template-image: {error}"),
+                "`ringfence image ls` lists the images",
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// Warns of a key that can be guessed.

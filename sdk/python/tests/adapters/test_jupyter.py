@@ -46,6 +46,7 @@ def jupyter(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             ["--language", "bash"],
             ["--language=javascript"],
             ["--name", "all", "--outputs", "all"],
+            ["--name=short", "--cell-timeout=1", "--memory=128MiB"],
             ["--name=brief", "--linger=3", "--memory=128MiB", "--env", "MODE=fast"],
         ):
             main(["install", "--prefix", str(prefix), *options])
@@ -295,6 +296,26 @@ def test_a_sandbox_lives_as_long_as_its_kernel(kernel: Kernel, client: Client) -
     os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
     while sandboxes(client):
         pass
+
+
+@pytest.mark.parametrize("kernel", ["short"], indirect=True)
+def test_a_limit_that_ends_a_cell_is_named_with_its_option(kernel: Kernel) -> None:
+    late = kernel.run("n = 6\nwhile True: pass")
+    assert "past its time limit (1s)" in late["evalue"] and "--cell-timeout" in late["evalue"], late
+    assert kernel.value("n * 7") == "42"
+    large = kernel.run("held = [b'x' * 2**20 for _ in range(2**20)]")
+    assert "reached its memory limit" in large["evalue"] and "`--memory`" in large["evalue"], large
+    assert "all variables" in large["evalue"], large
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [("--memory", "2Gigs"), ("--memory", "-1GiB"), ("--disk", "."), ("--cell-timeout", "1 day"), ("--cell-timeout", "5M")],
+)
+def test_limits_are_checked_when_a_kernel_is_installed(option: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["install", "--prefix", "/nonexistent", f"{option}={text}"])
+    assert f"got {text!r}" in capsys.readouterr().err
 
 
 def test_a_sandbox_that_is_gone_is_told(kernel: Kernel, client: Client) -> None:

@@ -146,5 +146,11 @@ fn without_an_image_of_the_operator_nothing_is_built() {
     let world = api::world();
     let refused = Surface::loopback(&world).ask("POST /v3/templates", &[KEYED], r#"{"name": "own"}"#);
     refused.failed(501, "--template-image");
+    let never = finish(
+        &mut world.command(&[], ["serve", "--template-image", "not/An:image"]),
+        b"",
+    );
+    assert_eq!(never.status, 2, "{never:?}");
+    assert!(never.stderr.contains("--template-image: "), "{never:?}");
     world.close();
 }

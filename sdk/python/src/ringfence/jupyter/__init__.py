@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -56,8 +57,8 @@ class _App(IPKernelApp):
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--language", choices=sorted(LANGUAGES), default="python", help="language of the cells")
-    parser.add_argument("--memory", metavar="SIZE", help="memory limit of the sandbox, such as 2GiB")
-    parser.add_argument("--disk", metavar="SIZE", help="disk limit, at most half of the memory limit")
+    parser.add_argument("--memory", metavar="SIZE", type=_size, help="memory limit of the sandbox, such as 2GiB")
+    parser.add_argument("--disk", metavar="SIZE", type=_size, help="disk limit, at most half of the memory limit")
     parser.add_argument("--cpus", metavar="NUMBER", type=float, help="cores")
     parser.add_argument("--pids", metavar="NUMBER", type=int, help="processes and threads")
     parser.add_argument("--env", metavar="NAME=VALUE", action="append", type=_variable, help="a variable of the cells")
@@ -67,7 +68,9 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--image", metavar="REF", help="image whose files the sandbox has")
     parser.add_argument("--runtime", choices=["local", "docker", "podman"], help="where the sandbox is")
     parser.add_argument("--snapshot", metavar="ID", help="snapshot whose files it begins with")
-    parser.add_argument("--cell-timeout", metavar="TIME", default=CELL, help="time limit of a cell; 24h by default")
+    parser.add_argument(
+        "--cell-timeout", metavar="TIME", type=_time, default=CELL, help="time limit of a cell; 24h by default"
+    )
     parser.add_argument(
         "--linger", metavar="SECONDS", type=_seconds, default=600, help="time that a sandbox outlives a killed kernel"
     )
@@ -85,6 +88,22 @@ def _variable(text: str) -> Tuple[str, str]:
     if not name or not separator:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
     return name, value
+
+
+_NUMBER = r"[0-9]+(\.[0-9]{1,9})?"
+
+
+def _size(text: str) -> str:
+    """Returns a size as the command line takes it. The server would refuse another at the first cell only."""
+    if not re.fullmatch(_NUMBER + r"(b|k|kib|kb|m|mib|mb|g|gib|gb)?", text, re.IGNORECASE | re.ASCII):
+        raise argparse.ArgumentTypeError(f"expected a size such as 256MiB or 2GiB, got {text!r}")
+    return text
+
+
+def _time(text: str) -> str:
+    if not re.fullmatch(_NUMBER + "(ms|s|m|h)?", text):
+        raise argparse.ArgumentTypeError(f"expected a time such as 500ms, 30s or 2m, got {text!r}")
+    return text if text[-1].isalpha() else text + "s"
 
 
 def _seconds(text: str) -> float:

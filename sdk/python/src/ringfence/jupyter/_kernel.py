@@ -16,7 +16,7 @@ from .._version import VERSION
 from . import _guest
 from ._outputs import MAX_STREAMED, Outputs, Stream
 
-CELL = 24 * 60 * 60
+CELL = "24h"
 """Seconds that a cell has: the longest time limit of the API. A person interrupts it before."""
 
 QUESTION = 3
@@ -35,6 +35,13 @@ LANGUAGES: Dict[str, Dict[str, Any]] = {
     "bash": {"mimetype": "text/x-sh", "file_extension": ".sh", "codemirror_mode": "shell"},
     "javascript": {"mimetype": "text/javascript", "file_extension": ".js", "codemirror_mode": "javascript"},
 }
+
+
+_LIMITS = {
+    "timed_out": "the cell went past its time limit ({}); install the kernel with a larger `--cell-timeout`",
+    "memory_exceeded": "the sandbox reached its memory limit; install the kernel with a larger `--memory`",
+}
+"""Why a cell was stopped, by its outcome, with the option that raises the limit."""
 
 
 class RingfenceKernel(Kernel):
@@ -260,7 +267,9 @@ class RingfenceKernel(Kernel):
             name, value, trace = (str(reports[-1].get(each, "")) for each in ("name", "value", "traceback"))
             value, trace = (_CELL.sub(self._numbered, clean(text)) for text in (value, trace))
             return _error(clean(name), value, trace.rstrip("\n").split("\n"))
-        value = ended.error.value
+        value = _LIMITS.get(ended.outcome, ended.error.value)
+        if ended.outcome == "timed_out":
+            value = value.format(self.options.cell_timeout)
         if ended.context_ended:
             value = f"{value}; " if value else ""
             value += "the interpreter is lost, and with it all variables; the next cell starts a new one"
