@@ -116,6 +116,11 @@ pub const ROWS: &[Row] = &[
         measure: sandboxes::file,
     },
     Row {
+        name: "sandbox-fork",
+        about: "a copy of the files of a sandbox that has a Python context, which is not copied, over HTTP",
+        measure: sandboxes::fork,
+    },
+    Row {
         name: "sandbox-many",
         about: "300 sandboxes created at once over HTTP, a first process ended in each",
         measure: sandboxes::many,

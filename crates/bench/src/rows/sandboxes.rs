@@ -253,6 +253,36 @@ fn docker_cp(place: &BenchContext) -> anyhow::Result<Sample> {
     }))
 }
 
+pub(super) fn fork(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
+    let client = client(place)?;
+    let ours = place.runtime.block_on(async {
+        let sandbox = create_one(&client).await?;
+        evaluate(&sandbox).await?;
+        let measured = repeat(ROUNDS, async || {
+            let since = Instant::now();
+            let forked = sandbox.fork(1).await?;
+            let elapsed = milliseconds(since.elapsed());
+            let copy = forked["sandboxes"][0]["id"]
+                .as_str()
+                .context("a copy without an id")?;
+            Sandbox::new(client.clone(), copy.to_owned(), None)
+                .remove()
+                .await?;
+            Ok(elapsed)
+        });
+        let measured = measured.await;
+        sandbox.remove().await?;
+        measured
+    })?;
+    let figure = |what, value| Figure::new("sandbox-fork", what, value, Unit::Milliseconds);
+    Ok(vec![
+        figure("files copied, p50", ours.median)
+            .with(ours)
+            .against(Target::AtMost(8.0)),
+        figure("p99", ours.p99),
+    ])
+}
+
 /// Sandboxes that are created at once.
 const MANY: usize = 300;
 const MANY_ROUNDS: usize = 3;

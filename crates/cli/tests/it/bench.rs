@@ -36,6 +36,7 @@ fn the_list_names_every_figure_and_measures_none() {
         "sandbox-exec",
         "sandbox-context",
         "sandbox-file",
+        "sandbox-fork",
         "sandbox-many",
         "throughput",
         "mcp-call",
