@@ -35,6 +35,10 @@ const BUDGET: &[(&str, u64)] = &[
         "metadata of files of E2B's clients, removal of what keys leave, guesses by peer, kept figures",
         300,
     ),
+    (
+        "tags of templates, command lines and TypeScript in contexts, users of processes, packages of sessions",
+        200,
+    ),
 ];
 
 /// Compares the release binary with the budget.
