@@ -17,7 +17,7 @@ from . import _guest
 from ._outputs import MAX_STREAMED, Outputs, Stream
 
 CELL = "24h"
-"""Seconds that a cell has: the longest time limit of the API. A person interrupts it before."""
+"""Time that a cell has: the longest time limit of the API. A person interrupts it before."""
 
 QUESTION = 3
 """Seconds that an answer for the front end has, such as completions."""
