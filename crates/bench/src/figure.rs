@@ -122,6 +122,15 @@ impl Figure {
         }
     }
 
+    /// Creates the figures of repeated times: the median, which has a target, and the 99th percentile.
+    pub(super) fn times(name: &'static str, times: Sample, target: Target) -> Vec<Self> {
+        let figure = |what, value| Self::new(name, what, value, Unit::Milliseconds);
+        vec![
+            figure("p50", times.median).with(times).against(target),
+            figure("p99", times.p99),
+        ]
+    }
+
     /// Creates a figure of our median divided by the peer's.
     pub(super) fn ratio(name: &'static str, what: impl Into<String>, ours: Sample, peer: Sample) -> Self {
         let value = ours.median / peer.median;

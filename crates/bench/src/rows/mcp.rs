@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::super::context::BenchContext;
-use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::figure::{Figure, Sample, Target};
 use super::super::line_process::LineProcess;
 use super::super::process::milliseconds;
 
@@ -85,11 +85,5 @@ pub(super) fn call(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
         times.push(milliseconds(sent.elapsed()));
     }
     let sample = Sample::of(times);
-    let figure = |what, value| Figure::new("mcp-call", what, value, Unit::Milliseconds);
-    Ok(vec![
-        figure("p50", sample.median)
-            .with(sample)
-            .against(Target::AtMost(1.5)),
-        figure("p99", sample.p99),
-    ])
+    Ok(Figure::times("mcp-call", sample, Target::AtMost(1.5)))
 }

@@ -7,7 +7,7 @@ use ringfence_server::wire::SessionAction;
 
 use super::super::context::BenchContext;
 use super::super::engine::{request_in, send, send_for_value, sessions};
-use super::super::figure::{Figure, Sample, Target, Unit};
+use super::super::figure::{Figure, Sample, Target};
 use super::super::process::milliseconds;
 
 const EVALUATIONS: usize = 300;
@@ -38,13 +38,7 @@ pub(super) fn evaluation(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>
     let remove = SessionAction::Remove { id: session };
     place.runtime.block_on(sessions(&mut client, remove))?;
     let sample = Sample::of(samples);
-    let figure = |what, value| Figure::new("session-evaluation", what, value, Unit::Milliseconds);
-    Ok(vec![
-        figure("p50", sample.median)
-            .with(sample)
-            .against(Target::AtMost(0.3)),
-        figure("p99", sample.p99),
-    ])
+    Ok(Figure::times("session-evaluation", sample, Target::AtMost(0.3)))
 }
 
 /// Measures the fork of a session that has imported common modules.
@@ -70,11 +64,5 @@ pub(super) fn fork(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let remove = SessionAction::Remove { id: session };
     place.runtime.block_on(sessions(&mut client, remove))?;
     let sample = Sample::of(samples);
-    let figure = |what, value| Figure::new("session-fork", what, value, Unit::Milliseconds);
-    Ok(vec![
-        figure("p50", sample.median)
-            .with(sample)
-            .against(Target::AtMost(4.0)),
-        figure("p99", sample.p99),
-    ])
+    Ok(Figure::times("session-fork", sample, Target::AtMost(4.0)))
 }
