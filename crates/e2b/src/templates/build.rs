@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use axum::body::Bytes as Piece;
-use ringfence_policy::{Account, Bytes, EnvName, Outcome, Timeout};
+use axum::body::Bytes;
+use ringfence_policy::{Account, EnvName, Outcome, Timeout};
 use ringfence_sandbox::files::{MadeDirectory, Operation};
 use ringfence_sandbox::output::{Item, Stream};
-use ringfence_sandbox::process::{CommandLine, NewProcess};
+use ringfence_sandbox::process::{CommandLine, NewProcess, Process};
 use ringfence_sandbox::{
     NewSandbox, NewSnapshot, Sandbox, SandboxId, SandboxImage, SandboxLimits, SandboxName, Sandboxes,
     SnapshotInfo, Tag, Template as Settings, new_tags,
@@ -327,18 +327,14 @@ impl Build {
                 settings.directory = Some(path);
                 Ok(())
             }
-            Step::Run { command, user: None } => {
-                let command = CommandLine::Shell(command.clone());
-                self.command(sandbox, command, number, settings).await
-            }
-            Step::Run {
-                command,
-                user: Some(user),
-            } => {
-                check_exists(sandbox, user, command).await?;
-                let words = ["su", "-s", "/bin/sh", "-c", command, "--", user];
-                let command = CommandLine::Words(words.map(str::to_owned).to_vec());
-                self.command(sandbox, command, number, settings).await
+            Step::Run { command, user } => {
+                let new = NewProcess {
+                    user: user.clone(),
+                    ..new_process(CommandLine::Shell(command.clone()), settings)
+                };
+                let started = sandbox.start(new).await;
+                let process = started.map_err(|error| not_started(error, command))?;
+                self.follow(&process, number).await
             }
             Step::Copy {
                 source,
@@ -350,28 +346,15 @@ impl Build {
                 unpack(sandbox, archive).await?;
                 let words = ["sh", "-c", COPY, "sh", STAGING, source, target, owner, mode];
                 let command = CommandLine::Words(words.map(str::to_owned).to_vec());
-                self.command(sandbox, command, number, settings).await?;
+                let process = sandbox.start(new_process(command, settings)).await?;
+                self.follow(&process, number).await?;
                 Ok(sandbox.remove_file(STAGING.to_owned()).await?)
             }
         }
     }
 
-    /// Runs a command, whose output is logged, to its success.
-    async fn command(
-        &self,
-        sandbox: &Sandbox,
-        command: CommandLine,
-        number: usize,
-        settings: &Settings,
-    ) -> Result<(), Failure> {
-        let process = sandbox
-            .start(NewProcess {
-                command,
-                cwd: settings.directory.clone(),
-                env: settings.env.clone(),
-                ..NewProcess::default()
-            })
-            .await?;
+    /// Logs the output of a step's process until its success.
+    async fn follow(&self, process: &Process, number: usize) -> Result<(), Failure> {
         let mut reader = process.output.read_from(0);
         let (mut lines, mut last) = (Lines::default(), LastLines::default());
         let mut log = |line: &str| {
@@ -464,22 +447,24 @@ fn failed(message: String) -> Failure {
     Failure { message, step: None }
 }
 
-/// Checks that the sandbox has a user.
-async fn check_exists(sandbox: &Sandbox, user: &str, command: &str) -> Result<(), Failure> {
-    const FIND: &str =
-        r#"while IFS=: read -r name rest; do [ "$name" != "$1" ] || exit 0; done < /etc/passwd; exit 1"#;
-    let words = ["sh", "-c", FIND, "sh", user];
-    let finding = NewProcess {
-        command: CommandLine::Words(words.map(str::to_owned).to_vec()),
+/// Returns a process in the working directory and with the variables of the steps before.
+fn new_process(command: CommandLine, settings: &Settings) -> NewProcess {
+    NewProcess {
+        command,
+        cwd: settings.directory.clone(),
+        env: settings.env.clone(),
         ..NewProcess::default()
-    };
-    let found = sandbox.run(finding, Bytes(4096)).await?.end;
-    match found.outcome == Outcome::Exited && found.exit_code == 0 {
-        true => Ok(()),
+    }
+}
+
+/// Converts the error of a command that could not be started.
+fn not_started(error: ringfence_sandbox::Error, command: &str) -> Failure {
+    match error {
         // E2B's words.
-        false => Err(failed(format!(
+        ringfence_sandbox::Error::NoUser(user) => failed(format!(
             "failed to run command '{command}': command failed: unauthenticated: invalid username: '{user}'"
-        ))),
+        )),
+        other => other.into(),
     }
 }
 
@@ -498,7 +483,7 @@ async fn unpack(sandbox: &Sandbox, archive: &Archive) -> Result<(), Failure> {
     let broken = |error: Error| failed(error.message().to_owned());
     let mut content = archive.content(sandbox.disk().0).await.map_err(broken)?;
     while let Some(piece) = content.next().await.map_err(broken)? {
-        let piece: Piece = piece;
+        let piece: Bytes = piece;
         if !operating.write(piece.to_vec()).await {
             break;
         }
