@@ -298,7 +298,7 @@ class Session:
 
     def parse(self, code, file):
         """The tree of a piece of code, in which lines that are no Python but commands are calls."""
-        left = None
+        replaced = 0
         while True:
             try:
                 return compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
@@ -306,10 +306,10 @@ class Session:
                 if self.commands is None:
                     self.commands = {"__name__": "ringfence_commands"}
                     exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), self.commands)
-                left = self.commands["MAX"] if left is None else left - 1
-                code = left and self.commands["with_command"](code, error)
-                if not code:
+                code = self.commands["with_command"](code, error) if replaced < self.commands["MAX"] else None
+                if code is None:
                     raise
+                replaced += 1
 
     def run(self, code, file):
         """Runs a piece of code; the value of its last statement, if that is an expression."""

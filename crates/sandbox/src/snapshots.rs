@@ -534,8 +534,8 @@ impl Index {
     /// Returns what a name means: of several, as a server that was killed may leave them, the one that got it last.
     fn find(&self, scope: &Scope, name: &str) -> Option<SnapshotInfo> {
         let own = self.kept.values().filter(|(owner, _)| owner == scope);
-        let meant = own.filter_map(|(_, info)| Some((info.meant_since(name)?, info)));
-        let (_, found) = meant.max_by(|(one, _), (other, _)| one.cmp(other))?;
+        let named = own.filter_map(|(_, info)| Some((info.named_since(name)?, info)));
+        let (_, found) = named.max_by(|(one, _), (other, _)| one.cmp(other))?;
         Some(found.clone())
     }
 
@@ -797,27 +797,6 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let error = store.assign_tags(&ann, "tools", &tags(&many)).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
-    }
-
-    #[test]
-    fn tags_are_plain() {
-        for (text, expected) in [("v1", "v1"), (" V1.0-a_b ", "v1.0-a_b"), ("abcd-ef", "abcd-ef")] {
-            assert_eq!(text.parse::<Tag>().unwrap().as_str(), expected);
-        }
-        let uuid = "00000000-0000-4000-8000-000000000000";
-        for bad in [
-            "",
-            ":",
-            "a:b",
-            "a b",
-            "a/b",
-            "ä",
-            &"x".repeat(64),
-            uuid,
-            &"0".repeat(32),
-        ] {
-            assert!(bad.parse::<Tag>().is_err(), "{bad}");
-        }
     }
 
     #[test]

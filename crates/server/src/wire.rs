@@ -288,7 +288,7 @@ impl WireFence {
 }
 
 impl Run {
-    /// Returns `true` if the client sends more after the request, and only once the server has accepted that.
+    /// Returns `true` if the client sends input or a bridge once the server has accepted the request.
     pub const fn waits_for_acceptance(&self) -> bool {
         self.stdin || self.bridge
     }

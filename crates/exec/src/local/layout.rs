@@ -244,7 +244,7 @@ pub(super) fn template(extra: &Extra) -> Template {
     }
     let mut template = Template {
         host_ids: host_ids(),
-        // Beside the home of E2B's user an empty one of root, where its clients may begin.
+        // E2B's clients may start in root's home too, which is empty.
         directories: (extra.account.workspace_alias().into_iter())
             .flat_map(|home| [home, "/root"])
             .map(PathBuf::from)

@@ -104,17 +104,19 @@ impl SnapshotInfo {
         }
     }
 
-    /// Returns the time since which a name with or without a tag means it. Times compare as text.
-    pub(super) fn meant_since(&self, name: &str) -> Option<String> {
-        let (plain, tag) = name.split_once(':').unwrap_or((name, Tag::DEFAULT));
-        let is_named = |text: &str| {
-            self.id.as_str() == text || self.name.as_ref().is_some_and(|own| own.as_str() == text)
-        };
+    /// Returns the time since which `name`, an id or a name with or without a tag, is its own. Times compare as text.
+    pub(super) fn named_since(&self, name: &str) -> Option<String> {
         if self.id.as_str() == name {
             return Some(self.created_at.clone());
         }
-        let tag: Tag = tag.parse().ok().filter(|_| is_named(plain))?;
+        let (plain, tag) = name.split_once(':').unwrap_or((name, Tag::DEFAULT));
+        let tag: Tag = tag.parse().ok().filter(|_| self.is_named(plain))?;
         self.tags().remove(&tag)
+    }
+
+    /// Returns `true` if this is its id or its name.
+    fn is_named(&self, name: &str) -> bool {
+        self.id.as_str() == name || self.name.as_ref().is_some_and(|own| own.as_str() == name)
     }
 
     fn is_build_of(&self, name: &SandboxName) -> bool {
@@ -127,10 +129,7 @@ impl SnapshotStore {
     pub(crate) fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
         let all = self.list(scope);
         let templates = || all.iter().filter(|info| info.template.is_some());
-        let is_meant = |info: &&SnapshotInfo| {
-            info.id.as_str() == name || info.name.as_ref().is_some_and(|own| own.as_str() == name)
-        };
-        let found = templates().find(is_meant);
+        let found = templates().find(|info| info.is_named(name));
         let name = found
             .and_then(|info| info.name.clone())
             .ok_or_else(|| Error::NoSnapshot(name.chars().take(80).collect()))?;
@@ -244,4 +243,30 @@ pub fn new_tags(tags: BTreeSet<Tag>) -> Result<BTreeMap<Tag, String>, Error> {
     check_number(tags.len())?;
     let now = rfc3339(SystemTime::now());
     Ok(tags.into_iter().map(|tag| (tag, now.clone())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_plain() {
+        for (text, expected) in [("v1", "v1"), (" V1.0-a_b ", "v1.0-a_b"), ("abcd-ef", "abcd-ef")] {
+            assert_eq!(text.parse::<Tag>().unwrap().as_str(), expected);
+        }
+        let uuid = "00000000-0000-4000-8000-000000000000";
+        for bad in [
+            "",
+            ":",
+            "a:b",
+            "a b",
+            "a/b",
+            "ä",
+            &"x".repeat(64),
+            uuid,
+            &"0".repeat(32),
+        ] {
+            assert!(bad.parse::<Tag>().is_err(), "{bad}");
+        }
+    }
 }

@@ -162,7 +162,7 @@ fn a_vanished_client_of_stubborn_code_takes_the_session_along() {
                 "--timeout",
                 "300s",
                 "-c",
-                // It says so where an interrupt does no more: one that came before would end it, and keep the session.
+                // Printed inside `try`: an interrupt before it would end the code, and the session would stay.
                 "import time\nwhile True:\n    try:\n        print('begun', flush=True); time.sleep(1)\n    except BaseException: print('no')",
             ])
             .start();
