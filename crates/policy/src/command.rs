@@ -7,8 +7,10 @@ mod effect;
 mod fetch;
 mod files;
 mod find;
+mod found;
 mod git;
 mod jq;
+mod judge;
 mod kubernetes;
 mod modes;
 mod nested;
@@ -24,333 +26,92 @@ mod table;
 mod test;
 
 pub(crate) use confine::with as with_forced;
-pub use confine::{Confinement, Forced};
-pub use effect::{Effect, Finding};
-pub use fetch::Host;
+pub use effect::Effect;
 pub(crate) use find::{feeds_sources, takes_zeros};
-pub(crate) use nested::{Judged, LineContext, redirect_findings, simple_findings, variable_findings};
+pub(crate) use found::INPUT;
+pub use found::{Confinement, Finding, Forced, Host, Opened, Reach};
+pub(crate) use judge::unwrapped;
 pub(crate) use place::{directory, prints_ids, prints_names};
-pub use secrets::{Opened, Reach, is_broad_place, is_secret_path};
-pub(crate) use special::INPUT;
+pub use secrets::{is_broad_place, is_secret_path};
 pub(crate) use table::within_word;
 
-use effect::Found;
-use options::Scanned;
-use table::Entry;
+use std::sync::Arc;
 
-use crate::shell::Word;
+use found::Found;
 
-/// Most wrappers around a command: `env nice timeout 5 …`.
-const MAX_WRAPPERS: usize = 8;
+use crate::shell::{Redirect, Simple};
 
-/// Directories whose programs are the ones in the table.
-const SYSTEM: &[&str] = &[
-    "/bin",
-    "/usr/bin",
-    "/sbin",
-    "/usr/sbin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-];
-
-/// Judges a command with its arguments.
-fn judge(words: &[Word], found: &mut Found) {
-    let Some((first, args)) = words.split_first() else {
-        return;
-    };
-    if found.depth > MAX_WRAPPERS {
-        return found.add(Effect::Unknown, "more wrappers than anybody needs");
-    }
-    let Some(written) = first.literal() else {
-        let reason = format!("`{}` decides only at run time what runs", first.text);
-        return found.add(Effect::Code, reason);
-    };
-    found.at = first.end.filter(|_| !found.quoted);
-    let Some(program) = program(&written, found) else {
-        return;
-    };
-    let Some(root) = table::root(program).or_else(|| table::root(unversioned(program))) else {
-        return found.add(
-            Effect::Unknown,
-            format!("`{program}` is not in the table of commands"),
-        );
-    };
-    if root.settings && found.directory.is_some() {
-        found.add(
-            Effect::Unknown,
-            format!("{program}: takes settings, which can run programs, from the directory it runs in"),
-        );
-    }
-    let version = root.version && matches!(args, [only] if only.text == "-v");
-    if (version || asks_for_help(args, root.helps)) && root.wraps.is_none() && !root.local {
-        return;
-    }
-    match root.sub {
-        true => subcommand(root, first, args, found),
-        false => apply(root, first, args, root.path[0], found),
-    }
+/// The judgement on a simple command.
+pub(crate) struct Judged {
+    /// Effects, without redirections and without the commands in its words.
+    pub(crate) findings: Vec<Finding>,
+    /// Set if it runs another command, so that a pattern with its name would match anything.
+    pub(crate) wraps: bool,
+    /// Set if it sets variables that could change its effect.
+    pub(crate) assigns: bool,
+    /// Options to insert if it is allowed.
+    pub(crate) forced: Vec<Forced>,
+    /// Files and directories opened for their contents.
+    pub(crate) opens: Vec<Opened>,
+    /// Hosts contacted.
+    pub(crate) hosts: Vec<Host>,
 }
 
-/// Returns the name of the program's table entry.
-fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
-    if !written.is_ascii() {
-        found.add(
-            Effect::Unknown,
-            format!("`{written}` has letters that look like others"),
-        );
-        return None;
-    }
-    let Some((directory, name)) = written.rsplit_once('/') else {
-        return Some(written);
-    };
-    if SYSTEM.contains(&directory) {
-        return Some(name);
-    }
-    found.add(
-        Effect::Unknown,
-        format!("`{written}` is no program of the system"),
-    );
-    None
+/// The context of a command within the line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LineContext {
+    /// Set if printed names become arguments.
+    pub(crate) feeds: bool,
+    /// Directory in which the command may run instead of the line's start.
+    pub(crate) directory: Option<String>,
+    /// This machine's confining options for programs with several implementations.
+    pub(crate) confinements: Arc<[Confinement]>,
+    /// Set if only names of source files are fed to the command.
+    pub(crate) sources_only: bool,
 }
 
-/// Strips a version suffix: `python3.12` is `python`.
-fn unversioned(program: &str) -> &str {
-    program.trim_end_matches(|sign: char| sign.is_ascii_digit() || sign == '.')
-}
-
-/// Matches a program asked only for help or its version.
-fn asks_for_help(args: &[Word], short: bool) -> bool {
-    let [only] = args else { return false };
-    only.literal().is_some_and(|text| match text.as_str() {
-        "--help" | "--version" => true,
-        "-h" | "-help" | "-V" | "-version" | "--help-long" => short,
-        _ => false,
-    })
-}
-
-/// Finds the subcommand's entry, past options and outer subcommands.
-fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Found) {
-    let program = root.path[0];
-    let mut path: Vec<String> = Vec::new();
-    let (mut entry, mut rest, mut name) = (root, args, first);
-    loop {
-        let title = title(program, &path);
-        let front = Entry {
-            ordered: true,
-            ..entry.clone()
-        };
-        let scanned = options::scan(&front, rest, &title, found);
-        if let Some(first) = scanned.operands.first() {
-            secrets::check(&rest[..*first], &[], &title, found);
-        }
-        if let Some(handler) = entry.handler.filter(|_| entry.sub) {
-            let front = Scanned {
-                operands: Vec::new(),
-                ..scanned.clone()
-            };
-            special::handle(handler, &[], &title, &front, found);
-        }
-        let Some(first) = scanned.operands.first() else {
-            if rest.is_empty() && !entry.bare && entry.effect.is_read_only() {
-                found.add(Effect::Unknown, format!("{title}: without a subcommand"));
-            }
-            confine::confine(entry, &title, name, found);
-            return conclude(entry, rest, &title, &scanned, found);
-        };
-        rest = &rest[*first..];
-        let plain: Vec<String> = rest.iter().map_while(plain_word).take(8).collect();
-        let known = path.len();
-        path.extend(plain);
-        let words: Vec<&str> = path.iter().map(String::as_str).collect();
-        let Some((next, count)) = table::lookup(program, &words).filter(|(_, count)| *count > known) else {
-            if root.helps && help_behind(&path, rest, program) {
-                return;
-            }
-            path.truncate(known + 1);
-            let what = match path.len() > known {
-                true => self::title(program, &path),
-                false => format!("{title}: `{}`", rest[0].text),
-            };
-            secrets::check(rest, &[], &title, found);
-            found.add(
-                entry.other.max(entry.effect),
-                format!("{what} is not in the table of commands"),
-            );
-            // However bad its group: no star covers a subcommand that is not in the table.
-            return found.insist(Effect::Unknown, format!("{what}: nothing is known of it"));
-        };
-        name = &rest[count - known - 1];
-        rest = &rest[count - known..];
-        path.truncate(count);
-        if !next.sub {
-            let title = self::title(program, &path);
-            // `git bisect run --help` would run it.
-            let runs = program == "git" && path.len() > 1;
-            if root.helps && !runs && asks_for_help(rest, false) || is_question(program, rest) {
-                return;
-            }
-            return apply(next, name, rest, &title, found);
-        }
-        entry = next;
-    }
-}
-
-/// `-help`, for tools that document it; for git, `-h` and `--help`, which show a page.
-fn is_question(program: &str, args: &[Word]) -> bool {
-    let [only] = args else { return false };
-    match program {
-        "terraform" | "tofu" | "packer" => only.text == "-help",
-        "git" => matches!(only.text.as_str(), "-h" | "--help"),
-        _ => false,
-    }
-}
-
-/// `gh issue --help`: a known subcommand and nothing but the request for help.
-fn help_behind(path: &[String], rest: &[Word], program: &str) -> bool {
-    let known = path
-        .first()
-        .is_some_and(|word| table::has_subcommand(program, word));
-    known && path.len() <= 2 && rest.len() == path.len() + 1 && asks_for_help(&rest[path.len()..], false)
-}
-
-fn title(program: &str, path: &[String]) -> String {
-    let mut title = program.to_owned();
-    for word in path {
-        title.push(' ');
-        title.push_str(word);
-    }
-    title
-}
-
-fn plain_word(word: &Word) -> Option<String> {
-    word.literal()
-        .filter(|text| !text.starts_with('-') && !text.is_empty())
-}
-
-/// Judges a command of the table. `name` is the last word of its name.
-fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, found: &mut Found) {
-    confine::confine(entry, title, name, found);
-    if entry.handler == Some("find") {
-        return find::judge(entry, args, found);
-    }
-    let scanned = options::scan(entry, args, title, found);
-    conclude(entry, args, title, &scanned, found);
-}
-
-/// Adds the findings of the entry, the operands and the command's handler.
-fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    if entry.effect > Effect::Read {
-        let what = entry.reason.unwrap_or_else(|| entry.effect.describe());
-        found.add(entry.effect, format!("{title}: {what}"));
-    }
-    if scanned.operands.len() > entry.operands || may_be_more(entry, args, scanned) {
-        found.add(
-            Effect::Write,
-            format!("{title}: with these operands it changes something"),
-        );
-    }
-    // The command that a wrapper runs is judged on its own.
-    let own = match (entry.ordered, scanned.operands.first()) {
-        (true, Some(first)) if is_wrapper(entry) => &args[..*first],
-        _ => args,
-    };
-    if entry.names {
-        secrets::check_names(own, title, found);
-    } else {
-        // A program that prints names or numbers alone is no exception: each answer tells one bit of the content.
-        secrets::check(own, &files(entry, scanned), title, found);
-    }
-    if entry.walks {
-        let operands = scanned.operands.iter();
-        let paths = operands.filter_map(|index| args[*index].shape()).collect();
-        secrets::trees(paths, secrets::Reach::Linked, found);
-        special::broad_places(args, title, scanned, found);
-    }
-    if entry.project {
-        secrets::trees(Vec::new(), secrets::Reach::Project, found);
-    }
-    if title.starts_with("git ") {
-        git::formats(scanned, title, found);
-    }
-    if let Some(handler) = entry.handler {
-        special::handle(handler, args, title, scanned, found);
-    }
-    if let Some(skip) = entry.wraps {
-        found.wraps = true;
-        if let Some(first) = scanned.operands.get(skip) {
-            inner(&args[*first..], found);
+impl LineContext {
+    fn found(&self) -> Found {
+        Found {
+            feeds: self.feeds,
+            directory: self.directory.clone(),
+            sources_only: self.sources_only,
+            confinements: Arc::clone(&self.confinements),
+            ..Found::new(judge::judge)
         }
     }
 }
 
-/// Returns the operands that are files whatever their names. The first one may be a pattern, unless an option
-/// supplies it.
-fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
-    let Some(skip) = entry.files else {
-        return Vec::new();
-    };
-    let holds = ["-e", "-f", "--regexp", "--file", "--expression"];
-    let skip = match scanned.options.iter().any(|option| holds.contains(option)) {
-        true => 0,
-        false => skip,
-    };
-    scanned.operands.iter().copied().skip(skip).collect()
-}
-
-/// Returns `true` if one operand may expand to several: `uniq a*` overwrites the second file.
-fn may_be_more(entry: &Entry, args: &[Word], scanned: &Scanned) -> bool {
-    let one = |word: &Word| word.literal().is_some_and(|text| !text.contains("{}"));
-    entry.operands != usize::MAX && scanned.operands.iter().any(|index| !one(&args[*index]))
-}
-
-fn is_wrapper(entry: &Entry) -> bool {
-    entry.wraps.is_some() || matches!(entry.handler, Some("env" | "xargs" | "command"))
-}
-
-/// Returns the command inside wrappers that do not alter it, such as `timeout 5`; `None` if they may.
-pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
-    let mut words = words;
-    for _ in 0..MAX_WRAPPERS {
-        let (first, args) = words.split_first()?;
-        let name = first.literal()?;
-        let behind = match name.as_str() {
-            "timeout" | "nice" | "stdbuf" | "ionice" => {
-                let entry = table::root(&name)?;
-                let mut found = Found::default();
-                let scanned = options::scan(entry, args, &name, &mut found);
-                let harmless = found.findings.is_empty();
-                scanned.operands.get(entry.wraps?).copied().filter(|_| harmless)?
-            }
-            // Plain `env` without a variable is never needed.
-            "env" => args
-                .iter()
-                .position(|word| !sets_harmless(word))
-                .filter(|first| *first > 0)?,
-            _ => return (!runs_others(&name)).then_some(words),
-        };
-        words = &args[behind..];
+/// Judges a simple command.
+pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
+    let mut found = around.found();
+    nested::assignments(simple, &mut found);
+    let assigns = !found.findings.is_empty();
+    judge::judge(&nested::unquoted(&simple.words), &mut found);
+    Judged {
+        findings: found.findings,
+        wraps: found.wraps,
+        assigns,
+        forced: found.forced,
+        opens: found.opens,
+        hosts: found.hosts,
     }
-    None
 }
 
-/// Returns `true` if a program runs another one named in its words: a pattern with its name would match
-/// anything.
-fn runs_others(name: &str) -> bool {
-    let root = table::root(name.rsplit('/').next().unwrap_or_default());
-    root.is_some_and(|entry| is_wrapper(entry) || matches!(entry.handler, Some("find" | "shell")))
+/// Returns the effects of setting a variable in the shell, beyond storing a value.
+pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
+    let mut found = Found::new(judge::judge);
+    if !nested::is_own(name) {
+        nested::variable(name, &mut found);
+    }
+    found.findings
 }
 
-fn sets_harmless(word: &Word) -> bool {
-    let text = word.literal().unwrap_or_default();
-    text.split_once('=')
-        .is_some_and(|(name, value)| nested::is_harmless(name, value))
-}
-
-/// Judges a command nested inside another.
-fn inner(words: &[Word], found: &mut Found) {
-    found.depth += 1;
-    judge(words, found);
-    found.depth -= 1;
+/// Returns the effects of a redirection, and the files it opens.
+pub(crate) fn redirect_findings(redirect: &Redirect, around: &LineContext) -> (Vec<Finding>, Vec<Opened>) {
+    let mut found = around.found();
+    nested::redirection(redirect, &mut found);
+    (found.findings, found.opens)
 }
 
 #[cfg(test)]

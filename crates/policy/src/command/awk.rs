@@ -1,6 +1,7 @@
 //! `awk`: programs that run commands or open files.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

@@ -1,6 +1,7 @@
 //! Clients of clouds and clusters, with too many subcommands for a table.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use super::table::within_word;
 use crate::shell::Word;

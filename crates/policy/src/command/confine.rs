@@ -4,27 +4,10 @@
 //! certain: GNU sed ended a label where our parser did not, and a command ran. So the program itself gets an
 //! option that makes it refuse, and a program without such an option goes to review.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::{Forced, Found};
 use super::table::{Confined, Entry};
 use crate::shell::Word;
-
-/// An option inserted into a program's command line when the policy allows it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Forced {
-    /// Position in the line, in characters, after the program or its subcommand.
-    pub at: usize,
-    /// The words to insert.
-    pub words: String,
-}
-
-/// The confining options for this machine's implementation of a program that has several.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Confinement {
-    /// The program's name.
-    pub program: &'static str,
-    /// The confining options.
-    pub words: &'static str,
-}
 
 /// Records the command's confining option, or that it cannot be inserted. `name` is the last word of the
 /// command's name.

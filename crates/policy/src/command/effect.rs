@@ -1,11 +1,5 @@
 //! Effects of a command on the machine, from none to ruin.
 
-use std::sync::Arc;
-
-use super::confine::{Confinement, Forced};
-use super::fetch::Host;
-use super::secrets::Opened;
-
 /// The effect of a command, in ascending order of harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
@@ -101,68 +95,6 @@ impl Effect {
             Self::Destroy => "deletes or overwrites",
             Self::Raze => "deletes a whole tree",
             Self::Ruin => "deletes whole trees or disks",
-        }
-    }
-}
-
-/// One effect of a part of a line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    pub effect: Effect,
-    /// The rule behind it, with the name of the part.
-    pub reason: String,
-}
-
-/// Bounds the reasons of a line with a thousand odd options.
-const MAX_FINDINGS: usize = 50;
-
-/// Findings collected so far, and the context in which they arise.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) findings: Vec<Finding>,
-    /// Number of enclosing commands: wrappers, shells, `find -exec`.
-    pub(super) depth: usize,
-    /// Set if one of them is a wrapper.
-    pub(super) wraps: bool,
-    /// Set if `find -exec` or `xargs` inserts unknown text into the words.
-    pub(super) templated: bool,
-    /// Set if the output becomes arguments of another command.
-    pub(super) feeds: bool,
-    /// Set if the inserted names are names of source files only.
-    pub(super) sources_only: bool,
-    /// Files and directories opened for their contents.
-    pub(super) opens: Vec<Opened>,
-    /// Directory in which the command may run instead of the line's start.
-    pub(super) directory: Option<String>,
-    /// Set inside a text that a shell splits a second time.
-    pub(super) quoted: bool,
-    /// This machine's confining options for programs with several implementations.
-    pub(super) confinements: Arc<[Confinement]>,
-    /// Options to insert if the command is allowed.
-    pub(super) forced: Vec<Forced>,
-    /// Hosts contacted if the command is allowed.
-    pub(super) hosts: Vec<Host>,
-    /// Set if an option before the subcommand names an account, which may be anybody's.
-    pub(super) account: bool,
-    /// Position after the name of the program being judged.
-    pub(super) at: Option<usize>,
-}
-
-impl Found {
-    /// Adds a finding that must be reported even if a worse one exists.
-    pub(super) fn insist(&mut self, effect: Effect, reason: impl Into<String>) {
-        if !self.findings.iter().any(|finding| finding.effect == effect) {
-            let reason = reason.into();
-            self.findings.push(Finding { effect, reason });
-        }
-    }
-
-    pub(super) fn add(&mut self, effect: Effect, reason: impl Into<String>) {
-        let reason = reason.into();
-        let known = self.findings.iter().any(|finding| finding.reason == reason);
-        let worse = self.findings.iter().all(|finding| finding.effect < effect);
-        if worse || !known && self.findings.len() < MAX_FINDINGS {
-            self.findings.push(Finding { effect, reason });
         }
     }
 }

@@ -1,16 +1,9 @@
 //! `curl` and `wget`: one request to one public host, too short to exfiltrate much.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::{Found, Host};
 use super::options::Scanned;
 use crate::shell::Word;
-
-/// A public host name that a command contacts. The caller must check that its address is public, too.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Host {
-    pub name: String,
-    /// Position for `--resolve`, which prevents a second lookup.
-    pub at: Option<usize>,
-}
 
 /// Longest URL. Its host learns everything in it.
 const MAX_ADDRESS: usize = 60;

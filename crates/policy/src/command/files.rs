@@ -1,6 +1,7 @@
 //! Operands of programs that change files: the target decides how harmful the change is.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use super::{secrets, within_word};
 use crate::shell::Word;

@@ -1,9 +1,10 @@
 //! `find`: expressions that delete, write or run commands.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options;
+use super::secrets;
 use super::table::Entry;
-use super::{inner, secrets, special};
 use crate::shell::{Simple, Word};
 
 pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
@@ -12,14 +13,14 @@ pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     // Names alone are no secrets, contents are.
     if !commands.is_empty() {
         secrets::check(&rest, &[], "find", found);
-        special::broad(&rest, "find", &scanned, found);
+        secrets::broad(&rest, "find", &scanned, found);
     }
     let outer = std::mem::replace(&mut found.sources_only, only_sources(&rest));
     for command in commands {
         found.wraps = true;
         let outer = std::mem::replace(&mut found.templated, true);
         match command.first().map(|word| word.text.contains("{}")) {
-            Some(false) => inner(command, found),
+            Some(false) => found.inner(command),
             Some(true) => found.add(Effect::Code, "find: runs what it finds"),
             None => found.add(Effect::Unknown, "find: the command is missing"),
         }

@@ -1,9 +1,10 @@
 //! Arguments of git that change a subcommand's effect.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
+use super::found::Reach;
 use super::options::Scanned;
-use super::secrets::{self, Reach};
-use super::special::{broad, broad_places};
+use super::secrets::{self, broad, broad_places};
 use super::table::within_word;
 use crate::shell::Word;
 

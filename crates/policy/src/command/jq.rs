@@ -3,7 +3,8 @@
 //! Only `eval`, itself one of these words, can compute a word of the language: a filter without them reads
 //! its input and no more. Neither program writes, runs or connects.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

@@ -1,6 +1,7 @@
 //! Clients of Kubernetes: secrets, and the values that programs are given.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

@@ -1,7 +1,8 @@
 //! Programs that change something unless an option makes them report only.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
 use super::files;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

@@ -1,73 +1,13 @@
 //! Commands inside words, scripts and redirections.
 
-use std::sync::Arc;
-
-use super::confine::{Confinement, Forced};
-use super::effect::{Effect, Finding, Found};
-use super::fetch::Host;
-use super::secrets::{self, Opened};
-use super::{judge, place, special::INPUT};
+use super::effect::Effect;
+use super::found::{Found, INPUT};
+use super::table::within_word;
+use super::{place, secrets};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
 
-/// The judgement on a simple command.
-pub(crate) struct Judged {
-    /// Effects, without redirections and without the commands in its words.
-    pub(crate) findings: Vec<Finding>,
-    /// Set if it runs another command, so that a pattern with its name would match anything.
-    pub(crate) wraps: bool,
-    /// Set if it sets variables that could change its effect.
-    pub(crate) assigns: bool,
-    /// Options to insert if it is allowed.
-    pub(crate) forced: Vec<Forced>,
-    /// Files and directories opened for their contents.
-    pub(crate) opens: Vec<Opened>,
-    /// Hosts contacted.
-    pub(crate) hosts: Vec<Host>,
-}
-
-/// The context of a command within the line.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LineContext {
-    /// Set if printed names become arguments.
-    pub(crate) feeds: bool,
-    /// Directory in which the command may run instead of the line's start.
-    pub(crate) directory: Option<String>,
-    /// This machine's confining options for programs with several implementations.
-    pub(crate) confinements: Arc<[Confinement]>,
-    /// Set if only names of source files are fed to the command.
-    pub(crate) sources_only: bool,
-}
-
-impl LineContext {
-    fn found(&self) -> Found {
-        Found {
-            feeds: self.feeds,
-            directory: self.directory.clone(),
-            sources_only: self.sources_only,
-            confinements: Arc::clone(&self.confinements),
-            ..Found::default()
-        }
-    }
-}
-
-/// Judges a simple command.
-pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
-    let mut found = around.found();
-    assignments(simple, &mut found);
-    let assigns = !found.findings.is_empty();
-    judge(&unquoted(&simple.words), &mut found);
-    Judged {
-        findings: found.findings,
-        wraps: found.wraps,
-        assigns,
-        forced: found.forced,
-        opens: found.opens,
-        hosts: found.hosts,
-    }
-}
-
 /// Returns the words with the text that the program will see, where known: `'--x'` is `--x`.
-fn unquoted(words: &[Word]) -> Vec<Word> {
+pub(super) fn unquoted(words: &[Word]) -> Vec<Word> {
     let mut words = words.to_vec();
     for word in &mut words {
         if let Some(text) = word.shape().filter(|_| word.text != INPUT) {
@@ -75,15 +15,6 @@ fn unquoted(words: &[Word]) -> Vec<Word> {
         }
     }
     words
-}
-
-/// Returns the effects of setting a variable in the shell, beyond storing a value.
-pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
-    let mut found = Found::default();
-    if !is_own(name) {
-        variable(name, &mut found);
-    }
-    found.findings
 }
 
 /// Returns `true` if the variable is the line's own: neither the shell nor a program reads it.
@@ -101,13 +32,6 @@ pub(super) fn is_own(name: &str) -> bool {
             && !settings.iter().any(|setting| name.contains(setting))
 }
 
-/// Returns the effects of a redirection, and the files it opens.
-pub(crate) fn redirect_findings(redirect: &Redirect, around: &LineContext) -> (Vec<Finding>, Vec<Opened>) {
-    let mut found = around.found();
-    redirection(redirect, &mut found);
-    (found.findings, found.opens)
-}
-
 /// Judges the commands of a script that another command runs.
 pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
     for node in nodes {
@@ -117,7 +41,7 @@ pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
             }
             Node::Simple(simple) => {
                 assignments(simple, found);
-                super::inner(&unquoted(&simple.words), found);
+                found.inner(&unquoted(&simple.words));
                 simple.words.iter().for_each(|word| substitutions(word, found));
                 simple
                     .redirects
@@ -270,7 +194,7 @@ pub(super) fn is_harmless(name: &str, value: &str) -> bool {
         || short && name == "TZ" && value.chars().all(zone) && !value.starts_with('/')
 }
 
-fn assignments(simple: &Simple, found: &mut Found) {
+pub(super) fn assignments(simple: &Simple, found: &mut Found) {
     for Assignment { name, value } in &simple.assignments {
         let literal = value.literal();
         let plain = literal.as_ref().is_some_and(|value| value.len() < 40);
@@ -286,7 +210,7 @@ fn assignments(simple: &Simple, found: &mut Found) {
 
 /// Adds the finding for a variable set for a command.
 pub(super) fn variable(name: &str, found: &mut Found) {
-    let code = CODE.iter().any(|pattern| super::within_word(pattern, name));
+    let code = CODE.iter().any(|pattern| within_word(pattern, name));
     match code {
         true => found.add(
             Effect::Code,
@@ -299,7 +223,7 @@ pub(super) fn variable(name: &str, found: &mut Found) {
     }
 }
 
-fn redirection(redirect: &Redirect, found: &mut Found) {
+pub(super) fn redirection(redirect: &Redirect, found: &mut Found) {
     substitutions(&redirect.target, found);
     let target = redirect.target.literal();
     let text = &redirect.target.text;

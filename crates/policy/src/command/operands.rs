@@ -1,6 +1,7 @@
 //! Operands that do more than name a file.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::nested;
 use super::options::Scanned;
 use crate::shell::Word;

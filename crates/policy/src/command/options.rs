@@ -1,6 +1,7 @@
 //! Parses options like the programs do: long, abbreviated, bundled, with values.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::table::{Entry, Opt, Value};
 use crate::shell::Word;
 

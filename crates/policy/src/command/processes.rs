@@ -1,6 +1,7 @@
 //! Output of commands that list processes and services.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -373,7 +374,7 @@ mod tests {
     #[test]
     fn environments_are_told_from_other_letters() {
         let shows = |line: &str| {
-            let mut found = Found::default();
+            let mut found = Found::new(|_, _| {});
             ps(&words(line), "ps", &mut found);
             !found.findings.is_empty()
         };

@@ -3,32 +3,12 @@
 mod names;
 mod places;
 
-use super::effect::{Effect, Found};
-use super::within_word;
+use super::effect::Effect;
+use super::found::{Found, INPUT, Opened, Reach};
+use super::options::Scanned;
+use super::table::within_word;
 use crate::shell::Word;
 use names::{NAMES, PLACES, PUBLIC, SAMPLES, SOURCES, TELLING, TELLING_WHOLE};
-
-/// A file or directory that a command opens, as the line names it; only the machine can resolve it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Opened {
-    /// The word, below the directory that the line changes to.
-    pub path: String,
-    /// Extent of the reading.
-    pub reach: Reach,
-}
-
-/// Files that a program reads when it opens a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// The file itself.
-    File,
-    /// Everything below a directory, without following links.
-    Tree,
-    /// Everything below a directory, and the targets of the links there.
-    Linked,
-    /// The settings of the project around a directory, and of its members.
-    Project,
-}
 
 /// Adds trees that a program opens: these paths, or the directory where it runs.
 pub(super) fn trees(mut paths: Vec<String>, reach: Reach, found: &mut Found) {
@@ -41,6 +21,27 @@ pub(super) fn trees(mut paths: Vec<String>, reach: Reach, found: &mut Found) {
             _ => path,
         };
         found.opens.push(Opened { path, reach });
+    }
+}
+
+/// Adds the trees that a search program opens, and a finding for those with secrets below.
+pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    // The first operand of search programs is the pattern, unless an option holds it.
+    let holds = ["-e", "-f", "--regexp", "--file"];
+    let held = title == "find" || scanned.options.iter().any(|option| holds.contains(option));
+    let below = scanned.operands.iter().skip(usize::from(!held));
+    let paths = below.filter_map(|index| args[*index].shape()).collect();
+    trees(paths, Reach::Tree, found);
+    broad_places(args, title, scanned, found);
+}
+
+/// Adds a finding for each operand below which secrets lie.
+pub(super) fn broad_places(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+    for index in &scanned.operands {
+        if is_broad(&args[*index]) {
+            let reason = format!("{title}: below `{}` lie secrets", args[*index].text);
+            found.add(Effect::Secret, reason);
+        }
     }
 }
 
@@ -100,7 +101,7 @@ fn told(word: &Word, title: &str, found: &mut Found) {
 
 /// Returns `true` if the word stands for names chosen elsewhere: `xargs`, `find -exec`, `$(…)`.
 fn is_fed(word: &Word, found: &Found) -> bool {
-    word.text.contains(super::special::INPUT) || found.templated && word.text.contains("{}")
+    word.text.contains(INPUT) || found.templated && word.text.contains("{}")
 }
 
 /// Returns the name itself, and the name below the directory that the line may have changed to.

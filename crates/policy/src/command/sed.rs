@@ -1,6 +1,7 @@
 //! `sed`: scripts that write files, read others or run commands.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

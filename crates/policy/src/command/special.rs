@@ -1,18 +1,14 @@
 //! Handlers for commands whose arguments need more than the table.
 
-use super::confine::Forced;
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::{Forced, Found, INPUT};
 use super::options::Scanned;
-use super::secrets::Reach;
 use super::table::{self, Entry};
 use super::{
-    awk, cloud, fetch, files, git, inner, jq, kubernetes, modes, nested, operands, processes, secrets, sed,
-    sql, test,
+    awk, cloud, fetch, files, git, jq, kubernetes, modes, nested, operands, processes, secrets, sed, sql,
+    test,
 };
 use crate::shell::{self, Piece, Word};
-
-/// Text of a word that stands for anything read from standard input.
-pub(crate) const INPUT: &str = "(input)";
 
 /// Dispatches to the entry's handler; an unlisted name counts as unknown.
 pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
@@ -109,7 +105,7 @@ fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
         match word.text.split_once('=') {
             Some((name, value)) if nested::is_harmless(name, value) && word.literal().is_some() => {}
             Some((name, _)) => nested::variable(name, found),
-            None => return inner(&args[index..], found),
+            None => return found.inner(&args[index..]),
         }
     }
 }
@@ -144,7 +140,7 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
     let outer = std::mem::replace(&mut found.templated, true);
     let fed = std::mem::replace(&mut found.feeds, true);
-    inner(&words, found);
+    found.inner(&words);
     (found.templated, found.feeds) = (outer, fed);
 }
 
@@ -248,28 +244,7 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         operands::script(args, title, scanned, found);
     }
     if deep || matches!(title, "rg" | "ag") {
-        broad(args, title, scanned, found);
-    }
-}
-
-/// Adds the trees that a search program opens, and a finding for those with secrets below.
-pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    // The first operand of search programs is the pattern, unless an option holds it.
-    let holds = ["-e", "-f", "--regexp", "--file"];
-    let held = title == "find" || scanned.options.iter().any(|option| holds.contains(option));
-    let below = scanned.operands.iter().skip(usize::from(!held));
-    let paths = below.filter_map(|index| args[*index].shape()).collect();
-    secrets::trees(paths, Reach::Tree, found);
-    broad_places(args, title, scanned, found);
-}
-
-/// Adds a finding for each operand below which secrets lie.
-pub(super) fn broad_places(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    for index in &scanned.operands {
-        if secrets::is_broad(&args[*index]) {
-            let reason = format!("{title}: below `{}` lie secrets", args[*index].text);
-            found.add(Effect::Secret, reason);
-        }
+        secrets::broad(args, title, scanned, found);
     }
 }
 
@@ -444,6 +419,6 @@ fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
     found.wraps = true;
     if let Some(first) = scanned.operands.first() {
-        inner(&args[*first..], found);
+        found.inner(&args[*first..]);
     }
 }

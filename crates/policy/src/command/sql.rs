@@ -1,6 +1,7 @@
 //! Database clients: read-only queries.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 

@@ -5,7 +5,8 @@
 //! first; with three it is the second, if it is a binary operator (so POSIX, and so bash). A leading `!` is
 //! skipped; `-a` and `-o` are refused together with unknown words.
 
-use super::effect::{Effect, Found};
+use super::effect::Effect;
+use super::found::Found;
 use crate::shell::{Form, Piece, Word};
 
 const UNARY: &str = "abcdefghknprstuwxzGLNOS";
