@@ -1,29 +1,33 @@
 //! The directory of the audit log, and the conversion of its errors.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use ringfence_records::audit::Error;
+use ringfence_records::audit::{Error, Limits};
 
-use crate::config::{Config, Problems};
+use crate::config::Problems;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::parts::absolute;
-use crate::paths::Paths;
 
 /// Returns the directory of the audit log.
 ///
 /// # Errors
 /// If the configuration cannot be used.
 pub fn directory(context: &Context) -> Result<PathBuf, Problems> {
-    Ok(directory_of(context.config()?, &context.paths))
+    Ok(context.paths.audit(context.config()?.audit.dir.as_deref()))
 }
 
-/// Returns the directory of the audit log under a configuration.
-pub fn directory_of(config: &Config, paths: &Paths) -> PathBuf {
-    match &config.audit.dir {
-        Some(dir) => absolute(dir),
-        None => paths.state.join("audit"),
-    }
+/// Returns the retention limits of the audit log.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn limits(context: &Context) -> Result<Limits, Problems> {
+    let config = &context.config()?.audit;
+    Ok(Limits {
+        max_file_bytes: config.max_file.0,
+        max_files: config.max_files as usize,
+        keep_host: Duration::from_secs(u64::from(config.keep_host_days) * 24 * 60 * 60),
+    })
 }
 
 /// Converts an error, with its causes and its hint.

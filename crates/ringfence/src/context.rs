@@ -8,9 +8,9 @@ use ringfence_exec::trust::NamedPaths;
 
 use crate::config::{self, Config, Loaded, Problems, Sources};
 use crate::env::Environment;
+use crate::named_paths;
 use crate::parts::{self, Parts};
 use crate::paths::Paths;
-use crate::trust;
 
 /// The files from which a configuration is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,8 +95,8 @@ impl Context {
     pub fn named_paths(&self) -> NamedPaths {
         let here = self
             .here
-            .get_or_init(|| trust::working_directory(&self.environment));
-        trust::named_paths(here.clone(), &self.paths)
+            .get_or_init(|| named_paths::working_directory(&self.environment));
+        named_paths::named_paths(here.clone(), &self.paths)
     }
 
     /// Rejects a file of `--config` that a program may have written: it is protected only from programs of
@@ -105,7 +105,8 @@ impl Context {
         let Some((file, digest)) = &loaded.explicit else {
             return Ok(());
         };
-        trust::check_accepted(file, digest, self).map_err(|failure| Problems(vec![failure.into_problem()]))
+        named_paths::check_accepted(file, digest, &self.paths)
+            .map_err(|failure| Problems(vec![failure.into_problem()]))
     }
 
     fn load(&self, named: &NamedPaths) -> Result<Loaded, Problems> {

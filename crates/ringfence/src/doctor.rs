@@ -1,7 +1,7 @@
 //! Examination of this machine under the configuration: its isolation layers, runtimes and directories.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use ringfence_container::pins::Pins;
 use ringfence_exec::local::{self as local_runs, Fence, Local, Log, SandboxRequest, Warmth};
 use ringfence_exec::probe::{self, Layer, Report};
 use ringfence_exec::pyodide::{Settings, install};
-use ringfence_policy::{Account, Limits, Network, Scope, Trusted};
+use ringfence_exec::trust::{Conflict, check_servers, resolve};
+use ringfence_policy::{Access, Account, Limits, Mount, Network, Scope, Trusted};
 
 use crate::config::values::ServerFence;
 use crate::context::Context;
 use crate::failure::{Error, Failure};
-use crate::{cloud, container, local, pyodide, settings, trust};
+use crate::{cloud, container, local, named_paths, pyodide, settings, trust};
 
 /// Tries every layer, and returns the fix for each missing one.
 ///
@@ -142,7 +143,7 @@ fn servers_layer(context: &Context) -> Result<Option<Layer>, Error> {
     if !servers.any(|server| server.fence == ServerFence::Host) {
         return Ok(None);
     }
-    let conflicts = trust::server_conflicts(context)?;
+    let conflicts = server_conflicts(context)?;
     Ok(Some(match conflicts.first() {
         None => Layer::ok(
             NAME,
@@ -150,6 +151,32 @@ fn servers_layer(context: &Context) -> Result<Option<Layer>, Error> {
         ),
         Some(conflict) => Layer::missing(NAME, conflict.to_string(), conflict.hint()),
     }))
+}
+
+/// Returns the workspaces known in advance in which servers on the host have code: the working directory, and
+/// those that the configuration names. Programs are refused there.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub fn server_conflicts(context: &Context) -> Result<Vec<Conflict>, Error> {
+    let config = context.config()?;
+    let mut trees: Vec<PathBuf> = named_paths::working_directory(&context.environment)
+        .into_iter()
+        .collect();
+    let root = context.parts()?.tools.root.as_ref();
+    let sample = root.and_then(|root| {
+        root.resolve(&Scope::local(), "session".parse().ok().as_ref())
+            .ok()?
+    });
+    let mounts = config.skills.servers.values().flat_map(|server| &server.mounts);
+    let mounts = mounts.filter_map(|text| text.parse().ok());
+    let writable = mounts.filter(|mount: &Mount| mount.access == Access::ReadWrite);
+    let named = sample.into_iter().chain(writable.map(|mount| mount.host));
+    trees.extend(named.filter_map(|path| Some(resolve(&path).ok()?.path)));
+    trees.extend(container::of_calls(context)?.opened().map(Path::to_owned));
+    let servers = trust::of_servers(&[], context)?;
+    let checked = trees.iter().map(|tree| check_servers(tree, &servers));
+    Ok(checked.filter_map(Result::err).collect())
 }
 
 /// Checks the state and runtime directories.

@@ -9,7 +9,7 @@ use ringfence_exec::trust::NamedPathError;
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::trust;
+use crate::named_paths;
 
 /// Maximum length of a token file.
 const MAX: u64 = 4096;
@@ -64,7 +64,7 @@ fn of_file(file: &Path, context: &Context) -> Result<String, Failure> {
         .open_file(file)
         .map_err(|error| match error {
             NamedPathError::Unusable(error) => failed(error),
-            other => trust::failure(file, other),
+            other => named_paths::failure(file, other),
         })?;
     let mode = open.metadata().map_err(failed)?.permissions().mode();
     if mode & 0o022 != 0 {

@@ -34,6 +34,7 @@ pub mod images;
 mod in_process;
 pub mod local;
 pub mod mount_guard;
+pub mod named_paths;
 pub mod packages;
 pub mod parts;
 pub mod paths;

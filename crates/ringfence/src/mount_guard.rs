@@ -7,14 +7,14 @@ use ringfence_exec::mount_guard::{DeniedPaths, nearest};
 use ringfence_exec::trust::{Resolved, resolve as resolved};
 
 use crate::failure::Failure;
+use crate::named_paths;
 use crate::paths::Paths;
-use crate::trust;
 
 /// Resolves an existing host path to its absolute path without links, and returns the links on the way.
 ///
 /// The resolved path is what is mounted, so that a link changed later does not change what was checked.
 pub fn resolve(path: &Path) -> Result<Resolved, Failure> {
-    let found = trust::find(path)?;
+    let found = named_paths::find(path)?;
     match found.exists {
         true => Ok(found),
         false => Err(Failure::usage(

@@ -60,6 +60,14 @@ impl Paths {
         self.state.join("workspaces")
     }
 
+    /// Returns the directory of the audit log; absolute if a working directory exists.
+    pub fn audit(&self, configured: Option<&Path>) -> PathBuf {
+        match configured {
+            Some(directory) => std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf()),
+            None => self.state.join("audit"),
+        }
+    }
+
     /// Returns the server's socket, if its directory is one that only we could have created.
     pub fn socket_if_ours(&self) -> Option<PathBuf> {
         check_private(&self.runtime, self.uid)

@@ -14,7 +14,7 @@ use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::request::Request;
-use crate::settings::{check_shown, default_fence, default_network, limits_on, passed_variables};
+use crate::settings::{check_shown, default_network, limits_on, passed_variables};
 use crate::{mount_guard, toolbox, trust};
 
 /// Returns the runtime of a request.
@@ -85,7 +85,7 @@ pub fn run_spec(request: &Request, named: trust::Named<'_>, context: &Context) -
         // What is delivered is the program's, too.
         trust::note_directories(&[directory], None, named, context)?;
     }
-    let fence = request.fence.unwrap_or_else(|| default_fence(config));
+    let fence = request.fence.unwrap_or_else(|| config.sandbox.isolation.fence());
     let on = |request: policy::Request, target| RunSpec {
         output_directory: output_directory.clone(),
         ..RunSpec::new(request, target, fence)

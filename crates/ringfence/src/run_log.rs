@@ -11,9 +11,9 @@ use ringfence_records::audit::{Arguments, AuditedCaller, Decision, Digest, Entry
 use ringfence_tools::toolbox::{ErrorKind, Surface};
 use serde_json::{Value, json};
 
+use crate::audit;
 use crate::context::Context;
 use crate::failure::Error;
-use crate::{audit, toolbox};
 
 /// Name of runs in the audit log, where calls have that of their tool.
 const RUN: &str = "run";
@@ -39,7 +39,7 @@ impl AuditedRuns {
     pub fn new(surface: Surface, context: &Context) -> Result<Self, Error> {
         Ok(Self {
             directory: audit::directory(context)?,
-            limits: toolbox::audit_limits(context)?,
+            limits: audit::limits(context)?,
             redactor: Redactor::from_environment(context.environment.lossy_pairs()),
             surface,
             log: Mutex::default(),

@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use ringfence_exec::artifact::{Keep, Store, StorePolicy};
-use ringfence_exec::local::Fence;
 use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_policy::{Bytes, EnvName, Family, Limits, Network, RuntimeKind};
 
-use crate::config::values::{IsolationChoice, NetworkKind, VariableName};
+use crate::config::values::{NetworkKind, VariableName};
 use crate::config::{Config, Problems};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
 use crate::parts::Interpreters;
-use crate::paths::Paths;
 use crate::{audit, mount_guard, trust};
 
 /// Settings of the local runtime beside the request.
@@ -111,15 +109,6 @@ pub fn limits_on(config: &Config, runtime: RuntimeKind) -> Limits {
     }
 }
 
-/// Returns the configured fence, without a command line.
-pub fn default_fence(config: &Config) -> Fence {
-    match config.sandbox.isolation {
-        IsolationChoice::Required => Fence::Required,
-        IsolationChoice::BestEffort => Fence::BestEffort,
-        IsolationChoice::Auto => Fence::Default,
-    }
-}
-
 /// Returns the caller's environment variables that programs may see.
 ///
 /// # Errors
@@ -156,17 +145,7 @@ pub fn resolved(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
 /// # Errors
 /// If the configuration cannot be used.
 pub fn hidden(context: &Context) -> Result<DeniedPaths, Failure> {
-    Ok(hidden_of(context.config()?, &context.paths))
-}
-
-/// Returns our own directories under a configuration, which no program may see.
-pub fn hidden_of(config: &Config, paths: &Paths) -> DeniedPaths {
-    mount_guard::hidden(paths, &audit::directory_of(config, paths))
-}
-
-/// Resolves the existing part of a path, to check what it would expose.
-pub fn nearest_resolved(path: &Path) -> PathBuf {
-    mount_guard::nearest_resolved(path)
+    Ok(mount_guard::hidden(&context.paths, &audit::directory(context)?))
 }
 
 /// Resolves a workspace to its absolute path without links.

@@ -94,7 +94,7 @@ pub fn skills(
         trusted.lookups.push(directory.clone());
         let limits = HostLimits {
             memory: config.skills.memory,
-            fence: settings::default_fence(config),
+            fence: config.sandbox.isolation.fence(),
             trusted,
             consent: trust::consent(context),
             patience: config.skills.start_timeout,

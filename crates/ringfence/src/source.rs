@@ -8,7 +8,7 @@ use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use ringfence_policy::Language;
 
 use crate::failure::Failure;
-use crate::trust;
+use crate::named_paths;
 
 /// Maximum length of a program. Longer programs are data in disguise; they belong in a mounted file.
 const MAX_LEN: u64 = 8 << 20;
@@ -91,7 +91,7 @@ pub fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
     let shown = path.display().to_string();
     let file = named.open(path).map_err(|error| match error {
         NamedPathError::Unusable(error) => unreadable(&shown, &error),
-        other => trust::failure(path, other),
+        other => named_paths::failure(path, other),
     })?;
     let meta = file.metadata().map_err(|error| unreadable(&shown, &error))?;
     match meta.is_dir() {

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfence_exec::backend::Backend;
 use ringfence_exec::protected::Protected;
@@ -12,7 +11,7 @@ use ringfence_network::fetch::{Fetcher, Trust};
 use ringfence_network::redact::Redactor;
 use ringfence_policy::{EnvName, RuntimeKind, Scope};
 use ringfence_records::approval::Service;
-use ringfence_records::audit::{AnswerLog, Limits, Log, RedactedLog};
+use ringfence_records::audit::{AnswerLog, Log, RedactedLog};
 use ringfence_tools::files::Rules;
 use ringfence_tools::host::HostSettings;
 use ringfence_tools::shell::{Host, ShellRunner};
@@ -20,7 +19,6 @@ use ringfence_tools::skills::Skills;
 use ringfence_tools::toolbox::{Approvals, CodeLimits, CodeSettings, Parts, Surface, Toolbox};
 use ringfence_tools::workspaces::Workspaces;
 
-use crate::config::Problems;
 use crate::config::values::{self, ShellFallback};
 use crate::context::Context;
 use crate::failure::{Error, Failure};
@@ -104,7 +102,7 @@ fn parts(
                 container: settings::limits_on(config, RuntimeKind::Docker),
                 pyodide: settings::limits_on(config, RuntimeKind::Pyodide),
             },
-            fence: settings::default_fence(config),
+            fence: config.sandbox.isolation.fence(),
             trusted,
             variables: settings::passed_variables(context)?,
             network: settings::default_network(context)?,
@@ -178,7 +176,7 @@ fn own_files(context: &Context) -> Result<Vec<std::path::PathBuf>, Error> {
 pub fn approvals(context: &Context) -> Result<Service, Error> {
     let state = context.paths.make_state()?;
     let redactor = Redactor::from_environment(context.environment.lossy_pairs());
-    let log = AnswerLog::new(audit::directory(context)?, audit_limits(context)?, redactor);
+    let log = AnswerLog::new(audit::directory(context)?, audit::limits(context)?, redactor);
     Ok(Service::recorded(state, Some(log)))
 }
 
@@ -236,7 +234,7 @@ pub fn audit_log(context: &Context) -> Result<Log, Error> {
     if config.dir.is_none() {
         context.paths.make_state()?;
     }
-    Ok(Log::open(&directory, audit_limits(context)?).map_err(audit::failure)?)
+    Ok(Log::open(&directory, audit::limits(context)?).map_err(audit::failure)?)
 }
 
 /// Opens the log of what clients do without a tool.
@@ -246,19 +244,6 @@ pub fn audit_log(context: &Context) -> Result<Log, Error> {
 pub fn operations_log(context: &Context) -> Result<RedactedLog, Error> {
     let redactor = Redactor::from_environment(context.environment.lossy_pairs());
     Ok(RedactedLog::new(audit_log(context)?, redactor))
-}
-
-/// Returns the retention limits of the audit log.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub(crate) fn audit_limits(context: &Context) -> Result<Limits, Problems> {
-    let config = &context.config()?.audit;
-    Ok(Limits {
-        max_file_bytes: config.max_file.0,
-        max_files: config.max_files as usize,
-        keep_host: Duration::from_secs(u64::from(config.keep_host_days) * 24 * 60 * 60),
-    })
 }
 
 /// Creates the fetcher of pages from the allowed hosts.

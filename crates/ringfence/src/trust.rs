@@ -11,19 +11,16 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::interpreter;
 use ringfence_exec::mount_guard::nearest;
 use ringfence_exec::protected::Protected;
-use ringfence_exec::trust::{self, Accepted, Conflict, Digest, Ledger, NamedPathError, NamedPaths, Resolved};
-use ringfence_policy::{Access, Imports, Mount, Request, Scope, Trusted};
+use ringfence_exec::trust::{self, Ledger, Resolved};
+use ringfence_policy::{Imports, Request, Trusted};
 use ringfence_tools::skills::Consent;
 use ringfence_tools::toolbox::ErrorKind;
 
-use crate::container;
+use crate::config::Problems;
 use crate::context::Context;
-use crate::env::Environment;
 use crate::failure::{Error, Failure};
-use crate::paths::{GATEWAY_PROGRAM, Paths};
-
-/// Directories so broad that a link in them is not suspicious, such as the working directory of a service.
-const BROAD: &[&str] = &["/", "/root", "/home", "/tmp", "/var", "/opt", "/srv"];
+use crate::named_paths::{accepted, failure, find, unknown_trees};
+use crate::paths::GATEWAY_PROGRAM;
 
 /// Trusted paths from the command line, in addition to the configuration.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,14 +41,6 @@ pub fn resolve(path: &Path, context: &Context) -> Result<Resolved, Failure> {
     Ok(found)
 }
 
-/// Resolves a path, following any link.
-///
-/// # Errors
-/// If the path cannot be read.
-pub fn find(path: &Path) -> Result<Resolved, Failure> {
-    trust::resolve(path).map_err(|error| failure(path, error.into()))
-}
-
 /// Rejects a path if a link on the way lies where programs could write.
 ///
 /// # Errors
@@ -59,42 +48,6 @@ pub fn find(path: &Path) -> Result<Resolved, Failure> {
 pub fn check_links(found: &Resolved, context: &Context) -> Result<(), Failure> {
     let checked = context.named_paths().check(found);
     checked.map_err(|error| failure(&found.path, error))
-}
-
-/// Converts the error of a named path.
-pub fn failure(path: &Path, error: NamedPathError) -> Failure {
-    match error {
-        NamedPathError::Unusable(error) => Failure::usage(
-            format!("cannot use {}: {error}", path.display()),
-            "name a host path that exists and that you may read",
-        ),
-        NamedPathError::Unknown(error) => unknown_trees(error),
-        NamedPathError::Planted { ref target, .. } => Failure::refused(
-            error.to_string(),
-            format!("if you trust it, name what it leads to: {}", target.display()),
-        ),
-    }
-}
-
-/// Returns the working directory, if a program may have made links in it.
-pub fn working_directory(environment: &Environment) -> Option<PathBuf> {
-    let here = std::env::current_dir().ok();
-    here.filter(|here| !is_broad(here, environment))
-}
-
-/// Returns the rules by which named paths are resolved: programs may have made links in the working
-/// directory, and in each directory that was ever writable for one.
-pub fn named_paths(here: Option<PathBuf>, paths: &Paths) -> NamedPaths {
-    // Without a state directory no program was ever noted.
-    let ledger = paths.state_if_ours().map_or_else(Ledger::default, Ledger::at);
-    NamedPaths::new(ledger, here)
-}
-
-fn is_broad(directory: &Path, environment: &Environment) -> bool {
-    let is_home =
-        |home: PathBuf| directory == home || trust::resolve(&home).is_ok_and(|found| directory == found.path);
-    BROAD.iter().any(|broad| directory == Path::new(broad))
-        || environment.directory("HOME").is_some_and(is_home)
 }
 
 /// Returns the ledger of directories that were ever writable for programs of this user.
@@ -113,35 +66,6 @@ pub fn consent(context: &Context) -> Consent {
         |_| Consent::default(),
         |state| Consent::at(state, context.named_paths()),
     )
-}
-
-/// Returns the files that this user accepted.
-pub fn accepted(context: &Context) -> Accepted {
-    context
-        .paths
-        .make_state()
-        .map_or_else(|_| Accepted::default(), Accepted::at)
-}
-
-/// Rejects a file that a program may have written since the user accepted it.
-///
-/// # Errors
-/// If one may have.
-pub fn check_accepted(file: &Path, content: &Digest, context: &Context) -> Result<(), Failure> {
-    match accepted(context).written(file, content).map_err(unknown_trees)? {
-        None => Ok(()),
-        Some(tree) => Err(Failure::refused(
-            format!(
-                "refusing to use {}: programs could write in {}, and the file differs from what you last accepted",
-                file.display(),
-                tree.display()
-            ),
-            format!(
-                "look at it, and if you trust it run `ringfence accept {}`",
-                file.display()
-            ),
-        )),
-    }
 }
 
 /// Returns the files that are believed where they lie, but protected only from programs of runs that use
@@ -207,7 +131,7 @@ pub fn note_directories(
         .iter()
         .filter(|found| found.exists)
         .try_for_each(|found| consent.give_before(trees, &found.path))
-        .and_then(|()| accepted(context).give_before(trees, &files))
+        .and_then(|()| accepted(&context.paths).give_before(trees, &files))
         .and_then(|()| ledger(context).add(&own))
         .and_then(|()| workspace.map_or(Ok(()), |workspace| ledger(context).add_workspace(workspace)))
         .and_then(|()| ledger(context).add_shared(&shared));
@@ -238,33 +162,6 @@ pub fn trusted(named: Named<'_>, trees: &[&Path], context: &Context) -> Result<T
     }
     trusted.extend(&searched(context.environment.get("PATH")));
     Ok(trusted)
-}
-
-/// Returns the workspaces known in advance in which servers on the host have code: the working directory, and
-/// those that the configuration names. Programs are refused there.
-///
-/// # Errors
-/// If the configuration cannot be used.
-pub fn server_conflicts(context: &Context) -> Result<Vec<Conflict>, Error> {
-    let config = context.config()?;
-    let mut trees: Vec<PathBuf> = working_directory(&context.environment).into_iter().collect();
-    let root = context.parts()?.tools.root.as_ref();
-    let sample = root.and_then(|root| {
-        root.resolve(&Scope::local(), "session".parse().ok().as_ref())
-            .ok()?
-    });
-    let mounts = config.skills.servers.values().flat_map(|server| &server.mounts);
-    let mounts = mounts.filter_map(|text| text.parse().ok());
-    let writable = mounts.filter(|mount: &Mount| mount.access == Access::ReadWrite);
-    let named = sample.into_iter().chain(writable.map(|mount| mount.host));
-    trees.extend(named.filter_map(|path| Some(trust::resolve(&path).ok()?.path)));
-    trees.extend(container::of_calls(context)?.opened().map(Path::to_owned));
-    let mut servers = Trusted::none();
-    for (name, server) in &config.skills.servers {
-        servers.extend(&servers::trusted(name, server, &[], context));
-    }
-    let checked = trees.iter().map(|tree| trust::check_servers(tree, &servers));
-    Ok(checked.filter_map(Result::err).collect())
 }
 
 /// Creates a directory that a program could otherwise create: a missing path cannot be protected.
@@ -320,10 +217,20 @@ fn configured(named: Named<'_>, trees: &[&Path], context: &Context) -> Result<Tr
         paths,
         ..Trusted::none()
     };
-    for (name, server) in &config.skills.servers {
+    trusted.extend(&of_servers(trees, context)?);
+    Ok(without_links(trusted))
+}
+
+/// Returns the trusted paths of the configured MCP servers, for programs that may write these trees.
+///
+/// # Errors
+/// If the configuration cannot be used.
+pub(crate) fn of_servers(trees: &[&Path], context: &Context) -> Result<Trusted, Problems> {
+    let mut trusted = Trusted::none();
+    for (name, server) in &context.config()?.skills.servers {
         trusted.extend(&servers::trusted(name, server, trees, context));
     }
-    Ok(without_links(trusted))
+    Ok(trusted)
 }
 
 /// Resolves the paths that exist, and adds the links on the way to them.
@@ -452,13 +359,6 @@ fn written(path: &Path, ledger: &Ledger) -> Result<Option<PathBuf>, Failure> {
         }
     }
     Ok(None)
-}
-
-fn unknown_trees(error: std::io::Error) -> Failure {
-    Failure::refused(
-        format!("cannot read the record of where programs could write: {error}"),
-        "make the state directory yours and readable (`ringfence doctor`), or remove its `opened.json`",
-    )
 }
 
 /// Sets the trusted paths of a request, if its program can write to the host or its files are delivered

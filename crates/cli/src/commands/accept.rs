@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use crate::context::Context;
 use crate::ui::visible;
 use ringfence::Failure;
-use ringfence::trust;
+use ringfence::named_paths;
 use ringfence_args::AcceptArgs;
 
 pub(crate) fn run(args: &AcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let accepted = trust::accepted(context);
+    let accepted = named_paths::accepted(&context.paths);
     for file in &args.files {
-        let path = trust::find(file)?.path;
+        let path = named_paths::find(file)?.path;
         if !path.is_file() {
             let found = if path.exists() { "something else" } else { "none" };
             return Err(Failure::usage(

@@ -8,8 +8,8 @@ use crate::context::Context;
 use crate::ui;
 use ringfence::config::values::{ShellFallback, ShellRunner};
 use ringfence::config::{Config, reference};
+use ringfence::doctor;
 use ringfence::parts::missing_key;
-use ringfence::trust;
 use ringfence_args::ConfigCommand;
 
 pub(crate) fn run(command: &ConfigCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -72,7 +72,7 @@ fn check(context: &Context) -> anyhow::Result<String> {
     if let Some(sentence) = unfenced_shell(context.config()?) {
         context.ui.warn(sentence);
     }
-    for conflict in trust::server_conflicts(context)? {
+    for conflict in doctor::server_conflicts(context)? {
         context
             .ui
             .warn(&format!("{conflict}; {}", conflict.hint().person()));

@@ -127,7 +127,7 @@ fn warn_of(keys: &ApiKeys, context: &Context) -> anyhow::Result<()> {
 
 /// Returns the sandboxes of clients, with the log of what they do.
 fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow::Result<RecordedSandboxes> {
-    let fence = settings::default_fence(context.config()?);
+    let fence = context.config()?.sandbox.isolation.fence();
     let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)
         .with_containers(Arc::clone(&backend.containers))
         .with_packages(packages::store(context)?)

@@ -64,7 +64,7 @@ fn new(
             ..limits
         },
         // No configuration can ask for a session without a fence.
-        fence: WireFence::of(settings::default_fence(config)).unwrap_or(WireFence::Default),
+        fence: WireFence::of(config.sandbox.isolation.fence()).unwrap_or(WireFence::Default),
         packages: packages.map(|packages| packages.key.clone()),
     })
 }

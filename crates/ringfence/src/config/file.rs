@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::lines::{self, Lines};
 use super::problem::Problem;
-use crate::trust;
+use crate::named_paths;
 
 /// Maximum size of a configuration file, above any real one; a device or a giant file must not fill the
 /// memory.
@@ -74,7 +74,7 @@ pub(super) fn read(path: &Path, named: &NamedPaths) -> Result<Document, Problem>
     };
     let (file, _) = named.open_file(path).map_err(|error| match error {
         NamedPathError::Unusable(error) => unreadable(error),
-        other => trust::failure(path, other).into_problem(),
+        other => named_paths::failure(path, other).into_problem(),
     })?;
     parse(path, &text(file).map_err(unreadable)?)
 }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
+use ringfence_exec::local::Fence;
 use ringfence_policy::{Access, Cpus, EnvName, Mount, Timeout};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -31,6 +32,18 @@ words! {
         BestEffort,
     }
 }
+
+impl IsolationChoice {
+    /// Returns the fence of programs.
+    pub fn fence(self) -> Fence {
+        match self {
+            Self::Required => Fence::Required,
+            Self::BestEffort => Fence::BestEffort,
+            Self::Auto => Fence::Default,
+        }
+    }
+}
+
 words! {
     /// Runner of the tool `shell`.
     #[serde(rename_all = "lowercase")]

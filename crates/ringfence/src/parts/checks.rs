@@ -3,11 +3,13 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use ringfence_exec::mount_guard::DeniedPaths;
 use ringfence_exec::trust::NamedPaths;
 
 use crate::config::{Config, Loaded, Problem, Problems};
 use crate::env::Environment;
 use crate::failure::Failure;
+use crate::mount_guard;
 use crate::paths::Paths;
 
 /// The hint of messages that state the correct form.
@@ -74,6 +76,11 @@ impl<'a> Checks<'a> {
     /// Returns the rules by which named paths are resolved and opened.
     pub(super) fn named_paths(&self) -> NamedPaths {
         self.named.clone()
+    }
+
+    /// Returns our own directories, which no program may see.
+    pub(super) fn hidden(&self) -> DeniedPaths {
+        mount_guard::hidden(self.paths, &self.paths.audit(self.config().audit.dir.as_deref()))
     }
 
     /// Returns the warnings of a valid configuration, or all mistakes.

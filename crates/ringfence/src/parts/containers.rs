@@ -11,7 +11,6 @@ use super::checks::{Checks, Wrong};
 use super::files::absolute;
 use crate::config::schema::Template;
 use crate::config::values::{NetworkMode, OciRuntime, SeccompProfile, VolumeMount};
-use crate::settings;
 
 /// Images of containers, and the mounts of `sandbox_exec`.
 #[derive(Debug, Clone)]
@@ -47,7 +46,7 @@ const MOUNTS: &str = "codeExecution.volumeMounts";
 
 /// Checks the mounts of `sandbox_exec`. Each use checks them again.
 fn mounts(checks: &mut Checks<'_>) -> Option<Vec<Mount>> {
-    let hidden = settings::hidden_of(checks.config(), checks.paths);
+    let hidden = checks.hidden();
     let (mut mounts, mut binds) = (Vec::new(), Vec::new());
     let mut complete = true;
     for VolumeMount(written) in &checks.config().code_execution.volume_mounts {

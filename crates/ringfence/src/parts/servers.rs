@@ -17,12 +17,12 @@ use crate::config::Config;
 use crate::config::schema::{Server, ServerHeader};
 use crate::config::values::ServerFence;
 use crate::env::Environment;
-use crate::settings;
+use crate::mount_guard;
 
 pub(super) fn plans(checks: &mut Checks<'_>) -> Option<Vec<ServerPlan>> {
     let (config, environment) = (checks.config(), checks.environment);
     let named = checks.named_paths();
-    let hidden = settings::hidden_of(config, checks.paths);
+    let hidden = checks.hidden();
     let mut plans: Vec<ServerPlan> = Vec::new();
     let mut complete = true;
     for (key, server) in &config.skills.servers {
@@ -77,7 +77,7 @@ impl Entry<'_> {
     fn check_mounts(self, hidden: &DeniedPaths) -> Result<(), Wrong> {
         for text in &self.server.mounts {
             let mount: Mount = self.parsed("mounts", text)?;
-            let host = settings::nearest_resolved(&Path::new("/").join(&mount.host));
+            let host = mount_guard::nearest_resolved(&Path::new("/").join(&mount.host));
             hidden.check(&host).map_err(|why| {
                 let message = format!("`mounts`: refusing to show `{text}`: {why}");
                 self.wrong(&message, "name a directory that holds only what the server needs")
@@ -156,7 +156,7 @@ impl Entry<'_> {
             hosts: hosts.collect::<Result<_, _>>()?,
             memory: config.skills.memory,
             fence: match server.fence {
-                ServerFence::Fenced => settings::default_fence(config),
+                ServerFence::Fenced => config.sandbox.isolation.fence(),
                 ServerFence::Host => Fence::Host,
             },
         })

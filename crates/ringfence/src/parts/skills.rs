@@ -9,7 +9,6 @@ use super::checks::{Checks, Wrong};
 use super::files::absolute;
 use super::servers;
 use crate::config::schema;
-use crate::settings;
 
 /// Skills, with the rules for calls.
 #[derive(Debug, Clone)]
@@ -59,12 +58,10 @@ fn check_directory(checks: &mut Checks<'_>, path: &Path) -> Option<()> {
         checks.wrong(expected("it is not a directory"));
         return None;
     }
-    let shown = settings::hidden_of(checks.config(), checks.paths)
-        .check(&resolved)
-        .map_err(|why| {
-            let message = format!("refusing to show {} to programs: {why}", path.display());
-            Wrong::new(KEY, message, "name a directory that holds skill files alone")
-        });
+    let shown = checks.hidden().check(&resolved).map_err(|why| {
+        let message = format!("refusing to show {} to programs: {why}", path.display());
+        Wrong::new(KEY, message, "name a directory that holds skill files alone")
+    });
     checks.keep(shown)
 }
 

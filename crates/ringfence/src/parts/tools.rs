@@ -10,7 +10,7 @@ use ringfence_tools::toolbox::{AtLimit, TOOL_NAMES, ToolLimits};
 use super::checks::{Checks, Wrong};
 use super::files::{absolute, may_become_directory};
 use crate::config::{Config, values};
-use crate::settings;
+use crate::mount_guard;
 
 /// The rules for tools.
 #[derive(Debug, Clone)]
@@ -70,8 +70,9 @@ fn root(checks: &mut Checks<'_>) -> Option<Option<UserRoot>> {
     if let Ok(Some(sample)) = sample {
         let sample = absolute(&sample);
         let fits = may_become_directory(KEY, &sample).and_then(|()| {
-            settings::hidden_of(checks.config(), checks.paths)
-                .check(&settings::nearest_resolved(&sample))
+            checks
+                .hidden()
+                .check(&mount_guard::nearest_resolved(&sample))
                 .map_err(|why| Wrong::new(KEY, why, "name a directory that holds only what the users need"))
         });
         checks.keep(fits)?;

@@ -14,11 +14,12 @@ use std::path::{Component, Path, PathBuf};
 use ringfence_exec::trust;
 use ringfence_policy::{HostServer, Trusted};
 
+use super::fenced;
 use super::tokens::pieces;
-use super::{fenced, is_broad};
 use crate::config::schema::Server;
 use crate::config::values::ServerFence;
 use crate::context::Context;
+use crate::named_paths::is_broad;
 
 /// Search path of servers on the host that are given none.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use ringfence::{Failure, source, trust};
+use ringfence::{Failure, named_paths, source};
 use ringfence_client::Error;
 use ringfence_client::sandbox::{Place, Sandbox, target};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ async fn download(sandbox: &Sandbox, from: &str, to: &str, context: &Context) ->
         to => {
             let named = Path::new(to);
             let found = context.named_paths().resolve(named);
-            let found = found.map_err(|error| trust::failure(named, error))?.path;
+            let found = found.map_err(|error| named_paths::failure(named, error))?.path;
             let file = match to.ends_with('/') || found.is_dir() {
                 true => target(from, &format!("{}/", found.display())).into(),
                 false => found,

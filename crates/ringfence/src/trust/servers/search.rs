@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use ringfence_exec::trust;
 
-use super::super::is_broad;
 use super::super::tokens::pieces;
 use super::Found;
+use crate::named_paths::is_broad;
 
 /// Maximum number of directory entries examined for a server.
 pub(super) const MAX_ENTRIES: usize = 100_000;
