@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, DuplexStream};
 use tokio::sync::mpsc;
 
 use super::error::Error;
-use super::lock;
+use super::lock::lock;
 use super::pause::{Alarm, Clock};
 use super::process::FOR_EVER;
 

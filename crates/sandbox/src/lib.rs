@@ -19,6 +19,7 @@ mod error;
 pub mod files;
 mod id;
 mod image;
+mod lock;
 mod meter;
 pub mod output;
 mod pause;
@@ -30,24 +31,17 @@ mod sandbox;
 mod snapshots;
 mod spec;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
 
 pub use error::{Error, ErrorKind, ImageError};
 pub use id::{SandboxId, SandboxName};
-pub use image::{ImageName, SandboxImage};
 pub use meter::{Consumption, ConsumptionByOwner};
-pub use ports::{MAX_CONNECTIONS, PortReader};
+pub use ports::PortReader;
 pub use registry::Sandboxes;
-pub use sandbox::{ContextChoice, Sandbox};
+pub use sandbox::{ContextChoice, MAX_CONNECTIONS, Sandbox};
 pub use snapshots::{NewSnapshot, SnapshotInfo, SnapshotStore, Tag, Template, new_tags};
 pub use spec::{
-    NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxState,
+    ImageName, NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxImage, SandboxInfo,
+    SandboxLimits, SandboxState,
 };
-
-/// Locks a mutex whose data no panic can leave half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use ringfence_exec::output::{Captured, Captures};
 pub use ringfence_exec::output::{Chunk, Stream};
-use ringfence_policy::Bytes;
+use ringfence_policy::{Bytes, Outcome};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::lock;
-use super::process::ProcessEnd;
+use super::lock::lock;
 
 /// Bytes of output that are kept for a reader that comes late. A reader that has come holds its process up before it
 /// misses any.
@@ -18,6 +19,35 @@ pub const KEPT: u64 = 1 << 20;
 
 /// Time that a process waits for a reader that reads nothing, before that misses output.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The end of a process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessEnd {
+    /// Exit status; the signal as a negative number where one killed it; -1 at a timeout.
+    pub exit_code: i32,
+    pub outcome: Outcome,
+    /// Processor time of the process and the children that it waited for, in seconds; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
+    /// Largest resident set among these, in bytes; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+    /// Reason of an unknown outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl ProcessEnd {
+    pub(crate) fn unknown(why: &str) -> Self {
+        Self {
+            exit_code: 125,
+            outcome: Outcome::Unknown,
+            cpu_seconds: None,
+            peak_memory_bytes: None,
+            error: Some(why.to_owned()),
+        }
+    }
+}
 
 /// The output of one process.
 #[derive(Debug, Default)]

@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::error::Error;
 use super::place::Freezer;
-use super::sandbox::Sandbox;
 use super::spec::SandboxState;
 
 /// Time that a pause waits for programs that are being started. A program inside can hold that up, but not prevent it.
@@ -38,72 +37,44 @@ impl Pauses {
         *self.state.borrow()
     }
 
-    /// Returns a clock that stands still while the sandbox is paused.
-    pub(crate) fn clock(&self) -> Clock {
-        Clock(self.state.subscribe())
+    /// Returns the state, which changes with it.
+    pub(crate) fn watch(&self) -> watch::Receiver<SandboxState> {
+        self.state.subscribe()
     }
-}
 
-impl Sandbox {
-    /// Stops all its processes: they use no processor until it is resumed, and keep their memory. What was under way
-    /// waits, and its time limits with it; the sandbox's own expiry goes on. Without effect on a paused one.
-    ///
-    /// # Errors
-    /// If this machine has no freezer, processes do not stop in time (they go on then), or the sandbox has ended.
-    pub async fn pause(&self) -> Result<(), Error> {
-        let pauses = self.pauses();
-        let _turn = pauses.turn.lock().await;
-        if pauses.state() == SandboxState::Paused {
+    /// Freezes the processes. Without effect on a paused sandbox.
+    pub(crate) async fn pause(&self) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        if self.state() == SandboxState::Paused {
             return Ok(());
         }
-        let starting = timeout(STARTING, pauses.starting.write()).await;
-        let pausing = RunningOnDrop(Some(&pauses.state));
-        pauses.state.send_replace(SandboxState::Paused);
+        let starting = timeout(STARTING, self.starting.write()).await;
+        let pausing = RunningOnDrop(Some(&self.state));
+        self.state.send_replace(SandboxState::Paused);
         drop(starting);
-        pauses.freezer.pause().await?;
+        self.freezer.pause().await?;
         pausing.done();
         Ok(())
     }
 
-    /// Continues its processes. Without effect on one that runs.
-    ///
-    /// # Errors
-    /// If the sandbox has ended.
-    pub async fn resume(&self) -> Result<(), Error> {
-        let pauses = self.pauses();
-        let _turn = pauses.turn.lock().await;
-        if pauses.state() == SandboxState::Paused {
-            pauses.freezer.resume().await?;
-            pauses.state.send_replace(SandboxState::Running);
+    /// Thaws the processes. Without effect on a sandbox that runs.
+    pub(crate) async fn resume(&self) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        if self.state() == SandboxState::Paused {
+            self.freezer.resume().await?;
+            self.state.send_replace(SandboxState::Running);
         }
         Ok(())
     }
 
-    pub fn state(&self) -> SandboxState {
-        self.pauses().state()
+    /// Keeps a pause from beginning before the answer is dropped, or a time has passed.
+    pub(crate) async fn starting(&self) -> RwLockReadGuard<'_, ()> {
+        self.starting.read().await
     }
 
-    /// Returns its state, which changes with it.
-    pub fn watch_state(&self) -> watch::Receiver<SandboxState> {
-        self.pauses().state.subscribe()
-    }
-
-    /// Checks that its processes can act.
-    ///
-    /// # Errors
-    /// If it is paused.
-    pub fn check_running(&self) -> Result<(), Error> {
-        match self.state() {
-            SandboxState::Running => Ok(()),
-            SandboxState::Paused => Err(Error::Paused(self.id().to_string())),
-        }
-    }
-
-    /// Like [`Self::check_running`]; it is not paused before the answer is dropped, or a time has passed.
-    pub(crate) async fn starting(&self) -> Result<RwLockReadGuard<'_, ()>, Error> {
-        let starting = self.pauses().starting.read().await;
-        self.check_running()?;
-        Ok(starting)
+    /// Returns a clock that stands still while the sandbox is paused.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock(self.state.subscribe())
     }
 }
 

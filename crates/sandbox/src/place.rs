@@ -9,7 +9,7 @@ use ringfence_policy::{EngineKind, Isolation, Scope};
 
 use super::cell::ConnectedCell;
 use super::error::Error;
-use super::lock;
+use super::lock::lock;
 use super::spec::{NewSandbox, Resources, Runtime};
 
 /// A place with the connection to its init.

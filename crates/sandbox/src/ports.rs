@@ -3,24 +3,11 @@
 use std::sync::Arc;
 
 use ringfence_jail::init::files::Operation;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use super::error::Error;
 use super::files::Operating;
-use super::sandbox::Sandbox;
-
-/// Maximum number of connections to the ports of a sandbox at a time: the other calls are for processes and file operations.
-pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
-
-/// Permits for connections.
-#[derive(Debug)]
-pub(crate) struct Connections(Arc<Semaphore>);
-
-impl Default for Connections {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_CONNECTIONS)))
-    }
-}
+use super::sandbox::{MAX_CONNECTIONS, Sandbox};
 
 /// The bytes that a port sends. Dropping it closes the connection.
 #[derive(Debug)]
@@ -40,7 +27,7 @@ impl Sandbox {
         if !self.request().ports {
             return Err(Error::NoPorts);
         }
-        let permit = Arc::clone(&self.connections.0).try_acquire_owned();
+        let permit = Arc::clone(&self.connections).try_acquire_owned();
         let permit = permit.map_err(|_| Error::Full {
             what: "connections to its ports",
             most: MAX_CONNECTIONS,

@@ -14,8 +14,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::lock;
+use super::lock::lock;
 use super::output::Output;
+pub use super::output::ProcessEnd;
 use super::pause::Alarm;
 use super::place::MemoryKills;
 
@@ -78,34 +79,7 @@ pub struct ProcessInfo {
     pub end: Option<ProcessEnd>,
 }
 
-/// The end of a process.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ProcessEnd {
-    /// Exit status; the signal as a negative number where one killed it; -1 at a timeout.
-    pub exit_code: i32,
-    pub outcome: Outcome,
-    /// Processor time of the process and the children that it waited for, in seconds; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_seconds: Option<f64>,
-    /// Largest resident set among these, in bytes; absent if unknown.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peak_memory_bytes: Option<u64>,
-    /// Reason of an unknown outcome.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
 impl ProcessEnd {
-    pub(crate) fn unknown(why: &str) -> Self {
-        Self {
-            exit_code: 125,
-            outcome: Outcome::Unknown,
-            cpu_seconds: None,
-            peak_memory_bytes: None,
-            error: Some(why.to_owned()),
-        }
-    }
-
     /// Converts the end that an init reports. `memory_kills`: the kernel killed a process for lack of memory meanwhile.
     /// `late`: the process was killed at its time limit, unless it had ended before.
     fn of(end: &End, memory_kills: bool, late: bool) -> Self {

@@ -10,25 +10,27 @@ use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Account, Bytes, Outcome};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::context::{Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
-use super::lock;
+use super::lock::lock;
 use super::meter::{Consumption, Meter};
 use super::output::{self, Collected};
 use super::pause::Pauses;
 use super::place::{MemoryKills, Place};
-use super::ports::Connections;
 use super::process::{CommandLine, Described, FOR_EVER, NewProcess, Process, ProcessEnd, ProcessInfo, Stdin};
-use super::spec::{NewSandbox, Resources, SandboxInfo};
+use super::spec::{NewSandbox, Resources, SandboxInfo, SandboxState};
 
 /// Ended processes whose output is kept.
 const ENDED: usize = 16;
 /// Processes of a sandbox that run at a time: some calls are left for contexts and file operations.
 const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
+
+/// Maximum number of connections to the ports of a sandbox at a time: the other calls are for processes and file operations.
+pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
 
 /// The place of a sandbox; `None` once it has ended.
 pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
@@ -43,7 +45,8 @@ pub struct Sandbox {
     place: SharedPlace,
     processes: Arc<Processes>,
     pub(crate) contexts: Contexts,
-    pub(crate) connections: Connections,
+    /// Permits for connections to its ports.
+    pub(crate) connections: Arc<Semaphore>,
     /// Held while a default context is created.
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
@@ -81,7 +84,7 @@ impl Sandbox {
             new,
             created: SystemTime::now(),
             processes: Arc::default(),
-            connections: Connections::default(),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             creating: tokio::sync::Mutex::default(),
             meter: Mutex::new(Meter::new()),
             paused_by_expiry: AtomicBool::new(false),
@@ -210,6 +213,50 @@ impl Sandbox {
 
     pub(crate) const fn pauses(&self) -> &Pauses {
         &self.pauses
+    }
+
+    /// Stops all its processes: they use no processor until it is resumed, and keep their memory. What was under way
+    /// waits, and its time limits with it; the sandbox's own expiry goes on. Without effect on a paused one.
+    ///
+    /// # Errors
+    /// If this machine has no freezer, processes do not stop in time (they go on then), or the sandbox has ended.
+    pub async fn pause(&self) -> Result<(), Error> {
+        self.pauses.pause().await
+    }
+
+    /// Continues its processes. Without effect on one that runs.
+    ///
+    /// # Errors
+    /// If the sandbox has ended.
+    pub async fn resume(&self) -> Result<(), Error> {
+        self.pauses.resume().await
+    }
+
+    pub fn state(&self) -> SandboxState {
+        self.pauses.state()
+    }
+
+    /// Returns its state, which changes with it.
+    pub fn watch_state(&self) -> watch::Receiver<SandboxState> {
+        self.pauses.watch()
+    }
+
+    /// Checks that its processes can act.
+    ///
+    /// # Errors
+    /// If it is paused.
+    pub fn check_running(&self) -> Result<(), Error> {
+        match self.state() {
+            SandboxState::Running => Ok(()),
+            SandboxState::Paused => Err(Error::Paused(self.id.to_string())),
+        }
+    }
+
+    /// Like [`Self::check_running`]; it is not paused before the answer is dropped, or a time has passed.
+    pub(crate) async fn starting(&self) -> Result<RwLockReadGuard<'_, ()>, Error> {
+        let starting = self.pauses.starting().await;
+        self.check_running()?;
+        Ok(starting)
     }
 
     pub(crate) const fn init(&self) -> &InitClient {

@@ -3,6 +3,7 @@
 //! A snapshot is two files of the server in one directory: an archive, which the server never unpacks, and a record of its
 //! owner and size. The record is written last; what has none is removed when the server starts.
 
+mod tag;
 mod tags;
 
 use std::collections::BTreeMap;
@@ -23,12 +24,11 @@ use tokio::task::JoinHandle;
 
 use super::error::Error;
 use super::id::{SandboxId, SandboxName};
-use super::image::ImageName;
-use super::lock;
+use super::lock::lock;
 use super::sandbox::Sandbox;
-use super::spec::{SandboxFence, SandboxLimits};
+use super::spec::{ImageName, SandboxFence, SandboxLimits};
 
-pub use tags::{Tag, new_tags};
+pub use tag::{Tag, new_tags};
 
 /// Version of the records. One that names no image is of the first version, one without the changes of a root of the second, and one
 /// whose tags are the default one of the third: older servers know them. They would put the files of the others on another root, or

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ringfence_images::Lease;
 use ringfence_packages::Checkout;
 use ringfence_policy::{
-    Account, Bytes, Cpus, EgressPolicy, EnvName, Isolation, Limits, Network, Pids, Timeout,
+    Account, Bytes, Cpus, EgressPolicy, EnvName, Image, Isolation, Limits, Network, Pids, Timeout,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::id::{SandboxId, SandboxName};
-use super::image::SandboxImage;
 
 /// The runtime of a sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +76,48 @@ pub struct NewSandbox {
     pub directory: Option<String>,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,
+}
+
+/// An image that is the root of a sandbox. It is not removed while this exists.
+#[derive(Debug)]
+pub struct SandboxImage {
+    pub(crate) root: Image,
+    _lease: Lease,
+}
+
+/// The name of an image, for what is made on it later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ImageName {
+    /// Reference in full, or digest, by which the first sandbox named it.
+    pub reference: String,
+    /// Digest of its configuration.
+    pub digest: String,
+}
+
+impl SandboxImage {
+    pub(crate) const fn new(root: Image, lease: Lease) -> Self {
+        Self { root, _lease: lease }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> ImageName {
+        ImageName {
+            reference: self.root.reference.clone(),
+            digest: self.root.digest.clone(),
+        }
+    }
+
+    /// Returns the root of a sandbox on this machine.
+    pub(crate) fn root(&self) -> Image {
+        self.root.clone()
+    }
+}
+
+/// Two uses of one image are equal.
+impl PartialEq for SandboxImage {
+    fn eq(&self, other: &Self) -> bool {
+        self.root == other.root
+    }
 }
 
 /// Limits of all programs of a sandbox together.
