@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::connection::Connection;
 use super::error::Error;
-use super::layout::Extra;
+use super::extra::Extra;
 use super::opener::Opener;
 use super::result::assemble;
 use super::run;

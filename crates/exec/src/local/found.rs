@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use ringfence_policy::{Language, Request, Trusted};
 
 use super::error::Error;
+use super::extra::Extra;
 use super::fenced;
 use super::image;
-use super::layout::Extra;
 use super::settings::Settings;
 use crate::interpreter::{self, Javascript, JavascriptKind, Python};
 use crate::trust::{self, Conflict};
@@ -149,7 +149,7 @@ pub fn interpreter(settings: &Settings, language: Language) -> Option<PathBuf> {
 }
 
 /// Returns the name of a request if it can be that of a file.
-pub(super) fn file_name(request: &Request) -> Option<&str> {
+fn file_name(request: &Request) -> Option<&str> {
     let plain =
         |name: &&str| !name.is_empty() && !name.contains(['/', '<', '>', '\0']) && !name.starts_with('.');
     Some(request.name.as_str()).filter(plain)
@@ -161,10 +161,10 @@ pub(super) fn script(
     request: &Request,
     settings: &Settings,
 ) -> Result<(PathBuf, String, Vec<String>), Error> {
-    if let Some(image) = &extra.image {
-        return image::script(image, request);
-    }
     let name = file_name(request);
+    if let Some(image) = &extra.image {
+        return image::script(image, request, name);
+    }
     let strings = |arguments: &[&str]| arguments.iter().map(|&text| text.to_owned()).collect();
     match request.language {
         Language::Bash => {

@@ -7,7 +7,7 @@ use ringfence_jail::protocol::Bind;
 use ringfence_policy::{EntrySource, Image, Language, Mount, Request};
 
 use super::error::Error;
-use super::layout::{Root, WORKSPACE};
+use super::extra::{Root, WORKSPACE};
 use super::settings::Fence;
 
 /// Rejects what an image could not take part in: it would be silently left out.
@@ -70,7 +70,11 @@ pub(super) fn add_variables(image: &Image, environment: &mut Vec<(String, String
 }
 
 /// Returns the interpreter of a script in the image, the script's file name, and the arguments before it.
-pub(super) fn script(image: &Image, request: &Request) -> Result<(PathBuf, String, Vec<String>), Error> {
+pub(super) fn script(
+    image: &Image,
+    request: &Request,
+    name: Option<&str>,
+) -> Result<(PathBuf, String, Vec<String>), Error> {
     let interpreter = image.interpreter.clone().ok_or(Error::NoInterpreter {
         language: request.language,
         looked_for: "one on the image's PATH",
@@ -84,7 +88,7 @@ pub(super) fn script(image: &Image, request: &Request) -> Result<(PathBuf, Strin
         Language::Bash => ("main.sh", &[]),
         Language::Javascript | Language::Command => ("main.js", &[]),
     };
-    let name = super::found::file_name(request).unwrap_or(default).to_owned();
+    let name = name.unwrap_or(default).to_owned();
     let arguments = arguments.iter().map(|&text| text.to_owned()).collect();
     Ok((interpreter, name, arguments))
 }

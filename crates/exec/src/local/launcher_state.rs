@@ -15,10 +15,11 @@ use tokio::task::JoinSet;
 
 use super::command::command;
 use super::error::Error;
+use super::extra::Extra;
 use super::guest::{self, Groups, Guest, Plan, check_groups};
 use super::image;
 use super::launcher::LauncherClient;
-use super::layout::{self, Accounting, Extra, Strength, WritableDirs};
+use super::layout::{self, Accounting, Strength, WritableDirs};
 use super::notice;
 use super::pool::WorkerPool;
 use super::settings::{Fence, Settings};

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ringfence_policy::{Account, Request, Scope, Trusted};
 
 use super::error::Error;
+use super::extra::Extra;
 use super::found::add_libraries;
 use super::guest::Grouping;
 use super::launcher_state::LauncherState;
-use super::layout::Extra;
 use super::opener::{Opener, Opening};
-use super::root::RootIds;
+use super::root_ids::RootIds;
 use super::settings::{Fence, Settings, Warmth};
 use super::workspace::Workspace;
 

@@ -8,10 +8,11 @@ use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Access, Limits, Mount};
 
 use super::error::Error;
+use super::extra::{Extra, WORKSPACE};
 use super::guest::{Grouping, Groups, check_groups};
 use super::launcher::{Failure, LauncherClient, OpenError};
 use super::launcher_state::LauncherState;
-use super::layout::{self, Extra, Strength, WORKSPACE, WritableDirs};
+use super::layout::{self, Strength, WritableDirs};
 use super::settings::{Fence, Settings};
 use super::workspace::Workspace;
 use crate::trust::Conflict;

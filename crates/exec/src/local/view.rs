@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ringfence_jail::FileIdentity;
 use ringfence_policy::Access;
 
-use super::layout::Extra;
+use super::extra::Extra;
 use super::workspace::Closed;
 
 /// Identities of the trees that guests may write, and of the paths in them that mounts protect.

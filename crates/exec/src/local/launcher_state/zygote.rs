@@ -10,10 +10,11 @@ use ringfence_policy::{Limits, Timeout};
 use tokio::sync::watch;
 
 use super::super::error::Error;
+use super::super::extra::{Extra, WORKSPACE};
 use super::super::found::python_for;
 use super::super::guest::{Groups, Plan};
 use super::super::launcher::{FailedModule, LauncherClient, Zygote};
-use super::super::layout::{self, Extra, WORKSPACE, WritableDirs};
+use super::super::layout::{self, WritableDirs};
 use super::super::log::Log;
 use super::super::notice;
 use super::super::pool::WorkerPool;
