@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 pub(crate) use metadata::FileMetadata;
+use paths::User;
 pub(crate) use paths::{ACCOUNT, HOME};
 pub(crate) use process::Tags;
 pub(crate) use signature::Signature;
@@ -60,10 +61,10 @@ async fn call(opened: Opened, service: &str, method: &str, request: Request) -> 
         _ => Framing::Unary,
     };
     rpc::check(request.headers(), framing)?;
-    let answer = match paths::check_user_of_call(request.headers(), opened.sandbox.account()) {
+    let answer = match User::of_call(request.headers(), &opened.sandbox) {
         Err(error) => Err(error),
-        Ok(()) if service == "process.Process" => process::call(opened, method, request).await,
-        Ok(()) => filesystem::call(opened, method, request).await,
+        Ok(user) if service == "process.Process" => process::call(opened, user, method, request).await,
+        Ok(user) => filesystem::call(opened, user, method, request).await,
     };
     Ok(answer.unwrap_or_else(|error| match framing {
         Framing::Unary => error.into_response(),

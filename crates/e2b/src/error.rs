@@ -152,6 +152,9 @@ impl Error {
 
 impl From<SandboxError> for Error {
     fn from(error: SandboxError) -> Self {
+        if let SandboxError::NoUser(user) = &error {
+            return Self::unauthenticated(&unknown_user(user));
+        }
         let status = match error.kind() {
             ErrorKind::InvalidArguments => StatusCode::BAD_REQUEST,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -164,6 +167,11 @@ impl From<SandboxError> for Error {
         };
         Self::new(status, advised(&error))
     }
+}
+
+/// Renders the error for a user that a sandbox does not have, in E2B's words.
+pub(crate) fn unknown_user(user: &str) -> String {
+    format!("invalid username: '{user}'")
 }
 
 /// Renders an error with its hint.

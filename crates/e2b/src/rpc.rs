@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::body;
-use crate::error::{Error, Failure, advised};
+use crate::error::{Error, Failure, advised, unknown_user};
 use crate::token::header as single;
 
 /// Media types of the two framings.
@@ -98,6 +98,9 @@ impl IntoResponse for RpcError {
 
 impl From<SandboxError> for RpcError {
     fn from(error: SandboxError) -> Self {
+        if let SandboxError::NoUser(user) = &error {
+            return Self::new(Code::Unauthenticated, unknown_user(user));
+        }
         let code = match error.kind() {
             ErrorKind::InvalidArguments => match &error {
                 SandboxError::File(file) if file.kind == FileErrorKind::Denied => Code::PermissionDenied,

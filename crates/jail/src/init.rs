@@ -35,7 +35,7 @@ const OPEN_FILES: u64 = 512;
 pub fn init_main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if !arguments.is_empty() {
-        return files::main(&arguments);
+        return files::main(&arguments, None);
     }
     match prepare().and_then(serve::Init::new) {
         Ok(init) => init.serve(),

@@ -124,6 +124,8 @@ struct Answer {
 pub(crate) struct Contexts {
     /// Name or path of the sandbox's Python.
     python: String,
+    /// Their user, if that is another one than the sandbox's own.
+    user: Option<String>,
     all: Mutex<BTreeMap<String, Arc<Context>>>,
 }
 
@@ -148,6 +150,8 @@ struct Started<'a> {
     /// Name or path of the sandbox's Python.
     python: &'a str,
     cwd: String,
+    /// Its user, if that is another one than the sandbox's own.
+    user: Option<&'a str>,
 }
 
 #[derive(Debug)]
@@ -161,9 +165,10 @@ struct Interpreter {
 }
 
 impl Contexts {
-    pub(crate) fn new(python: String) -> Self {
+    pub(crate) fn new(python: String, user: Option<String>) -> Self {
         Self {
             python,
+            user,
             all: Mutex::default(),
         }
     }
@@ -211,6 +216,7 @@ impl Contexts {
             language,
             python: &self.python,
             cwd,
+            user: self.user.as_deref(),
         };
         let context = Arc::new(Context::start(init, id.clone(), started).await?);
         let mut all = self.all();
@@ -255,6 +261,7 @@ impl Context {
             language,
             python,
             cwd,
+            user,
         } = started;
         let (program, arguments) = match language {
             Language::Python => python::command(python),
@@ -263,11 +270,12 @@ impl Context {
         };
         let start = Start {
             arguments,
+            user: user.map(str::to_owned),
             ..Start::new(Program::Command(program.clone()), cwd.clone(), FOR_EVER)
         };
         let (ours, theirs) = tokio::io::duplex(BRIDGE);
         let process = init.start(start, Some(theirs)).await;
-        let process = process.map_err(|error| Error::not_started(error, program, &cwd))?;
+        let process = process.map_err(|error| Error::not_started(error, program, &cwd, user))?;
         let control = process.control.clone();
         let mut interpreter = Interpreter {
             process,

@@ -332,14 +332,23 @@ fn file_hint(kind: FileErrorKind) -> &'static str {
 
 impl Error {
     /// Names what is missing where a program could not be started.
-    pub(crate) fn not_started(error: NotRun, program: String, directory: &str) -> Self {
+    pub(crate) fn not_started(error: NotRun, program: String, directory: &str, user: Option<&str>) -> Self {
         match error {
             error if error.is_missing() => Self::NoProgram(program),
             NotRun::NotStarted { errno, .. } if error.is_bad_directory() => Self::NoDirectory {
                 directory: directory.to_owned(),
                 errno,
             },
-            other => other.into(),
+            other => Self::no_user(other, user),
+        }
+    }
+
+    /// Names the user where a process could not become it.
+    pub(crate) fn no_user(error: NotRun, user: Option<&str>) -> Self {
+        match user {
+            Some(user) if error.is_unknown_user() => Self::NoUser(user.to_owned()),
+            Some(user) if error.is_user_without_ids() => Self::NoIds(user.to_owned()),
+            _ => error.into(),
         }
     }
 }

@@ -47,6 +47,13 @@ pub struct Operating {
     memory_kills: MemoryKills,
 }
 
+/// The files of a sandbox, for one of its users. Operations have the rights of the sandbox's own user, whoever they are for.
+#[derive(Debug, Clone, Copy)]
+pub struct Files<'a> {
+    sandbox: &'a Sandbox,
+    user: Option<&'a str>,
+}
+
 /// The entries of a directory.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Listing {
@@ -63,24 +70,74 @@ pub struct FileReader {
 }
 
 impl Sandbox {
+    /// Returns its files, in which what is made belongs to a user; `None` is the sandbox's own.
+    pub const fn files_of<'a>(&'a self, user: Option<&'a str>) -> Files<'a> {
+        Files { sandbox: self, user }
+    }
+
     /// Starts an operation.
     ///
     /// # Errors
     /// If the sandbox has ended, is paused, or too busy.
     pub async fn operate(&self, operation: &Operation) -> Result<Operating, Error> {
-        let _starting = self.starting().await?;
+        self.files_of(None).operate(operation).await
+    }
+
+    /// Performs an operation whose answer is one value.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn change<T: DeserializeOwned>(&self, operation: &Operation) -> Result<T, Error> {
+        self.files_of(None).change(operation).await
+    }
+
+    /// Removes a file, or a directory with everything in it.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn remove_file(&self, path: String) -> Result<(), Error> {
+        self.files_of(None).remove(path).await
+    }
+
+    /// Lists a directory; `depth` 1 is its own entries.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn list_files(&self, path: String, depth: usize) -> Result<Listing, Error> {
+        self.files_of(None).list(path, depth).await
+    }
+
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn read_file(&self, path: String, range: FileRange) -> Result<FileReader, Error> {
+        self.files_of(None).read(path, range).await
+    }
+}
+
+impl Files<'_> {
+    /// Starts an operation.
+    ///
+    /// # Errors
+    /// As [`Sandbox::operate`], and if there is no such user.
+    pub async fn operate(&self, operation: &Operation) -> Result<Operating, Error> {
+        let sandbox = self.sandbox;
+        let _starting = sandbox.starting().await?;
         let start = Start {
             arguments: operation.arguments(),
             input: true,
+            user: sandbox.other_user(self.user.map(str::to_owned))?,
             ..Start::new(Program::Files, "/".to_owned(), FOR_EVER)
         };
-        let memory_kills = self.memory_kills();
+        let memory_kills = sandbox.memory_kills();
+        let started = sandbox.init().start(start, None).await;
         Ok(Operating {
-            process: self.init().start(start, None).await?,
+            process: started.map_err(|error| Error::no_user(error, self.user))?,
             unread: Vec::new(),
             error: Vec::new(),
             done: false,
-            clock: self.pauses().clock(),
+            clock: sandbox.pauses().clock(),
             memory_kills,
         })
     }
@@ -98,7 +155,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it fails.
-    pub async fn remove_file(&self, path: String) -> Result<(), Error> {
+    pub async fn remove(&self, path: String) -> Result<(), Error> {
         let operating = self.operate(&Operation::Remove { path }).await?;
         operating.whole().await.map(drop)
     }
@@ -107,7 +164,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub async fn list_files(&self, path: String, depth: usize) -> Result<Listing, Error> {
+    pub async fn list(&self, path: String, depth: usize) -> Result<Listing, Error> {
         let mut operating = self.operate(&Operation::List { path, depth }).await?;
         operating.end_input();
         let mut listing = Listing {
@@ -141,7 +198,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub async fn read_file(&self, path: String, range: FileRange) -> Result<FileReader, Error> {
+    pub async fn read(&self, path: String, range: FileRange) -> Result<FileReader, Error> {
         let mut operating = self.operate(&Operation::Read { path, range }).await?;
         let entry = parse(&operating.first_line().await?)?;
         Ok(FileReader { entry, operating })

@@ -582,6 +582,11 @@ fn check(new: &NewSandbox) -> Result<(), Error> {
             "a sandbox on an image has no home directory beside /workspace".to_owned(),
         ));
     }
+    if new.user.is_some() && !new.account.is_root() {
+        return Err(Error::Invalid(
+            "programs have another user in the fence `box` alone".to_owned(),
+        ));
+    }
     let limits = &new.limits;
     if limits.pids.get() < LEAST_PIDS {
         return Err(Error::Invalid(format!(

@@ -77,7 +77,7 @@ impl Sandbox {
     pub(crate) fn new(id: SandboxId, new: NewSandbox, place: Place, expires: SystemTime) -> Self {
         Self {
             init: place.init().clone(),
-            contexts: Contexts::new(place.python().to_owned()),
+            contexts: Contexts::new(place.python().to_owned(), new.user.clone()),
             pauses: Pauses::new(place.freezer()),
             place: Arc::new(Mutex::new(Some(place))),
             id,
@@ -111,6 +111,11 @@ impl Sandbox {
     /// Returns the account of its programs.
     pub const fn account(&self) -> Account {
         self.new.account
+    }
+
+    /// Returns the user of programs that name none, if that is another one than its own.
+    pub fn default_user(&self) -> Option<&str> {
+        self.new.user.as_deref()
     }
 
     pub(crate) const fn request(&self) -> &NewSandbox {
@@ -305,7 +310,7 @@ impl Sandbox {
         let limit = new
             .timeout
             .map(|timeout| self.pauses.clock().alarm(timeout.as_duration()));
-        let user = self.other_user(new.user)?;
+        let user = self.other_user(new.user.or_else(|| self.new.user.clone()))?;
         let (program, arguments) = self.program(new.command)?;
         let start = Start {
             user: user.clone(),
@@ -321,11 +326,8 @@ impl Sandbox {
             )
         };
         let running = self.init.start(start, None).await;
-        let running = running.map_err(|error| match user {
-            Some(user) if error.is_unknown_user() => Error::NoUser(user),
-            Some(user) if error.is_user_without_ids() => Error::NoIds(user),
-            _ => Error::not_started(error, program, &described.cwd),
-        })?;
+        let running =
+            running.map_err(|error| Error::not_started(error, program, &described.cwd, user.as_deref()))?;
         let (process, pump) = Process::new(running, described, self.memory_kills(), limit);
         self.processes.add(Arc::clone(&process), pump);
         Ok(process)
@@ -342,7 +344,7 @@ impl Sandbox {
     }
 
     /// Returns the user that a process becomes; `None` for the sandbox's own, which is the only one unless that is root.
-    fn other_user(&self, wanted: Option<String>) -> Result<Option<String>, Error> {
+    pub(crate) fn other_user(&self, wanted: Option<String>) -> Result<Option<String>, Error> {
         let Some(wanted) = wanted else { return Ok(None) };
         if self.new.runtime.engine().is_some() {
             return Err(Error::NotSupported {
@@ -478,13 +480,9 @@ impl Sandbox {
                 match self.contexts.find(id) {
                     Ok(context) => context,
                     Err(_) => {
+                        let cwd = self.working_directory().to_owned();
                         self.contexts
-                            .create(
-                                &self.init,
-                                id.to_owned(),
-                                language,
-                                self.working_directory().to_owned(),
-                            )
+                            .create(&self.init, id.to_owned(), language, cwd)
                             .await?
                     }
                 }

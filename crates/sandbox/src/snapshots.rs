@@ -30,10 +30,11 @@ use super::spec::{ImageName, SandboxFence, SandboxLimits};
 
 pub use tag::{Tag, new_tags};
 
-/// Version of the records. One that names no image is of the first version, one without the changes of a root of the second, and one
-/// whose tags are the default one of the third: older servers know them. They would put the files of the others on another root, or
-/// without their owners, or take a build of a name for another one.
-const VERSION: u32 = 4;
+/// Version of the records. One that names no image is of the first version, one without the changes of a root of the second, one
+/// whose tags are the default one of the third, and one without a user of the fourth: older servers know them. They would put the files
+/// of the others on another root, or without their owners, take a build of a name for another one, or run a user's programs as root.
+const VERSION: u32 = 5;
+const WITHOUT_USER: u32 = 4;
 const WITHOUT_TAGS: u32 = 3;
 const WITHOUT_ROOT: u32 = 2;
 const WITHOUT_IMAGE: u32 = 1;
@@ -72,6 +73,9 @@ pub struct SnapshotInfo {
     /// image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<SandboxFence>,
+    /// User of programs that name none, in a sandbox that is made of it; the sandbox's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Settings of sandboxes that are made of it as a template of E2B's clients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
@@ -106,6 +110,8 @@ pub struct NewSnapshot {
     pub name: Option<SandboxName>,
     /// Set to take its tags from the owner's snapshots with this name, once it is complete. Those that have none left are removed.
     pub replaces: bool,
+    /// User of programs that name none; the one of the sandbox by default.
+    pub user: Option<String>,
     pub template: Option<Template>,
 }
 
@@ -282,6 +288,7 @@ impl SnapshotStore {
                 .request()
                 .fence()
                 .filter(|fence| *fence == SandboxFence::Box),
+            user: new.user.or_else(|| sandbox.request().user.clone()),
             template: new.template,
         };
         let file = Unfinished::begin(self, scope, info, new.replaces)?;
@@ -495,7 +502,8 @@ impl SnapshotStore {
         let other_tags = || info.tags().keys().any(|tag| !tag.is_default());
         let record = Record {
             version: match (info.is_of_root(), &info.image) {
-                _ if other_tags() => VERSION,
+                _ if info.user.is_some() => VERSION,
+                _ if other_tags() => WITHOUT_USER,
                 (true, _) => WITHOUT_TAGS,
                 (false, Some(_)) => WITHOUT_ROOT,
                 (false, None) => WITHOUT_IMAGE,
@@ -583,7 +591,7 @@ fn record(path: &Path) -> io::Result<Record> {
     open_file(path)?.take(MAX_RECORD).read_to_end(&mut text)?;
     let record: Record = serde_json::from_slice(&text)?;
     match record.version {
-        WITHOUT_IMAGE | WITHOUT_ROOT | WITHOUT_TAGS | VERSION => Ok(record),
+        WITHOUT_IMAGE | WITHOUT_ROOT | WITHOUT_TAGS | WITHOUT_USER | VERSION => Ok(record),
         _ => Err(ErrorKind::InvalidData.into()),
     }
 }
@@ -645,6 +653,7 @@ mod tests {
             skipped: 0,
             image: None,
             fence: None,
+            user: None,
             template: None,
         }
     }
@@ -756,6 +765,26 @@ mod tests {
         let unfinished = Unfinished::begin(store, owner, info, true).unwrap();
         sender.try_send(Piece::End { skipped: 0 }).ok();
         unfinished.write(received).unwrap()
+    }
+
+    #[test]
+    fn a_snapshot_with_a_user_is_unknown_to_older_servers() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SnapshotStore::open(dir.path()).unwrap();
+        let ann: Scope = "ann".parse().unwrap();
+        let version = |info: &SnapshotInfo| {
+            let text = fs::read(record_path(dir.path(), &info.id)).unwrap();
+            serde_json::from_slice::<Record>(&text).unwrap().version
+        };
+        let one = build(&store, &ann, &[]);
+        assert!(version(&one) < WITHOUT_USER);
+        let with_user = SnapshotInfo {
+            user: Some("ada".to_owned()),
+            ..one
+        };
+        store.write_record(&ann, &with_user).unwrap();
+        assert_eq!(version(&with_user), VERSION);
+        assert_eq!(SnapshotStore::open(dir.path()).unwrap().list(&ann), [with_user]);
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct NewSandbox {
     pub account: Account,
     /// Directory where its programs and interpreters begin, in place of the account's.
     pub directory: Option<String>,
+    /// User of programs and interpreters that name none, in a sandbox that has several; root by default.
+    pub user: Option<String>,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,
 }

@@ -3,13 +3,14 @@
 use axum::Json;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use ringfence_policy::Account;
 use ringfence_sandbox::Error as SandboxError;
-use ringfence_sandbox::files::{Entry, EntryType, FileErrorKind, MadeDirectory, Operation};
+use ringfence_sandbox::files::{Entry, EntryType, FileErrorKind, Files, MadeDirectory, Operation};
 use ringfence_sandbox::rfc3339;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::paths::{USER, absolute};
+use super::paths::{USER, User};
 use super::watch;
 use crate::rpc::{self, Code, RpcError};
 use crate::service::Opened;
@@ -43,31 +44,39 @@ struct ListRequest {
     depth: usize,
 }
 
-pub(super) async fn call(opened: Opened, method: &str, request: Request) -> Result<Response, RpcError> {
+pub(super) async fn call(
+    opened: Opened,
+    user: User,
+    method: &str,
+    request: Request,
+) -> Result<Response, RpcError> {
+    let files = user.files(&opened.sandbox);
+    let absolute = async |path: &str| user.absolute(&opened.sandbox, path).await;
     let answer = match method {
-        "WatchDir" => return watch::follow(opened, request).await,
-        "CreateWatcher" => watch::create(&opened, request).await?,
+        "WatchDir" => return watch::follow(opened.clone(), &user, request).await,
+        "CreateWatcher" => watch::create(&opened, &user, request).await?,
         "GetWatcherEvents" => watch::events(&opened, request).await?,
         "RemoveWatcher" => watch::remove(&opened, request).await?,
         "Stat" => {
             let At { path } = rpc::message(request).await?;
-            json!({"entry": stat(&opened, absolute(&path)).await?})
+            json!({"entry": stat(&opened, files, absolute(&path).await?).await?})
         }
         "ListDir" => {
             let ListRequest { path, depth } = rpc::message(request).await?;
-            list(&opened, absolute(&path), depth.max(1)).await?
+            list(&opened, files, absolute(&path).await?, depth.max(1)).await?
         }
         "MakeDir" => {
             let At { path } = rpc::message(request).await?;
-            make(&opened, absolute(&path)).await?
+            make(&opened, files, absolute(&path).await?).await?
         }
         "Move" => {
             let FromTo { source, destination } = rpc::message(request).await?;
-            rename(&opened, absolute(&source), absolute(&destination)).await?
+            let (from, to) = (absolute(&source).await?, absolute(&destination).await?);
+            rename(&opened, files, from, to).await?
         }
         "Remove" => {
             let At { path } = rpc::message(request).await?;
-            remove(&opened, absolute(&path)).await?
+            remove(files, absolute(&path).await?).await?
         }
         _ => return Err(RpcError::new(Code::Unimplemented, "there is no such method")),
     };
@@ -80,8 +89,8 @@ fn is(error: &SandboxError, kind: FileErrorKind) -> bool {
 }
 
 /// Describes a file. A link is described with the type and mode of what it leads to.
-pub(super) async fn stat(opened: &Opened, path: String) -> Result<Value, RpcError> {
-    let entry: Entry = opened.sandbox.change(&Operation::Stat { path }).await?;
+pub(super) async fn stat(opened: &Opened, files: Files<'_>, path: String) -> Result<Value, RpcError> {
+    let entry: Entry = files.change(&Operation::Stat { path }).await?;
     Ok(followed(opened, &entry).await)
 }
 
@@ -128,8 +137,8 @@ fn normal(parent: &str, target: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-async fn list(opened: &Opened, path: String, depth: usize) -> Result<Value, RpcError> {
-    let listing = opened.sandbox.list_files(path, depth).await?;
+async fn list(opened: &Opened, files: Files<'_>, path: String, depth: usize) -> Result<Value, RpcError> {
+    let listing = files.list(path, depth).await?;
     let mut entries: Vec<&Entry> = listing.entries.iter().collect();
     entries.sort_by(|one, other| one.path.split('/').cmp(other.path.split('/')));
     let (mut infos, mut links) = (Vec::new(), 0);
@@ -143,20 +152,20 @@ async fn list(opened: &Opened, path: String, depth: usize) -> Result<Value, RpcE
     Ok(json!({ "entries": infos }))
 }
 
-async fn make(opened: &Opened, path: String) -> Result<Value, RpcError> {
-    let made: MadeDirectory = opened
-        .sandbox
-        .change(&Operation::MakeDirectory { path })
-        .await
-        .map_err(|error| {
-            match is(&error, FileErrorKind::NotADirectory) || is(&error, FileErrorKind::Exists) {
-                true => RpcError::new(
-                    Code::InvalidArgument,
-                    format!("the path is no directory: {error}"),
-                ),
-                false => error.into(),
-            }
-        })?;
+async fn make(opened: &Opened, files: Files<'_>, path: String) -> Result<Value, RpcError> {
+    let made: MadeDirectory =
+        files
+            .change(&Operation::MakeDirectory { path })
+            .await
+            .map_err(|error| {
+                match is(&error, FileErrorKind::NotADirectory) || is(&error, FileErrorKind::Exists) {
+                    true => RpcError::new(
+                        Code::InvalidArgument,
+                        format!("the path is no directory: {error}"),
+                    ),
+                    false => error.into(),
+                }
+            })?;
     match made.created {
         true => Ok(json!({"entry": described(opened, &made.entry)})),
         false => Err(RpcError::new(
@@ -166,13 +175,13 @@ async fn make(opened: &Opened, path: String) -> Result<Value, RpcError> {
     }
 }
 
-async fn rename(opened: &Opened, from: String, to: String) -> Result<Value, RpcError> {
-    let entry: Entry = opened.sandbox.change(&Operation::Move { from, to }).await?;
+async fn rename(opened: &Opened, files: Files<'_>, from: String, to: String) -> Result<Value, RpcError> {
+    let entry: Entry = files.change(&Operation::Move { from, to }).await?;
     Ok(json!({"entry": described(opened, &entry)}))
 }
 
-async fn remove(opened: &Opened, path: String) -> Result<Value, RpcError> {
-    match opened.sandbox.remove_file(path).await {
+async fn remove(files: Files<'_>, path: String) -> Result<Value, RpcError> {
+    match files.remove(path).await {
         Err(error) if !is(&error, FileErrorKind::NotFound) => Err(error.into()),
         _ => Ok(json!({})),
     }
@@ -189,8 +198,8 @@ fn described(opened: &Opened, entry: &Entry) -> Value {
         "size": entry.size.to_string(),
         "mode": entry.mode & 0o777,
         "permissions": permissions(entry),
-        "owner": name(entry.uid),
-        "group": name(entry.gid),
+        "owner": name(entry.uid, opened.sandbox.account()),
+        "group": name(entry.gid, opened.sandbox.account()),
         "modifiedTime": rfc3339(modified),
     });
     if let Some(target) = &entry.target {
@@ -215,11 +224,11 @@ fn kind(entry: &Entry) -> &'static str {
     }
 }
 
-/// Returns the name of a user or group.
-fn name(id: u32) -> String {
+/// Returns the name of a user or group; where a sandbox may have any, its number, but for root's.
+fn name(id: u32, account: Account) -> String {
     match id {
         0 => "root".to_owned(),
-        USER_ID => USER.to_owned(),
+        USER_ID if !account.is_root() => USER.to_owned(),
         id => id.to_string(),
     }
 }

@@ -17,7 +17,7 @@ use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, S
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::paths;
+use super::paths::User;
 use crate::body::{self, BrokenOff};
 use crate::rpc::{self, Code, Frames, RpcError};
 use crate::service::{Described, Opened};
@@ -129,9 +129,14 @@ struct StreamedData {
     input: Input,
 }
 
-pub(super) async fn call(opened: Opened, method: &str, request: Request) -> Result<Response, RpcError> {
+pub(super) async fn call(
+    opened: Opened,
+    user: User,
+    method: &str,
+    request: Request,
+) -> Result<Response, RpcError> {
     match method {
-        "Start" => start(opened, request).await,
+        "Start" => start(opened, user, request).await,
         "Connect" => connect(opened, request).await,
         "List" => Ok(Json(list(&opened)).into_response()),
         "SendInput" => {
@@ -173,7 +178,7 @@ fn done() -> Response {
 }
 
 /// Starts a process, which outlives the stream that follows it.
-async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
+async fn start(opened: Opened, user: User, request: Request) -> Result<Response, RpcError> {
     let headers = request.headers().clone();
     let StartRequest {
         process: config,
@@ -181,11 +186,14 @@ async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
         tag,
         stdin,
     } = rpc::framed(request).await?;
-    let cwd = config.cwd.as_deref().filter(|cwd| !cwd.is_empty());
+    let cwd = match config.cwd.as_deref().filter(|cwd| !cwd.is_empty()) {
+        Some(cwd) => Some(user.absolute(&opened.sandbox, cwd).await?),
+        None => None,
+    };
     let words = [&[config.cmd.clone()][..], &config.args].concat();
     let new = NewProcess {
         command: CommandLine::Words(words.clone()),
-        cwd: cwd.map(paths::absolute),
+        cwd,
         env: config.envs.clone(),
         stdin: match stdin {
             Some(false) => Stdin::Empty,
@@ -193,9 +201,9 @@ async fn start(opened: Opened, request: Request) -> Result<Response, RpcError> {
         },
         terminal: pty.map(|pty| pty.size.unwrap_or(PtySize { cols: 80, rows: 24 }).into()),
         timeout: timeout(&headers)?,
-        user: None,
+        user: user.name().map(str::to_owned),
     };
-    let described = Described(json!({"command": words, "cwd": new.cwd}));
+    let described = Described(json!({"command": words, "cwd": new.cwd, "user": new.user}));
     let process = opened.sandbox.start(new).await.map_err(|error| match error {
         SandboxError::NoDirectory { directory, .. } => {
             RpcError::new(Code::InvalidArgument, format!("cwd '{directory}' does not exist"))

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::metadata::{self, Metadata};
 use super::multipart::Multipart;
-use super::paths::{absolute, check_user};
+use super::paths::User;
 use crate::body::{self, BrokenOff};
 use crate::error::Error;
 use crate::gzip::{self, Content, Deflating};
@@ -33,11 +33,12 @@ struct FileQuery {
 }
 
 impl FileQuery {
-    fn of(request: &Request, opened: &Opened) -> Result<Self, Error> {
+    /// Returns the path of a request, and its user.
+    fn of(request: &Request, opened: &Opened) -> Result<(Option<String>, User), Error> {
         let query: Query<Self> =
             Query::try_from_uri(request.uri()).map_err(|rejection| Error::invalid(rejection.body_text()))?;
-        check_user(&query.username, opened.sandbox.account())?;
-        Ok(query.0)
+        let Query(Self { path, username }) = query;
+        Ok((path, User::of_file(&username, &opened.sandbox)?))
     }
 }
 
@@ -53,13 +54,18 @@ fn failed(error: SandboxError) -> Error {
 
 /// Sends a file, to its end: the size that the kernel tells is not trusted.
 pub(super) async fn download(opened: &Opened, request: Request) -> Result<Response, Error> {
-    let path = absolute(&FileQuery::of(&request, opened)?.path.unwrap_or_default());
+    let (path, user) = FileQuery::of(&request, opened)?;
+    let path = user.absolute(&opened.sandbox, &path.unwrap_or_default()).await?;
     let described = Extension(Described(json!({ "path": path })));
     let range = FileRange {
         offset: 0,
         length: None,
     };
-    let reader = opened.sandbox.read_file(path, range).await.map_err(failed)?;
+    let reader = user
+        .files(&opened.sandbox)
+        .read(path, range)
+        .await
+        .map_err(failed)?;
     let (body, encoding) = match gzip::is_wanted(request.headers()) {
         true => (compressed(reader), Some([(header::CONTENT_ENCODING, "gzip")])),
         false => (plain(reader), None),
@@ -98,22 +104,22 @@ fn compressed(reader: FileReader) -> Body {
 
 /// Stores files.
 pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response, Error> {
-    let path = FileQuery::of(&request, opened)?
-        .path
-        .filter(|path| !path.is_empty());
+    let (path, user) = FileQuery::of(&request, opened)?;
+    let path = path.filter(|path| !path.is_empty());
     let media = token::header(request.headers(), header::CONTENT_TYPE.as_str())
         .unwrap_or_default()
         .to_owned();
     let (parts, body) = request.into_parts();
     let upload = Upload {
         opened,
+        user,
         metadata: metadata::of_request(&parts.headers)?,
     };
     let content = Content::new(&parts.headers, body, opened.sandbox.disk().0)?;
     let stored = match media.split(';').next().unwrap_or_default().trim() {
         "application/octet-stream" => {
             let path = path.ok_or_else(|| Error::invalid("`path` is missing"))?;
-            vec![upload.store(absolute(&path), content).await?]
+            vec![upload.store(&path, content).await?]
         }
         "multipart/form-data" => {
             let multipart = Multipart::new(&media, content);
@@ -144,6 +150,8 @@ pub(super) async fn upload(opened: &Opened, request: Request) -> Result<Response
 /// Files that a request sends.
 struct Upload<'a> {
     opened: &'a Opened,
+    /// Owner of new ones.
+    user: User,
     /// Of each of them.
     metadata: Metadata,
 }
@@ -161,7 +169,12 @@ impl Upload<'_> {
             mode: None,
             size: None,
         };
-        self.opened.sandbox.operate(&operation).await.map_err(failed)
+        let files = self.user.files(&self.opened.sandbox);
+        files.operate(&operation).await.map_err(failed)
+    }
+
+    async fn absolute(&self, path: &str) -> Result<String, Error> {
+        Ok(self.user.absolute(&self.opened.sandbox, path).await?)
     }
 
     async fn finish(&self, operating: Operating) -> Result<Written, Error> {
@@ -172,8 +185,8 @@ impl Upload<'_> {
         Ok(written)
     }
 
-    async fn store(&self, path: String, mut content: Content) -> Result<Written, Error> {
-        let operating = self.begin(path).await?;
+    async fn store(&self, path: &str, mut content: Content) -> Result<Written, Error> {
+        let operating = self.begin(self.absolute(path).await?).await?;
         while let Some(bytes) = content.next().await? {
             if !operating.write(bytes.into()).await {
                 break;
@@ -197,7 +210,8 @@ impl Upload<'_> {
                 continue;
             }
             let target = path.clone().or(part.filename);
-            let target = absolute(&target.ok_or_else(|| Error::invalid("a part has no file name"))?);
+            let target = target.ok_or_else(|| Error::invalid("a part has no file name"))?;
+            let target = self.absolute(&target).await?;
             if !targets.insert(target.clone()) {
                 return Err(Error::invalid(format!("two parts are for `{target}`")));
             }

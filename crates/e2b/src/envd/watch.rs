@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::filesystem;
-use super::paths::absolute;
+use super::paths::User;
 use crate::body::{self, BrokenOff};
 use crate::rpc::{self, Code, RpcError};
 use crate::service::Opened;
@@ -67,8 +67,8 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Begins to watch: returns once changes are noticed.
-    async fn begin(opened: &Opened, asked: WatchRequest) -> Result<Self, RpcError> {
-        let path = absolute(&asked.path);
+    async fn begin(opened: &Opened, user: &User, asked: WatchRequest) -> Result<Self, RpcError> {
+        let path = user.absolute(&opened.sandbox, &asked.path).await?;
         let depth = match asked.recursive {
             true => WatchDepth::Recursive,
             false => WatchDepth::Flat,
@@ -78,7 +78,7 @@ impl Watcher {
             depth,
         };
         let mut watcher = Self {
-            operating: opened.sandbox.operate(&operation).await?,
+            operating: user.files(&opened.sandbox).operate(&operation).await?,
             path,
             include_entry: asked.include_entry,
             lines: Vec::new(),
@@ -139,7 +139,9 @@ impl Watcher {
         if self.include_entry && has_entry {
             // It may have gone since.
             let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
-            entry = filesystem::stat(opened, path).await.ok();
+            entry = filesystem::stat(opened, opened.sandbox.files_of(None), path)
+                .await
+                .ok();
         }
         let rendered = kinds.iter().map(|kind| {
             let mut rendered = json!({"name": event.path, "type": kind});
@@ -153,8 +155,8 @@ impl Watcher {
 }
 
 /// Follows the changes of a directory as a stream.
-pub(super) async fn follow(opened: Opened, request: Request) -> Result<Response, RpcError> {
-    let watcher = Watcher::begin(&opened, rpc::framed(request).await?).await?;
+pub(super) async fn follow(opened: Opened, user: &User, request: Request) -> Result<Response, RpcError> {
+    let watcher = Watcher::begin(&opened, user, rpc::framed(request).await?).await?;
     let first = rpc::data(&json!({"start": {}}));
     let state = (Some(first), Some(watcher), opened);
     Ok(rpc::streaming(body::streamed(
@@ -197,7 +199,7 @@ async fn part(watcher: &mut Watcher, opened: &Opened) -> Result<(Bytes, bool), B
 }
 
 /// Creates a watcher.
-pub(super) async fn create(opened: &Opened, request: Request) -> Result<Value, RpcError> {
+pub(super) async fn create(opened: &Opened, user: &User, request: Request) -> Result<Value, RpcError> {
     let full = || {
         RpcError::new(
             Code::ResourceExhausted,
@@ -208,7 +210,7 @@ pub(super) async fn create(opened: &Opened, request: Request) -> Result<Value, R
     if watchers.count() >= MAX {
         return Err(full());
     }
-    let watcher = Watcher::begin(opened, rpc::message(request).await?).await?;
+    let watcher = Watcher::begin(opened, user, rpc::message(request).await?).await?;
     let id = Token::random().ok_or_else(|| RpcError::new(Code::Internal, "no random bytes"))?;
     let id = id.as_str().chars().take(20).collect::<String>();
     match watchers.add(id.clone(), watcher) {

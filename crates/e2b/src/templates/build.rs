@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Bytes;
 use ringfence_policy::{Account, EnvName, Outcome, Timeout};
-use ringfence_sandbox::files::{MadeDirectory, Operation};
+use ringfence_sandbox::files::{Entry, MadeDirectory, Operation};
 use ringfence_sandbox::output::{Item, Stream};
 use ringfence_sandbox::process::{CommandLine, NewProcess, Process};
 use ringfence_sandbox::{
@@ -51,6 +51,23 @@ else
   esac
   cp -a "$from" "$to"
 fi"#;
+/// Adds the user `$1` with a group and a home of that name, unless it is there, as E2B does. It gets an id of the box that is free.
+const ADD_USER: &str = r#"set -e
+has() { while IFS=: read -r name _ id _; do
+  case "$2" in name) found=$name ;; *) found=$id ;; esac
+  [ "$found" != "$1" ] || return 0
+done < "$3" 2>/dev/null; return 1; }
+has "$1" name /etc/passwd && exit 0
+case "$1" in *[!a-z0-9_-]* | [!a-z_]*) echo "a user has a name of a-z, 0-9, _ and -" >&2; exit 1 ;; esac
+free=1000
+while has "$free" id /etc/passwd || has "$free" id /etc/group; do
+  free=$((free + 1)); [ $free -le 1007 ] || { echo "there are no more ids for users than 1000 to 1007" >&2; exit 1; }
+done
+printf '%s:x:%s:%s::/home/%s:/bin/sh\n' "$1" $free $free "$1" >> /etc/passwd
+printf '%s:x:%s:\n' "$1" $free >> /etc/group
+mkdir -p "/home/$1"; chown "$free:$free" "/home/$1""#;
+/// The user that every box has.
+const ROOT: &str = Account::Root.name();
 /// Directory in which the files of a step arrive.
 const STAGING: &str = "/tmp/.ringfence-files";
 
@@ -85,13 +102,13 @@ pub(super) struct Build {
 pub(super) enum Step {
     Run {
         command: String,
-        /// `None`: root.
+        /// `None`: that of the steps.
         user: Option<String>,
     },
     Env(Vec<(String, String)>),
     Directory(String),
-    /// Everything is root's.
-    Nothing,
+    /// The user of the steps from here on, and of the template's sandboxes.
+    User(String),
     Copy {
         source: String,
         target: String,
@@ -99,6 +116,14 @@ pub(super) enum Step {
         mode: String,
         archive: Archive,
     },
+}
+
+/// Defaults that the steps so far have set for those after them, and for the template's sandboxes.
+#[derive(Debug, Default)]
+struct Defaults {
+    settings: Settings,
+    /// User of what names none; root by default.
+    user: Option<String>,
 }
 
 /// The reason why a build failed, and its step.
@@ -125,13 +150,18 @@ impl Step {
         let text = |index: usize| arguments.get(index).map_or("", String::as_str);
         match kind {
             "RUN" => {
-                let user = Some(text(1)).filter(|user| !matches!(*user, "" | "root"));
+                let user = Some(text(1)).filter(|user| !user.is_empty());
                 Ok(Self::Run {
                     command: text(0).to_owned(),
                     user: user.map(str::to_owned),
                 })
             }
-            "USER" => check_user(text(0)).map(|()| Self::Nothing),
+            "USER" if text(1) == "true" => Err(Error::not_supported(
+                "`sudo` for a user",
+                "run a command as `root`: `user=\"root\"`",
+            )),
+            "USER" if text(0).is_empty() => Err(Error::invalid("`USER`: the name is missing")),
+            "USER" => Ok(Self::User(text(0).to_owned())),
             "WORKDIR" => Ok(Self::Directory(text(0).to_owned())),
             "ENV" => {
                 let pairs = arguments.chunks_exact(2);
@@ -176,19 +206,9 @@ impl Step {
                 format!("ENV {}", names.join(" "))
             }
             Self::Directory(path) => format!("WORKDIR {path}"),
-            Self::Nothing => "USER root".to_owned(),
+            Self::User(user) => format!("USER {user}"),
             Self::Copy { source, target, .. } => format!("COPY {source} {target}"),
         }
-    }
-}
-
-fn check_user(user: &str) -> Result<(), Error> {
-    match user {
-        "" | "root" => Ok(()),
-        _ => Err(Error::not_supported(
-            "another user than `root` for what follows in a template",
-            "leave `set_user` out: programs are root in a sandbox of their own. A single command may have another `user`",
-        )),
     }
 }
 
@@ -221,10 +241,10 @@ impl Build {
 
     async fn carry_out(&self, key_end: KeyEnd) -> Result<(), Failure> {
         let scope = &self.client.scope;
-        let (new, settings) = self.sandbox();
+        let (new, defaults) = self.sandbox();
         let sandbox = self.sandboxes.create(scope, new).await?;
         let built = tokio::select! {
-            built = self.build(&sandbox, settings) => built,
+            built = self.build(&sandbox, defaults) => built,
             () = key_end => Err(failed("the key of the build is revoked or has expired".to_owned())),
         };
         // It may have ended by itself.
@@ -232,8 +252,8 @@ impl Build {
         built
     }
 
-    /// Returns the sandbox in which it is built, and the settings that it begins with.
-    fn sandbox(&self) -> (NewSandbox, Settings) {
+    /// Returns the sandbox in which it is built, and the defaults that it begins with.
+    fn sandbox(&self) -> (NewSandbox, Defaults) {
         let new = NewSandbox {
             limits: self.limits,
             account: Account::Root,
@@ -245,11 +265,12 @@ impl Build {
             directory: Some(HOME.to_owned()),
             ..Settings::default()
         };
+        let defaults = Defaults { settings, user: None };
         match &self.base {
-            Base::Machine => (new, settings),
+            Base::Machine => (new, defaults),
             Base::Image(image) => {
                 let image = Some(Arc::clone(image));
-                (NewSandbox { image, ..new }, settings)
+                (NewSandbox { image, ..new }, defaults)
             }
             Base::Template(snapshot) => {
                 let (least, limits) = (snapshot.limits(), self.limits);
@@ -262,12 +283,16 @@ impl Build {
                     snapshot: Some(snapshot.id.to_string()),
                     ..new
                 };
-                (new, snapshot.template.clone().unwrap_or_default())
+                let defaults = Defaults {
+                    settings: snapshot.template.clone().unwrap_or_default(),
+                    user: snapshot.user.clone(),
+                };
+                (new, defaults)
             }
         }
     }
 
-    async fn build(&self, sandbox: &Sandbox, mut settings: Settings) -> Result<(), Failure> {
+    async fn build(&self, sandbox: &Sandbox, mut defaults: Defaults) -> Result<(), Failure> {
         let home = HOME.to_owned();
         sandbox
             .change::<MadeDirectory>(&Operation::MakeDirectory { path: home })
@@ -275,12 +300,13 @@ impl Build {
         for (index, step) in self.steps.iter().enumerate() {
             let number = Some(index + 1);
             self.log(&step.described(), number);
-            let done = self.step(sandbox, step, index + 1, &mut settings).await;
+            let done = self.step(sandbox, step, index + 1, &mut defaults).await;
             done.map_err(|failure| Failure {
                 step: number,
                 ..failure
             })?;
         }
+        let Defaults { mut settings, user } = defaults;
         settings.build = Some(self.build.clone());
         settings.tags = new_tags(self.tags.clone())?;
         settings.start = self.start.clone().or(settings.start);
@@ -290,6 +316,7 @@ impl Build {
             id: Some(self.id.clone()),
             name: Some(self.name.clone()),
             replaces: true,
+            user,
             template: Some(settings),
         };
         let id = sandbox.id().as_str();
@@ -302,10 +329,15 @@ impl Build {
         sandbox: &Sandbox,
         step: &Step,
         number: usize,
-        settings: &mut Settings,
+        defaults: &mut Defaults,
     ) -> Result<(), Failure> {
+        let Defaults { settings, user } = defaults;
         match step {
-            Step::Nothing => Ok(()),
+            Step::User(name) => {
+                self.make_user(sandbox, name, number).await?;
+                *user = Some(name.clone());
+                Ok(())
+            }
             Step::Env(pairs) => {
                 settings.env.extend(pairs.iter().cloned());
                 let length: usize = settings
@@ -323,13 +355,14 @@ impl Build {
             Step::Directory(path) => {
                 let path = below(settings, path);
                 let operation = Operation::MakeDirectory { path: path.clone() };
-                sandbox.change::<MadeDirectory>(&operation).await?;
+                let files = sandbox.files_of(user.as_deref());
+                files.change::<MadeDirectory>(&operation).await?;
                 settings.directory = Some(path);
                 Ok(())
             }
-            Step::Run { command, user } => {
+            Step::Run { command, user: own } => {
                 let new = NewProcess {
-                    user: user.clone(),
+                    user: own.clone().or(user.clone()),
                     ..new_process(CommandLine::Shell(command.clone()), settings)
                 };
                 let started = sandbox.start(new).await;
@@ -344,13 +377,35 @@ impl Build {
                 archive,
             } => {
                 unpack(sandbox, archive).await?;
-                let words = ["sh", "-c", COPY, "sh", STAGING, source, target, owner, mode];
+                // With its own group, which `chown` takes from the sandbox's files.
+                let of_steps = user.as_ref().map(|user| format!("{user}:"));
+                let owner = Some(owner.clone()).filter(|owner| !owner.is_empty());
+                let owner = owner.or(of_steps).unwrap_or_default();
+                let words = ["sh", "-c", COPY, "sh", STAGING, source, target, &owner, mode];
                 let command = CommandLine::Words(words.map(str::to_owned).to_vec());
                 let process = sandbox.start(new_process(command, settings)).await?;
                 self.follow(&process, number).await?;
                 Ok(sandbox.remove_file(STAGING.to_owned()).await?)
             }
         }
+    }
+
+    /// Makes a user, unless it is there or a number, and checks that a process can become it.
+    async fn make_user(&self, sandbox: &Sandbox, name: &str, number: usize) -> Result<(), Failure> {
+        let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+        if name != ROOT && !is_number {
+            let words = ["sh", "-c", ADD_USER, "sh", name].map(str::to_owned);
+            let new = NewProcess {
+                command: CommandLine::Words(words.to_vec()),
+                ..NewProcess::default()
+            };
+            let process = sandbox.start(new).await?;
+            self.follow(&process, number).await?;
+        }
+        let path = "/".to_owned();
+        let files = sandbox.files_of(Some(name));
+        files.change::<Entry>(&Operation::Stat { path }).await?;
+        Ok(())
     }
 
     /// Logs the output of a step's process until its success.

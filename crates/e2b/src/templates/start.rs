@@ -36,6 +36,7 @@ pub(crate) fn with_settings(
     Ok(NewSandbox {
         account: if is_box { Account::Root } else { new.account },
         directory,
+        user: snapshot.and_then(|snapshot| snapshot.user.clone()),
         env: env.map_err(|error| Error::invalid(format!("`envVars`: {error}")))?,
         ..new
     })

@@ -38,6 +38,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub use collect::collect;
+pub(super) use directory::FileOwner;
 pub use entry::{Copied, Entry, EntryType, FileIdentity, ListEnd, ListLine, MadeDirectory, Written};
 pub use error::{FileError, FileErrorKind};
 pub use list::MAX_LISTED;
@@ -73,8 +74,9 @@ const WHITEOUT: Kind = Kind::Other(b'W');
 /// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Entry point of the programs: `collect DIR BYTES`, `place DIR`, or the arguments of an [`Operation`].
-pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
+/// Entry point of the programs: `collect DIR BYTES`, `place DIR`, or the arguments of an [`Operation`]. What an operation makes
+/// belongs to `owner`.
+pub(super) fn main(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode {
     // A write beyond the limit on a file's size fails, as one on a full disk does, and leaves no staged file behind.
     let _ = sys::block_signals(&[libc::SIGXFSZ]);
     let (input, output) = (BufReader::new(io::stdin()), BufWriter::new(io::stdout()));
@@ -84,7 +86,7 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
             None => Err(io::ErrorKind::InvalidInput.into()),
         },
         [verb, root] if verb == "place" => place(Path::new(root), input, output),
-        operation => return operate(operation),
+        operation => return operate(operation, owner),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -95,8 +97,8 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn operate(arguments: &[OsString]) -> ExitCode {
-    let done = Operation::parse(arguments).and_then(|operation| operate::operate(&operation));
+fn operate(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode {
+    let done = Operation::parse(arguments).and_then(|operation| operate::operate(&operation, owner));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -89,7 +89,8 @@ impl Surroundings {
             }
             Program::Files => {
                 let changes = self.changes.as_ref().filter(|_| packs_root(&start.arguments));
-                return Execution::files(&start.arguments, &start.directory, changes);
+                let execution = Execution::files(&start.arguments, &start.directory, changes)?;
+                return Ok(execution.of_user(start.user.clone()));
             }
             Program::Command(name) => {
                 let found = self

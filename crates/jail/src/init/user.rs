@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, fchown};
 
+use super::files::FileOwner;
 use super::frames::{BECOME_USER, LOOK_UP_USER};
 use crate::step_error::{Step, StepError};
 use crate::sys;
@@ -42,14 +43,19 @@ impl User {
         let entries = || users.lines().filter_map(Self::parse);
         let by_name = entries().find(|user| user.name.as_deref() == Some(wanted));
         let by_id = || entries().find(|user| Some(user.uid) == wanted_uid);
+        let without_entry = |uid, home: &str| Self {
+            uid,
+            gid: uid,
+            groups: Vec::new(),
+            name: None,
+            home: home.to_owned(),
+        };
         let Some(mut user) = by_name.or_else(by_id) else {
-            return wanted_uid.map(|uid| Self {
-                uid,
-                gid: uid,
-                groups: Vec::new(),
-                name: None,
-                home: "/".to_owned(),
-            });
+            return match wanted {
+                // The init is root, whether the files name it or not.
+                "root" => Some(without_entry(0, "/root")),
+                _ => wanted_uid.map(|uid| without_entry(uid, "/")),
+            };
         };
         let is_member = |members: &str| {
             members
@@ -80,18 +86,31 @@ impl User {
         })
     }
 
+    /// Returns the user as an owner of files.
+    pub(super) const fn owner(&self) -> FileOwner {
+        FileOwner {
+            user: self.uid,
+            group: self.gid,
+        }
+    }
+
     /// Makes the calling process this user's, with its standard streams, irrevocably.
     pub(super) fn enter(&self) -> Result<(), StepError> {
-        let give = || -> io::Result<()> {
-            // Programs open them anew as /dev/stdout, or by the terminal's name.
-            let streams = (io::stdin(), io::stdout(), io::stderr());
-            for stream in [streams.0.as_fd(), streams.1.as_fd(), streams.2.as_fd()] {
-                fchown(stream, Some(self.uid), Some(self.gid))?;
-            }
-            sys::set_groups(&self.groups)?;
-            sys::set_ids(self.uid, self.gid)
-        };
-        give().step(BECOME_USER)
+        // Programs open them anew as /dev/stdout, or by the terminal's name.
+        self.take_streams()?;
+        let groups = sys::set_groups(&self.groups);
+        groups
+            .and_then(|()| sys::set_ids(self.uid, self.gid))
+            .step(BECOME_USER)
+    }
+
+    /// Gives the user the standard streams, which fails if one of its two ids does not exist in the sandbox.
+    pub(super) fn take_streams(&self) -> Result<(), StepError> {
+        let streams = (io::stdin(), io::stdout(), io::stderr());
+        [streams.0.as_fd(), streams.1.as_fd(), streams.2.as_fd()]
+            .into_iter()
+            .try_for_each(|stream| fchown(stream, Some(self.uid), Some(self.gid)))
+            .step(BECOME_USER)
     }
 
     /// Adds the user's variables that the environment lacks.
@@ -173,6 +192,14 @@ mod tests {
         ] {
             check(nobody, None);
         }
+    }
+
+    #[test]
+    fn root_needs_no_entry() {
+        let root = User::of("root", "", "").unwrap();
+        assert_eq!((root.uid, root.gid, root.home.as_str()), (0, 0, "/root"));
+        // Where the files give it another id, they are believed.
+        assert_eq!(User::of("root", "root:x:7:8::/:\n", "").unwrap().uid, 7);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::files::{self, CHANGES_FD};
+use super::files::{self, CHANGES_FD, FileOwner};
 use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
 use super::user::User;
 use crate::step_error::{Step, StepError};
@@ -87,7 +87,11 @@ enum Executed {
         environment: Vec<CString>,
     },
     /// The file operations of this executable.
-    Files(Vec<OsString>),
+    Files {
+        arguments: Vec<OsString>,
+        /// Owner of what they make.
+        owner: Option<FileOwner>,
+    },
 }
 
 impl Execution {
@@ -121,7 +125,10 @@ impl Execution {
         changes: Option<&OwnedFd>,
     ) -> Result<Self, StepError> {
         let changes = changes.map(OwnedFd::try_clone).transpose();
-        let operation = Executed::Files(arguments.iter().map(OsString::from).collect());
+        let operation = Executed::Files {
+            arguments: arguments.iter().map(OsString::from).collect(),
+            owner: None,
+        };
         Ok(Self {
             changes: changes.step("pass on the changes of the root")?,
             ..Self::of(operation, directory)?
@@ -160,19 +167,25 @@ impl Execution {
         Self { terminal, ..self }
     }
 
-    /// Runs it as another user.
+    /// Runs it as another user, or has what a file operation makes belong to that.
     pub(super) fn of_user(self, user: Option<String>) -> Self {
         Self { user, ..self }
     }
 
-    /// Becomes its user, if that is another one.
+    /// Becomes its user, if that is another one. A file operation keeps the init's rights.
     fn enter_user(&mut self) -> Result<(), StepError> {
-        let (Some(wanted), Executed::Program { environment, .. }) = (&self.user, &mut self.program) else {
-            return Ok(());
-        };
+        let Some(wanted) = &self.user else { return Ok(()) };
         let user = User::find(wanted)?;
-        user.complete(environment)?;
-        user.enter()
+        match &mut self.program {
+            Executed::Program { environment, .. } => {
+                user.complete(environment)?;
+                user.enter()
+            }
+            Executed::Files { owner, .. } => {
+                *owner = Some(user.owner());
+                user.take_streams()
+            }
+        }
     }
 
     /// Executes the program, which closes `executed`. Returns only on failure.
@@ -183,11 +196,11 @@ impl Execution {
                 arguments,
                 environment,
             } => sys::execve(executable, arguments, environment),
-            Executed::Files(arguments) => {
+            Executed::Files { arguments, owner } => {
                 if let Err(error) = sys::replace_by_null(executed) {
                     return error;
                 }
-                let done = files::main(arguments) == ExitCode::SUCCESS;
+                let done = files::main(arguments, *owner) == ExitCode::SUCCESS;
                 sys::exit_now(i32::from(!done))
             }
         }

@@ -2,7 +2,8 @@
 
 import pathlib
 
-from e2b import BuildException, Sandbox, SandboxException, Template
+from e2b import BuildException, PtySize, Sandbox, SandboxException, Template
+from e2b_code_interpreter import Sandbox as Interpreter
 
 context = pathlib.Path("context")
 (context / "tree/deep").mkdir(parents=True)
@@ -22,6 +23,17 @@ def refused(template, part, name="refused"):
         assert part in str(error), error
     else:
         raise AssertionError(f"built: {part}")
+
+
+def fails(act, part):
+    try:
+        act()
+    except SandboxException as error:
+        assert part in str(error), error
+    except Exception as error:
+        assert part in str(error), error
+    else:
+        raise AssertionError(f"no error: {part}")
 
 
 def run(sandbox, line):
@@ -91,9 +103,58 @@ else:
     raise AssertionError("ready")
 assert Sandbox.delete_snapshot("matched") and Sandbox.delete_snapshot("unready")
 refused(template().from_image("debian:12"), "the operator allows `test/tools:1`")
-refused(template().from_image(IMAGE).set_user("other"), "not supported")
 refused(template().from_template("missing"), "you have built no template `missing`")
 refused(template().from_image(IMAGE).run_cmd("id", user="nobody"), "failed to run command 'id'")
+
+# Users: those of steps, of the start command, of programs and of files that clients make.
+(context / "Dockerfile").write_text("FROM test/tools:1\nRUN id -u > /opt/root\nCOPY one.txt /opt/one\n")
+by_file = template().from_dockerfile(str(context / "Dockerfile")).set_user("ada").set_workdir("own")
+by_file = (
+    by_file.run_cmd("{ id -un; pwd; echo $HOME; echo x 2> /dev/null > /opt/denied || echo denied; } > steps")
+    .copy("one.txt", "one")
+    .run_cmd("id -u > /opt/other", user="root")
+    .set_start_cmd("id -un > started", "test -s started")
+)
+Template.build(by_file, "users")
+sandbox = Sandbox.create("users")
+assert run(sandbox, "id -un; pwd; cat steps started /opt/root /opt/other; stat -c %U:%g steps one /opt/one .") == (
+    "ada\n/home/user/own\nada\n/home/user/own\n/home/ada\ndenied\nada\n0\n0\nada:1001\nada:1001\nroot:0\nada:1001\n"
+), run(sandbox, "id -un; pwd; cat steps started /opt/root /opt/other; stat -c %U:%g steps one /opt/one .")
+assert sandbox.commands.run("id -un; echo $HOME; : > /etc/allowed", user="root").stdout == "root\n/root\n"
+assert sandbox.commands.run("id -un; pwd", user="user", cwd="~").stdout == "user\n/home/user\n"
+terminal = sandbox.pty.create(PtySize(rows=5, cols=80), user="user")
+sandbox.pty.send_stdin(terminal.pid, b"id -u > /tmp/terminal; exit\n")
+terminal.wait()
+assert run(sandbox, "cat /tmp/terminal") == run(sandbox, "id -u user")
+# What is made belongs to the user, in places of root, too; what was there keeps its owner.
+made = sandbox.files.write("/opt/new/deep/file", "mine")
+assert run(sandbox, "stat -c %U:%g /opt/new /opt/new/deep /opt/new/deep/file /opt") == "ada:1001\n" * 3 + "root:0\n"
+sandbox.files.write("/opt/new/deep/file", "of root", user="root")
+sandbox.files.write("~/home", "root's", user="root")
+sandbox.files.write("home", "ada's")
+sandbox.files.write("~/home", "user's", user="user")
+assert run(sandbox, "stat -c %U /opt/new/deep/file ~/home; cat ~/home") == "ada\nada\nada's"
+assert sandbox.commands.run("cat ~/home; stat -c %U ~/home", user="root").stdout == "root'sroot\n"
+sandbox.files.make_dir("~/made/deep", user="user")
+sandbox.files.rename("/home/user/home", "/home/user/moved/home", user="user")
+assert run(sandbox, "stat -c %U /home/user/made /home/user/made/deep /home/user/moved") == "user\n" * 3
+entry = sandbox.files.get_info("~/home", user="user") if sandbox.files.exists("~/home", user="user") else None
+listed = {entry.name for entry in sandbox.files.list("~", user="user")}
+assert entry is None and {"made", "moved", "own"} <= listed, listed
+# A user that it does not have, and ids that do not exist in it.
+for act in [
+    lambda user: sandbox.commands.run("id", user=user),
+    lambda user: sandbox.files.write("/opt/new/not", "x", user=user),
+    lambda user: sandbox.files.read("~/x", user=user),
+    lambda user: sandbox.files.make_dir("/opt/new/not", user=user),
+]:
+    fails(lambda: act("nobody-there"), "invalid username: 'nobody-there'")
+    fails(lambda: act("5000"), "does not exist")
+assert run(sandbox, "ls /opt/new") == "deep\n"
+sandbox.kill()
+assert Sandbox.delete_snapshot("users")
+refused(template().from_image(IMAGE).set_user("Wrong Name"), "a user has a name of")
+refused(template().from_image(IMAGE).set_user("5000"), "does not exist in the sandbox")
 
 # Tags: builds of one name, of which a name alone means the one with the tag `default`.
 def tagged(content, name, tags=None):
@@ -105,17 +166,6 @@ def content(name):
     built = run(sandbox, "cat /opt/built")
     sandbox.kill()
     return built
-
-
-def fails(act, part):
-    try:
-        act()
-    except SandboxException as error:
-        assert part in str(error), error
-    except Exception as error:
-        assert part in str(error), error
-    else:
-        raise AssertionError(f"no error: {part}")
 
 
 first = tagged("one", "tagged:v1")
@@ -157,7 +207,13 @@ sandbox = Sandbox.create("on-base")
 assert run(sandbox, "cat /opt/place/who; stat -c %u /opt/place/who") == "50\ndenied\n50\n"
 assert run(sandbox, "cat /opt/own; id -un; touch /usr/x 2>/dev/null || echo read-only") == "own\nroot\nread-only\n"
 sandbox.kill()
-assert Sandbox.delete_snapshot("on-base")
+# Interpreters have the template's user, too.
+Template.build(template().from_template("on-base").set_user("worker").set_workdir("/opt/place"), "of-worker")
+sandbox = Interpreter.create("of-worker")
+assert sandbox.run_code("import os; os.getuid(), os.getcwd()").text == "(50, '/opt/place')"
+assert sandbox.run_code("id -u", language="bash").logs.stdout == ["50\n"]
+sandbox.kill()
+assert Sandbox.delete_snapshot("on-base") and Sandbox.delete_snapshot("of-worker")
 assert Template.exists("base") and Template.exists("tools") and not Template.exists("refused")
 assert Sandbox.delete_snapshot("tools") and not Template.exists("tools")
 print("done")

@@ -29,7 +29,7 @@ pub(crate) fn root_archive_with(dir: &Dir, programs: &[&str]) -> PathBuf {
     }
     fs::write(top.join("etc/os-release"), "NAME=image\n").unwrap();
     fs::write(top.join("app/data"), "of the image\n").unwrap();
-    fs::write(top.join("etc/passwd"), "root:x:0:0::/:/bin/sh\n").unwrap();
+    fs::write(top.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
     let archive = dir.path("root.tar");
     let mut tar = dir.program("tar");
     tar.arg("-cf").arg(&archive);

@@ -329,7 +329,7 @@ open('/usr/bin/new', 'w').close()
 print(os.listdir('/app'), open('/moved').read(), os.stat('/mnt').st_uid, os.stat('/usr').st_uid)";
     assert_eq!(
         fence.inside_sandbox("box", change, &[]).ok(),
-        "[] root:x:0:0::/:/bin/sh\n 7 0\n"
+        "[] root:x:0:0::/root:/bin/sh\n 7 0\n"
     );
     assert_eq!(fence.inside_sandbox("box", privileges::STATUS, &[]).ok(), STATUS);
     deny_all_in_sandbox(&fence, "box", namespaces::PRIVILEGED, &[]);

@@ -28,7 +28,7 @@ for path in '/mnt/own', '/mnt/own/set', '/mnt/own/link', '/workspace', '/workspa
     found = os.lstat(path)
     print(path, found.st_uid, found.st_gid, oct(found.st_mode))";
 
-const SEEN: &str = "changed\n [] False root:x:0:0::/:/bin/sh\n
+const SEEN: &str = "changed\n [] False root:x:0:0::/root:/bin/sh\n
 True True False
 /mnt/own 33 34 0o43750
 /mnt/own/set 33 34 0o104755

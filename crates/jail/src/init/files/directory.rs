@@ -18,9 +18,9 @@ const NAMES_BUFFER: usize = 16 * 1024;
 
 /// User and group that own a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct FileOwner {
-    pub(super) user: u32,
-    pub(super) group: u32,
+pub(in crate::init) struct FileOwner {
+    pub(in crate::init) user: u32,
+    pub(in crate::init) group: u32,
 }
 
 /// An open directory. Another program can rename it, or what is in it, at any time: a name leads to the entry of
@@ -214,10 +214,10 @@ impl Location {
         })
     }
 
-    /// Finds the entry of a path, and creates the directories on the way.
-    pub(super) fn making_parents(path: &Path) -> Result<Self, FileError> {
+    /// Finds the entry of a path, and creates the directories on the way, which belong to `owner`.
+    pub(super) fn making_parents(path: &Path, owner: Option<FileOwner>) -> Result<Self, FileError> {
         if let (Some(above), true) = (path.parent(), path.file_name().is_some()) {
-            create_all(above)?;
+            create_all(above, owner)?;
         }
         Self::of(path)
     }
@@ -231,13 +231,17 @@ impl Location {
     }
 }
 
-/// Creates a directory, and those on the way to it; returns `true` if it was not there.
-pub(super) fn create_all(path: &Path) -> Result<bool, FileError> {
+/// Creates a directory, and those on the way to it, which belong to `owner`; returns `true` if it was not there.
+pub(super) fn create_all(path: &Path, owner: Option<FileOwner>) -> Result<bool, FileError> {
     let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.is_dir());
     if is_there(path) {
         return Ok(false);
     }
-    match fs::create_dir_all(path) {
+    let created = match owner {
+        None => fs::create_dir_all(path),
+        Some(owner) => create_all_of(path, owner).map(drop),
+    };
+    match created {
         // What is there is no directory.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(io::Error::from_raw_os_error(libc::ENOTDIR)).at(path)
@@ -246,6 +250,65 @@ pub(super) fn create_all(path: &Path) -> Result<bool, FileError> {
     }
 }
 
+/// Creates a directory and those on the way to it for an owner, and returns a handle of it. What was there keeps its owner.
+fn create_all_of(path: &Path, owner: FileOwner) -> io::Result<Directory> {
+    match Directory::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Ok(found) if !found.metadata()?.is_dir() => return Err(io::ErrorKind::AlreadyExists.into()),
+        opened => return opened,
+    }
+    let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let above = create_all_of(above, owner)?;
+    above.create_directory(name, 0o777)?;
+    // By a handle that follows no link: whoever may change `above` could have put another entry there.
+    let made = above.readable_child(name)?;
+    fchown(&made.0, Some(owner.user), Some(owner.group))?;
+    Ok(made)
+}
+
 fn c_string(text: &OsStr) -> io::Result<CString> {
     CString::new(text.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// 65534 is nobody.
+    const NOBODY: FileOwner = FileOwner {
+        user: 65_534,
+        group: 65_534,
+    };
+
+    #[test]
+    fn directories_of_an_owner_are_made_without_following_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let owner = |name: &str| {
+            let found = fs::symlink_metadata(path(name)).unwrap();
+            (found.uid(), found.gid())
+        };
+        fs::create_dir(path("old")).unwrap();
+        assert!(create_all(&path("old/new/deep"), Some(NOBODY)).unwrap());
+        assert!(!create_all(&path("old/new"), Some(NOBODY)).unwrap());
+        assert_eq!(owner("old/new"), (NOBODY.user, NOBODY.group));
+        assert_eq!(owner("old/new/deep"), owner("old/new"));
+        // What was there keeps its owner, behind a link, too; a link that leads nowhere is not followed.
+        symlink("old", path("link")).unwrap();
+        assert!(create_all(&path("link/other"), Some(NOBODY)).unwrap());
+        assert_eq!(owner("old"), owner("."));
+        assert_eq!(owner("old/other"), owner("old/new"));
+        symlink("nowhere", path("dangling")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        for taken in ["dangling", "dangling/below", "file", "file/below"] {
+            let error = create_all(&path(taken), Some(NOBODY)).unwrap_err();
+            assert_eq!(error.kind, FileErrorKind::NotADirectory, "{taken}");
+        }
+        assert!(!path("nowhere").exists());
+        assert_eq!(owner("file"), owner("."));
+    }
 }

@@ -9,7 +9,8 @@ use super::CHANGES_FD;
 use super::archive::{archive, pack, pack_root};
 use super::connect::connect;
 use super::copy::copy;
-use super::error::{At, FileError};
+use super::directory::FileOwner;
+use super::error::{At, FileError, FileErrorKind};
 use super::extract::{extract, extract_root};
 use super::list::{line, list, stat};
 use super::make_directory::make_directory;
@@ -25,30 +26,40 @@ use crate::sys;
 const BUFFER: usize = 64 * 1024;
 
 /// Performs an operation with standard input, output and error.
-pub(super) fn operate(operation: &Operation) -> Result<(), FileError> {
+pub(super) fn operate(operation: &Operation, owner: Option<FileOwner>) -> Result<(), FileError> {
     // std's own streams write at each line's end.
     let input = io::stdin().as_fd().try_clone_to_owned();
     let mut input = File::from(input.at(Path::new("standard input"))?);
     let output = io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.at(Path::new("standard output"))?);
     let mut out = BufWriter::with_capacity(BUFFER, output);
-    let done = perform(operation, &mut input, &mut out);
+    let done = perform(operation, owner, &mut input, &mut out);
     // What came before an error is worth something, too.
     let flushed = out.flush().at(Path::new("standard output"));
     done.and(flushed)
 }
 
-fn perform(operation: &Operation, input: &mut File, out: &mut dyn Write) -> Result<(), FileError> {
+fn perform(
+    operation: &Operation,
+    owner: Option<FileOwner>,
+    input: &mut File,
+    out: &mut dyn Write,
+) -> Result<(), FileError> {
     match operation {
+        Operation::Copy { to: path, .. } | Operation::Extract { path } if owner.is_some() => {
+            let message =
+                "expected an operation that makes one file or directory, where these belong to another user";
+            Err(FileError::new(FileErrorKind::Invalid, Path::new(path), message))
+        }
         Operation::Stat { path } => line(out, &stat(Path::new(path))?),
         Operation::List { path, depth } => list(Path::new(path), *depth, out),
         Operation::Read { path, range } => read(Path::new(path), *range, out),
         Operation::Write { path, mode, size } => {
-            let entry = write(Path::new(path), *mode, *size, input)?;
+            let entry = write(Path::new(path), *mode, *size, owner, input)?;
             line(out, &entry)
         }
-        Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path))?),
-        Operation::Move { from, to } => line(out, &rename(Path::new(from), Path::new(to))?),
+        Operation::MakeDirectory { path } => line(out, &make_directory(Path::new(path), owner)?),
+        Operation::Move { from, to } => line(out, &rename(Path::new(from), Path::new(to), owner)?),
         Operation::Copy { from, to } => line(out, &copy(Path::new(from), Path::new(to))?),
         Operation::Remove { path } => remove(Path::new(path)),
         Operation::Watch { path, depth } => watch(Path::new(path), *depth, input, out),

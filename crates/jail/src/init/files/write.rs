@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use super::directory::Location;
+use super::directory::{FileOwner, Location};
 use super::entry::{Entry, FileIdentity, Written};
 use super::error::{At, FileError, FileErrorKind};
 use super::read::refuse_others;
@@ -21,14 +21,15 @@ const MAX_LINKS: usize = 40;
 /// Writes a file from an input, which must have `size` bytes if that is given, and end where it is complete.
 ///
 /// Readers see the old file or the new one. Links are followed, so a link stays one. A replaced file passes on its mode,
-/// if none is given, and its owner, if we may; its other hard links keep the old content.
+/// if none is given, and its owner, if we may; its other hard links keep the old content. A new one belongs to `owner`.
 pub(super) fn write(
     path: &Path,
     mode: Option<u32>,
     size: Option<u64>,
+    owner: Option<FileOwner>,
     input: &mut dyn Read,
 ) -> Result<Written, FileError> {
-    let target = destination(path)?;
+    let target = destination(path, owner)?;
     let old = match target.stat() {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         found => Some(found.at(path)?),
@@ -39,7 +40,7 @@ pub(super) fn write(
     let create = |name: &std::ffi::OsStr| target.parent.create_file(name);
     let (staged, mut file) = Staged::create(&target.parent, create).at(path)?;
     fill(path, size, input, &mut file)?;
-    take_over(&file, mode, old.as_ref()).at(path)?;
+    take_over(&file, mode, old.as_ref(), owner).at(path)?;
     staged.finish(&target.name).at(path)?;
     let last = old.filter(|old| old.nlink() == 1);
     Ok(Written {
@@ -49,16 +50,16 @@ pub(super) fn write(
 }
 
 /// Returns the entry that a path leads to, which may be missing.
-fn destination(path: &Path) -> Result<Location, FileError> {
+fn destination(path: &Path, owner: Option<FileOwner>) -> Result<Location, FileError> {
     let mut current: PathBuf = path.to_owned();
     for _ in 0..MAX_LINKS {
-        let found = Location::making_parents(&current)?;
+        let found = Location::making_parents(&current, owner)?;
         let link = match found.stat() {
             Ok(link) if link.is_symlink() => link,
             // Missing, or the file itself.
             _ => return Ok(found),
         };
-        refuse_planted(&found, &link).at(path)?;
+        refuse_planted(&found, &link, owner).at(path)?;
         let target = found.parent.link_target(&found.name).at(path)?;
         // An absolute target replaces the rest.
         current = current.parent().unwrap_or(Path::new("/")).join(target);
@@ -71,10 +72,10 @@ fn destination(path: &Path) -> Result<Location, FileError> {
 
 /// Refuses a link that another user left in a directory such as `/tmp`, as the kernel does where it follows links
 /// (proc_sys_fs(5), `protected_symlinks`).
-fn refuse_planted(found: &Location, link: &Metadata) -> io::Result<()> {
+fn refuse_planted(found: &Location, link: &Metadata, owner: Option<FileOwner>) -> io::Result<()> {
     let directory = found.parent.metadata()?;
     let is_shared = directory.mode() & 0o1002 == 0o1002;
-    let (user, _) = sys::effective_ids();
+    let user = owner.map_or_else(|| sys::effective_ids().0, |owner| owner.user);
     match is_shared && link.uid() != user && link.uid() != directory.uid() {
         true => Err(io::Error::from_raw_os_error(libc::EACCES)),
         false => Ok(()),
@@ -97,10 +98,17 @@ fn fill(path: &Path, size: Option<u64>, input: &mut dyn Read, file: &mut File) -
     Err(FileError::new(FileErrorKind::Invalid, path, message))
 }
 
-fn take_over(file: &File, mode: Option<u32>, old: Option<&Metadata>) -> io::Result<()> {
+fn take_over(
+    file: &File,
+    mode: Option<u32>,
+    old: Option<&Metadata>,
+    owner: Option<FileOwner>,
+) -> io::Result<()> {
     if let Some(old) = old {
         // Only a privileged user may give files away; another one owns the file from now on.
         let _ = fchown(file, Some(old.uid()), Some(old.gid()));
+    } else if let Some(FileOwner { user, group }) = owner {
+        fchown(file, Some(user), Some(group))?;
     }
     let kept = old.map_or(DEFAULT_MODE, |old| old.mode() & 0o777);
     file.set_permissions(Permissions::from_mode(mode.unwrap_or(kept)))
@@ -114,7 +122,7 @@ mod tests {
     use super::*;
 
     fn write_text(path: &Path, text: &str) -> Result<Entry, FileErrorKind> {
-        let written = write(path, None, None, &mut text.as_bytes());
+        let written = write(path, None, None, None, &mut text.as_bytes());
         written.map(|written| written.entry).map_err(|error| error.kind)
     }
 
@@ -131,16 +139,37 @@ mod tests {
         assert_eq!(io::read_to_string(reader).unwrap(), "one");
         assert_eq!(fs::read_to_string(&path).unwrap(), "two!");
         let old = Entry::new(&path, &path.metadata().unwrap(), None).identity;
-        let written = write(&path, Some(0o600), Some(0), &mut io::empty()).unwrap();
+        let written = write(&path, Some(0o600), Some(0), None, &mut io::empty()).unwrap();
         assert_eq!((written.entry.size, written.entry.mode), (0, 0o600));
         assert_eq!(written.replaced, old);
         assert!(old.is_some() && written.entry.identity != old);
         // A file that lives on under another name is not replaced.
         fs::hard_link(&path, path.with_file_name("other")).unwrap();
-        let written = write(&path, None, None, &mut io::empty()).unwrap();
+        let written = write(&path, None, None, None, &mut io::empty()).unwrap();
         assert_eq!(written.replaced, None);
         fs::remove_file(path.with_file_name("other")).unwrap();
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_new_file_belongs_to_its_owner_and_a_replaced_one_to_who_had_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let owner = |user| Some(FileOwner { user, group: user });
+        let uid = |name: &str| path(name).metadata().unwrap().uid();
+        let write = |name: &str, user| write(&path(name), None, None, owner(user), &mut &b"x"[..]);
+        write("made/file", 65_534).unwrap();
+        assert_eq!((uid("made"), uid("made/file")), (65_534, 65_534));
+        write("made/file", 65_533).unwrap();
+        assert_eq!(uid("made/file"), 65_534);
+        symlink("made/file", path("link")).unwrap();
+        write("link", 65_533).unwrap();
+        assert_eq!(uid("made/file"), 65_534);
+        // In a directory such as /tmp only links of the owner are followed.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        std::os::unix::fs::lchown(path("link"), Some(65_533), None).unwrap();
+        assert_eq!(write("link", 65_534).unwrap_err().kind, FileErrorKind::Denied);
+        write("link", 65_533).unwrap();
     }
 
     #[test]
@@ -149,7 +178,7 @@ mod tests {
         let path = dir.path().join("file");
         fs::write(&path, "old").unwrap();
         let check = |size: u64| {
-            let error = write(&path, None, Some(size), &mut &b"12345"[..]).unwrap_err();
+            let error = write(&path, None, Some(size), None, &mut &b"12345"[..]).unwrap_err();
             assert_eq!(error.kind, FileErrorKind::Invalid, "{error}");
         };
         check(4);
@@ -161,10 +190,10 @@ mod tests {
                 Err(io::Error::from_raw_os_error(libc::EIO))
             }
         }
-        write(&path, None, None, &mut b"new".chain(Broken)).unwrap_err();
+        write(&path, None, None, None, &mut b"new".chain(Broken)).unwrap_err();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
-        write(&path, None, Some(5), &mut &b"12345"[..]).unwrap();
+        write(&path, None, Some(5), None, &mut &b"12345"[..]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "12345");
     }
 
@@ -196,7 +225,7 @@ mod tests {
         std::os::unix::fs::lchown(path("link"), Some(65_534), None).unwrap();
         write_text(&path("link"), "new").unwrap();
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
-        let error = write(&path("link"), None, None, &mut &b"bad"[..]).unwrap_err();
+        let error = write(&path("link"), None, None, None, &mut &b"bad"[..]).unwrap_err();
         assert_eq!((error.kind, error.errno), (FileErrorKind::Denied, libc::EACCES));
         std::os::unix::fs::lchown(path("link"), Some(0), None).unwrap();
         assert_eq!(fs::read_to_string(path("target")).unwrap(), "new");

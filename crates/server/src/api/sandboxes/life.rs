@@ -267,6 +267,7 @@ impl CreateSandbox {
             snapshot: self.snapshot,
             packages: None,
             directory: None,
+            user: snapshot.and_then(|snapshot| snapshot.user.clone()),
             image: None,
         })
     }
