@@ -26,6 +26,10 @@ use crate::token::header;
 /// Time without output after which a stream says that it lives, unless the client asks for another.
 const KEEPALIVE: Duration = Duration::from_secs(90);
 
+const SIGKILL: u32 = 9;
+/// Time for a process that was killed to be gone: one in the kernel may take longer.
+const REAPING: Duration = Duration::from_secs(1);
+
 /// Processes with what their clients said of them, by process id.
 #[derive(Debug, Default)]
 pub(crate) struct Tags(Mutex<BTreeMap<u32, Tagged>>);
@@ -148,7 +152,12 @@ pub(super) async fn call(
         "StreamInput" => stream_input(&opened, request).await,
         "SendSignal" => {
             let SignalRequest { process, signal } = rpc::message(request).await?;
-            find(&opened, &process)?.signal(number(&signal)?);
+            let (process, number) = (find(&opened, &process)?, number(&signal)?);
+            process.signal(number);
+            if number == SIGKILL {
+                // Clients look for its id next.
+                let _ = tokio::time::timeout(REAPING, ended(&process)).await;
+            }
             Ok(done())
         }
         "CloseStdin" => {
@@ -170,6 +179,16 @@ pub(super) async fn call(
             Ok(done())
         }
         _ => Err(RpcError::new(Code::Unimplemented, "there is no such method")),
+    }
+}
+
+/// Resolves once a process has ended and is reaped.
+async fn ended(process: &Process) {
+    let mut reader = process.output.read_from(u64::MAX);
+    while let Some(item) = reader.next().await {
+        if matches!(item, Item::End(_)) {
+            break;
+        }
     }
 }
 
@@ -337,7 +356,7 @@ async fn stream_input(opened: &Opened, request: Request) -> Result<Response, Rpc
 /// Returns the number of a signal: those that E2B has, by name or number.
 fn number(signal: &Value) -> Result<u32, RpcError> {
     match (signal.as_str(), signal.as_u64()) {
-        (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => Ok(9),
+        (Some("SIGNAL_SIGKILL"), _) | (_, Some(9)) => Ok(SIGKILL),
         (Some("SIGNAL_SIGTERM"), _) | (_, Some(15)) => Ok(15),
         _ => Err(RpcError::new(
             Code::InvalidArgument,
