@@ -18,6 +18,8 @@ use crate::error::Error;
 use crate::service::{Client, KeyEnd, Known, Service};
 use crate::templates;
 
+pub(crate) use life::LIFETIME;
+
 /// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
 pub(crate) const BASE: &str = "base";
 const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];

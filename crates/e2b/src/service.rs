@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use ringfence_policy::Scope;
+use ringfence_policy::{Scope, Timeout};
 use ringfence_sandbox::{Sandbox, SandboxState, Sandboxes};
 use serde_json::Value;
 
@@ -81,6 +81,8 @@ pub(crate) struct Known {
 pub(crate) struct Settings {
     pub(crate) template: String,
     pub(crate) ingress: Ingress,
+    /// Set if a request resumes it while it is paused.
+    pub(crate) auto_resume: bool,
 }
 
 impl Default for Settings {
@@ -88,6 +90,7 @@ impl Default for Settings {
         Self {
             template: control::BASE.to_owned(),
             ingress: Ingress::default(),
+            auto_resume: false,
         }
     }
 }
@@ -286,12 +289,31 @@ impl Service {
 
     /// Answers a request that was admitted.
     pub async fn answer(&self, admitted: Admitted, request: Request) -> Response {
-        let answer = match admitted.plane {
-            Plane::Envd(opened) => envd::answer(opened, request).await,
-            Plane::Interpreter(opened) => interpreter::answer(opened, request).await,
-            Plane::Program(visit) => reverse_proxy::answer(visit, request).await,
+        let answer = match self.wake(&admitted).await {
+            Err(error) => Err(error),
+            Ok(()) => match admitted.plane {
+                Plane::Envd(opened) => envd::answer(opened, request).await,
+                Plane::Interpreter(opened) => interpreter::answer(opened, request).await,
+                Plane::Program(visit) => reverse_proxy::answer(visit, request).await,
+            },
         };
         answer.unwrap_or_else(IntoResponse::into_response)
+    }
+
+    /// Resumes a paused sandbox for a request that may do so, as a connection without a timeout does.
+    async fn wake(&self, admitted: &Admitted) -> Result<(), Error> {
+        let sandbox = match &admitted.plane {
+            Plane::Envd(opened) | Plane::Interpreter(opened) => &opened.sandbox,
+            Plane::Program(visit) => &visit.sandbox,
+        };
+        if sandbox.state() == SandboxState::Running {
+            return Ok(());
+        }
+        let (scope, id) = (&admitted.client.scope, sandbox.id().as_str());
+        self.sandboxes.resume(scope, id).await?;
+        self.sandboxes
+            .set_timeout(scope, id, Timeout::seconds(control::LIFETIME))?;
+        Ok(())
     }
 
     /// Finds the sandbox whose token made the signature of a request.
@@ -308,7 +330,7 @@ impl Service {
         self.open(&id, |other| other.client == known.client)
     }
 
-    /// Returns a sandbox that runs, as the client knows it whose credential is right, or else as the first one does.
+    /// Returns a sandbox that runs or may be woken, as the client knows it whose credential is right, or else as the first one does.
     fn open(&self, id: &str, is_right: impl Fn(&Known) -> bool) -> Result<Opened, Error> {
         let known = self.known().get(id).and_then(|entry| {
             let right = entry.clients.iter().find(|known| is_right(known));
@@ -320,8 +342,12 @@ impl Service {
             self.known().remove(id);
             Error::gone(id)
         })?;
-        // To E2B's clients a paused sandbox is none until somebody connects.
-        if sandbox.state() == SandboxState::Paused {
+        // To E2B's clients a paused sandbox is none until somebody connects, or may wake it.
+        let Settings {
+            ingress, auto_resume, ..
+        } = &known.shared.settings;
+        let may_wake = || *auto_resume && (is_right(&known) || ingress.visitors == Visitors::Anyone);
+        if sandbox.state() == SandboxState::Paused && !may_wake() {
             return Err(Error::gone(id));
         }
         Ok(Opened {

@@ -48,6 +48,8 @@ struct CreateSandbox {
     allow_internet_access: Option<bool>,
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
+    #[serde(rename = "autoResume")]
+    auto_resume: Option<AutoResume>,
     #[serde(rename = "autoPauseMemory")]
     auto_pause_memory: Option<bool>,
     network: Option<Value>,
@@ -55,6 +57,12 @@ struct CreateSandbox {
     mcp: Option<Value>,
     #[serde(rename = "volumeMounts")]
     volumes: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AutoResume {
+    #[serde(default)]
+    enabled: bool,
 }
 
 pub(super) async fn create(
@@ -70,6 +78,7 @@ pub(super) async fn create(
         false => Some(find(service, client, &template)?),
     };
     let ingress = Ingress::of(asked.network.as_ref())?;
+    let auto_resume = asked.auto_resume.as_ref().is_some_and(|asked| asked.enabled);
     if let Some(snapshot) = &snapshot {
         service.templates.check_open(snapshot)?;
     }
@@ -96,6 +105,7 @@ pub(super) async fn create(
     let settings = Settings {
         template: template.clone(),
         ingress,
+        auto_resume,
     };
     let known = service.know(client, &sandbox, settings)?;
     let described = Described(json!({"template": template, "id": sandbox.id().as_str()}));

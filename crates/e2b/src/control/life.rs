@@ -7,7 +7,7 @@ use axum::extract::{Query, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::Timeout;
-use ringfence_sandbox::{SandboxInfo, SandboxState, rfc3339};
+use ringfence_sandbox::{OnExpiry, SandboxInfo, SandboxState, rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::service::{Client, Service, Settings};
 
 /// Lifetime that a connection asks for if it names none, in seconds.
-pub(super) const LIFETIME: u64 = 300;
+pub(crate) const LIFETIME: u64 = 300;
 const MIB: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -58,6 +58,11 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     detail["domain"] = client.domain.clone().into();
     detail["allowInternetAccess"] = false.into();
     detail["network"] = known.shared.settings.ingress.to_json();
+    let on_timeout = match sandbox.info().on_expiry {
+        OnExpiry::Kill => "kill",
+        OnExpiry::Pause => "pause",
+    };
+    detail["lifecycle"] = json!({"onTimeout": on_timeout, "autoResume": known.shared.settings.auto_resume});
     Ok(Json(detail).into_response())
 }
 

@@ -1,5 +1,10 @@
 """Pauses, snapshots and forks, by E2B's own client."""
 
+import os
+import urllib.error
+import urllib.request
+from datetime import datetime, timedelta, timezone
+
 from e2b import SandboxException
 from e2b_code_interpreter import Sandbox, SandboxQuery, SandboxState
 
@@ -35,4 +40,33 @@ for fork in forks:
 assert resumed.files.read("kept.txt") == "kept"
 made.kill()
 resumed.kill()
+
+# A paused sandbox wakes for who has its token, if it was created so, and for nobody else.
+waking = {"on_timeout": "pause", "auto_resume": True}
+private = {"allow_public_traffic": False}
+
+
+def health(sandbox, headers):
+    address = os.environ["E2B_SANDBOX_URL"] + "/health"
+    names = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
+    try:
+        return urllib.request.urlopen(urllib.request.Request(address, headers=names | headers)).status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+sandbox = Sandbox.create(lifecycle=waking, network=private)
+sandbox.run_code("x = 41")
+assert sandbox.get_info().lifecycle["auto_resume"] is True
+sandbox.pause()
+assert health(sandbox, {}) == 502 and health(sandbox, {"X-Access-Token": "wrong"}) == 502
+assert sandbox.get_info().state == SandboxState.PAUSED
+assert sandbox.run_code("x + 1").text == "42"
+info = sandbox.get_info()
+assert info.state == SandboxState.RUNNING and info.end_at - datetime.now(timezone.utc) <= timedelta(seconds=300), info
+sandbox.kill()
+sandbox = Sandbox.create(lifecycle=waking)
+sandbox.pause()
+assert health(sandbox, {}) == 204 and sandbox.get_info().state == SandboxState.RUNNING
+sandbox.kill()
 print("done")
