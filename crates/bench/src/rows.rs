@@ -1,5 +1,6 @@
 //! All figures, in order of measurement.
 
+mod batch;
 mod container_runs;
 mod container_tool;
 mod containers;
@@ -9,6 +10,7 @@ mod memory;
 mod monty;
 mod policy;
 mod pyodide;
+mod python_package;
 mod sandboxes;
 mod sessions;
 mod skills;
@@ -111,6 +113,11 @@ pub const ROWS: &[Row] = &[
         measure: sandboxes::context,
     },
     Row {
+        name: "python-package",
+        about: "`run_code(\"1+1\")` in a live sandbox by the package for Python, if `python3` has it",
+        measure: python_package::run_code,
+    },
+    Row {
         name: "sandbox-file",
         about: "1 MiB written to a sandbox and read back, over HTTP, beside `docker cp`",
         measure: sandboxes::file,
@@ -129,6 +136,11 @@ pub const ROWS: &[Row] = &[
         name: "throughput",
         about: "runs a second through the server, four clients at once, beside as many python3; processor time of a run",
         measure: engine::throughput,
+    },
+    Row {
+        name: "batch",
+        about: "10,000 programs in one `POST /v1/batch`, beside four clients at once over the server's socket",
+        measure: batch::batch,
     },
     Row {
         name: "mcp-call",

@@ -116,7 +116,7 @@ async fn post(stream: &mut UnixStream) -> anyhow::Result<()> {
 }
 
 const CLIENTS: usize = 4;
-const LOAD: Duration = Duration::from_secs(4);
+pub(super) const LOAD: Duration = Duration::from_secs(4);
 const PEER_LOAD: Duration = Duration::from_secs(2);
 
 pub(super) fn throughput(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
@@ -144,7 +144,8 @@ pub(super) fn throughput(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>
     ])
 }
 
-fn load(place: &mut BenchContext) -> anyhow::Result<usize> {
+/// Returns the number of runs of four clients at once over the server's socket, in half of [`LOAD`].
+pub(super) fn load(place: &mut BenchContext) -> anyhow::Result<usize> {
     let run = run_of("print(1)")?;
     let until = Instant::now() + LOAD / 2;
     let mut clients = Vec::new();
