@@ -6,15 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conftest import World
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_guide_prints_what_it_says(tmp_path: Path) -> None:
-    guide = (ROOT / "docs/guide/python.md").read_text()
+@pytest.mark.parametrize(("page", "least"), [("python", 8), ("training", 1)])
+def test_the_guide_prints_what_it_says(tmp_path: Path, page: str, least: int) -> None:
+    guide = (ROOT / f"docs/guide/{page}.md").read_text()
     blocks = [block.split("```")[0] for block in guide.split("```python\n")[1:]]
-    assert len(blocks) >= 8
+    assert len(blocks) >= least
     program = "\n".join(blocks)
     expected = [line.strip()[3:] for line in program.splitlines() if line.strip().startswith("#> ")]
     user = World(tmp_path).python(program)
