@@ -1,7 +1,6 @@
 //! The code interpreter of a sandbox: contexts, and executions as lines of JSON.
 
 mod execution;
-mod text;
 mod traceback;
 
 use axum::Extension;

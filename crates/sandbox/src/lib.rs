@@ -30,6 +30,7 @@ mod registry;
 mod sandbox;
 mod snapshots;
 mod spec;
+mod text;
 
 pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
@@ -45,3 +46,4 @@ pub use spec::{
     ImageName, NewSandbox, OnExpiry, Resources, Runtime, SandboxFence, SandboxImage, SandboxInfo,
     SandboxLimits, SandboxState,
 };
+pub use text::TextDecoder;

@@ -6,11 +6,10 @@ use axum::body::{Body, Bytes};
 use ringfence_policy::{Outcome, RichResult};
 use ringfence_sandbox::context::{Execution, Language};
 use ringfence_sandbox::output::{Chunk, Stream};
-use ringfence_sandbox::{Error as SandboxError, rfc3339};
+use ringfence_sandbox::{Error as SandboxError, TextDecoder, rfc3339};
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::text::Text;
 use super::traceback::Filter;
 use crate::body::{self, BrokenOff};
 use crate::error::advised;
@@ -41,8 +40,8 @@ pub(super) struct Running {
     language: Language,
     executing: Option<oneshot::Receiver<Result<Execution, SandboxError>>>,
     chunks: mpsc::Receiver<Chunk>,
-    stdout: Text,
-    stderr: Text,
+    stdout: TextDecoder,
+    stderr: TextDecoder,
     filter: Filter,
 }
 
@@ -58,8 +57,8 @@ impl Running {
             language,
             executing: Some(executing),
             chunks,
-            stdout: Text::default(),
-            stderr: Text::default(),
+            stdout: TextDecoder::default(),
+            stderr: TextDecoder::default(),
             filter: Filter::new(language),
         }
     }

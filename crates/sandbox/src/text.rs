@@ -1,12 +1,12 @@
-//! Turns output that arrives in pieces into text.
+//! Text of output that arrives in pieces.
 
 /// Bytes of a stream, of which the last may be the beginning of a character.
 #[derive(Debug, Default)]
-pub(super) struct Text(Vec<u8>);
+pub struct TextDecoder(Vec<u8>);
 
-impl Text {
+impl TextDecoder {
     /// Adds bytes, and returns all complete characters; what is no UTF-8 becomes U+FFFD.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
+    pub fn push(&mut self, bytes: &[u8]) -> String {
         self.0.extend_from_slice(bytes);
         let complete = match std::str::from_utf8(&self.0) {
             // No length: the end of the bytes may be the beginning of a character.
@@ -29,7 +29,7 @@ impl Text {
     }
 
     /// Returns what is left at the end.
-    pub(super) fn finish(&mut self) -> String {
+    pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned()
     }
 }
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn characters_are_not_torn() {
-        let mut text = Text::default();
+        let mut text = TextDecoder::default();
         let all = "aé€😀b".as_bytes();
         let pushed: String = all.iter().map(|byte| text.push(&[*byte])).collect();
         assert_eq!(pushed + &text.finish(), "aé€😀b");
