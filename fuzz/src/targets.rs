@@ -17,6 +17,7 @@ use ringfence_network::redact::Redactor;
 use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
 use ringfence_gateway_protocol as gateway;
+use ringfence_jupyter::{Incoming, Protocol};
 use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
@@ -169,6 +170,15 @@ pub(crate) const TARGETS: &[Target] = &[
             b"Bearer realm=\"https://auth.test/token\",service=\"registry.test\",scope=\"repository:a/b:pull\"",
             b"{\"schemaVersion\":2,\"manifests\":[{\"digest\":\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"amd64\"}}]}",
             b"{\"architecture\":\"amd64\",\"os\":\"linux\",\"config\":{\"Env\":null,\"WorkingDir\":\"/a\"},\"rootfs\":{\"diff_ids\":[]}}",
+        ],
+    },
+    Target {
+        name: "kernel_messages",
+        run: kernel_messages,
+        seeds: &[
+            br#"{"header":{"msg_id":"1","msg_type":"execute_request","date":null},"content":{"code":"1"},"channel":"shell"}"#,
+            b"\x06\0\0\0\0\0\0\0\x38\0\0\0\0\0\0\0\x3d\0\0\0\0\0\0\0\x58\0\0\0\0\0\0\0\x5a\0\0\0\0\0\0\0\x5c\0\0\0\0\0\0\0\x5e\0\0\0\0\0\0\0\
+            shell{\"msg_id\":\"\",\"msg_type\":\"\"}{}{}{}",
         ],
     },
     Target {
@@ -536,6 +546,13 @@ fn image_documents(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     if let Ok(reference) = text.parse::<Reference>() {
         assert_eq!(reference.to_string().parse(), Ok(reference));
+    }
+}
+
+/// A message of a kernel's client is parsed, or rejected, in both protocols.
+fn kernel_messages(input: &[u8]) {
+    for protocol in [Protocol::Json, Protocol::V1] {
+        let _ = Incoming::parse(protocol, input);
     }
 }
 

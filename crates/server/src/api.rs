@@ -16,6 +16,7 @@
 //! - `docs`: the same document for people.
 //! - `mcp`: MCP over HTTP, in sessions.
 //! - `metrics`: figures for monitoring.
+//! - `websocket`: WebSockets of routes.
 //! - `e2b`: E2B's protocol beside the API, behind the same door.
 //!
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
@@ -32,6 +33,7 @@ mod guard;
 mod health;
 mod idempotency;
 mod invocation;
+mod jupyter;
 mod key_routes;
 mod key_store;
 mod key_uses;
@@ -48,6 +50,7 @@ mod table;
 mod tenant;
 mod tools;
 mod usage;
+mod websocket;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -101,6 +104,7 @@ pub struct Api {
     measured: Mutex<Option<Instant>>,
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
+    jupyter: Arc<ringfence_jupyter::Service>,
     /// Records of what no tool stands behind.
     log: RedactedLog,
 }
@@ -143,6 +147,7 @@ impl Api {
             measured: Mutex::default(),
             metrics,
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
+            jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             sandboxes,
             log,
         })
@@ -196,6 +201,7 @@ impl Api {
     pub async fn close(&self) {
         self.mcp.close().await;
         self.idempotency.close().await;
+        self.jupyter.close();
         self.sandboxes.close().await;
         self.invocations.close().await;
         self.key_uses.close().await;

@@ -25,7 +25,7 @@ mod unread;
 
 pub(crate) use credentials::single;
 pub(crate) use failures::{Failures, PeerAddress};
-pub(crate) use guard::{connection, harden, hosts_of, is_among, is_same_site};
+pub(crate) use guard::{connection, harden, has_token, hosts_of, is_among, is_same_site};
 pub(crate) use keys::random_hex;
 pub use keys::{Keys, NoRandom};
 pub use listener::Listener;

@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -138,7 +138,9 @@ impl Door {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         self.check_host(request)?;
         let headers = request.headers();
-        if !http::is_same_site(headers, single(headers, "host")) {
+        // Programs that put their server's own origin there name its scheme. Nobody else has pages at its address.
+        let schemes = ["http://", "https://"];
+        if !http::is_same_site(headers, single(headers, "host"), &schemes) {
             return Err(ApiError::new(
                 Reason::PermissionDenied,
                 "the request comes from a web page of another site",
@@ -207,9 +209,16 @@ impl Door {
     }
 
     /// Counts a request without the right credential, and returns its error.
-    fn unauthenticated(&self, peer: Option<PeerAddress>) -> ApiError {
+    fn unauthenticated(&self, peer: Option<PeerAddress>, uri: &Uri) -> ApiError {
         if self.fails_too_often(peer) {
             return ApiError::too_many_failures();
+        }
+        if http::has_token(uri) {
+            return ApiError::new(
+                Reason::Unauthenticated,
+                "a token in the URL is no credential: URLs are logged",
+                "send the key in a header, or give the client a URL with a user and the key as the password, `http://any:KEY@HOST/…`, and no token",
+            );
         }
         ApiError::new(
             Reason::Unauthenticated,
@@ -270,11 +279,14 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Returns the key in a value of `Authorization`: after `Bearer`, or as the password of any user after `Basic`, in which programs
+/// Returns the key in a value of `Authorization`: after `Bearer` or Jupyter's `token`, or as the password of any user after `Basic`, in which programs
 /// without a setting for headers send what their user's `.netrc` says. No answer asks a browser for a password.
 fn authorization(value: &str) -> Option<Cow<'_, str>> {
     let (scheme, rest) = value.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
+    if ["bearer", "token"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
+    {
         return Some(Cow::Borrowed(rest.trim()));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
@@ -415,7 +427,7 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         }
         // Who sends no key does not guess.
         let guesser = key(request.headers()).and_then(|_| peer(&request));
-        return check.door.unauthenticated(guesser).into_response();
+        return check.door.unauthenticated(guesser, request.uri()).into_response();
     };
     let right = right.unwrap_or_else(|| grant.first_right());
     if !grant.has(right) {

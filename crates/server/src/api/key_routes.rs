@@ -94,6 +94,7 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
         if let Some(scope) = scope_of(&account) {
             api.sandboxes.clear(&scope).await?;
             api.e2b.clear(&scope);
+            api.jupyter.clear(&scope);
             remove_remains(&api, scope).await?;
         }
         api.idempotency.forget(&account);

@@ -144,7 +144,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         let most = content.max / (1024 * 1024);
         operation["requestBody"] = json!({
             // No bytes are bytes: an empty file, or the end of an input.
-            "required": content.media.iter().any(|media| *media != body::BYTES),
+            "required": !content.optional && content.media.iter().any(|media| *media != body::BYTES),
             "description": format!("At most {most} MiB."),
             "content": contents(std::slice::from_ref(content), &mut schemas.requests),
         });

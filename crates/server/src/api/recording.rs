@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use axum::extract::{Request, State};
+use axum::http::Uri;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
@@ -14,6 +15,7 @@ use super::Api;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
 use super::sandboxes::Owner;
+use crate::http;
 
 /// Record of one route.
 #[derive(Debug, Clone)]
@@ -82,6 +84,28 @@ pub(super) async fn record_e2b(
     }
 }
 
+/// Records an act that a client asks for by a message, before it is done.
+pub(super) fn record_act(recorder: Recorder, grant: &Grant, described: &Value) -> Result<(), ApiError> {
+    let mut act = UnderWay {
+        scope: recorder.api.scope(grant, &Owner::default())?.as_str().to_owned(),
+        client: grant.client.clone(),
+        arguments: described.clone(),
+        started: SystemTime::now(),
+        began: Instant::now(),
+        is_recorded: false,
+        recorder,
+    };
+    act.end(None)
+}
+
+/// Returns a path, with its query unless that has a token, which may be a key.
+fn shown(uri: &Uri) -> String {
+    match http::has_token(uri) {
+        true => uri.path().to_owned(),
+        false => uri.to_string(),
+    }
+}
+
 impl UnderWay {
     /// Describes a request by its path and query. `None` if nobody was let in.
     fn of(recorder: Recorder, request: &Request) -> Option<Self> {
@@ -92,7 +116,7 @@ impl UnderWay {
         Some(Self {
             scope: scope.map_or_else(|_| "-".to_owned(), |scope| scope.as_str().to_owned()),
             client: grant.client.clone(),
-            arguments: json!({ "path": request.uri().to_string() }),
+            arguments: json!({ "path": shown(request.uri()) }),
             started: SystemTime::now(),
             began: Instant::now(),
             is_recorded: false,

@@ -114,9 +114,9 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
 }
 
 /// The client of a request.
-struct Client {
+pub(super) struct Client {
     /// Owner of what it makes.
-    scope: Scope,
+    pub(super) scope: Scope,
     /// Set for the server's own user.
     is_owner: bool,
 }

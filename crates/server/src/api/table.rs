@@ -14,8 +14,8 @@ use super::idempotency::{self, Replays};
 use super::keys::Right;
 use super::recording::{self, Recorder};
 use super::{
-    Api, batch, body, docs, guard, health, key_routes, mcp, metrics, openapi, run, sandbox_fusion, sandboxes,
-    tools, usage,
+    Api, batch, body, docs, guard, health, jupyter, key_routes, mcp, metrics, openapi, run, sandbox_fusion,
+    sandboxes, tools, usage,
 };
 use crate::mcp::session::versions;
 
@@ -110,6 +110,8 @@ pub(super) struct Content {
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
     /// Maximum size in bytes, of a request.
     pub(super) max: usize,
+    /// Set if a request may come without it.
+    pub(super) optional: bool,
     /// Status, of an answer.
     pub(super) status: u16,
 }
@@ -157,6 +159,7 @@ impl Content {
             media,
             schema,
             max: 0,
+            optional: false,
             status: 200,
         }
     }
@@ -169,6 +172,14 @@ impl Content {
     /// Creates the content of an answer of JSON.
     pub(super) const fn json<T: JsonSchema>() -> Self {
         Self::new(&[body::JSON], |generator| generator.subschema_for::<T>())
+    }
+
+    /// Turns it into the content of a request that may come without it.
+    pub(super) const fn optional(self) -> Self {
+        Self {
+            optional: true,
+            ..self
+        }
     }
 
     /// Turns it into the content of a request, of this many bytes at most.
@@ -187,6 +198,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     sandbox_fusion::routes,
     tools::routes,
     sandboxes::routes,
+    jupyter::routes,
     mcp::routes,
     metrics::routes,
     key_routes::routes,

@@ -156,7 +156,7 @@ impl Api {
     }
 
     /// Begins work that counts against an allowance.
-    fn begin_work(&self, allowance: &Allowance, work: Work) -> Result<Begun, ApiError> {
+    pub(super) fn begin_work(&self, allowance: &Allowance, work: Work) -> Result<Begun, ApiError> {
         let Allowance { account, quota } = allowance;
         if account.as_str() == super::OWNER || work == Work::Nothing {
             return Ok(Begun(None));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -90,7 +90,7 @@ impl Guard {
         if !changes && self.open.contains(&uri.path()) {
             return Ok(());
         }
-        if !is_same_site(headers, host) {
+        if !is_same_site(headers, host, &["http://"]) {
             return Err(Refusal::ORIGIN);
         }
         let by_browser = changes && headers.contains_key(header::ORIGIN);
@@ -128,10 +128,22 @@ pub(crate) fn is_among(hosts: &[String], host: &str) -> bool {
     hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
 }
 
-/// Returns `false` if a page of another site sent the request, as its `Origin` or `Sec-Fetch-Site` says.
-pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>) -> bool {
-    let origin = !headers.contains_key(header::ORIGIN)
-        || single(headers, "origin").and_then(|origin| origin.strip_prefix("http://")) == host;
+/// Returns `true` if a URL has a token in its query, where clients of Jupyter put their server's.
+pub(crate) fn has_token(uri: &Uri) -> bool {
+    let parameters = uri.query().unwrap_or_default().split('&');
+    let mut names = parameters.map(|parameter| parameter.split('=').next().unwrap_or_default());
+    // However its letters are encoded, it is one: what is too much of a token is no record.
+    names.any(|name| name == "token" || name.contains('%'))
+}
+
+/// Returns `false` if a page of another site sent the request, as its `Origin` or `Sec-Fetch-Site` says. An origin of this host begins
+/// with one of `schemes`.
+pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>, schemes: &[&str]) -> bool {
+    let is_own = |origin: &str| {
+        let authority = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
+        authority.is_some() && authority == host
+    };
+    let origin = !headers.contains_key(header::ORIGIN) || single(headers, "origin").is_some_and(is_own);
     let site = !headers.contains_key("sec-fetch-site")
         || single(headers, "sec-fetch-site").is_some_and(|site| matches!(site, "same-origin" | "none"));
     origin && site

@@ -96,10 +96,16 @@ fn every_route_of_the_document_is_served_and_guarded() {
 /// Returns `true` if a request without a body has come to its route: below a sandbox, that there is none such.
 fn was_reached(reply: &Reply) -> bool {
     match reply.status {
-        200 | 400 | 406 | 415 | 422 => true,
-        404 => ["sandbox", "snapshot", "key"]
-            .iter()
-            .any(|what| reply.body.contains(&format!("there is no {what} `{{id}}`"))),
+        200 | 201 | 400 | 406 | 415 | 422 => true,
+        404 => [
+            "sandbox `{id}`",
+            "snapshot `{id}`",
+            "key `{id}`",
+            "kernel `{id}`",
+            "kernel named `run_code`",
+        ]
+        .iter()
+        .any(|what| reply.body.contains(&format!("there is no {what}"))),
         _ => false,
     }
 }

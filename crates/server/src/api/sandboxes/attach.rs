@@ -3,15 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::body::HttpBody;
 use axum::extract::Request;
-use axum::http::{self, Method};
-use axum::response::{IntoResponse, Response};
+use axum::http::Method;
+use axum::response::Response;
 use axum::routing::on;
 use futures_util::{SinkExt, StreamExt};
-use hyper_util::rt::TokioIo;
-use ringfence_e2b::Tunnel;
 use ringfence_sandbox::output::{Item, Reader};
 use ringfence_sandbox::process::Process;
 use serde::Deserialize;
@@ -20,23 +16,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::server::create_response;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::super::error::{ApiError, Reason};
 use super::super::events;
-use super::super::key_uses::KeyUse;
-use super::super::table::{Content, Route};
+use super::super::table::Route;
+use super::super::websocket;
 use super::processes::{FROM, OutputQuery, Terminal};
 use super::{InActiveProcess, Params, route};
 
 /// Maximum size of a client's message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
-
-/// Maximum size of messages that wait to be sent: one piece of output, and what the protocol adds.
-const MAX_UNSENT: usize = 1024 * 1024;
 
 /// Time that a client has to close its end.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -49,16 +41,13 @@ pub(super) fn routes() -> Vec<Route> {
             "Attach to the terminal of a process, over a WebSocket: binary messages are what is typed and what is shown. Texts are \
              JSON: `{\"resize\": {\"columns\", \"rows\"}}` of the client; `{\"lost\": BYTES}`, where output is no longer kept, and \
              `{\"end\": END}` of the server. Closing the WebSocket leaves the process as it is.",
-            vec![SWITCHED],
+            vec![websocket::SWITCHED],
             |method| on(method, attach),
         )
         .with_parameters(&[FROM])
         .recorded_as("sandbox.attach"),
     ]
 }
-
-/// The answer that switches the protocol.
-const SWITCHED: Content = Content::new(&[], |_| schemars::json_schema!(true)).with_status(101);
 
 /// A text of a client.
 #[derive(Debug, Deserialize)]
@@ -70,9 +59,7 @@ struct Control {
 async fn attach(
     Params(OutputQuery { from }): Params<OutputQuery>,
     InActiveProcess(process): InActiveProcess,
-    Extension(tunnel): Extension<Tunnel>,
-    Extension(using): Extension<Arc<KeyUse>>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, ApiError> {
     if !process.info().terminal {
         return Err(ApiError::new(
@@ -81,46 +68,10 @@ async fn attach(
             "start it with `terminal`, or follow its output by `GET …/output`",
         ));
     }
-    if request.body().size_hint().exact() != Some(0) {
-        return Err(ApiError::new(
-            Reason::InvalidArguments,
-            "a request that begins a WebSocket has no body",
-            "leave the body out",
-        ));
-    }
-    let upgraded = hyper::upgrade::on(&mut request);
-    let answer = accepted(&request)?;
     let reader = process.output.read_from(from);
-    tunnel.set(async move {
-        let Ok(upgraded) = upgraded.await else { return };
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(MAX_MESSAGE))
-            .max_frame_size(Some(MAX_MESSAGE))
-            .max_write_buffer_size(MAX_UNSENT);
-        let socket =
-            WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
-        tokio::select! {
-            () = Attached::new(socket, process).serve(reader) => {}
-            () = using.ended() => {}
-        }
-    });
-    Ok(answer)
-}
-
-/// Returns the answer to a request that begins a WebSocket (RFC 6455, section 4.2).
-fn accepted(request: &Request) -> Result<Response, ApiError> {
-    let mut asked = http::Request::new(());
-    *asked.method_mut() = request.method().clone();
-    *asked.version_mut() = request.version();
-    *asked.headers_mut() = request.headers().clone();
-    let answer = create_response(&asked).map_err(|error| {
-        ApiError::new(
-            Reason::InvalidArguments,
-            format!("the request begins no WebSocket: {error}"),
-            "connect with a WebSocket client (RFC 6455)",
-        )
-    })?;
-    Ok(answer.map(|()| axum::body::Body::empty()).into_response())
+    websocket::begin(request, MAX_MESSAGE, |socket| {
+        Attached::new(socket, process).serve(reader)
+    })
 }
 
 /// A client at the terminal of a process.
