@@ -70,13 +70,13 @@ pub struct KernelSpecs {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct KernelSpec {
     name: &'static str,
-    spec: Described,
+    spec: KernelSpecFile,
     /// Empty.
     resources: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-struct Described {
+struct KernelSpecFile {
     /// Empty: no program of the client's machine is started.
     argv: Vec<String>,
     /// Empty.
@@ -101,7 +101,7 @@ impl Kind {
     fn describe(&self) -> KernelSpec {
         KernelSpec {
             name: self.name,
-            spec: Described {
+            spec: KernelSpecFile {
                 argv: Vec::new(),
                 env: BTreeMap::new(),
                 display_name: self.display_name,

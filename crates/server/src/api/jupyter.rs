@@ -28,7 +28,7 @@ use super::{Api, body, websocket};
 const SUBPROTOCOL: HeaderName = header::SEC_WEBSOCKET_PROTOCOL;
 
 /// Maximum size of a request for a kernel, in bytes.
-const MAX: usize = 64 * 1024;
+const MAX: usize = 1024 * 1024;
 
 /// Version of Jupyter Server whose routes these are: clients choose what they send by it.
 const VERSION: &str = "2.17.0";

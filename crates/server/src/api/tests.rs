@@ -38,11 +38,18 @@ fn what_changes_a_sandbox_leaves_a_record() {
             .filter(|name| Work::of(name) == wanted)
             .collect::<Vec<_>>()
     };
-    let places = ["sandbox.create", "sandbox.create_context", "sandbox.fork"];
+    let places = [
+        "sandbox.create",
+        "sandbox.create_context",
+        "sandbox.fork",
+        "sandbox.restart_context",
+    ];
     let runs = ["sandbox.exec", "sandbox.run", "sandbox.start"];
     assert_eq!(BTreeSet::from_iter(work(Work::Place)), BTreeSet::from(places));
     assert_eq!(BTreeSet::from_iter(work(Work::Run)), BTreeSet::from(runs));
-    let names: Vec<&str> = routes.iter().filter_map(|route| route.recorded).collect();
+    // Jupyter's routes are other ways to the same operations.
+    let own = routes.iter().filter(|route| !route.path.starts_with("/jupyter/"));
+    let names: Vec<&str> = own.filter_map(|route| route.recorded).collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), distinct.len());
 }
