@@ -28,7 +28,6 @@ pub mod local;
 mod open_flags;
 pub mod output;
 pub mod owner;
-pub mod pool;
 pub mod probe;
 pub mod pyodide;
 pub mod runner;
@@ -36,4 +35,5 @@ mod spec;
 pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
+pub use ringfence_pool as pool;
 pub use ringfence_trust::{self as trust, mount_guard, protected};

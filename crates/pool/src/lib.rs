@@ -1,4 +1,5 @@
 //! Plans a pool: idle instances for the last checkouts, until they expire.
+#![forbid(unsafe_code)]
 
 pub mod filled;
 
