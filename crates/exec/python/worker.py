@@ -5,7 +5,8 @@ that an import may take, and the modules to be preloaded. In a container the pat
 second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
-A job without length makes a session of it: see session.py. All ones before the job keep the descriptor as the program's
+A job without length makes a session of it: see session.py. All ones but the lowest bit before the job have it import the packages of
+its programs first: see `import_packages`. All ones before the job keep the descriptor as the program's
 bridge: see bridge.py. This file is put behind both.
 """
 import _io
@@ -238,6 +239,107 @@ def preload_named(seconds, modules):
     report("imported")
 
 
+# Where the packages of programs are mounted (`PACKAGES` in crates/policy/src/mount.rs).
+PACKAGES = "/opt/ringfence/site-packages"
+
+# The variables by which numerical libraries choose their number of threads.
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+# Most modules that are imported beforehand.
+MOST_MODULES = 32
+
+
+def import_packages(library):
+    """Imports the packages of the programs to come. Behind the fence of these: the code is a stranger's.
+
+    A fork would lose other threads, with the locks that they hold: numerical libraries start none.
+    """
+    import importlib
+    import os
+
+    set_here = [name for name in THREADS if library and name not in os.environ]
+    os.environ.update(dict.fromkeys(set_here, "1"))
+    kept = [posix.dup(1), posix.dup(2)]
+    nowhere = posix.open("/dev/null", posix.O_WRONLY)
+    for stream in (1, 2):
+        posix.dup2(nowhere, stream)
+    for module in package_modules()[:MOST_MODULES]:
+        try:
+            importlib.import_module(module)
+        except BaseException:
+            pass  # The program gets the error, if it imports the module.
+    for name in set_here:
+        os.environ.pop(name, None)
+    flush()
+    for stream, number in zip((1, 2), kept):
+        posix.dup2(number, stream)
+    for number in [*kept, nowhere]:
+        posix.close(number)
+    if library:
+        serve_forks(library)
+
+
+def package_modules():
+    """The modules of the packages that no other one there requires: what somebody named, and not what that brought along."""
+    import re
+
+    plain = lambda name: re.sub("[-_.]+", "-", name).lower()
+    found, required = {}, set()
+    for entry in posix.listdir(PACKAGES):
+        if entry.endswith(".dist-info"):
+            name = plain(entry.removesuffix(".dist-info").rpartition("-")[0])
+            head = read_lines(entry + "/METADATA", "")
+            needs = [line[15:] for line in head if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+            required.update(plain(re.match("[A-Za-z0-9._-]*", need)[0]) for need in needs)
+            found[name] = entry
+    named = [name for name in found if name not in required] or list(found)
+    return [module for name in sorted(named) for module in modules_of(name, found[name], plain)]
+
+
+def modules_of(name, entry, plain):
+    """The modules of a package: the one that is called as it is, or all."""
+    tops = {line.split(",")[0].partition("/")[0].partition(".")[0] for line in read_lines(entry + "/RECORD")}
+    tops = sorted(top for top in tops if top.isidentifier() and not top.startswith("_"))
+    called = [top for top in tops if plain(top) == name] or tops
+    # The part of it that takes long, and that every program imports.
+    return ["matplotlib.pyplot" if top == "matplotlib" else top for top in called]
+
+
+def read_lines(name, end=None):
+    """The lines of a file of the packages, up to one that is `end`."""
+    lines = []
+    try:
+        with open(PACKAGES + "/" + name, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.rstrip("\n") == end:
+                    break
+                lines.append(line.rstrip("\n"))
+    except OSError:
+        pass
+    return lines
+
+
+def serve_forks(library):
+    """Lets the launcher make forks of this interpreter, one for each byte, and returns in them."""
+    import gc
+
+    if not is_alone():
+        posix.write(3, b"T")
+        posix._exit(1)
+    gc.collect()
+    gc.freeze()
+    answer = b"R"
+    while True:
+        posix.write(3, answer)
+        read_exactly(1)
+        forked = library.ringfence_fork()
+        if forked == 3:
+            break
+        answer = bytes([-forked & 0xFF])
+    reseed()
+    posix.write(3, b"R")
+
+
 def is_alone(patience=2):
     """Whether no other thread runs, once those that are about to end have ended."""
     import time
@@ -255,9 +357,7 @@ def warm_up():
 
     What only some programs use stays shared: a waiting worker should be small.
     """
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    reseed()
     space = {"__name__": "__warm__", "__builtins__": sys.modules["builtins"]}
     source = (
         "import os, re, json\n"
@@ -269,6 +369,13 @@ def warm_up():
     exec(compile(source, "<warm>", "exec", dont_inherit=True), space)
     space.clear()
     sys.stdout.flush()
+
+
+def reseed():
+    """Gives a fork random numbers of its own. Python's module does that by itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def serve_as_zygote():
@@ -320,6 +427,9 @@ def main():
             preload_named(float(modules[2]), modules[3:])
         library = serve_as_zygote()
         sys.path[:] = guests
+        if PACKAGES in guests:
+            # For the interpreters that a session starts. A program's variables have it.
+            set_variables(["PYTHONPATH", PACKAGES])
     elif modules:
         if modules == ["forks"]:
             reopen = fork_for_calls()
@@ -328,6 +438,9 @@ def main():
             settle = lambda bridge: bridge and hide()
         enter_directory()
     length = int.from_bytes(read_exactly(4), "little")
+    if length == 0xFFFFFFFE:
+        import_packages(library)
+        length = int.from_bytes(read_exactly(4), "little")
     if length == 0:
         serve_session(library)
     bridge = length == 0xFFFFFFFF

@@ -76,6 +76,9 @@ pub struct Meta {
     pub artifact: Option<String>,
     /// Set if a pre-started process ran it.
     pub warm: bool,
+    /// Set if that process had imported the packages beforehand.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preloaded: bool,
     /// Image that it ran on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ImageFacts>,
@@ -169,6 +172,7 @@ impl Meta {
             cpu_seconds: None,
             artifact: None,
             warm: false,
+            preloaded: false,
             image: None,
             output_files: Vec::new(),
             output_incomplete: false,

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ringfence_container::init::{InitClient, Process, ProcessControl, ProcessEvent};
 use ringfence_exec::clock::rfc3339;
-use ringfence_exec::local::Chunk;
 use ringfence_exec::local::session_messages::NoAnswer;
+use ringfence_exec::local::{Chunk, Imports};
 use ringfence_jail::init::frames::{Program, Recipient, Start};
 use ringfence_policy::{EnvName, Outcome, RichResult, Timeout};
 use schemars::JsonSchema;
@@ -126,6 +126,8 @@ pub(crate) struct Contexts {
     python: String,
     /// Their user, if that is another one than the sandbox's own.
     user: Option<String>,
+    /// A Python that has imported the sandbox's packages, or is about to: the first context in this language.
+    preloaded: Mutex<Option<Context>>,
     all: Mutex<BTreeMap<String, Arc<Context>>>,
 }
 
@@ -152,6 +154,7 @@ struct Started<'a> {
     cwd: String,
     /// Its user, if that is another one than the sandbox's own.
     user: Option<&'a str>,
+    imports: Imports,
 }
 
 #[derive(Debug)]
@@ -169,6 +172,7 @@ impl Contexts {
         Self {
             python,
             user,
+            preloaded: Mutex::default(),
             all: Mutex::default(),
         }
     }
@@ -195,9 +199,34 @@ impl Contexts {
 
     /// Kills all interpreters.
     pub(crate) fn clear(&self) {
+        if let Some(context) = lock(&self.preloaded).take() {
+            context.control.kill();
+        }
         for (_, context) in std::mem::take(&mut *self.all()) {
             context.control.kill();
         }
+    }
+
+    /// Starts the Python of the first context, which imports the sandbox's packages while nobody waits.
+    pub(crate) async fn preload(&self, init: &InitClient, cwd: String) {
+        let started = Started {
+            language: Language::Python,
+            python: &self.python,
+            cwd,
+            user: self.user.as_deref(),
+            imports: Imports::Packages,
+        };
+        // Without it the first context starts one, or says why it cannot.
+        if let Ok(context) = Context::start(init, String::new(), started).await {
+            *lock(&self.preloaded) = Some(context);
+        }
+    }
+
+    /// Takes the preloaded Python for a context that can be it.
+    fn take_preloaded(&self, language: Language, cwd: &str) -> Option<Context> {
+        let mut preloaded = lock(&self.preloaded);
+        let mut context = preloaded.take_if(|own| own.language == language && own.cwd == cwd)?;
+        context.interpreter.get_mut().lives().then_some(context)
     }
 
     /// Starts a context with this id.
@@ -217,8 +246,17 @@ impl Contexts {
             python: &self.python,
             cwd,
             user: self.user.as_deref(),
+            imports: Imports::Nothing,
         };
-        let context = Arc::new(Context::start(init, id.clone(), started).await?);
+        let context = match self.take_preloaded(language, &started.cwd) {
+            Some(preloaded) => Context {
+                id: id.clone(),
+                created: SystemTime::now(),
+                ..preloaded
+            },
+            None => Context::start(init, id.clone(), started).await?,
+        };
+        let context = Arc::new(context);
         let mut all = self.all();
         if is_full(&all) {
             context.control.kill();
@@ -262,6 +300,7 @@ impl Context {
             python,
             cwd,
             user,
+            imports,
         } = started;
         let (program, arguments) = match language {
             Language::Python => python::command(python),
@@ -285,7 +324,7 @@ impl Context {
             ended: false,
         };
         match language {
-            Language::Python => python::greet(&mut interpreter.bridge, &cwd).await,
+            Language::Python => python::greet(&mut interpreter.bridge, &cwd, imports).await,
             Language::Bash | Language::Javascript | Language::Typescript => {}
         }
         Ok(Self {
@@ -370,6 +409,17 @@ struct Evaluating<'a> {
 }
 
 impl Interpreter {
+    /// Returns `false` if the process has ended. Discards what it has printed.
+    fn lives(&mut self) -> bool {
+        loop {
+            match self.process.events.try_recv() {
+                Ok(ProcessEvent::Output(_) | ProcessEvent::Drained) => {}
+                Ok(ProcessEvent::Ended(_) | ProcessEvent::Lost(_)) => return false,
+                Err(error) => return error == mpsc::error::TryRecvError::Empty,
+            }
+        }
+    }
+
     /// Has code evaluated, relays its output, and interrupts it at its timeout.
     async fn evaluate(&mut self, evaluating: Evaluating<'_>) -> Execution {
         let Self { process, bridge, .. } = self;

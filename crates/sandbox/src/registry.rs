@@ -269,10 +269,12 @@ impl Sandboxes {
             Arc::clone(&self.state),
             scope.clone(),
         );
-        let mut keepers = lock(&self.keepers);
-        while keepers.try_join_next().is_some() {}
-        keepers.spawn(keeper);
-        drop(keepers);
+        {
+            let mut keepers = lock(&self.keepers);
+            while keepers.try_join_next().is_some() {}
+            keepers.spawn(keeper);
+        }
+        sandbox.preload_packages().await;
         Ok(Unpublished { reserved, sandbox })
     }
 

@@ -9,7 +9,7 @@ use ringfence_container::init::InitClient;
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
-use ringfence_policy::{Account, Bytes, Outcome};
+use ringfence_policy::{Account, Bytes, Network, Outcome};
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -31,6 +31,8 @@ const RUNNING: usize = ringfence_container::init::AT_ONCE - 8;
 
 /// Maximum number of connections to the ports of a sandbox at a time: the other calls are for processes and file operations.
 pub const MAX_CONNECTIONS: usize = ringfence_container::init::AT_ONCE / 2;
+/// Smallest memory limit of a sandbox whose packages are imported before anybody asks for it.
+const PRELOADING: Bytes = Bytes::mib(256);
 
 /// The place of a sandbox; `None` once it has ended.
 pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
@@ -137,6 +139,16 @@ impl Sandbox {
 
     pub(crate) const fn created(&self) -> SystemTime {
         self.created
+    }
+
+    /// Has the packages imported that it was created with, if it has some: its first Python context finds them. They are code
+    /// of strangers, which reaches no host before its owner's own code does.
+    pub(crate) async fn preload_packages(&self) {
+        let is_roomy = self.new.limits.memory >= PRELOADING;
+        if self.new.packages.is_some() && self.new.network() == Network::None && is_roomy {
+            let directory = self.working_directory().to_owned();
+            self.contexts.preload(&self.init, directory).await;
+        }
     }
 
     /// Ends the relaying of all processes; whoever reads their output is told.

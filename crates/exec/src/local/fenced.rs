@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use super::connection::Connection;
 use super::error::Error;
 use super::extra::Extra;
+use super::launcher_state::Start;
 use super::opener::Opener;
 use super::result::assemble;
 use super::run;
@@ -92,7 +93,7 @@ async fn result(question: &Question<'_>, settings: &Settings) -> Result<Executio
         std::future::pending(),
     )
     .await;
-    let result = assemble(&request, &guest, finished, false, since);
+    let result = assemble(&request, &guest, finished, Start::Cold, since);
     let remains = guest.leave_to_lane();
     served.close().await;
     // A directory left on the host is removed by the sweep of the next start.

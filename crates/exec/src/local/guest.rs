@@ -5,12 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::ExitListener;
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
 use ringfence_policy::Limits;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -322,6 +323,28 @@ pub(super) async fn begin(
 }
 
 impl PendingGuest {
+    /// Sends `original` the message that has it let itself be forked, and waits for the fork. Kills an original that takes
+    /// longer than `patience`: it does something else.
+    pub(super) async fn forked_by(
+        self,
+        original: &mut Guest,
+        message: &[u8],
+        patience: Duration,
+    ) -> Result<Guest, Error> {
+        // If it has died, the launcher reports it.
+        let _ = original.control.write_all(message).await;
+        let forking = self.running();
+        tokio::pin!(forking);
+        match tokio::time::timeout(patience, &mut forking).await {
+            Ok(forked) => forked,
+            Err(_) => {
+                // Without the original the launcher cancels the fork.
+                original.launcher.kill(original.id).await;
+                forking.await
+            }
+        }
+    }
+
     /// Waits until the guest runs.
     pub(super) async fn running(self) -> Result<Guest, Error> {
         let ticket = self.ticket;

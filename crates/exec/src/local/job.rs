@@ -5,6 +5,9 @@ use ringfence_policy::EnvName;
 /// Job of length zero, which turns a worker into a session.
 pub(super) const SESSION: &[u8] = &[0; 4];
 
+/// Prefix of a job that has a worker import the packages of its programs first, and lets it be forked if a zygote made it.
+pub(super) const PRELOADED: &[u8] = &[0xfe, 0xff, 0xff, 0xff];
+
 /// Prefix of a job whose program uses the channel as its bridge.
 const BRIDGED: [u8; 4] = [0xff; 4];
 

@@ -1,16 +1,19 @@
 //! A launcher with everything needed to start guests in it.
 
 mod guests;
+mod preloaded;
 mod python;
 mod renewal;
 mod zygote;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_cgroup::Group;
 use ringfence_jail::protocol::Guest as Origin;
-use ringfence_policy::{Language, Limits, Network, Request, Trusted};
+use ringfence_policy::{Language, Limits, Network, PACKAGES, Request, Trusted};
 use tokio::task::JoinSet;
 
 use super::command::command;
@@ -27,6 +30,7 @@ use super::user::{NOBODY, effective_uid};
 use super::view::View;
 use super::workdir::Workdir;
 use crate::trust::{self, Conflict};
+use preloaded::Preloaded;
 use renewal::Renewal;
 
 /// A launcher with everything needed to start guests in it.
@@ -43,6 +47,9 @@ pub(super) struct LauncherState {
     first: Mutex<Option<(Limits, Group)>>,
     pool: OnceLock<Arc<WorkerPool>>,
     zygote_renewal: Arc<Renewal>,
+    /// Directory of the packages that its guests see, as it was at opening.
+    packages: Option<DirectoryIdentity>,
+    preloaded: OnceLock<Preloaded>,
     warnings: Vec<String>,
     /// The protected paths at opening.
     view: View,
@@ -64,6 +71,7 @@ impl LauncherState {
         let pumped = Arc::clone(&launcher);
         tasks.spawn(async move { pumped.pump().await });
         let view = View::of(&extra);
+        let packages = packages(&extra);
         Self {
             view,
             near: OnceLock::new(),
@@ -76,6 +84,8 @@ impl LauncherState {
             first: Mutex::default(),
             pool: OnceLock::new(),
             zygote_renewal: Arc::default(),
+            packages,
+            preloaded: OnceLock::new(),
             warnings: Vec::new(),
         }
     }
@@ -89,6 +99,9 @@ impl LauncherState {
     /// Returns `true` if the mounts still protect the right paths: a mount keeps showing the old file, or is
     /// gone, when the path was replaced.
     pub(super) fn keeps_what_is_there(&self) -> bool {
+        if self.packages != packages(&self.extra) {
+            return false;
+        }
         if self.extra.workspace.is_none() {
             return true;
         }
@@ -150,8 +163,10 @@ impl LauncherState {
         self.launcher.end();
     }
 
-    /// Triggers a refill of the pool after a run took a worker.
+    /// Triggers a refill of the pool after a run took a worker, and the start of an interpreter with packages if it had
+    /// none.
     pub(super) fn refill(&self) {
+        self.preload_packages();
         if let Some(pool) = self.pool.get() {
             pool.refill();
         }
@@ -184,7 +199,11 @@ impl LauncherState {
             Language::Python => self.launcher.failed_modules(),
             Language::Bash | Language::Javascript | Language::Command => Vec::new(),
         };
-        failed.iter().map(notice::not_preloaded).collect()
+        let packages = match language {
+            Language::Python => self.preload_failure().map(notice::packages_not_preloaded),
+            Language::Bash | Language::Javascript | Language::Command => None,
+        };
+        failed.iter().map(notice::not_preloaded).chain(packages).collect()
     }
 
     /// Returns the user id of guests on the host, if it differs from ours.
@@ -212,7 +231,7 @@ impl LauncherState {
         &self,
         request: &Request,
         settings: &Settings,
-    ) -> Result<(Guest, bool), Error> {
+    ) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
         let dirs = self.dirs_in(directory.as_ref());
         let environment = match self.strength {
@@ -228,7 +247,7 @@ impl LauncherState {
         };
         self.start(Origin::Exec(program), text, terms, directory)
             .await
-            .map(|guest| (guest, false))
+            .map(|guest| (guest, Start::Cold))
     }
 
     /// Starts the init of a sandbox.
@@ -358,6 +377,9 @@ impl LauncherState {
 
     /// Ends the launcher with everything in it, and waits for that.
     pub(super) async fn close(self) {
+        if let Some(preloaded) = self.preloaded.into_inner() {
+            preloaded.close().await;
+        }
         let mut tasks = self.tasks.into_inner().unwrap_or_else(PoisonError::into_inner);
         tasks.shutdown().await;
         let (idle, spare) = self.pool.get().map(|pool| pool.empty()).unwrap_or_default();
@@ -378,6 +400,19 @@ impl LauncherState {
             let _ = group.close();
         }
     }
+}
+
+/// The device and number of a directory, which no other has while it is mounted.
+type DirectoryIdentity = (u64, u64);
+
+/// Returns the identity of the mounted directory of packages.
+fn packages(extra: &Extra) -> Option<DirectoryIdentity> {
+    let mount = extra
+        .mounts
+        .iter()
+        .find(|mount| mount.guest() == Path::new(PACKAGES))?;
+    let found = fs::metadata(&mount.host).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
@@ -406,9 +441,22 @@ pub(super) async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
     }
 }
 
+/// The start of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Its program was executed.
+    Cold,
+    /// It was forked from the zygote, or comes from the pool.
+    Warm,
+    /// It was forked from an interpreter that had imported its packages.
+    Preloaded,
+}
+
 /// The origin of a session's interpreter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionOrigin {
+    /// Forked from an interpreter that had imported its packages: it can be forked again.
+    Preloaded,
     /// Forked from the zygote or from another session: it can be forked again.
     Forked,
     /// Started by exec.

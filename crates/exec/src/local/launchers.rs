@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_policy::{Account, Request, Scope, Trusted};
+use ringfence_policy::{Account, Mount, Request, Scope, Trusted};
 
 use super::error::Error;
 use super::extra::Extra;
@@ -17,15 +17,20 @@ use super::root_ids::RootIds;
 use super::settings::{Fence, Settings, Warmth};
 use super::workspace::Workspace;
 
-/// Maximum number of shared launchers.
+/// Maximum number of shared launchers without packages.
 const MAX_SCOPES: usize = 8;
 
-/// The key of a shared launcher: scope, account, workspace, and trusted paths.
+/// Maximum number of shared launchers with packages. Each may keep these in memory.
+const MAX_ENVIRONMENTS: usize = 4;
+
+/// The key of a shared launcher: scope, account, workspace, packages, and trusted paths.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) scope: Scope,
     pub(super) account: Account,
     pub(super) workspace: Option<PathBuf>,
+    /// Host directory of packages.
+    pub(super) packages: Option<PathBuf>,
     pub(super) trusted: Trusted,
 }
 
@@ -68,7 +73,9 @@ impl Launchers {
         // A shared launcher applies every layer or starts no guest: a lenient request must not weaken the
         // fence of others.
         let lenient = fence == Fence::BestEffort && ringfence_jail::landlock_abi().is_err();
-        let is_own = !request.mounts.is_empty() || request.image.is_some() || account.is_root();
+        let packages = packages_alone(request);
+        let has_mounts = !request.mounts.is_empty() && packages.is_none();
+        let is_own = has_mounts || request.image.is_some() || account.is_root();
         if fence.is_none() || lenient || is_own {
             return self.open(request, kind, settings, groups).await.map(Arc::new);
         }
@@ -76,6 +83,7 @@ impl Launchers {
             scope: request.scope.clone(),
             account,
             workspace: request.workspace.clone(),
+            packages,
             // Without a writable directory, trusted paths make no difference.
             trusted: match request.workspace {
                 Some(_) => request.trusted.clone(),
@@ -104,6 +112,7 @@ impl Launchers {
             let mut extra = Extra {
                 account: key.account,
                 workspace: workspace(key.workspace.as_deref(), settings),
+                mounts: key.packages.iter().cloned().map(Mount::packages).collect(),
                 trusted: key.trusted.clone(),
                 ..Extra::default()
             };
@@ -121,10 +130,17 @@ impl Launchers {
         // Only sandboxes have another account, and their init has workers of its own.
         if key.account == Account::Sandbox {
             served.keep_warm(settings)?;
+            served.keep_preloaded(settings);
         }
-        if shared.len() >= MAX_SCOPES
+        let is_peer = |other: &&Key| other.packages.is_some() == key.packages.is_some();
+        let most = match key.packages {
+            Some(_) => MAX_ENVIRONMENTS,
+            None => MAX_SCOPES,
+        };
+        if shared.keys().filter(is_peer).count() >= most
             && let Some(oldest) = shared
                 .iter()
+                .filter(|(key, _)| is_peer(key))
                 .min_by_key(|(_, (used, _))| *used)
                 .map(|(key, _)| key.clone())
             && let Some((_, evicted)) = shared.remove(&oldest)
@@ -210,6 +226,17 @@ impl Launchers {
                 served.close().await;
             }
         }
+    }
+}
+
+/// Returns the packages of a request that has no other files of the host. A directory that programs may write is different:
+/// packages that are imported before a program comes would write there.
+fn packages_alone(request: &Request) -> Option<PathBuf> {
+    match request.mounts.as_slice() {
+        [mount] if request.workspace.is_none() && *mount == Mount::packages(mount.host.clone()) => {
+            Some(mount.host.clone())
+        }
+        _ => None,
     }
 }
 

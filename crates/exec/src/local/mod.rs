@@ -74,7 +74,7 @@ pub use sessions::{RichResults, SessionInfo, messages as session_messages};
 pub use settings::{Fence, FencedRequest, Found, SessionSettings, Settings, Warmth};
 pub use user::{NOBODY, is_root};
 pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};
-pub use worker_program::{interpreter_command, interpreter_greeting};
+pub use worker_program::{Imports, interpreter_command, interpreter_greeting};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
@@ -186,7 +186,7 @@ impl Local {
             .serve(request, Kind::of(fence), &self.settings, &self.groups)
             .await?;
         let bridged = connection.bridge.is_some();
-        let (mut guest, warm) = match served.guest(request, bridged, &self.settings).await {
+        let (mut guest, start) = match served.guest(request, bridged, &self.settings).await {
             Ok(found) => found,
             Err(error) => {
                 self.retire(served, None, None);
@@ -207,7 +207,7 @@ impl Local {
             served.end();
         }
         let collected = collect(&guest.output, destination.as_ref(), request.limits.disk.0);
-        let mut result = assemble(request, &guest, finished, warm, since);
+        let mut result = assemble(request, &guest, finished, start, since);
         let groups = guest.group.as_ref().and(self.groups.get());
         add_groups(&mut result.meta, groups.map(|groups| groups.version().to_owned()));
         result.meta.output_files = collected.files;
@@ -284,6 +284,7 @@ impl Local {
         let key = launchers::Key {
             scope: scope.clone(),
             account: Account::Sandbox,
+            packages: None,
             workspace: workspace.map(Path::to_path_buf),
             trusted: trusted.clone(),
         };

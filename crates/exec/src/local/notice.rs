@@ -59,6 +59,11 @@ pub(super) fn not_preloaded(FailedModule { module, reason }: &FailedModule) -> S
     )
 }
 
+/// Returns the warning about packages that cannot be imported before their programs come.
+pub(super) fn packages_not_preloaded(reason: &str) -> String {
+    format!("{NOT_PRELOADED}each program imports the packages itself: {reason}")
+}
+
 /// Prefix of the warning of [`started_cold`].
 const STARTED_COLD: &str = "the server keeps another Python ready: ";
 

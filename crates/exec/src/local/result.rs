@@ -9,6 +9,7 @@ use ringfence_policy::{
 
 use super::destination::Destination;
 use super::guest::{Guest, LimitScope, Output};
+use super::launcher_state::Start;
 use super::notice::{full, notice};
 use super::output_files;
 use super::run::Finished;
@@ -36,7 +37,7 @@ pub(super) fn assemble(
     request: &Request,
     guest: &Guest,
     finished: Finished,
-    warm: bool,
+    start: Start,
     since: Instant,
 ) -> ExecutionResult {
     let end = ProgramEnd {
@@ -53,7 +54,8 @@ pub(super) fn assemble(
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.failed_forks = finished.failed_forks;
-    meta.warm = warm;
+    meta.warm = start != Start::Cold;
+    meta.preloaded = start == Start::Preloaded;
     meta.image = request.image.as_ref().map(|image| ImageFacts {
         reference: image.reference.clone(),
         digest: image.digest.clone(),

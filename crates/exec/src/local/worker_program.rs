@@ -1,5 +1,7 @@
 //! The program of Python guests.
 
+use super::job;
+
 /// Returns the arguments by which a Python serves a session on its file descriptor 3, in a place where it finds its own
 /// packages. It reads first [`interpreter_greeting`].
 pub fn interpreter_command() -> [&'static str; 7] {
@@ -7,9 +9,21 @@ pub fn interpreter_command() -> [&'static str; 7] {
 }
 
 /// Returns the message that makes a session of an interpreter in this working directory.
-pub fn interpreter_greeting(directory: &str) -> Vec<u8> {
+pub fn interpreter_greeting(directory: &str, imports: Imports) -> Vec<u8> {
     let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
-    [&length[..], directory.as_bytes(), super::job::SESSION].concat()
+    let imports = match imports {
+        Imports::Nothing => &[],
+        Imports::Packages => job::PRELOADED,
+    };
+    [&length[..], directory.as_bytes(), imports, job::SESSION].concat()
+}
+
+/// The imports of an interpreter before its first code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Imports {
+    Nothing,
+    /// The packages that are mounted at [`ringfence_policy::PACKAGES`].
+    Packages,
 }
 
 /// Program of a Python guest. A session compiles the code of its rich results, and of commands, when it first has one.

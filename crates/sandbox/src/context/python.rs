@@ -1,7 +1,7 @@
 //! Contexts in Python: the protocol of sessions, on a bridge.
 
 use ringfence_exec::local::session_messages::{Evaluation, Lasting, NoAnswer};
-use ringfence_exec::local::{interpreter_command, interpreter_greeting};
+use ringfence_exec::local::{Imports, interpreter_command, interpreter_greeting};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 
 use super::{Answer, Code};
@@ -16,8 +16,8 @@ pub(super) fn command(python: &str) -> (String, Vec<String>) {
 }
 
 /// Makes a session of an interpreter that has been started. One that has ended already is noticed at its first use.
-pub(super) async fn greet(bridge: &mut DuplexStream, directory: &str) {
-    let _ = bridge.write_all(&interpreter_greeting(directory)).await;
+pub(super) async fn greet(bridge: &mut DuplexStream, directory: &str, imports: Imports) {
+    let _ = bridge.write_all(&interpreter_greeting(directory, imports)).await;
 }
 
 /// Has code evaluated.

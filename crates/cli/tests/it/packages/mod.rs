@@ -1,6 +1,7 @@
 //! `run --with`: packages are installed in a fence that reaches the index alone, kept, and shown read-only.
 
 mod index;
+mod preloaded;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -10,17 +10,16 @@ use super::super::found::script;
 use super::super::guest::Guest;
 use super::super::settings::Settings;
 use super::super::{layout, network};
-use super::{LauncherState, Terms, Text, environment};
+use super::{LauncherState, Start, Terms, Text, environment};
 
 impl LauncherState {
-    /// Returns a guest for a request, with a bridge if `bridged`, and `true` if it comes from the zygote or
-    /// the pool.
+    /// Returns a guest for a request, with a bridge if `bridged`, and its start.
     pub(in super::super) async fn guest(
         &self,
         request: &Request,
         bridged: bool,
         settings: &Settings,
-    ) -> Result<(Guest, bool), Error> {
+    ) -> Result<(Guest, Start), Error> {
         network::check_dirs(request, &self.dirs)?;
         match request.language {
             Language::Python if self.extra.image.is_some() => self.script_guest(request, settings).await,
@@ -30,7 +29,7 @@ impl LauncherState {
         }
     }
 
-    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, bool), Error> {
+    async fn script_guest(&self, request: &Request, settings: &Settings) -> Result<(Guest, Start), Error> {
         let directory = self.directory(settings)?;
         let dirs = self.dirs_in(directory.as_ref());
         let (executable, name, arguments) = script(&self.extra, request, settings)?;
@@ -53,6 +52,6 @@ impl LauncherState {
         };
         self.start(Origin::Exec(program), text, Terms::of(request), directory)
             .await
-            .map(|guest| (guest, false))
+            .map(|guest| (guest, Start::Cold))
     }
 }

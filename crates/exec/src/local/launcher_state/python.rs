@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ringfence_jail::protocol::{Guest as Origin, Program};
 use ringfence_policy::{Limits, Mount, Network, PACKAGES, Request};
+use tokio::io::AsyncWriteExt;
 
 use super::super::error::Error;
 use super::super::found::python_for;
@@ -12,24 +13,27 @@ use super::super::launcher::Zygote;
 use super::super::settings::Settings;
 use super::super::worker_program::WORKER;
 use super::super::{bytecode, job, layout};
-use super::{LauncherState, SessionOrigin, Terms, Text, environment};
+use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
 use crate::interpreter::Python;
 
 /// Timeout of a session for a zygote that is still warming up.
 const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl LauncherState {
-    /// Returns a Python for one program, and `true` if it comes from the zygote or the pool.
+    /// Returns a Python for one program, and its start.
     pub(super) async fn python_guest(
         &self,
         request: &Request,
         bridged: bool,
         settings: &Settings,
-    ) -> Result<(Guest, bool), Error> {
+    ) -> Result<(Guest, Start), Error> {
         let job = |variables| {
             let job = job::encode(&request.name, &request.code, &request.args, variables);
             if bridged { job::bridged(&job) } else { job }
         };
+        if let Some(guest) = self.preloaded_python(request, || job(&request.env)).await {
+            return Ok((guest, Start::Preloaded));
+        }
         if let Some(pool) = self.pool.get() {
             let job = job(&request.env);
             // An idle worker has no network and cannot be given one.
@@ -38,7 +42,7 @@ impl LauncherState {
             {
                 guest.job = job;
                 self.zygote_renewal.note_use();
-                return Ok((guest, true));
+                return Ok((guest, Start::Warm));
             }
             if *self.launcher.zygote().borrow() == Zygote::Warm {
                 self.zygote_renewal.count();
@@ -51,12 +55,12 @@ impl LauncherState {
                     let _ = guest.close().await;
                     return Err(error);
                 }
-                return Ok((guest, true));
+                return Ok((guest, Start::Warm));
             }
         }
         let job = job(&[]);
         let guest = self.cold_python(request, settings, job).await?;
-        Ok((guest, false))
+        Ok((guest, Start::Cold))
     }
 
     /// Starts the Python of a session.
@@ -65,6 +69,16 @@ impl LauncherState {
         request: &Request,
         settings: &Settings,
     ) -> Result<(Guest, SessionOrigin), Error> {
+        if let Some(mut guest) = self.preloaded_python(request, Vec::new).await {
+            if guest.control.write_all(job::SESSION).await.is_err() {
+                // The failure is all there is to report.
+                let _ = guest.close().await;
+                return Err(Error::LauncherGone);
+            }
+            return Ok((guest, SessionOrigin::Preloaded));
+        }
+        // A session lives on while one is started for the next.
+        self.preload_packages();
         let mut zygote = self.launcher.zygote();
         // A zygote that is warming up is worth waiting for: only its descendants can be forked again.
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
@@ -138,7 +152,7 @@ impl LauncherState {
 }
 
 /// Adds the packages of a run to what its Python searches: behind the standard library, before the interpreter's own.
-fn with_packages(mut python: Python, mounts: &[Mount]) -> Python {
+pub(super) fn with_packages(mut python: Python, mounts: &[Mount]) -> Python {
     let packages = Path::new(PACKAGES);
     if mounts.iter().any(|mount| mount.guest() == packages) {
         let is_own = |path: &PathBuf| path.ends_with("site-packages") || path.ends_with("dist-packages");

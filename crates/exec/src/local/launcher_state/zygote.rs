@@ -21,7 +21,7 @@ use super::super::pool::WorkerPool;
 use super::super::settings::{Settings, Warmth};
 use super::super::worker_program::WORKER;
 use super::LauncherState;
-use super::python::worker_arguments;
+use super::python::{with_packages, worker_arguments};
 use super::renewal::Renewal;
 use crate::interpreter::Python;
 
@@ -50,6 +50,8 @@ impl LauncherState {
         };
         let zygote = WarmPython::new(python, &self.extra, settings);
         let library = ringfence_jail::code_file(EXTENSION).map_err(Error::Pipes)?;
+        // Programs with packages come from an interpreter that has imported these.
+        let size = if self.packages.is_some() { 0 } else { size };
         let pool = Arc::new(WorkerPool::new(size, settings.limits));
         let keeper = PoolTask {
             launcher: Arc::clone(&self.launcher),
@@ -181,10 +183,17 @@ impl WarmPython {
             .iter()
             .filter(|path| !extra.may_be_written(path));
         let own: Vec<String> = own.map(|path| path.display().to_string()).collect();
+        let search_path = own.join("\n");
+        // Guests search the packages of strangers, too, and these come before the interpreter's own: one of the latter that is
+        // there already would take the place of another version.
+        let modules = match extra.mounts.is_empty() {
+            true => settings.preload.clone(),
+            false => Vec::new(),
+        };
         Self {
-            python,
-            search_path: own.join("\n"),
-            modules: settings.preload.clone(),
+            python: with_packages(python, &extra.mounts),
+            search_path,
+            modules,
             patience: settings.preload_timeout,
             log: settings.log.clone(),
             reported: 0,

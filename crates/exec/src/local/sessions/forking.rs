@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ringfence_policy::SessionId;
-use tokio::io::AsyncWriteExt;
 
 use super::super::error::Error as LocalError;
 use super::super::guest::Guest;
@@ -27,7 +26,7 @@ pub(super) struct Forked {
 
 /// Forks a session in which no evaluation runs.
 pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forked {
-    if interpreter.origin != SessionOrigin::Forked {
+    if interpreter.origin == SessionOrigin::Started {
         let error = Error::NotForkable {
             id: id.clone(),
             why: "its interpreter was not forked from a warm one",
@@ -49,21 +48,8 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
             };
         }
     };
-    let (launcher, number) = (&guest.launcher, guest.id);
-    let (hearing, mut saying) = guest.control.split();
-    // If the session has died, the launcher reports it.
-    let _ = saying.write_all(&messages::fork(NUMBER)).await;
-    let forking = begun.running();
-    tokio::pin!(forking);
-    let forked = match tokio::time::timeout(PATIENCE, &mut forking).await {
-        Ok(forked) => forked,
-        Err(_) => {
-            // Without the session the launcher cancels the fork.
-            launcher.kill(number).await;
-            forking.await
-        }
-    };
-    let answer = tokio::time::timeout(PATIENCE, Answer::receive(hearing, NUMBER, 0)).await;
+    let forked = begun.forked_by(guest, &messages::fork(NUMBER), PATIENCE).await;
+    let answer = tokio::time::timeout(PATIENCE, Answer::receive(&mut guest.control, NUMBER, 0)).await;
     Forked {
         guest: forked.map_err(|error| told(error, id)),
         broken: !matches!(answer, Ok(Ok(_))),

@@ -6,7 +6,7 @@ use ringfence_policy::{ExecutionResult, Language, Limits, Request, SessionFacts,
 
 use super::super::guest::{Guest, LimitScope};
 use super::super::launcher::Exit;
-use super::super::launcher_state::{LauncherState, SessionOrigin, clear_up};
+use super::super::launcher_state::{LauncherState, SessionOrigin, Start, clear_up};
 use super::super::notice;
 use super::super::result::{add_groups, assemble, collect};
 use super::super::session_error::Error;
@@ -100,8 +100,12 @@ impl Interpreter {
             work.destination.as_ref(),
             request.limits.disk.0,
         );
-        let warm = self.origin == SessionOrigin::Forked || count > 1;
-        let mut result = assemble(request, &self.guest, finished, warm, work.since);
+        let start = match self.origin {
+            SessionOrigin::Preloaded => Start::Preloaded,
+            SessionOrigin::Started if count == 1 => Start::Cold,
+            SessionOrigin::Forked | SessionOrigin::Started => Start::Warm,
+        };
+        let mut result = assemble(request, &self.guest, finished, start, work.since);
         let meta = &mut result.meta;
         add_groups(meta, self.cgroup.clone());
         meta.output_files = collected.files;
