@@ -8,6 +8,7 @@ mod engine;
 mod mcp;
 mod memory;
 mod monty;
+mod packages;
 mod policy;
 mod pyodide;
 mod python_package;
@@ -98,9 +99,19 @@ pub const ROWS: &[Row] = &[
         measure: sessions::fork,
     },
     Row {
+        name: "packages",
+        about: "pandas and matplotlib that the server has imported beforehand, if `python3` has them, beside a fresh python3",
+        measure: packages::preloaded,
+    },
+    Row {
         name: "sandbox-create",
         about: "a local sandbox created, its first process ended, and removed, over HTTP, beside `docker run --rm`",
         measure: sandboxes::create,
+    },
+    Row {
+        name: "sandbox-image",
+        about: "the same on an image that is unpacked, beside `docker run --rm` of it",
+        measure: sandboxes::create_on_image,
     },
     Row {
         name: "sandbox-exec",

@@ -67,7 +67,11 @@ fn client(place: &mut BenchContext) -> anyhow::Result<Client> {
 }
 
 async fn create_one(client: &Client) -> anyhow::Result<Sandbox> {
-    let info: Value = client.post("/v1/sandboxes", &json!({})).await?;
+    create_with(client, &json!({})).await
+}
+
+async fn create_with(client: &Client, request: &Value) -> anyhow::Result<Sandbox> {
+    let info: Value = client.post("/v1/sandboxes", request).await?;
     let id = info["id"].as_str().context("a sandbox without an id")?;
     Ok(Sandbox::new(client.clone(), id.to_owned(), None))
 }
@@ -122,6 +126,52 @@ pub(super) fn create(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
             .against(Target::AtMost(5.0))
             .noting("of the server and all that it started, the bench not included"),
     ])
+}
+
+/// Name of the image of [`create_on_image`] in the store.
+const IMAGE: &str = "bench/image:1";
+
+/// Measures sandboxes on the image of containers.
+pub(super) fn create_on_image(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
+    const NAME: &str = "sandbox-image";
+    let client = client(place)?;
+    if let Err(error) = import_image(place) {
+        return Ok(vec![Figure::unmeasured(NAME, format!("{error:#}"))]);
+    }
+    let ours = place.runtime.block_on(repeat(ROUNDS, async || {
+        let since = Instant::now();
+        let sandbox = create_with(&client, &json!({"image": IMAGE})).await?;
+        run_true(&sandbox).await?;
+        sandbox.remove().await?;
+        Ok(milliseconds(since.elapsed()))
+    }))?;
+    let peer = place.runtime.block_on(in_docker(place, async |dock| {
+        repeat(PEER_ROUNDS, async || dock.run_by_api(&TRUE, "").await).await
+    }));
+    let figure = Figure::new(NAME, "create, true, remove, p50", ours.median, Unit::Milliseconds)
+        .with(ours)
+        .against(Target::AtMost(8.0));
+    Ok(vec![beside(
+        figure,
+        peer,
+        "peer is `docker run --rm`, over its API",
+    )])
+}
+
+/// Copies the image of containers from Docker into the store.
+fn import_image(place: &BenchContext) -> anyhow::Result<()> {
+    let docker = place.find("docker")?.context("its command is not on the PATH")?;
+    let (address, image) = place.runtime.block_on(async {
+        let dock = Dock::open(place, EngineKind::Docker).await?;
+        let found = (dock.address().await, dock.image());
+        dock.close().await;
+        anyhow::Ok((found.0?, found.1))
+    })?;
+    let file = place.directory("image.tar").to_string_lossy().into_owned();
+    let mut save = place.plain(&docker, &["save", "--output", &file, &image]);
+    time(save.env("DOCKER_HOST", &address))?;
+    time(&mut place.ringfence(WORLD, &["image", "import", &file, "--name", IMAGE]))?;
+    Ok(())
 }
 
 pub(super) fn exec(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
