@@ -1,5 +1,7 @@
 //! The sandboxes of a server.
 
+mod images;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -9,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
-use ringfence_images::{Confine, Selector};
+use ringfence_images::Confine;
 use ringfence_packages::{Checkout, Digest};
 use ringfence_policy::{Bytes, Cidr, Language, Scope, Timeout};
 use tokio::sync::watch;
@@ -24,9 +26,7 @@ use super::meter::{Consumption, ConsumptionByOwner};
 use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore, Tag};
-use super::spec::{
-    ImageName, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxImage, SandboxInfo, SandboxState,
-};
+use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxState};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -142,38 +142,6 @@ impl Sandboxes {
         Self {
             images: Some(Arc::new(ImageStore { state, confine })),
             ..self
-        }
-    }
-
-    /// Returns an image by its reference or digest, for [`NewSandbox::image`](crate::NewSandbox::image). It must be in the
-    /// store already.
-    ///
-    /// # Errors
-    /// If it is not there, or cannot be a root.
-    pub async fn image(&self, name: &str) -> Result<Arc<SandboxImage>, Error> {
-        let selector: Selector = name
-            .parse()
-            .map_err(|error| Error::Invalid(format!("`image`: {error}")))?;
-        let reference = selector.to_string();
-        self.lease(selector, reference).await
-    }
-
-    /// Returns the image that a snapshot was made on, whatever its reference means now.
-    pub(crate) async fn image_of(&self, name: &ImageName) -> Result<Arc<SandboxImage>, Error> {
-        let unusable = |error| Error::Broken(format!("the snapshot's image: {error}"));
-        let digest = name
-            .digest
-            .parse()
-            .map_err(|error| unusable(format!("{error}")))?;
-        self.lease(Selector::Digest(digest), name.reference.clone()).await
-    }
-
-    async fn lease(&self, selector: Selector, reference: String) -> Result<Arc<SandboxImage>, Error> {
-        match self.images.clone() {
-            Some(store) => store.lease(selector, reference).await,
-            None => Err(Error::Invalid(
-                "`image`: sandboxes have no images here".to_owned(),
-            )),
         }
     }
 

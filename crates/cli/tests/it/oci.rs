@@ -58,7 +58,7 @@ fn maker(name: &'static str, runtime: &'static str) -> Option<Maker> {
 }
 
 /// Returns the program of a runtime, as registered with Docker.
-fn registered(dir: &Dir, runtime: &str) -> Option<String> {
+pub(crate) fn registered(dir: &Dir, runtime: &str) -> Option<String> {
     let format = "{{json .Runtimes}}";
     let info = finish(dir.program("docker").args(["info", "--format", format]), b"");
     let known: Value = serde_json::from_str(&info.stdout).ok()?;

@@ -76,7 +76,7 @@ fn mirror(lab: &Lab) {
 
 #[test]
 fn apt_get_installs_a_package_of_a_mirror() {
-    let lab = Lab::new("local");
+    let lab = Lab::here();
     mirror(&lab);
     let archive = root_archive_with(&lab.world.dir, PROGRAMS);
     let import = [

@@ -2,20 +2,17 @@
 
 use serde_json::json;
 
-use super::{CONFIG, Lab, everywhere};
+use super::{Lab, everywhere};
 use crate::world::{World, venv};
 
 #[test]
 fn the_configured_python_runs_code_and_is_found_by_name() {
     let Some(python) = venv() else { return };
     let world = World::before_engine();
-    let configured = format!("{CONFIG}[sandbox]\npython = '{python}'\n");
+    let configured = format!("[engine]\npool_size = 1\n[sandbox]\npython = '{python}'\n");
     world.dir.write("config/ringfence/ringfence.toml", configured);
     world.start_engine();
-    let lab = Lab {
-        world,
-        runtime: "local",
-    };
+    let lab = Lab::of(world);
     lab.sandbox(&["create", "--name", "lab"]).ok();
     let code = "import sys, numpy; print(sys.executable)";
     assert_eq!(

@@ -132,10 +132,7 @@ fn forks_and_snapshots_have_the_files() {
 
 #[test]
 fn a_key_has_its_own_copies() {
-    let lab = Lab {
-        world: crate::api::world(),
-        runtime: "local",
-    };
+    let lab = Lab::of(crate::api::world());
     lab.sandbox(&["create", "--name", "lab"]).ok();
     let made = json(&lab, &["snapshot", "create", "lab"]);
     let id = made["id"].as_str().unwrap();

@@ -10,7 +10,7 @@ const GUIDE: &str = include_str!("../../../../../docs/guide/sandboxes.md");
 
 #[test]
 fn every_command_of_the_guide_prints_what_it_says() {
-    let lab = Lab::new("local");
+    let lab = Lab::here();
     let archive = root_archive(&lab.world.dir);
     fs::rename(archive, lab.world.dir.path("work/rootfs.tar")).unwrap();
     let commands = commands(GUIDE);

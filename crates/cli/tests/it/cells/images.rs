@@ -15,7 +15,7 @@ const REFERENCE: &str = "docker.io/test/root:1";
 
 /// A server whose user has an image, and no sandbox.
 fn with_image() -> Lab {
-    let lab = Lab::new("local");
+    let lab = Lab::here();
     let archive = root_archive(&lab.world.dir);
     let import = ["import", archive.to_str().unwrap(), "--name", NAME];
     image(&lab, &import).ok();

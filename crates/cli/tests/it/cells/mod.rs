@@ -19,16 +19,52 @@ use std::thread;
 use serde_json::Value;
 
 use crate::containers::engines;
+use crate::oci;
 use crate::support::{Output, eventually, finish, start};
-use crate::world::World;
-
-const CONFIG: &str = "[engine]\npool_size = 1\n";
+use crate::world::{World, skip};
 
 /// A server of ours.
 struct Lab {
     world: World,
     /// Runtime of its sandbox.
     runtime: &'static str,
+    /// OCI runtime of its sandbox, in a container.
+    oci_runtime: &'static str,
+}
+
+/// A runtime of sandboxes, with an OCI runtime in containers.
+#[derive(Debug, Clone, Copy)]
+struct Venue {
+    runtime: &'static str,
+    oci_runtime: &'static str,
+}
+
+impl Venue {
+    /// Sandboxes of a runtime as it is set up.
+    const fn plain(runtime: &'static str) -> Self {
+        Self {
+            runtime,
+            oci_runtime: "default",
+        }
+    }
+}
+
+/// gVisor, by Docker.
+const GVISOR: Venue = Venue {
+    runtime: "docker",
+    oci_runtime: "runsc",
+};
+
+/// Returns every runtime, and gVisor through Docker. In CI all are required.
+fn venues() -> Vec<Venue> {
+    let engines = engines();
+    let docker = engines.iter().find(|engine| engine.name == "docker");
+    let gvisor = docker.and_then(|docker| match oci::registered(&docker.dir, "runsc") {
+        Some(_) => Some(GVISOR),
+        None => skip("docker knows no runsc (`cargo xtask setup` adds it)"),
+    });
+    let plain = engines.iter().map(|engine| engine.name).chain(["local"]);
+    plain.map(Venue::plain).chain(gvisor).collect()
 }
 
 /// Plays a scenario with a sandbox `lab` of each runtime, in a server of its own each, at the same time.
@@ -38,18 +74,17 @@ fn everywhere(scenario: fn(&Lab)) {
 
 /// Like [`everywhere`], with these options of `create`.
 fn everywhere_with(options: &[&str], scenario: fn(&Lab)) {
-    let engines = engines();
-    let runtimes = engines.iter().map(|engine| engine.name).chain(["local"]);
     thread::scope(|scope| {
-        for runtime in runtimes {
+        for venue in venues() {
             let play = move || {
-                let lab = Lab::on(runtime, options);
+                let lab = Lab::on(venue, options);
                 scenario(&lab);
                 lab.close();
             };
+            let Venue { runtime, oci_runtime } = venue;
             // The message of a panic has the name.
             thread::Builder::new()
-                .name(runtime.to_owned())
+                .name(format!("{runtime} {oci_runtime}"))
                 .spawn_scoped(scope, play)
                 .unwrap();
         }
@@ -57,21 +92,45 @@ fn everywhere_with(options: &[&str], scenario: fn(&Lab)) {
 }
 
 impl Lab {
-    fn new(runtime: &'static str) -> Self {
+    fn new(Venue { runtime, oci_runtime }: Venue) -> Self {
         let world = World::before_engine();
-        world.dir.write("config/ringfence/ringfence.toml", CONFIG);
+        let config = format!("[engine]\npool_size = 1\n[sandbox.docker]\noci_runtime = '{oci_runtime}'\n");
+        world.dir.write("config/ringfence/ringfence.toml", config);
         world.start_engine();
-        Self { world, runtime }
+        Self {
+            world,
+            runtime,
+            oci_runtime,
+        }
+    }
+
+    /// Uses a server for sandboxes of this machine.
+    fn of(world: World) -> Self {
+        Self {
+            world,
+            runtime: "local",
+            oci_runtime: "default",
+        }
+    }
+
+    /// Returns `true` if its sandbox is in gVisor.
+    fn is_in_gvisor(&self) -> bool {
+        self.oci_runtime == GVISOR.oci_runtime
+    }
+
+    /// Creates a server for sandboxes of this machine.
+    fn here() -> Self {
+        Self::new(Venue::plain("local"))
     }
 
     /// Creates a server with one sandbox of this machine, `lab`.
     fn with_sandbox() -> Self {
-        Self::on("local", &[])
+        Self::on(Venue::plain("local"), &[])
     }
 
     /// Creates a server with a sandbox `lab` of a runtime.
-    fn on(runtime: &'static str, options: &[&str]) -> Self {
-        let lab = Self::new(runtime);
+    fn on(venue: Venue, options: &[&str]) -> Self {
+        let (lab, runtime) = (Self::new(venue), venue.runtime);
         let create = ["create", "--name", "lab", "--runtime", runtime];
         assert_eq!(lab.sandbox(&[&create, options].concat()).ok(), "lab\n");
         lab

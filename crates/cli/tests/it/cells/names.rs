@@ -10,7 +10,7 @@ const KEY: &str = "a fixed key of any form, 0123456789";
 
 #[test]
 fn a_sandbox_is_created_described_and_removed() {
-    let lab = Lab::new("local");
+    let lab = Lab::here();
     let created = lab.json(&[
         "create",
         "--name",
@@ -92,7 +92,7 @@ fn a_sandbox_has_an_id_until_it_is_removed() {
 
 #[test]
 fn defaults_are_those_of_the_guide() {
-    let lab = Lab::new("local");
+    let lab = Lab::here();
     let id = lab.sandbox(&["create"]).ok().trim_end().to_owned();
     assert_eq!(id.len(), 20);
     let told = lab.json(&["get", &id]);
@@ -188,10 +188,7 @@ fn a_key_has_its_own_sandboxes() {
     let config = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
     world.dir.write("config/ringfence/ringfence.toml", config);
     world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
-    let lab = Lab {
-        world,
-        runtime: "local",
-    };
+    let lab = Lab::of(world);
     let own = lab.json(&["create", "--name", "lab"])["id"]
         .as_str()
         .unwrap()
@@ -237,10 +234,7 @@ fn an_ordinary_user_has_sandboxes() {
     let Some(world) = World::new(Mode::Engine, Place::User) else {
         return;
     };
-    let lab = Lab {
-        world,
-        runtime: "local",
-    };
+    let lab = Lab::of(world);
     lab.sandbox(&["create", "--name", "lab"]).ok();
     assert_eq!(lab.bash("id -u; echo x > x; cat x").ok(), "1000\nx\n");
     assert_eq!(lab.sandbox(&["run", "lab", "-c", "6 * 7"]).ok(), "42\n");
