@@ -1,20 +1,32 @@
 #!/usr/bin/env node
-// Starts the program beside this file, and ends as it does.
+// Starts the program of the package for this machine, and ends as it does.
 
 import { spawn } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { constants } from "node:os";
 import process from "node:process";
-import { fileURLToPath } from "node:url";
 
-const { program } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
-if (process.platform !== program.platform || process.arch !== program.arch) {
-  console.error(`error: this package has the program for ${program.platform} on ${program.arch} alone`);
-  console.error("hint: the client works here, with a server on another machine");
+import { PACKAGE, packed } from "../src/program.js";
+
+function fail(message, hint) {
+  console.error(`error: ${message}`);
+  console.error(`hint: ${hint}`);
   process.exit(125);
 }
 
-const child = spawn(fileURLToPath(new URL("ringfence", import.meta.url)), process.argv.slice(2), { stdio: "inherit" });
+function found() {
+  let program;
+  try {
+    program = packed();
+  } catch (error) {
+    fail(error.message, "the client works here, with a server on another machine");
+  }
+  if (program === undefined) {
+    fail(`${PACKAGE} with the program is not installed`, "the client works here, with a server on another machine");
+  }
+  return program;
+}
+
+const child = spawn(found(), process.argv.slice(2), { stdio: "inherit" });
 
 // Signals of a terminal reach the program by themselves; others are passed on.
 for (const signal of ["SIGINT", "SIGQUIT"]) process.on(signal, () => {});

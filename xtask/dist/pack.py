@@ -1,4 +1,4 @@
-"""Packs built programs as wheel, deb, npm package and archive. `cargo xtask dist` runs it; Python's library is enough.
+"""Packs built programs as wheel, deb, npm packages and archive. `cargo xtask dist` runs it; Python's library is enough.
 
 The same programs and the same SOURCE_DATE_EPOCH give the same bytes: entries are sorted, belong to root, and have that time.
 """
@@ -20,7 +20,7 @@ import time
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Dict, NamedTuple, Tuple
+from typing import Any, Dict, NamedTuple, Tuple
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     build = read(arguments.binary, arguments.level)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    for name, data in [wheel(build), deb(build), npm(build), archive(build)]:
+    for name, data in [wheel(build), deb(build), npm(build), npm_program(build), archive(build)]:
         (arguments.out / name).write_bytes(data)
         digest = hashlib.sha256(data).hexdigest()
         (arguments.out / f"{name}.sha256").write_text(f"{digest}  {name}\n")
@@ -209,29 +209,65 @@ def _copyright(licence: bytes) -> bytes:
     return f"{head}Files: *\nCopyright: The Ringfence contributors\nLicense: Apache-2.0\n{text}".encode()
 
 
-# The npm package: the client, the program, and a launcher of a few lines.
+# The packages of npm: the client with a launcher of a few lines, and the program for this machine alone.
 
 
 def npm(build: Build) -> Tuple[str, bytes]:
     source = ROOT / "sdk/typescript"
-    manifest = json.loads((source / "package.json").read_text())
-    if manifest["version"] != build.version:
-        raise SystemExit(f"the npm package has the version {manifest['version']}, the program {build.version}")
+    manifest = _manifest(build)
     for name in ("scripts", "files"):
         del manifest[name]
-    # Neither `os` nor `cpu`: the client works elsewhere, too. The launcher says what the program is for.
+    program = _npm_program(build)
     manifest["bin"] = {"ringfence": "bin/ringfence.js"}
-    manifest["program"] = {"platform": "linux", "arch": build.machine[2], "glibc": f"2.{build.glibc}"}
+    # Of this version and no other; where the machine is another one, npm leaves it out.
+    manifest["optionalDependencies"] = {program: build.version}
+    # Whoever owns that name in a registry: no other program is started.
+    manifest["programs"] = {program: hashlib.sha256(build.programs["ringfence"].data).hexdigest()}
     files: Files = {
-        "package/package.json": File((json.dumps(manifest, indent=2) + "\n").encode()),
+        "package/package.json": _json(manifest),
         "package/bin/ringfence.js": File((HERE / "launcher.js").read_bytes(), PROGRAM),
-        "package/bin/ringfence": build.programs["ringfence"],
         "package/README.md": File((source / "README.md").read_bytes()),
         "package/LICENSE": File(build.licence),
     }
     for path in sorted((source / "src").iterdir()):
         files[f"package/src/{path.name}"] = File(path.read_bytes())
-    return f"ringfence-{build.version}-linux-{build.machine[2]}.tgz", _tar(files, build)
+    return f"ringfence-{build.version}.tgz", _tar(files, build)
+
+
+def npm_program(build: Build) -> Tuple[str, bytes]:
+    """As `npm pack` names it."""
+    name = _npm_program(build)
+    manifest = {
+        "name": name,
+        "version": build.version,
+        "description": f"The program of the package `ringfence`, for Linux ({build.machine[2]}, glibc 2.{build.glibc})",
+        "license": _manifest(build)["license"],
+        "os": ["linux"],
+        "cpu": [build.machine[2]],
+        "libc": ["glibc"],
+        "preferUnplugged": True,
+    }
+    files: Files = {
+        "package/package.json": _json(manifest),
+        "package/bin/ringfence": build.programs["ringfence"],
+        "package/LICENSE": File(build.licence),
+    }
+    return f"{name[1:].replace('/', '-')}-{build.version}.tgz", _tar(files, build)
+
+
+def _npm_program(build: Build) -> str:
+    return f"@ringfence/linux-{build.machine[2]}"
+
+
+def _manifest(build: Build) -> Dict[str, Any]:
+    manifest: Dict[str, Any] = json.loads((ROOT / "sdk/typescript/package.json").read_text())
+    if manifest["version"] != build.version:
+        raise SystemExit(f"the npm package has the version {manifest['version']}, the program {build.version}")
+    return manifest
+
+
+def _json(value: Dict[str, Any]) -> File:
+    return File((json.dumps(value, indent=2) + "\n").encode())
 
 
 def archive(build: Build) -> Tuple[str, bytes]:

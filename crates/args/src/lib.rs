@@ -231,6 +231,13 @@ pub enum Command {
     /// Print the command line's reference page.
     #[command(hide = true)]
     HelpMarkdown,
+    /// Lock the open file that is standard input (flock), for a program that cannot do so itself, and end. The lock is the open file's.
+    #[command(hide = true)]
+    LockStdin {
+        /// Wait until nobody else has a lock.
+        #[arg(long)]
+        exclusive: bool,
+    },
 }
 
 impl Cli {

@@ -80,5 +80,6 @@ fn dispatch(command: &Command, prepared: Prepared, context: &Context) -> anyhow:
         Command::Completions(args) => command::completions::run(args, context),
         Command::Man => command::man::run(context),
         Command::HelpMarkdown => command::man::run_markdown(context),
+        Command::LockStdin { exclusive } => command::lock_stdin::run(*exclusive),
     }
 }

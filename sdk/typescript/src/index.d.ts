@@ -10,7 +10,7 @@ export type Outcome = "exited" | "timed_out" | "memory_exceeded" | "signalled" |
 export declare const VERSION: string;
 
 export interface Connection {
-  /** Address of a server; RINGFENCE_API_URL by default, else this user's private socket. */
+  /** Address of a server; RINGFENCE_API_URL by default, else this user's private socket, where a server is started if none runs. */
   url?: string;
   /** RINGFENCE_API_KEY by default. */
   apiKey?: string;
@@ -18,6 +18,8 @@ export interface Connection {
   socket?: string;
   /** Send the key unencrypted to another machine. */
   plainHttp?: boolean;
+  /** `false` never starts a server. */
+  autostart?: boolean;
 }
 
 /** Aborting cancels what was asked for: a command is killed, code is interrupted. */

@@ -42,7 +42,7 @@ const segment = (text) => {
   return /^\.+$/.test(text) ? encoded.replaceAll(".", "%2E") : encoded;
 };
 
-/** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else of this user's private socket. */
+/** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
   constructor(options = {}) {
     this.transport = new Transport(options);
@@ -372,8 +372,8 @@ export class Sandbox {
     this.contexts = new Contexts(this.#transport, this.#base);
   }
 
-  static async create({ client, url, apiKey, socket, plainHttp, allowedHosts, onExpiry, signal, ...options } = {}) {
-    client ??= new Client({ url, apiKey, socket, plainHttp });
+  static async create({ client, url, apiKey, socket, plainHttp, autostart, allowedHosts, onExpiry, signal, ...options } = {}) {
+    client ??= new Client({ url, apiKey, socket, plainHttp, autostart });
     const json = { ...options, allowed_hosts: allowedHosts, on_expiry: onExpiry };
     return new Sandbox(client, sandboxInfo(await client.transport.json("POST", "/sandboxes", { json, signal })));
   }

@@ -17,29 +17,39 @@ export function privateSocket() {
     : `/tmp/ringfence-${uid}/engine.sock`;
 }
 
-/** Checks that there is a socket, and that nobody else could have put it there. */
-export function checkSocket(path, isPrivate) {
+/** Checks that a directory is no link, ours, and closed to others: anybody may make one in /tmp. */
+export function checkPrivate(directory) {
   const uid = process.getuid();
-  const directory = lstatSync(dirname(path), { throwIfNoEntry: false });
-  const found = directory && lstatSync(path, { throwIfNoEntry: false });
-  if (isPrivate && directory) {
-    let why;
-    if (!directory.isDirectory()) why = "it is not a directory";
-    else if (directory.uid !== uid) why = `it belongs to user ${directory.uid}`;
-    else if (directory.mode & 0o077) why = `others may enter it (mode ${(directory.mode & 0o777).toString(8)})`;
-    if (why) {
-      throw new ServerUnavailable(
-        `cannot use the directory ${dirname(path)}: ${why}`,
-        "remove it, or set XDG_RUNTIME_DIR to one of your own",
-      );
-    }
+  const found = lstatSync(directory);
+  let why;
+  if (!found.isDirectory()) why = "it is not a directory";
+  else if (found.uid !== uid) why = `it belongs to user ${found.uid}`;
+  else if (found.mode & 0o077) why = `others may enter it (mode ${(found.mode & 0o777).toString(8)})`;
+  if (why) {
+    throw new ServerUnavailable(
+      `cannot use the directory ${directory}: ${why}`,
+      "remove it, or set XDG_RUNTIME_DIR to one of your own",
+    );
   }
-  if (!found) throw new ServerUnavailable(`no server listens at ${path}`, "start `ringfence serve`");
+}
+
+/** Returns `true` if there is a socket. Throws if somebody else could have put it there. */
+export function hasSocket(path, isPrivate) {
+  const directory = lstatSync(dirname(path), { throwIfNoEntry: false });
+  if (isPrivate && directory) checkPrivate(dirname(path));
+  const found = directory && lstatSync(path, { throwIfNoEntry: false });
+  if (!found) return false;
   if (!found.isSocket()) throw new ServerUnavailable(`${path} is no socket`);
-  if (found.uid !== uid) {
+  if (found.uid !== process.getuid()) {
     throw new ServerUnavailable(
       `the socket ${path} belongs to user ${found.uid}`,
       "a server of your own user has one that is yours",
     );
   }
+  return true;
+}
+
+/** Checks that there is a socket, and that nobody else could have put it there. */
+export function checkSocket(path, isPrivate) {
+  if (!hasSocket(path, isPrivate)) throw new ServerUnavailable(`no server listens at ${path}`, "start `ringfence serve`");
 }

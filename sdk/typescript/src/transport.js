@@ -16,8 +16,12 @@ export class Transport {
   #url;
   #key;
   #socket;
+  /** Starts a server where none runs. */
+  #autostart = false;
+  /** Resolves to the socket of a server that listened. */
+  #ready;
 
-  constructor({ url, apiKey, socket, plainHttp = false } = {}) {
+  constructor({ url, apiKey, socket, plainHttp = false, autostart = true } = {}) {
     if (url && socket) throw new RingfenceError("`url` and `socket` exclude each other", "pass one of them");
     if (!url && !socket) url = environment().RINGFENCE_API_URL;
     if (url) {
@@ -27,6 +31,7 @@ export class Transport {
     }
     if (apiKey) throw new RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too");
     this.#socket = socket;
+    this.#autostart = autostart && !socket;
   }
 
   /**
@@ -56,9 +61,12 @@ export class Transport {
     const isWhole = content === undefined || content instanceof Uint8Array;
     const retries = new Retries(method, { hasKey: key !== undefined, isWhole });
     for (;;) {
+      // A server that cannot start is not started again.
+      const socket = await this.#findServer();
       try {
-        return await read(await this.#attempt(method, path, options));
+        return await read(await this.#attempt(socket, method, path, options));
       } catch (error) {
+        if (error instanceof ServerUnavailable) this.#ready = undefined;
         const pause = retries.pause(error);
         if (pause === undefined) throw retries.failure(error);
         await elapsed(pause, signal);
@@ -66,7 +74,19 @@ export class Transport {
     }
   }
 
-  async #attempt(method, path, { params, json, content, accept, key, signal }) {
+  /** Returns the path of the server's socket, if it has one. */
+  async #findServer() {
+    if (!this.#autostart) return this.#socket;
+    this.#ready ??= import("./server.js").then(({ ensure }) => ensure());
+    try {
+      return await this.#ready;
+    } catch (error) {
+      this.#ready = undefined;
+      throw error;
+    }
+  }
+
+  async #attempt(socket, method, path, { params, json, content, accept, key, signal }) {
     const headers = { "user-agent": `ringfence-typescript/${VERSION}` };
     if (this.#key) headers.authorization = `Bearer ${this.#key}`;
     if (accept) headers.accept = accept;
@@ -84,7 +104,7 @@ export class Transport {
     signal?.throwIfAborted();
     const response = this.#url
       ? await byFetch(this.#url, { method, target, headers, body, signal })
-      : await bySocket(this.#socket, { method, target, headers, body, signal });
+      : await bySocket(socket, { method, target, headers, body, signal }, socket !== this.#socket);
     if (response.status >= 200 && response.status < 300) return response;
     throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
   }
@@ -249,10 +269,10 @@ function readable(pieces) {
   });
 }
 
-async function bySocket(named, { method, target, headers, body, signal }) {
+async function bySocket(named, { method, target, headers, body, signal }, isFound) {
   const { privateSocket, checkSocket } = await import("./socket.js");
   const path = named ?? privateSocket();
-  checkSocket(path, named === undefined);
+  checkSocket(path, isFound || named === undefined);
   const http = await import("node:http");
   const { Readable, pipeline } = await import("node:stream");
   const response = await new Promise((resolve, reject) => {

@@ -25,8 +25,8 @@ export function serverForFile() {
   return server;
 }
 
-/** Starts a server. The test stops it. */
-export async function serve() {
+/** Makes the directories and variables of a user who has no server yet. The test removes them. */
+export function world() {
   const root = mkdtempSync(join(tmpdir(), "s"));
   for (const name of ["run", "state", "config/ringfence"]) mkdirSync(join(root, name), { recursive: true, mode: 0o700 });
   writeFileSync(join(root, "config/ringfence/ringfence.toml"), "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n");
@@ -37,6 +37,12 @@ export async function serve() {
     XDG_STATE_HOME: join(root, "state"),
     XDG_CONFIG_HOME: join(root, "config"),
   };
+  return { root, env, socket: join(root, "run/ringfence/engine.sock") };
+}
+
+/** Starts a server. The test stops it. */
+export async function serve() {
+  const { root, env, socket } = world();
   const child = spawn(process.env.RINGFENCE_BIN, ["serve", "--listen", "127.0.0.1:0"], {
     env: { ...env, RINGFENCE_API_KEY: KEY },
     cwd: root,
@@ -57,7 +63,7 @@ export async function serve() {
     return code;
   });
   return {
-    socket: join(root, "run/ringfence/engine.sock"),
+    socket,
     url: address.startsWith("http") ? address : `http://${address}`,
     env,
     async end(signal = "SIGTERM") {

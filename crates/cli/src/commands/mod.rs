@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod gateway;
 pub(crate) mod image;
 pub(crate) mod keys;
+pub(crate) mod lock_stdin;
 pub(crate) mod man;
 pub(crate) mod mcp;
 pub(crate) mod packages;

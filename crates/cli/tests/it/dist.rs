@@ -1,9 +1,11 @@
 //! The packages of `cargo xtask dist`, made of the built binary and installed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf, absolute};
 
-use crate::support::{Dir, Output, entries, finish};
+use crate::support::{Dir, Output, entries, eventually, finish};
 use crate::world::{repository, skip};
 
 /// Runs a program, which must succeed.
@@ -41,8 +43,11 @@ fn pack(dir: &Dir, out: &str) -> PathBuf {
 /// Returns the one package with this ending.
 fn package(packed: &Path, ending: &str) -> String {
     let names = entries(packed);
-    let name = names.iter().find(|name| name.ends_with(ending));
-    packed.join(name.unwrap()).to_str().unwrap().to_owned()
+    let paths = names
+        .iter()
+        .map(|name| packed.join(name).to_str().unwrap().to_owned());
+    let path = paths.into_iter().find(|path| path.ends_with(ending));
+    path.unwrap()
 }
 
 #[test]
@@ -63,7 +68,7 @@ fn each_package_installs_and_starts() {
 
 fn same_bytes(one: &Path, two: &Path) {
     let names = entries(one);
-    assert_eq!((names.len(), &names), (8, &entries(two)));
+    assert_eq!((names.len(), &names), (10, &entries(two)));
     for name in names {
         let same = fs::read(one.join(&name)).unwrap() == fs::read(two.join(&name)).unwrap();
         assert!(same, "{name}");
@@ -143,9 +148,10 @@ fn deb(dir: &Dir, packed: &Path) {
     }
 }
 
-fn npm(dir: &Dir, packed: &Path) {
-    let tgz = package(packed, ".tgz");
-    fs::create_dir_all(dir.path("npm")).unwrap();
+/// Installs packages of npm in a directory of their own, without a registry.
+fn npm_install(dir: &Dir, name: &str, packages: &[String]) -> PathBuf {
+    let place = dir.path(name);
+    fs::create_dir_all(&place).unwrap();
     let mut install = dir.program("npm");
     install
         .args([
@@ -154,23 +160,92 @@ fn npm(dir: &Dir, packed: &Path) {
             "--no-audit",
             "--no-fund",
             "--ignore-scripts",
-            &tgz,
         ])
-        .current_dir(dir.path("npm"));
+        .args(packages)
+        .current_dir(&place);
     finish(&mut install, b"").ok();
-    let launcher = dir.path("npm/node_modules/.bin/ringfence");
-    version(&finish(dir.program(&launcher).arg("--version"), b""));
-    let run = |code: &str| finish(dir.program(&launcher).args(["run", "-c", code]), b"");
-    let output = run("import sys; print(1); sys.exit(3)");
-    assert_eq!((output.stdout.as_str(), output.status), ("1\n", 3));
-    assert_eq!(run("import os; os.kill(os.getpid(), 9)").status, 137);
-    let program = "import { Sandbox, ServerUnavailable } from 'ringfence';\n\
-                   await Sandbox.list().catch((error) => console.log(error instanceof ServerUnavailable));";
+    place
+}
+
+/// Runs a program for Node.js with the client, where no other program is on PATH.
+fn node(dir: &Dir, place: &Path, program: &str) -> Output {
     let mut client = dir.program("node");
     client
         .args(["--input-type=module", "--eval", program])
-        .current_dir(dir.path("npm"));
-    assert_eq!(finish(&mut client, b"").ok(), "true\n");
+        .current_dir(place)
+        .env("PATH", "/usr/bin:/bin");
+    finish(&mut client, b"")
+}
+
+/// Prints what a call of the client ends with.
+const LIST: &str = "import { Sandbox } from 'ringfence';\n\
+                    await Sandbox.list(OPTIONS).then(console.log, (error) => console.log(error.name, error.message));";
+
+fn npm(dir: &Dir, packed: &Path) {
+    let version = env!("CARGO_PKG_VERSION");
+    let client = package(packed, &format!("/ringfence-{version}.tgz"));
+    let program = package(packed, &format!("-x64-{version}.tgz"));
+    let place = npm_install(dir, "npm", &[client.clone(), program]);
+    launches(dir, &place.join("node_modules/.bin/ringfence"));
+    let run = "import { Sandbox, Client } from 'ringfence';\n\
+               const sandbox = await Sandbox.create();\n\
+               console.log((await sandbox.runCode('6 * 7')).text, (await new Client().run('print(1)')).stdout.trim());\n\
+               await sandbox.kill();";
+    assert_eq!(node(dir, &place, run).ok(), "42 1\n");
+    let socket = dir.path("run/ringfence/engine.sock");
+    eventually("the server ends with its client", || {
+        UnixStream::connect(&socket).is_err()
+    });
+    let refused = node(dir, &place, &LIST.replace("OPTIONS", "{ autostart: false }"));
+    assert!(
+        refused.ok().contains("no server listens at"),
+        "{}",
+        refused.stdout
+    );
+    another_program(dir, &place);
+
+    // On another machine npm leaves the program out.
+    let alone = npm_install(dir, "alone", &[client]);
+    let missing = node(dir, &alone, &LIST.replace("OPTIONS", ""));
+    assert!(
+        missing.ok().contains("install @ringfence/linux-x64"),
+        "{}",
+        missing.stdout
+    );
+    let launcher = finish(&mut dir.program(alone.join("node_modules/.bin/ringfence")), b"");
+    assert_eq!(launcher.status, 125, "{}", launcher.stderr);
+    assert!(
+        launcher
+            .stderr
+            .contains("@ringfence/linux-x64 with the program is not installed")
+    );
+}
+
+fn launches(dir: &Dir, launcher: &Path) {
+    version(&finish(dir.program(launcher).arg("--version"), b""));
+    let run = |code: &str| finish(dir.program(launcher).args(["run", "-c", code]), b"");
+    let output = run("import sys; print(1); sys.exit(3)");
+    assert_eq!((output.stdout.as_str(), output.status), ("1\n", 3));
+    assert_eq!(run("import os; os.kill(os.getpid(), 9)").status, 137);
+}
+
+/// Puts another program in the place of ours, as whoever takes its package's name could. Neither client nor launcher starts it.
+fn another_program(dir: &Dir, place: &Path) {
+    let program = place.join("node_modules/@ringfence/linux-x64/bin/ringfence");
+    fs::remove_file(&program).unwrap();
+    let started = dir.path("started");
+    fs::write(&program, format!("#!/bin/sh\ntouch {}\n", started.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    done(dir, &program, [""; 0]);
+    assert!(started.exists(), "it would run");
+    fs::remove_file(&started).unwrap();
+    let refused = node(dir, place, &LIST.replace("OPTIONS", ""));
+    let why = "is not the program that this package was made with";
+    assert!(refused.ok().contains(why), "{}", refused.stdout);
+    let launcher = finish(&mut dir.program(place.join("node_modules/.bin/ringfence")), b"");
+    assert_eq!(launcher.status, 125, "{}", launcher.stderr);
+    assert!(launcher.stderr.contains(why), "{}", launcher.stderr);
+    assert!(!started.exists());
 }
 
 fn archive(dir: &Dir, packed: &Path) {
