@@ -1,6 +1,7 @@
 //! The arguments of `ringfence keys`.
 
 use clap::{Args, Subcommand};
+use ringfence_policy::Bytes;
 use ringfence_server::api::{Rights, Tenant};
 use ringfence_server::usage::CpuTime;
 
@@ -62,6 +63,9 @@ pub struct KeysCreateArgs {
     /// Runs that it may begin a day (UTC): programs, calls of tools, and processes and code in sandboxes.
     #[arg(long, value_name = "COUNT")]
     pub quota_runs: Option<u64>,
+    /// Bytes that its runs and tools may send to hosts and receive from them a day (UTC), such as 1GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub quota_egress: Option<Bytes>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,7 @@
 //! The guard returns connected streams, and knows no protocol: page fetches and guests' tunnels share it.
 
 mod attempts;
+mod connection;
 pub mod outlet;
 mod own;
 pub mod proxy;
@@ -12,6 +13,7 @@ mod resolver;
 mod tests;
 
 pub use attempts::{Attempt, AttemptLog, Verdict};
+pub use connection::Connection;
 pub use outlet::{NetworkSettings, Outlet};
 pub use resolver::Resolver;
 
@@ -76,7 +78,7 @@ impl Guard {
         Self { policy, resolver }
     }
 
-    /// Connects to `host` at `port`, and records every attempt in the log.
+    /// Connects to `host` at `port`, and records every attempt in the log, which counts the bytes of the connection, too.
     ///
     /// The name is resolved once, and only checked addresses are connected to: a second resolution could give
     /// another answer (DNS rebinding).
@@ -90,7 +92,7 @@ impl Guard {
         port: u16,
         deadline: Instant,
         log: &AttemptLog,
-    ) -> Result<TcpStream, ConnectError> {
+    ) -> Result<Connection, ConnectError> {
         let addresses = match self.look_up(host, port, deadline).await {
             Ok(addresses) => addresses,
             Err(error) => {
@@ -150,7 +152,7 @@ async fn dial(
     addresses: &[IpAddr],
     deadline: Instant,
     log: &AttemptLog,
-) -> Result<TcpStream, ConnectError> {
+) -> Result<Connection, ConnectError> {
     let mut waiting = addresses.len().min(MAX_TRIED);
     for address in addresses.iter().take(MAX_TRIED) {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -160,7 +162,7 @@ async fn dial(
         let verdict = match connection {
             Ok(Ok(stream)) => {
                 log.record(host, port, Some(*address), Verdict::Connected);
-                return Ok(stream);
+                return Ok(log.counted(stream));
             }
             Ok(Err(_)) => Verdict::Unreachable,
             Err(_) => Verdict::TimedOut,

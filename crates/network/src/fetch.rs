@@ -97,8 +97,20 @@ impl Fetcher {
         request: FetchRequest,
         limits: &FetchLimits,
     ) -> Result<FetchResponse, FetchError> {
-        let log = AttemptLog::default();
-        let all = self.follow(request, limits, &log);
+        self.fetch_logged(request, limits, &AttemptLog::default()).await
+    }
+
+    /// Like [`Self::fetch`], with a log of the caller's, which counts the bytes of a fetch that is dropped, too.
+    ///
+    /// # Errors
+    /// If a host is denied or unreachable, or sends no valid response by the deadline.
+    pub async fn fetch_logged(
+        &self,
+        request: FetchRequest,
+        limits: &FetchLimits,
+        log: &AttemptLog,
+    ) -> Result<FetchResponse, FetchError> {
+        let all = self.follow(request, limits, log);
         let outcome = timeout_at(limits.deadline.into(), all).await;
         let attempts = log.attempts();
         match outcome.unwrap_or(Err(FetchCause::TimedOut)) {

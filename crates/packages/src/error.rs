@@ -217,6 +217,7 @@ mod tests {
             Outcome::Exited,
         );
         meta.egress = Some(EgressFacts {
+            bytes: 0,
             attempts: vec![EgressAttempt {
                 target: "index.test:443".to_owned(),
                 verdict: verdict.to_owned(),

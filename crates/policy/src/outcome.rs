@@ -132,6 +132,9 @@ pub struct EgressFacts {
     pub attempts: Vec<EgressAttempt>,
     /// Number of further attempts.
     pub left_off: u64,
+    /// Bytes that were sent to hosts and received from them.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// One attempt to reach a host.

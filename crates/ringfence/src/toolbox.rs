@@ -118,6 +118,7 @@ fn parts(
         approvals: Some(asked(context)?),
         skills,
         audit: Some(audit_log(context)?),
+        egress_meter: None,
     })
 }
 

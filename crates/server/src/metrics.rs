@@ -162,6 +162,11 @@ fn render_admission(figures: AdmissionFigures, text: &mut Text) {
         name,
         Kind::Gauge,
         "Time that the first call in a queue has waited, at most.",
+    family(
+        "ringfence_key_egress_bytes_total",
+        "Bytes that runs and tools of a key sent to hosts and received from them.",
+        |used| used.total.egress_bytes as f64,
+    );
     );
     text.sample(name, &[], oldest.as_secs_f64());
     let name = "ringfence_calls_refused_total";

@@ -13,7 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::clock::rfc3339;
-use ringfence_policy::{ExecutionResult, Scope};
+use ringfence_policy::{Bytes, ExecutionResult, Scope};
+use ringfence_tools::toolbox::EgressMeter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,7 @@ const MAX: u64 = 16 << 20;
 /// Seconds.
 const DAY: u64 = 24 * 60 * 60;
 
+const MIB: f64 = (1u64 << 20) as f64;
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// The usage of all keys.
@@ -74,6 +76,9 @@ pub struct Figures {
     /// Memory in use times its duration, in GiB-seconds. For a run its largest use times its duration, which is the most that
     /// it can be; for a sandbox what was in use each time that it was measured.
     pub memory_gib_seconds: f64,
+    /// Bytes that runs and tools sent to hosts and received from them. Those of a run count at its end.
+    #[serde(default)]
+    pub egress_bytes: u64,
 }
 
 /// The most that a key may use a day (UTC).
@@ -85,6 +90,9 @@ pub struct Quota {
     pub cpu_seconds: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<u64>,
+    /// Bytes sent to hosts and received from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress_bytes: Option<u64>,
 }
 
 /// Processor time, parsed from seconds or a text such as `90s`, `30m` or `48h`.
@@ -174,10 +182,15 @@ impl ReportedKey {
     /// Renders it on a line.
     pub fn to_line(&self) -> String {
         let of = |quota: Option<u64>| quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
+        let egress_quota = self
+            .quota
+            .egress_bytes
+            .map(|quota| format!(" of {:.1}", mib(quota)));
         let Figures {
             runs,
             cpu_seconds,
             memory_gib_seconds,
+            egress_bytes,
         } = self.today;
         let total = &self.total;
         let tenant = self
@@ -185,14 +198,17 @@ impl ReportedKey {
             .as_ref()
             .map(|tenant| format!("{}: ", tenant.as_str()));
         format!(
-            "{}  today: {runs}{} runs, {cpu_seconds:.1}{} s of processor time, {memory_gib_seconds:.1} GiB-s  \
-             in all: {} runs, {:.1} s, {:.1} GiB-s  {}{}\n",
+            "{}  today: {runs}{} runs, {cpu_seconds:.1}{} s of processor time, {memory_gib_seconds:.1} GiB-s, \
+             {:.1}{} MiB of egress  in all: {} runs, {:.1} s, {:.1} GiB-s, {:.1} MiB  {}{}\n",
             self.id,
             of(self.quota.runs),
             of(self.quota.cpu_seconds),
+            mib(egress_bytes),
+            egress_quota.unwrap_or_default(),
             total.runs,
             total.cpu_seconds,
             total.memory_gib_seconds,
+            mib(total.egress_bytes),
             tenant.unwrap_or_default(),
             visible(self.name.as_deref().unwrap_or("the key of the environment")),
         )
@@ -206,6 +222,8 @@ pub(crate) enum Exceeded {
     Runs { used: u64, quota: u64 },
     #[error("the quota of the key is used up: {used:.1} of {quota} seconds of processor time today")]
     Processor { used: f64, quota: u64 },
+    #[error("the quota of the key is used up: {used} of {} of egress today", Bytes(*.quota))]
+    Egress { used: Bytes, quota: u64 },
 }
 
 /// The reason why the file cannot be used.
@@ -244,6 +262,7 @@ impl Figures {
             runs: 0,
             cpu_seconds: result.meta.cpu_seconds.unwrap_or(result.duration),
             memory_gib_seconds: gib_seconds(peak as f64 * result.duration),
+            egress_bytes: result.meta.egress.as_ref().map_or(0, |egress| egress.bytes),
         }
     }
 
@@ -253,6 +272,8 @@ impl Figures {
             runs: 0,
             cpu_seconds,
             memory_gib_seconds: gib_seconds(memory_byte_seconds),
+            // Those of keys have no network.
+            egress_bytes: 0,
         }
     }
 }
@@ -264,13 +285,30 @@ impl AddAssign for Figures {
         self.runs = self.runs.saturating_add(more.runs);
         self.cpu_seconds += finite(more.cpu_seconds);
         self.memory_gib_seconds += finite(more.memory_gib_seconds);
+        self.egress_bytes = self.egress_bytes.saturating_add(more.egress_bytes);
     }
 }
 
 impl Quota {
     /// Returns `true` if nothing is limited.
-    pub const fn is_none(&self) -> bool {
-        self.cpu_seconds.is_none() && self.runs.is_none()
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Renders it for a line; nothing without limits.
+    pub(crate) fn to_text(self) -> String {
+        let limits = [
+            self.runs.map(|runs| format!("{runs} runs")),
+            self.cpu_seconds
+                .map(|seconds| format!("{seconds} s of processor time")),
+            self.egress_bytes
+                .map(|bytes| format!("{} of egress", Bytes(bytes))),
+        ];
+        let limits: Vec<String> = limits.into_iter().flatten().collect();
+        match limits.is_empty() {
+            true => String::new(),
+            false => format!("{} a day  ", limits.join(", ")),
+        }
     }
 
     fn check(&self, today: &Figures) -> Result<(), Exceeded> {
@@ -285,6 +323,12 @@ impl Quota {
         {
             let used = today.cpu_seconds;
             return Err(Exceeded::Processor { used, quota });
+        }
+        if let Some(quota) = self.egress_bytes
+            && today.egress_bytes >= quota
+        {
+            let used = Bytes(today.egress_bytes);
+            return Err(Exceeded::Egress { used, quota });
         }
         Ok(())
     }
@@ -481,6 +525,16 @@ impl Usage {
     }
 }
 
+impl EgressMeter for Usage {
+    fn count(&self, owner: &Scope, bytes: u64) {
+        let more = Figures {
+            egress_bytes: bytes,
+            ..Figures::default()
+        };
+        self.add(owner, more);
+    }
+}
+
 impl KeyUsage {
     fn add(&mut self, more: Figures) {
         self.today += more;
@@ -505,6 +559,10 @@ fn today() -> u64 {
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / MIB
 }
 
 fn gib_seconds(byte_seconds: f64) -> f64 {
@@ -638,7 +696,7 @@ mod tests {
         assert_eq!(account, Account::of(&keys[1]));
         let quota = Quota {
             cpu_seconds: Some(2),
-            runs: None,
+            ..Quota::default()
         };
         usage.add(&scope_of(&account).unwrap(), used(2.0));
         assert!(usage.check(&account, &quota).is_err());
@@ -661,6 +719,7 @@ mod tests {
         let quota = Quota {
             cpu_seconds: Some(2),
             runs: Some(2),
+            egress_bytes: Some(1000),
         };
         let id = account(dir.path());
         usage.begin(&id, &quota).unwrap();
@@ -672,6 +731,15 @@ mod tests {
         usage.add(&scope_of(&id).unwrap(), used(2.0));
         let processor = Exceeded::Processor { used: 2.0, quota: 2 };
         assert_eq!(usage.begin(&id, &quota), Err(processor));
+        usage.begin(&id, &Quota::default()).unwrap();
+        usage.lock().used.get_mut(id.as_str()).unwrap().today.cpu_seconds = 0.0;
+        usage.take_back(&id);
+        usage.count(&scope_of(&id).unwrap(), 1000);
+        let egress = usage.begin(&id, &quota).unwrap_err().to_string();
+        assert_eq!(
+            egress,
+            "the quota of the key is used up: 1000B of 1000B of egress today"
+        );
         usage.begin(&id, &Quota::default()).unwrap();
         usage.lock().used.get_mut(id.as_str()).unwrap().day -= 1;
         usage.begin(&id, &quota).unwrap();

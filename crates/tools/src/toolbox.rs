@@ -11,6 +11,7 @@ mod call;
 mod caller;
 mod deadline_extension;
 mod disk_quota;
+mod egress_meter;
 mod error;
 mod limits;
 mod record;
@@ -36,6 +37,7 @@ pub use call::Call;
 pub(crate) use call::Executed;
 pub use caller::{Caller, Surface};
 pub use deadline_extension::Approvals;
+pub use egress_meter::EgressMeter;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
 pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
@@ -81,6 +83,8 @@ pub struct Parts {
     pub skills: Option<Arc<Skills>>,
     /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<audit::Log>,
+    /// Counter of what tools themselves exchange with hosts.
+    pub egress_meter: Option<Arc<dyn EgressMeter>>,
 }
 
 /// Defaults of code that a tool runs.
@@ -195,6 +199,13 @@ impl Toolbox {
             });
         }
         Ok(Self { parts, tools })
+    }
+
+    /// Counts what its tools themselves exchange with hosts. Programs' results have what these exchange.
+    #[must_use]
+    pub fn with_egress_meter(mut self, meter: Arc<dyn EgressMeter>) -> Self {
+        self.parts.egress_meter = Some(meter);
+        self
     }
 
     /// Closes it without a sync of the audit log's record to the disk, for a process that lives for one call. The

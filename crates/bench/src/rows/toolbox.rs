@@ -102,6 +102,7 @@ fn toolbox(place: &BenchContext) -> anyhow::Result<Toolbox> {
         approvals: None,
         skills: None,
         audit: Some(Log::open(&directory.join("audit"), limits)?),
+        egress_meter: None,
     })?)
 }
 

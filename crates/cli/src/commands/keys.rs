@@ -28,6 +28,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 quota: Quota {
                     cpu_seconds: args.quota_cpu.map(|time| time.seconds),
                     runs: args.quota_runs,
+                    egress_bytes: args.quota_egress.map(|size| size.0),
                 },
             };
             let (key, stored) = store.create(new).map_err(unusable)?;
@@ -83,7 +84,13 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
 /// Refuses quotas that allow nothing.
 fn check_quotas(args: &KeysCreateArgs) -> Result<(), Failure> {
     let cpu = args.quota_cpu.map(|time| time.seconds);
-    for (flag, quota) in [("--quota-cpu", cpu), ("--quota-runs", args.quota_runs)] {
+    let egress = args.quota_egress.map(|size| size.0);
+    let quotas = [
+        ("--quota-cpu", cpu),
+        ("--quota-runs", args.quota_runs),
+        ("--quota-egress", egress),
+    ];
+    for (flag, quota) in quotas {
         if quota == Some(0) {
             return Err(Failure::usage(
                 format!("`{flag}`: expected at least 1, got 0"),

@@ -50,9 +50,10 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let admission = Admission::of_runs(settings.max_concurrent);
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
-        let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::new(usage)));
+        let usage = Arc::new(usage);
+        let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::clone(&usage)));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
-        let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?;
+        let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?.with_egress_meter(usage);
         let store = KeyStore::below(&context.paths.state);
         let remains = Arc::new(remains(context)?);
         let keys = ApiKeys::new(context.environment.text("RINGFENCE_API_KEY"), store);

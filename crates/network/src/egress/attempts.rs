@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_policy::{EgressAttempt, EgressFacts, Host, Refusal};
+use tokio::net::TcpStream;
+
+use super::connection::{ByteCount, Connection};
 
 /// Limit of recorded attempts per call or run; further ones are only counted.
 const MAX_KEPT: usize = 200;
@@ -41,10 +44,11 @@ pub enum Verdict {
     Malformed(String),
 }
 
-/// The attempts of one call or run, in order.
+/// The attempts of one call or run, in order, and the bytes of their connections.
 #[derive(Debug, Default)]
 pub struct AttemptLog {
     entries: Mutex<Entries>,
+    bytes: ByteCount,
 }
 
 #[derive(Debug, Default)]
@@ -64,12 +68,22 @@ impl AttemptLog {
         self.entries().left_off
     }
 
+    /// Returns the number of bytes that were sent to hosts and received from them so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    pub(super) fn counted(&self, stream: TcpStream) -> Connection {
+        Connection::new(stream, self.bytes.clone())
+    }
+
     /// Returns the attempts as reported in results, without addresses.
     pub fn facts(&self) -> EgressFacts {
         let entries = self.entries();
         EgressFacts {
             attempts: entries.kept.iter().map(Attempt::fact).collect(),
             left_off: entries.left_off as u64,
+            bytes: self.bytes(),
         }
     }
 

@@ -71,12 +71,12 @@ async fn reaches_a_private_address_only_if_its_range_is_open() {
 
         let open = Guard::new(policy(&allowed, &["127.0.0.0/8"]), names);
         let stream = open.connect(&host(text), port, soon(), &log).await.unwrap();
-        assert_eq!(stream.peer_addr().unwrap().ip(), LOCAL);
+        assert_eq!(stream.stream().peer_addr().unwrap().ip(), LOCAL);
         assert_eq!(log.attempts()[1].verdict, Verdict::Connected);
 
         // The only connection is ours; there was none before it.
         let (_, from) = listener.accept().await.unwrap();
-        assert_eq!(from, stream.local_addr().unwrap());
+        assert_eq!(from, stream.stream().local_addr().unwrap());
         assert!(!visited(listener), "{text}");
     }
 }
@@ -142,7 +142,7 @@ async fn a_name_that_changes_its_address_is_connected_to_where_it_was_checked() 
     let guard = Guard::new(policy(&format!("a.test:{port}"), &["127.0.0.0/8"]), names);
     let log = AttemptLog::default();
     let stream = guard.connect(&host("a.test"), port, soon(), &log).await.unwrap();
-    assert_eq!(stream.peer_addr().unwrap().ip(), LOCAL);
+    assert_eq!(stream.stream().peer_addr().unwrap().ip(), LOCAL);
     let refusal = guard.connect(&host("a.test"), port, soon(), &log).await;
     assert!(matches!(refusal, Err(ConnectError::Refused(_))));
     drop(listener);
@@ -207,7 +207,7 @@ async fn goes_on_to_the_next_address() {
     let guard = Guard::new(policy(&format!("a.test:{port}"), &["127.0.0.0/8"]), names);
     let log = AttemptLog::default();
     let stream = guard.connect(&host("a.test"), port, soon(), &log).await.unwrap();
-    assert_eq!(stream.peer_addr().unwrap().ip(), LOCAL);
+    assert_eq!(stream.stream().peer_addr().unwrap().ip(), LOCAL);
     assert!(visited(listener));
 }
 

@@ -14,7 +14,6 @@ use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use ringfence_policy::Host;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls;
@@ -56,12 +55,15 @@ impl Page {
 ///
 /// # Errors
 /// If the TLS handshake fails, or the response is not HTTP/1.1.
-pub async fn send(
-    stream: TcpStream,
+pub async fn send<S>(
+    stream: S,
     request: &FetchRequest,
     trust: &Trust,
     limits: &FetchLimits,
-) -> Result<Page, FetchCause> {
+) -> Result<Page, FetchCause>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     match request.url.scheme {
         Scheme::Http => speak(stream, request, limits, None).await,
         Scheme::Https => {
@@ -76,13 +78,16 @@ pub async fn send(
 ///
 /// # Errors
 /// As for [`send`].
-pub async fn receive(
-    stream: TcpStream,
+pub async fn receive<S>(
+    stream: S,
     request: &FetchRequest,
     trust: &Trust,
     limits: &FetchLimits,
     sink: &mut Sink<'_>,
-) -> Result<Page, FetchCause> {
+) -> Result<Page, FetchCause>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     match request.url.scheme {
         Scheme::Http => speak(stream, request, limits, Some(sink)).await,
         Scheme::Https => {
@@ -96,7 +101,10 @@ pub async fn receive(
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + Send + 'a;
 
 /// Performs the TLS handshake with the host of the URL.
-pub async fn secure(stream: TcpStream, url: &Url, trust: &Trust) -> Result<TlsStream<TcpStream>, FetchCause> {
+pub async fn secure<S>(stream: S, url: &Url, trust: &Trust) -> Result<TlsStream<S>, FetchCause>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let connector = TlsConnector::from(trust.config().await?);
     let name = match &url.host {
         Host::Name(name) => ServerName::try_from(name.as_str().to_owned()),

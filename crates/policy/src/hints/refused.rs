@@ -126,6 +126,7 @@ mod tests {
     fn check(allowed: &[&str], host: &str, port: u16, expected: &str) {
         let attempt = refused(allowed, host, port);
         let facts = EgressFacts {
+            bytes: 0,
             attempts: vec![attempt.clone(), attempt],
             left_off: 0,
         };
@@ -173,6 +174,7 @@ mod tests {
             reason: Some("no pattern of the allowed hosts names b.test".to_owned()),
         };
         let facts = EgressFacts {
+            bytes: 0,
             attempts: vec![attempt],
             left_off: 0,
         };

@@ -184,7 +184,8 @@ impl StoredKey {
             .as_ref()
             .map(|tenant| format!("{}: ", tenant.as_str()));
         let tenant = tenant.unwrap_or_default();
-        format!("{}  {rights:<16}  {ends:<20}  {tenant}{name}\n", self.id)
+        let quota = self.quota.to_text();
+        format!("{}  {rights:<16}  {ends:<20}  {quota}{tenant}{name}\n", self.id)
     }
 
     fn has_expired(&self) -> bool {

@@ -17,6 +17,7 @@ use ringfence_policy::{
 use tokio::sync::{mpsc, watch};
 
 use super::disk_quota::{DiskQuota, within};
+use super::egress_meter::EgressLog;
 use super::{
     Allowance, Approvals, CallRecord, Caller, DeadlineExtension, ErrorKind, Extension, Parts, Questions,
     ToolError,
@@ -163,6 +164,12 @@ impl Call<'_> {
     /// Records attempts to reach hosts, for the audit log.
     pub(crate) fn tried(&self, attempts: &[Attempt]) {
         self.recording.notes().tried(attempts);
+    }
+
+    /// Returns a log of attempts whose bytes count for the caller.
+    pub(crate) fn egress_log(&self) -> EgressLog<'_> {
+        let owner = &self.recording.caller().scope;
+        EgressLog::new(self.toolbox.egress_meter.as_deref(), owner)
     }
 
     /// Writes files for the program of a request: into the workspace or, if there is none, into a temporary

@@ -83,7 +83,11 @@ impl Tool for HttpFetch {
             max_body: call.max_output(),
             ..FetchLimits::until(call.deadline)
         };
-        let response = call.fetcher().fetch(request, &limits).await;
+        let log = call.egress_log();
+        let response = call
+            .fetcher()
+            .fetch_logged(request, &limits, log.attempts())
+            .await;
         call.tried(match &response {
             Ok(response) => &response.attempts,
             Err(error) => &error.attempts,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::keys::Holder;
 use super::{BEARER, KEY, Surface, world};
+use crate::network::Server;
 use crate::support::eventually;
 use crate::world::World;
 
@@ -115,7 +116,7 @@ fn what_a_key_uses_is_counted_and_outlives_the_server() {
     let client = Holder::new(&world, &["--rights", "run,sandboxes,tools"]);
     let idle = Holder::new(&world, &[]);
     let admin = Holder::new(&world, &["--rights", "admin"]);
-    let none = json!({"runs": 0, "cpu_seconds": 0.0, "memory_gib_seconds": 0.0});
+    let none = json!({"runs": 0, "cpu_seconds": 0.0, "memory_gib_seconds": 0.0, "egress_bytes": 0});
     assert_eq!(client.usage()["total"], none);
     use_runs(&client);
     use_sandbox(&client);
@@ -219,6 +220,88 @@ fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
     world.close();
 }
 
+/// A server at which the programs of keys reach a page.
+fn networked(page: &Server) -> World {
+    let world = World::before_engine();
+    let config = format!(
+        "[sandbox]\nnetwork = 'allowlist'\n[egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']\n",
+        page.port
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine();
+    world
+}
+
+#[test]
+fn bytes_to_and_from_hosts_are_counted_and_have_a_quota() {
+    let page = Server::new();
+    let world = networked(&page);
+    let options = [
+        "--rights",
+        "run,tools",
+        "--quota-egress",
+        "1KiB",
+        "--tenant",
+        "team",
+    ];
+    let key = Holder::new(&world, &options);
+    let other = Holder::new(&world, &["--rights", "run,tools", "--tenant", "team"]);
+    let egress = || figure(&key.usage(), "/today/egress_bytes");
+
+    key.ok("POST /v1/run", &run("print(1)"));
+    assert_eq!(egress(), 0.0);
+    let get = format!(
+        "import urllib.request as r\nprint(r.urlopen('{}').read())",
+        page.url()
+    );
+    let ran = key.ok("POST /v1/run", &run(&get));
+    let program = egress();
+    assert!(ran["stdout"].as_str().unwrap().contains("hello"), "{ran}");
+    assert_eq!(ran["meta"]["egress"]["bytes"].as_f64(), Some(program));
+    assert!((50.0..1000.0).contains(&program), "{program}");
+    key.ok("POST /v1/tools/http_fetch", &json!({"url": page.url()}));
+    let tool = egress() - program;
+    assert!((50.0..1000.0).contains(&tool), "{tool}");
+
+    // What a key of its tenant uses counts, too; that one has no quota.
+    let many = format!(
+        "import urllib.request as r\nfor _ in range(20): r.urlopen('{}').read()",
+        page.url()
+    );
+    other.ok("POST /v1/run", &run(&many));
+    let visits = page.visits();
+    for (line, body) in [
+        ("POST /v1/run", run(&get)),
+        ("POST /v1/batch", json!({"runs": [run(&get)]})),
+        ("POST /v1/tools/http_fetch", json!({"url": page.url()})),
+    ] {
+        if line == "POST /v1/batch" {
+            let lines = key.ask(line, &body).body;
+            assert!(
+                lines.contains("\"limit_exceeded\"") && lines.contains("of 1KiB of egress"),
+                "{lines}"
+            );
+        } else {
+            key.assert_used_up(line, &body, "of 1KiB of egress today");
+        }
+    }
+    assert_eq!(page.visits(), visits, "nothing was sent");
+    other.ok("POST /v1/tools/http_fetch", &json!({"url": page.url()}));
+    assert!(page.visits() > visits);
+
+    assert!(
+        shown(&world, &[]).contains("of 0.0 MiB of egress"),
+        "{}",
+        shown(&world, &[])
+    );
+    let listed = world.dir.run(["keys", "ls"]).ok().to_owned();
+    assert!(listed.contains("1KiB of egress a day  team: "), "{listed}");
+    let admin = Holder::new(&world, &["--rights", "admin"]);
+    let metrics = admin.ask("GET /metrics", &json!({})).body;
+    assert!(metrics.contains("ringfence_key_egress_bytes_total{"), "{metrics}");
+    world.close();
+}
+
 #[test]
 fn a_quota_that_is_none_is_refused() {
     let world = World::before_engine();
@@ -228,6 +311,8 @@ fn a_quota_that_is_none_is_refused() {
         ["--quota-runs", "many"],
         ["--quota-runs", "0"],
         ["--quota-cpu", "0s"],
+        ["--quota-egress", "much"],
+        ["--quota-egress", "0"],
     ] {
         let output = world.dir.run([&["keys", "create", "x"], &options[..]].concat());
         assert_eq!(output.status, 2, "{options:?}: {output:?}");

@@ -8,10 +8,9 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use ringfence_policy::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::super::{AttemptLog, Guard, Verdict};
+use super::super::{AttemptLog, Connection, Guard, Verdict};
 use super::answer::ForwardError;
 use super::hello::{self, Hello, HelloFault, MAX_HELLO};
 use crate::fetch::Url;
@@ -21,7 +20,7 @@ use crate::fetch::Url;
 pub(super) struct Tunnel {
     host: Host,
     port: u16,
-    far: TcpStream,
+    far: Connection,
     near: OnUpgrade,
 }
 
