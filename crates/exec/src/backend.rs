@@ -48,6 +48,8 @@ pub enum Reason {
     /// A program, or something that it needs, does not exist.
     NotFound,
     Invalid,
+    /// The launcher died before anything of the program ran, twice; the request can be repeated.
+    Lost,
     /// An internal failure.
     Failed,
 }
@@ -79,6 +81,7 @@ impl From<&local::Error> for Error {
             | E::NeedsNamespaces { .. }
             | E::NeedsIds => Reason::Unavailable,
             E::NoMoreRoots { .. } => Reason::Busy,
+            E::LauncherLost => Reason::Lost,
             E::Trusted(_) | E::TooLong | E::Image(_) | E::NetworkOfSession | E::Program { errno: 7, .. } => {
                 Reason::Invalid
             }

@@ -27,6 +27,26 @@ pub enum StartError {
 /// [`crate::init`] on every path.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
 
+/// Job of a program that reads none: it is taken from the control channel just before the program begins, so whoever finds it unread knows
+/// that nothing of the program has run.
+pub const START_BYTE: u8 = 0;
+
+/// Steps that fail if the zygote has died, when the guest may not have begun.
+pub const STEPS_OF_ZYGOTE: [&str; 3] = [
+    "ask the zygote for a guest",
+    "fork a guest from the zygote",
+    "set a guest up",
+];
+
+/// Returns `true` for an error of a launcher's socket that says that the launcher has died.
+pub fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind as E;
+    matches!(
+        error.kind(),
+        E::BrokenPipe | E::ConnectionReset | E::ConnectionRefused | E::NotConnected
+    )
+}
+
 /// A launcher process and the socket to it. Dropping it ends the launcher and all guests.
 #[derive(Debug)]
 pub struct Launcher {

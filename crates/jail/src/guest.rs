@@ -60,6 +60,10 @@ pub(crate) fn run(start: Start<'_>, status: OwnedFd, joined: Result<(), StepErro
         .and_then(|()| descriptors.arrange());
     // Without a status pipe the launcher sees only the closed pipe.
     let Ok(status) = arranged else { sys::exit_now(127) };
+    // Whoever finds it unread knows that the program has not begun. Before the filter, which may forbid it.
+    if !start.program.reads_job {
+        let _ = sys::take_start_byte();
+    }
     let confined = confine(start.confinement, STATUS_FD);
     report(status.as_fd(), &confined);
     if confined.is_ok() && (start.program.reads_job || sys::close_control().is_ok()) {

@@ -53,7 +53,7 @@ mod writable_root;
 mod zygote;
 
 pub use attached_mount::AttachedMount;
-pub use client::{Launcher, START_DEADLINE, StartError};
+pub use client::{Launcher, START_BYTE, START_DEADLINE, STEPS_OF_ZYGOTE, StartError, is_gone};
 pub use clock::uptime;
 pub use exit_listener::{ExitCall, ExitListener};
 pub use hook::init;

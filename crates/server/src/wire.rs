@@ -413,6 +413,7 @@ impl From<backend::Error> for Refusal {
         Self {
             reason: match error.reason {
                 backend::Reason::Unavailable => Reason::Unavailable,
+                backend::Reason::Lost => Reason::Failed,
                 backend::Reason::Busy => Reason::Busy,
                 backend::Reason::NotFound => Reason::NotFound,
                 backend::Reason::Invalid => Reason::Invalid,

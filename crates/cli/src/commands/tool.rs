@@ -200,6 +200,7 @@ const fn status(kind: ErrorKind) -> u8 {
         | ErrorKind::ApprovalTimeout
         | ErrorKind::NotFound
         | ErrorKind::RuntimeUnavailable
+        | ErrorKind::RuntimeLost
         | ErrorKind::LimitExceeded
         | ErrorKind::Busy
         | ErrorKind::Internal => exit::FAILED,

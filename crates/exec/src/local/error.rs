@@ -139,9 +139,12 @@ pub enum Error {
         "expected this program, started with the argument `__jail`, to become the launcher; it ended or went silent instead"
     )]
     NoLauncher,
-    /// The launcher died while the run was being set up.
+    /// The launcher died while the run was being set up; the program may have begun.
     #[error("the launcher ended unexpectedly")]
     LauncherGone,
+    /// The launcher, or its zygote, died before anything of the program ran.
+    #[error("the launcher ended before the program began")]
+    LauncherLost,
 }
 
 impl Error {
@@ -168,7 +171,7 @@ impl Error {
             Self::NeedsIds => "run the server as root, or leave the fence `box` out".into(),
             Self::NoMoreRoots { .. } => "remove sandboxes that are not needed".into(),
             Self::ControlGroup(_) => remedy::Run::ExamineControlGroups.into(),
-            Self::LauncherGone => remedy::Run::Retry.into(),
+            Self::LauncherGone | Self::LauncherLost => remedy::Run::Retry.into(),
             Self::NoInterpreter { .. } => "install one of them so that it is on the path".into(),
             Self::TooLong | Self::Program { errno: 7, .. } => {
                 "put long ones into a file, or into standard input".into()

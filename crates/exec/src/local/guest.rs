@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
-use ringfence_jail::ExitListener;
 use ringfence_jail::protocol::{Applied, Command, Confinement, Guest as Origin, Spawn};
+use ringfence_jail::{ExitListener, STEPS_OF_ZYGOTE, is_gone};
 use ringfence_policy::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -302,6 +302,10 @@ pub(super) async fn begin(
         launcher.void(ticket.id);
         return Err(match error.kind() {
             std::io::ErrorKind::ArgumentListTooLong => Error::TooLong,
+            _ if is_gone(&error) => {
+                launcher.lose();
+                Error::LauncherLost
+            }
             _ => Error::Pipes(error),
         });
     }
@@ -346,13 +350,16 @@ impl PendingGuest {
     }
 
     /// Waits until the guest runs.
-    pub(super) async fn running(self) -> Result<Guest, Error> {
+    pub(super) async fn running(mut self) -> Result<Guest, Error> {
+        let started = match (&mut self.ticket.started).await {
+            Ok(Ok(started)) => started,
+            Ok(Err(failure)) if !STEPS_OF_ZYGOTE.contains(&&*failure.step) || self.has_begun().await => {
+                return Err(Error::from_failure(failure));
+            }
+            Err(_) if self.has_begun().await => return Err(Error::LauncherGone),
+            Ok(Err(_)) | Err(_) => return Err(Error::LauncherLost),
+        };
         let ticket = self.ticket;
-        let started = ticket
-            .started
-            .await
-            .map_err(|_| Error::LauncherGone)?
-            .map_err(Error::from_failure)?;
         let output = match (self.directory, started.output) {
             (Some(directory), _) => Output::Directory(directory),
             (None, Some(handle)) => Output::Handle(handle),
@@ -380,6 +387,16 @@ impl PendingGuest {
             job: self.job,
             gone: ticket.gone,
         })
+    }
+}
+
+impl PendingGuest {
+    /// Returns `false` if its program has certainly not begun: nobody has read all that was sent ahead of it, and nobody can any
+    /// more. The kernel resets a connection whose last owner leaves something unread.
+    async fn has_begun(&mut self) -> bool {
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(10), self.control.read_to_end(&mut rest)).await;
+        !matches!(ended, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionReset)
     }
 }
 

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfence_jail::protocol::{Applied, Command, Event, LauncherSpec, Program};
-use ringfence_jail::{Launcher, START_DEADLINE, StartError};
+use ringfence_jail::{Launcher, START_DEADLINE, StartError, is_gone};
 use ringfence_policy::Timeout;
+use rustix::net::RecvFlags;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
+
+use super::error::Error;
 
 /// A failed step of the fence, as the launcher reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,13 +214,32 @@ impl LauncherClient {
 
     /// Dispatches events until the launcher dies. The connection works only while this runs.
     pub(super) async fn pump(&self) {
-        let mut buffer = Vec::new();
-        while let Ok(Some((event, fds))) = self.receive(&mut buffer).await {
-            self.dispatch(event, fds);
+        let (mut buffer, mut reset) = (Vec::new(), false);
+        loop {
+            match self.receive(&mut buffer).await {
+                Ok(Some((event, fds))) => self.dispatch(event, fds),
+                // It died before it had read everything. What it had sent is there all the same.
+                Err(error) if is_gone(&error) && !reset => reset = true,
+                Ok(None) | Err(_) => break,
+            }
         }
         // The closed channels tell the remaining waiters.
-        *self.lock() = None;
+        self.lose();
         self.zygote.send_replace(Zygote::Broken);
+    }
+
+    /// Checks that it lives, without waiting for the task that dispatches its events.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        if let Ok((0, _)) = rustix::net::recv(&self.socket, &mut [0; 1], flags) {
+            self.lose();
+        }
+        self.is_open().then_some(()).ok_or(Error::LauncherLost)
+    }
+
+    /// Gives up a launcher that has died: nobody gets it any more.
+    pub(super) fn lose(&self) {
+        *self.lock() = None;
     }
 
     /// Returns `true` while the launcher lives.
@@ -420,15 +442,6 @@ impl LauncherClient {
     fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiter>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns `true` if the other end of the socket is closed.
-fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind as E;
-    matches!(
-        error.kind(),
-        E::BrokenPipe | E::ConnectionReset | E::ConnectionRefused | E::NotConnected
-    )
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A launcher with everything needed to start guests in it.
 
-mod guests;
+pub(super) mod guests;
 mod preloaded;
 mod python;
 mod renewal;
@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ringfence_cgroup::Group;
+use ringfence_jail::START_BYTE;
 use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Limits, Network, PACKAGES, Request, Trusted};
 use tokio::task::JoinSet;
@@ -240,7 +241,7 @@ impl LauncherState {
         };
         let (executable, arguments) = command(request, &environment)?;
         let program = layout::program(&executable, arguments, environment);
-        let text = Text::Job(Vec::new());
+        let text = Text::Job(vec![START_BYTE]);
         let terms = Terms {
             below: request.working_directory.as_deref(),
             ..Terms::of(request)
@@ -319,9 +320,9 @@ impl LauncherState {
             false => self.first_group(terms.limits),
         };
         let (code, job) = match text {
-            Text::File { name, text } => (Some((name, text)), Vec::new()),
+            Text::File { name, text } => (Some((name, text)), vec![START_BYTE]),
             Text::Job(job) => (None, job),
-            Text::OnHost => (None, Vec::new()),
+            Text::OnHost => (None, vec![START_BYTE]),
         };
         Plan {
             origin,

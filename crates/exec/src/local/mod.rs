@@ -78,7 +78,8 @@ pub use worker_program::{Imports, interpreter_command, interpreter_greeting};
 pub use workspace::{MAX_RULES, Workspace, owner_for_guests, rights};
 
 use guest::{Grouping, Guest};
-use launcher_state::{LauncherState, clear_up};
+use launcher_state::guests::Attempt;
+use launcher_state::{LauncherState, Start, clear_up};
 use launchers::{Kind, Launchers};
 use network::Exit;
 use result::{add_groups, assemble, collect};
@@ -181,17 +182,14 @@ impl Local {
             return self.evaluate(id, work).await;
         }
         let turn = self.turn(&request.limits, since).await?;
-        let served = self
-            .launchers
-            .serve(request, Kind::of(fence), &self.settings, &self.groups)
-            .await?;
         let bridged = connection.bridge.is_some();
-        let (mut guest, start) = match served.guest(request, bridged, &self.settings).await {
-            Ok(found) => found,
-            Err(error) => {
-                self.retire(served, None, None);
-                return Err(error);
-            }
+        let (served, mut guest, start) = match self.started(fenced, request, bridged, Attempt::First).await {
+            // Nothing of the program has run, so a new launcher can start it. If that dies as well, something kills them.
+            Err(Error::LauncherLost) => match self.started(fenced, request, bridged, Attempt::Second).await {
+                Err(Error::NoLauncher) => return Err(Error::LauncherLost),
+                started => started?,
+            },
+            started => started?,
         };
         let outlet = match self.outlet(request, &mut guest) {
             Ok(outlet) => outlet,
@@ -229,6 +227,26 @@ impl Local {
         self.retire(served, Some(guest), turn);
         result.duration = since.elapsed().as_secs_f64();
         Ok(result)
+    }
+
+    /// Starts the guest of a request in a launcher of its kind, which is returned with it.
+    async fn started(
+        &self,
+        fenced: FencedRequest<'_>,
+        request: &Request,
+        bridged: bool,
+        attempt: Attempt,
+    ) -> Result<(Arc<LauncherState>, Guest, Start), Error> {
+        let kind = Kind::of(fenced.fence);
+        let served = self.launchers.serve(request, kind, &self.settings, &self.groups);
+        let served = served.await?;
+        match served.guest(request, bridged, attempt, &self.settings).await {
+            Ok((guest, start)) => Ok((served, guest, start)),
+            Err(error) => {
+                self.retire(served, None, None);
+                Err(error)
+            }
+        }
     }
 
     /// Opens the guest's route to the network, if it may have one.

@@ -166,6 +166,14 @@ pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
 }
 
+/// Takes the byte that waits in the control channel of a guest, number 3, if there is one.
+pub(crate) fn take_start_byte() -> io::Result<()> {
+    let mut byte = [0u8];
+    // SAFETY: the buffer is live and of the size given; the guest's set-up has put the control descriptor under this number.
+    check(unsafe { libc::recv(3, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT) as libc::c_long })
+        .map(drop)
+}
+
 /// Marks the control channel of a guest, number 3, as close-on-exec.
 pub(crate) fn close_control() -> io::Result<()> {
     // SAFETY: a plain call; the guest's set-up has put the control descriptor under this number.

@@ -33,6 +33,7 @@ pub(crate) enum Reason {
     Cancelled,
     Internal,
     RuntimeUnavailable,
+    RuntimeLost,
     Timeout,
     ApprovalTimeout,
 }
@@ -65,6 +66,7 @@ impl Reason {
         Self::Cancelled,
         Self::Internal,
         Self::RuntimeUnavailable,
+        Self::RuntimeLost,
         Self::Timeout,
         Self::ApprovalTimeout,
     ];
@@ -132,6 +134,11 @@ impl Reason {
             ),
             Self::Internal => (500, "internal", "The server failed. The program did not."),
             Self::RuntimeUnavailable => (503, "runtime_unavailable", "The runtime cannot run programs now."),
+            Self::RuntimeLost => (
+                503,
+                "runtime_unavailable",
+                "The runtime failed, twice, before anything of the program ran: ask again after `Retry-After`.",
+            ),
             Self::Timeout => (
                 504,
                 "timeout",
@@ -153,6 +160,7 @@ impl From<ErrorKind> for Reason {
             ErrorKind::ApprovalTimeout => Self::ApprovalTimeout,
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::RuntimeUnavailable => Self::RuntimeUnavailable,
+            ErrorKind::RuntimeLost => Self::RuntimeLost,
             ErrorKind::LimitExceeded => Self::LimitExceeded,
             ErrorKind::Busy => Self::Busy,
             ErrorKind::Cancelled => Self::Cancelled,
@@ -181,7 +189,7 @@ enum Retry {
 impl ApiError {
     pub(crate) fn new(reason: Reason, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let retry = match reason {
-            Reason::Busy => Retry::Later(RETRY_AFTER),
+            Reason::Busy | Reason::RuntimeLost => Retry::Later(RETRY_AFTER),
             _ => Retry::Never,
         };
         Self {
@@ -318,6 +326,7 @@ mod tests {
             ErrorKind::ApprovalTimeout,
             ErrorKind::NotFound,
             ErrorKind::RuntimeUnavailable,
+            ErrorKind::RuntimeLost,
             ErrorKind::LimitExceeded,
             ErrorKind::Busy,
             ErrorKind::Cancelled,

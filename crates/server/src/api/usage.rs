@@ -83,6 +83,7 @@ impl Begun {
             | ErrorKind::ApprovalTimeout
             | ErrorKind::NotFound
             | ErrorKind::RuntimeUnavailable
+            | ErrorKind::RuntimeLost
             | ErrorKind::LimitExceeded
             | ErrorKind::Busy => self.take_back(),
         }

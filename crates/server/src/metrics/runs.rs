@@ -194,6 +194,7 @@ const fn failure(reason: Reason) -> &'static str {
         Reason::Busy => "refused_busy",
         Reason::NotFound => "refused_not_found",
         Reason::Invalid => "refused_invalid",
+        Reason::Lost => "lost",
         Reason::Failed => "failed",
     }
 }

@@ -37,6 +37,8 @@ pub enum ErrorKind {
     /// The tool, file, host or program does not exist.
     NotFound,
     RuntimeUnavailable,
+    /// The runtime failed before anything began; the call may be retried.
+    RuntimeLost,
     /// A size or number limit is exceeded.
     LimitExceeded,
     /// The capacity is in use by others; the call may be retried.
@@ -59,6 +61,7 @@ impl ErrorKind {
             Self::Timeout
             | Self::NotFound
             | Self::RuntimeUnavailable
+            | Self::RuntimeLost
             | Self::LimitExceeded
             | Self::Busy
             | Self::Cancelled
@@ -76,7 +79,7 @@ impl ErrorKind {
             Self::Rejected => "rejected",
             Self::ApprovalTimeout => "approval_timeout",
             Self::NotFound => "not_found",
-            Self::RuntimeUnavailable => "runtime_unavailable",
+            Self::RuntimeUnavailable | Self::RuntimeLost => "runtime_unavailable",
             Self::LimitExceeded => "limit_exceeded",
             Self::Busy => "busy",
             Self::Cancelled => "cancelled",
@@ -198,6 +201,7 @@ impl From<Reason> for ErrorKind {
     fn from(reason: Reason) -> Self {
         match reason {
             Reason::Unavailable => Self::RuntimeUnavailable,
+            Reason::Lost => Self::RuntimeLost,
             Reason::Busy => Self::LimitExceeded,
             Reason::NotFound => Self::NotFound,
             Reason::Invalid => Self::InvalidArguments,

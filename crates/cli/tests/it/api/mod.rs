@@ -11,6 +11,7 @@ mod jupyter;
 mod key_removal;
 pub(crate) mod keys;
 pub(crate) mod listen;
+mod lost_launchers;
 mod mcp;
 mod metrics;
 mod private_networks;

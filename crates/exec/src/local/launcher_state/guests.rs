@@ -12,18 +12,26 @@ use super::super::settings::Settings;
 use super::super::{layout, network};
 use super::{LauncherState, Start, Terms, Text, environment};
 
+/// The start of a request's guest, for the first time or once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Attempt {
+    First,
+    Second,
+}
+
 impl LauncherState {
-    /// Returns a guest for a request, with a bridge if `bridged`, and its start.
+    /// Returns a guest for a request, with a bridge if `bridged`, and its start. The pool is asked once.
     pub(in super::super) async fn guest(
         &self,
         request: &Request,
         bridged: bool,
+        attempt: Attempt,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         network::check_dirs(request, &self.dirs)?;
         match request.language {
             Language::Python if self.extra.image.is_some() => self.script_guest(request, settings).await,
-            Language::Python => self.python_guest(request, bridged, settings).await,
+            Language::Python => self.python_guest(request, bridged, attempt, settings).await,
             Language::Command => self.command_guest(request, settings).await,
             Language::Bash | Language::Javascript => self.script_guest(request, settings).await,
         }

@@ -13,6 +13,7 @@ use super::super::launcher::Zygote;
 use super::super::settings::Settings;
 use super::super::worker_program::WORKER;
 use super::super::{bytecode, job, layout};
+use super::guests::Attempt;
 use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
 use crate::interpreter::Python;
 
@@ -25,6 +26,7 @@ impl LauncherState {
         &self,
         request: &Request,
         bridged: bool,
+        attempt: Attempt,
         settings: &Settings,
     ) -> Result<(Guest, Start), Error> {
         let job = |variables| {
@@ -34,7 +36,9 @@ impl LauncherState {
         if let Some(guest) = self.preloaded_python(request, || job(&request.env)).await {
             return Ok((guest, Start::Preloaded));
         }
-        if let Some(pool) = self.pool.get() {
+        if let Some(pool) = self.pool.get().filter(|_| attempt == Attempt::First) {
+            // Its workers die with it, a moment later.
+            self.launcher.check()?;
             let job = job(&request.env);
             // An idle worker has no network and cannot be given one.
             if request.network == Network::None
