@@ -124,7 +124,10 @@ async fn while_keyed(
     };
     let answered = match is_anonymous {
         true => uses.answer_anonymous(name, right, slot, answer).await,
-        false => uses.answer(name, right, slot, answer).await,
+        false => {
+            let account = api.keys.allowance_of(name).account;
+            uses.answer(name, right, &account, slot, answer).await
+        }
     };
     answered.unwrap_or_else(|error| {
         let message = error.message().to_owned();

@@ -451,10 +451,11 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
         request.extensions_mut().insert::<Arc<KeyUse>>(using);
         next.run(request)
     };
-    let answered = check
-        .api
-        .key_uses
-        .answer(&grant.client, right, connection, answer);
+    let answered =
+        check
+            .api
+            .key_uses
+            .answer(&grant.client, right, &grant.allowance.account, connection, answer);
     let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
         return response;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use super::error::{ApiError, Reason};
 use super::keys::{ApiKeys, Right};
+use super::tenant::Account;
 use crate::http::{ConnectionSlot, Connections, TooManyConnections};
 
 /// Interval at which the keys in use are checked.
@@ -90,11 +91,13 @@ impl KeyUses {
         &self,
         client: &str,
         right: Right,
+        account: &Account,
         connection: Option<Arc<ConnectionSlot>>,
         answer: impl FnOnce(Arc<KeyUse>) -> F,
     ) -> Result<Response, ApiError> {
         let connections = match &connection {
-            Some(connection) => connection.belong_to(client)?,
+            // Keys of a tenant are made as easily as connections: they have one share.
+            Some(connection) => connection.belong_to(account.as_str())?,
             None => Connections::Few,
         };
         let mut response = self.answer_anonymous(client, right, connection, answer).await?;
@@ -250,12 +253,18 @@ impl Drop for Watched {
 }
 
 impl From<TooManyConnections> for ApiError {
-    fn from(TooManyConnections(count): TooManyConnections) -> Self {
-        Self::new(
-            Reason::Busy,
-            format!("the key has {count} connections, as many as one may have"),
-            "close some, or use them for one request after the other",
-        )
+    fn from(error: TooManyConnections) -> Self {
+        let (message, hint) = match error {
+            TooManyConnections::OfClient(count) => (
+                format!("the tenant of the key has {count} connections, as many as one may have"),
+                "close some, or use them for one request after the other",
+            ),
+            TooManyConnections::OfAll(count) => (
+                format!("all keys together have {count} connections, as many as they may have"),
+                "send it again after `Retry-After`, and use connections for one request after the other",
+            ),
+        };
+        Self::new(Reason::Busy, message, hint)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Limits connections: at the limit, one that has not authenticated is evicted; a client has a share.
+//! Limits connections: at the limit, one that has not authenticated is evicted; a client has a share, and all clients together have one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -41,9 +41,14 @@ pub(crate) enum Connections {
     Many,
 }
 
-/// A client has as many connections as one may have.
+/// There are as many connections as there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooManyConnections(pub(crate) usize);
+pub(crate) enum TooManyConnections {
+    /// Of the client.
+    OfClient(usize),
+    /// Of all clients.
+    OfAll(usize),
+}
 
 impl ConnectionSlots {
     pub(super) fn new(most: usize) -> Self {
@@ -88,6 +93,12 @@ impl Slots {
     const fn share(&self) -> usize {
         self.most - self.most / 4
     }
+
+    /// Returns the number of connections that all clients together may have: who has yet to authenticate finds the rest, where none waits
+    /// for long.
+    const fn share_of_all(&self) -> usize {
+        self.most - self.most / 8
+    }
 }
 
 impl ConnectionSlot {
@@ -104,12 +115,19 @@ impl ConnectionSlot {
     pub(crate) fn belong_to(&self, client: &str) -> Result<Connections, TooManyConnections> {
         let is_its = |peer: &Peer| matches!(peer, Peer::Client(name) if name == client);
         let taken = self.slots.lock();
-        let own = taken.iter().filter_map(Weak::upgrade);
-        let mut count = own.filter(|place| is_its(&place.peer())).count();
-        let is_new = !is_its(&self.peer());
-        if is_new {
+        let (mut count, mut all) = (0, 0);
+        for place in taken.iter().filter_map(Weak::upgrade) {
+            let peer = place.peer();
+            count += usize::from(is_its(&peer));
+            all += usize::from(matches!(&*peer, Peer::Client(_)));
+        }
+        let before = self.peer().clone();
+        if !is_its(&before) {
             if count >= self.slots.share() {
-                return Err(TooManyConnections(count));
+                return Err(TooManyConnections::OfClient(count));
+            }
+            if all >= self.slots.share_of_all() && !matches!(before, Peer::Client(_)) {
+                return Err(TooManyConnections::OfAll(all));
             }
             *self.peer() = Peer::Client(client.to_owned());
             count += 1;
@@ -164,13 +182,27 @@ mod tests {
         for place in &taken[..3] {
             place.belong_to("one").unwrap();
         }
-        assert_eq!(taken[3].belong_to("one"), Err(TooManyConnections(3)));
+        assert_eq!(taken[3].belong_to("one"), Err(TooManyConnections::OfClient(3)));
         // It makes room, or is another client's.
         assert!(places.enter().is_some());
         taken[3].belong_to("other").unwrap();
         taken[0].belong_to("one").unwrap();
         taken.remove(1);
         places.enter().unwrap().belong_to("one").unwrap();
+    }
+
+    #[test]
+    fn clients_together_leave_connections_to_who_has_yet_to_authenticate() {
+        let places = ConnectionSlots::new(8);
+        let taken: Vec<_> = (0..8).map(|_| places.enter().unwrap()).collect();
+        for (place, client) in taken.iter().zip(["a", "a", "b", "b", "c", "c", "d"]) {
+            place.belong_to(client).unwrap();
+        }
+        assert_eq!(taken[7].belong_to("e"), Err(TooManyConnections::OfAll(7)));
+        // A connection that is a client's already is no further one.
+        taken[0].belong_to("e").unwrap();
+        assert!(places.enter().is_some(), "the last makes room");
+        taken[7].know();
     }
 
     #[test]
