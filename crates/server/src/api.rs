@@ -53,7 +53,7 @@ mod usage;
 mod websocket;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -82,6 +82,7 @@ use mcp::Sessions;
 pub(crate) use tenant::Account;
 pub use tenant::{ParseTenantError, Tenant};
 
+use crate::http::CertificateState;
 use crate::metrics::Metrics;
 use crate::usage::Usage;
 
@@ -107,6 +108,8 @@ pub struct Api {
     jupyter: Arc<ringfence_jupyter::Service>,
     /// Records of what no tool stands behind.
     log: RedactedLog,
+    /// State of the certificate of its listener with TLS.
+    certificate: OnceLock<Arc<CertificateState>>,
 }
 
 /// Sandboxes, with the log of what is done with them.
@@ -150,7 +153,14 @@ impl Api {
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             sandboxes,
             log,
+            certificate: OnceLock::new(),
         })
+    }
+
+    /// Makes it report the state of a listener's certificate.
+    pub(crate) fn report_certificate(&self, state: Arc<CertificateState>) {
+        // A server has one listener with TLS.
+        let _ = self.certificate.set(state);
     }
 
     /// Checks that an image is in the store of the server's user, and can be a root.

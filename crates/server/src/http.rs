@@ -32,8 +32,8 @@ pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};
 pub(crate) use refusal::{RETRY_AFTER, Refusal};
 pub(crate) use slots::{ConnectionSlot, Connections, TooManyConnections};
-pub(crate) use tls::Tls;
 pub use tls::{CertificateError, CertificateFiles};
+pub(crate) use tls::{CertificateState, Tls};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

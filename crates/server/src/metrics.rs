@@ -9,6 +9,7 @@ mod runs;
 mod text;
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_exec::backend::Backend;
@@ -29,7 +30,11 @@ pub struct Metrics {
     refusals: Mutex<BTreeMap<Refusal, u64>>,
     approvals: Service,
     usage: Arc<Usage>,
+    warn: Warn,
 }
+
+/// A sink of warnings for the operator.
+pub type Warn = fn(&dyn Display);
 
 /// A kind of refused requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,17 +50,25 @@ pub(crate) struct Gauges {
     pub(crate) sandboxes: Vec<SandboxState>,
     pub(crate) mcp_sessions: usize,
     pub(crate) admission: AdmissionFigures,
+    /// Set if the renewed files of the certificate cannot be used; `None` without TLS.
+    pub(crate) has_stale_certificate: Option<bool>,
 }
 
 impl Metrics {
-    /// Creates the counters of a server whose questions wait at `approvals`, and whose keys have this usage.
-    pub fn new(approvals: Service, usage: Arc<Usage>) -> Self {
+    /// Creates the counters of a server whose questions wait at `approvals`, whose keys have this usage, and which reports some events at once.
+    pub fn new(approvals: Service, usage: Arc<Usage>, warn: Warn) -> Self {
         Self {
             runs: Arc::default(),
             refusals: Mutex::default(),
             approvals,
             usage,
+            warn,
         }
+    }
+
+    /// Reports an event to the operator at once.
+    pub(crate) fn warn(&self, event: &dyn Display) {
+        (self.warn)(event);
     }
 
     pub(crate) const fn usage(&self) -> &Arc<Usage> {
@@ -94,6 +107,15 @@ impl Metrics {
         }
         text.family("ringfence_mcp_sessions", Kind::Gauge, "Open sessions of `/mcp`.");
         text.sample("ringfence_mcp_sessions", &[], gauges.mcp_sessions);
+        if let Some(is_stale) = gauges.has_stale_certificate {
+            let name = "ringfence_tls_certificate_stale";
+            text.family(
+                name,
+                Kind::Gauge,
+                "1 while renewed files of the certificate cannot be used.",
+            );
+            text.sample(name, &[], u8::from(is_stale));
+        }
         if let Ok(waiting) = self.approvals.waiting().await {
             let name = "ringfence_approvals_waiting";
             text.family(name, Kind::Gauge, "Questions that wait for a person's answer.");
@@ -140,6 +162,11 @@ fn render_usage(all: &BTreeMap<String, KeyUsage>, text: &mut Text) {
         "Memory that runs and sandboxes of a key have used, times its duration.",
         |used| used.total.memory_gib_seconds,
     );
+    family(
+        "ringfence_key_egress_bytes_total",
+        "Bytes that runs and tools of a key sent to hosts and received from them.",
+        |used| used.total.egress_bytes as f64,
+    );
 }
 
 /// Renders the queues of keys. No label names one: an operator's monitoring is not told who waits.
@@ -162,11 +189,6 @@ fn render_admission(figures: AdmissionFigures, text: &mut Text) {
         name,
         Kind::Gauge,
         "Time that the first call in a queue has waited, at most.",
-    family(
-        "ringfence_key_egress_bytes_total",
-        "Bytes that runs and tools of a key sent to hosts and received from them.",
-        |used| used.total.egress_bytes as f64,
-    );
     );
     text.sample(name, &[], oldest.as_secs_f64());
     let name = "ringfence_calls_refused_total";

@@ -117,6 +117,9 @@ impl Further {
     async fn serve(&self, api: &Arc<Api>, stop: impl Future<Output = ()>) {
         match self {
             Self::Network(listener) => {
+                if let Some(state) = listener.certificate() {
+                    api.report_certificate(Arc::clone(state));
+                }
                 let routes = Routes {
                     own: api.on_network(listener.domain()),
                     others: api.on_network(listener.domain()),

@@ -111,7 +111,14 @@ pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> 
     if let Some(endpoint) = further {
         let bound = Further::bind(endpoint, tls).await;
         site.further = Some(bound.map_err(|error| match error {
-            BindError::Socket(error) => deaf(endpoint, &error),
+            BindError::Socket(error) => match endpoint {
+                Endpoint::Tcp(_) => deaf(endpoint, &error),
+                Endpoint::Unix(_) => Failure::refused(
+                    format!("cannot listen at {endpoint}: {error}"),
+                    "name a path of at most 107 bytes in a directory that exists and that you may write, where there is nothing but \
+                     perhaps a socket that no server uses any more",
+                ),
+            },
             BindError::Certificate(error) => Failure::refused(error.to_string(), CERTIFICATE_HINT),
         })?);
     }

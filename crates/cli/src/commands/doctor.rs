@@ -1,9 +1,12 @@
 //! `ringfence doctor`: reports this machine's isolation layers, and the fix for each missing one.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ringfence::doctor;
+use ringfence_client::Client;
 use ringfence_exec::probe::{Layer, Report, Situation, Status};
+use serde_json::Value;
 
 use crate::context::Context;
 use crate::ui::{Tone, Ui, visible};
@@ -13,13 +16,31 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let report = runtime.block_on(doctor::examine(context))?;
+    let mut report = runtime.block_on(doctor::examine(context))?;
+    report.layers.extend(runtime.block_on(certificate_layer(context)));
     if args.json {
         context.ui.json(&report)?;
     } else {
         context.ui.out(readable(&report, context.ui))?;
     }
     Ok(ExitCode::from(u8::from(report.situation == Situation::None)))
+}
+
+/// Time for the running server to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns an entry if the running server has a certificate that it cannot renew.
+async fn certificate_layer(context: &Context) -> Option<Layer> {
+    let client = Client::new(&context.paths.socket_if_ours()?);
+    let asked = tokio::time::timeout(PATIENCE, client.get::<Value>("/readyz"));
+    let ready = asked.await.ok()?.ok()?;
+    (ready["certificate"] == "stale").then(|| {
+        Layer::missing(
+            "certificate",
+            "the server that runs cannot use the renewed files of its certificate, and still uses the one before",
+            "see its messages, and repair the files of `--tls-cert` and `--tls-key`: it takes them within seconds",
+        )
+    })
 }
 
 /// Renders one line per layer, with the fix below a missing one.

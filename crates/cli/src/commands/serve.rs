@@ -1,6 +1,7 @@
 //! `ringfence serve`: runs the server.
 
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let backend = InProcess::for_many(Local::new(settings), context)?;
         let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
         let usage = Arc::new(usage);
-        let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::clone(&usage)));
+        let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::clone(&usage), warn));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?.with_egress_meter(usage);
         let store = KeyStore::below(&context.paths.state);
@@ -182,6 +183,11 @@ fn tell(error: &UsageError, context: &Context) {
     let _ = context
         .ui
         .err(format!("usage of keys: {error}; {}\n", error.hint()));
+}
+
+/// Reports an event that an operator should know of. There is nobody to tell if that fails.
+fn warn(event: &dyn Display) {
+    let _ = writeln!(io::stderr(), "ringfence: {event}");
 }
 
 fn deaf(socket: &Path, error: &io::Error) -> Failure {

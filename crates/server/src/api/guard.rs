@@ -180,7 +180,11 @@ impl Door {
 
     /// Counts a request without the right credential. Returns `true` if there were too many.
     pub(super) fn fails_too_often(&self, peer: Option<PeerAddress>) -> bool {
-        self.failures.is_one_too_many(peer)
+        let failed = self.failures.add(peer);
+        if let Some(lockout) = failed.lockout {
+            self.metrics.warn(&lockout);
+        }
+        failed.is_one_too_many
     }
 
     /// Returns the rights of a request's credential; `None` if it is missing or wrong.

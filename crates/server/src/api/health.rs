@@ -16,7 +16,17 @@ use super::{Api, body};
 const CONTENT: Content = Content::new(&[body::JSON], status);
 
 fn status(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"]})
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "status": {"const": "ok"},
+            "certificate": {
+                "const": "stale",
+                "description": "Of /readyz, while renewed files of the certificate cannot be used, and the one before is."
+            }
+        },
+        "required": ["status"]
+    })
 }
 
 pub(super) fn routes() -> Vec<Route> {
@@ -53,6 +63,10 @@ async fn lives() -> Json<Value> {
 /// Asks the runtime, of which the caller learns nothing more: it has shown no key.
 async fn is_ready(State(api): State<Arc<Api>>) -> Result<Json<Value>, ApiError> {
     match api.toolbox.unavailable().await {
+        // It serves all the same: taken out of service it would serve nobody.
+        None if api.certificate.get().is_some_and(|state| state.is_stale()) => {
+            Ok(Json(json!({"status": "ok", "certificate": "stale"})))
+        }
         None => Ok(lives().await),
         Some(_) => Err(ApiError::new(
             Reason::RuntimeUnavailable,

@@ -36,6 +36,7 @@ async fn show(State(api): State<Arc<Api>>) -> Response {
         sandboxes: api.sandboxes.states(),
         mcp_sessions: api.mcp.count(),
         admission: api.admission.figures(),
+        has_stale_certificate: api.certificate.get().map(|state| state.is_stale()),
     };
     let text = api.metrics.render(&gauges).await;
     ([(header::CONTENT_TYPE, MEDIA)], text).into_response()

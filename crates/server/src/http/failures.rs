@@ -1,6 +1,7 @@
 //! Counts requests with wrong credentials, in all and by peer.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,45 @@ pub(crate) struct Failures(Mutex<Counts>);
 struct Counts {
     all: Window,
     peers: HashMap<IpAddr, Window>,
+    /// Lockouts of peers that were reported.
+    reports: Window,
+}
+
+/// Lockouts of peers that are reported a minute: an attacker with many addresses fills no log.
+const MAX_REPORTS: u32 = 10;
+
+/// The effect of a failure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    /// There were too many in all: a guesser is told to wait.
+    pub(crate) is_one_too_many: bool,
+    pub(crate) lockout: Option<Lockout>,
+}
+
+/// The begin of a time in which failures have consequences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lockout {
+    /// The peer is not told whether a guess at a weak key is right.
+    OfPeer(IpAddr),
+    /// Answers to wrong keys ask to wait.
+    OfAll,
+}
+
+impl fmt::Display for Lockout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OfPeer(peer) => write!(
+                f,
+                "{MAX_OF_PEER} requests within {} s came from {peer} without a right key: a key that can be guessed does not open \
+                 anything to it until then",
+                WINDOW_OF_PEER.as_secs()
+            ),
+            Self::OfAll => write!(
+                f,
+                "more than {MAX} requests within {RETRY_AFTER} s came without a right key: until then the answers to such ask to wait"
+            ),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,17 +100,30 @@ impl Failures {
         Self(Mutex::new(Counts {
             all: Window::new(),
             peers: HashMap::new(),
+            reports: Window::new(),
         }))
     }
 
-    /// Counts a failure. Returns `true` if there were too many: then a guesser is told to wait. Right credentials are
-    /// never counted, so nobody is refused because of others.
-    pub(crate) fn is_one_too_many(&self, peer: Option<PeerAddress>) -> bool {
+    /// Counts a failure. Right credentials are never counted, so nobody is refused because of others.
+    pub(crate) fn add(&self, peer: Option<PeerAddress>) -> Failed {
         let mut counts = self.lock();
+        let mut lockout = None;
         if let Some(PeerAddress(address)) = peer {
-            counts.of(network(address)).add(WINDOW_OF_PEER);
+            let network = network(address);
+            if counts.of(network).add(WINDOW_OF_PEER) == MAX_OF_PEER
+                && counts.reports.add(WINDOW_OF_PEER) <= MAX_REPORTS
+            {
+                lockout = Some(Lockout::OfPeer(network));
+            }
         }
-        counts.all.add(Duration::from_secs(RETRY_AFTER)) > MAX
+        let all = counts.all.add(Duration::from_secs(RETRY_AFTER));
+        Failed {
+            is_one_too_many: all > MAX,
+            lockout: match all == MAX + 1 {
+                true => Some(Lockout::OfAll),
+                false => lockout,
+            },
+        }
     }
 
     /// Returns `true` if a peer has failed so often that it may be guessing.
@@ -130,14 +183,14 @@ mod tests {
         let failures = Failures::new();
         for _ in 0..MAX_OF_PEER {
             assert!(!failures.guesses(peer("192.0.2.1")));
-            failures.is_one_too_many(peer("::ffff:192.0.2.1"));
-            failures.is_one_too_many(peer("2001:db8::1"));
+            failures.add(peer("::ffff:192.0.2.1"));
+            failures.add(peer("2001:db8::1"));
         }
         assert!(failures.guesses(peer("192.0.2.1")) && failures.guesses(peer("2001:db8::2")));
         assert!(!failures.guesses(peer("192.0.2.2")) && !failures.guesses(peer("2001:db8:1::1")));
         assert!(!failures.guesses(None));
         for address in 1..=MAX_OF_PEER {
-            failures.is_one_too_many(peer(&format!("127.0.0.{address}")));
+            failures.add(peer(&format!("127.0.0.{address}")));
         }
         assert!(failures.guesses(peer("127.1.2.3")) && failures.guesses(peer("::1")));
         for window in failures.lock().peers.values_mut() {
@@ -150,7 +203,7 @@ mod tests {
     fn many_peers_take_no_more_room_and_are_counted() {
         let failures = Failures::new();
         for number in 1..=2 * MAX_PEERS as u32 {
-            failures.is_one_too_many(Some(PeerAddress(Ipv4Addr::from(number).into())));
+            failures.add(Some(PeerAddress(Ipv4Addr::from(number).into())));
         }
         assert_eq!(failures.lock().peers.len(), MAX_PEERS + 1);
         // Those that found no room count together.
@@ -158,9 +211,28 @@ mod tests {
     }
 
     #[test]
+    fn a_lockout_is_reported_once_and_few_are_in_a_minute() {
+        let failures = Failures::new();
+        let mut reported = Vec::new();
+        for number in 0..2 * MAX_REPORTS {
+            for _ in 0..2 * MAX_OF_PEER {
+                let failed = failures.add(peer(&format!("192.0.2.{number}")));
+                reported.extend(failed.lockout);
+            }
+        }
+        let of_all = reported.iter().filter(|lockout| **lockout == Lockout::OfAll);
+        assert_eq!((of_all.count(), reported.len()), (1, MAX_REPORTS as usize + 1));
+        assert!(
+            reported[0]
+                .to_string()
+                .starts_with("10 requests within 60 s came from 192.0.2.0")
+        );
+    }
+
+    #[test]
     fn too_many_failures_are_told() {
         let failures = Failures::new();
-        let told = (0..=MAX).filter(|_| failures.is_one_too_many(None)).count();
+        let told = (0..=MAX).filter(|_| failures.add(None).is_one_too_many).count();
         assert_eq!(told, 1);
     }
 }

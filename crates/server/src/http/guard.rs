@@ -68,7 +68,7 @@ impl Guard {
 
     /// Counts a failure, and returns the refusal. Valid credentials are never rate limited because of others.
     pub(super) fn failed(&self) -> Refusal {
-        if self.failures.is_one_too_many(None) {
+        if self.failures.add(None).is_one_too_many {
             Refusal::TOO_MANY
         } else {
             Refusal::CREDENTIALS

@@ -20,7 +20,7 @@ use super::failures::PeerAddress;
 use super::lingering::Lingering;
 use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
-use super::tls::Tls;
+use super::tls::{CertificateState, Tls};
 use super::unread::announce_close;
 use ringfence_gateway_protocol::socket;
 
@@ -113,6 +113,11 @@ impl Listener {
         }
         let why = "the kernel does not say whose a connection is (its module `tcp_diag`)";
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    }
+
+    /// Returns the state of its certificate, if it has one.
+    pub(crate) fn certificate(&self) -> Option<&Arc<CertificateState>> {
+        self.tls.as_ref().map(|tls| tls.certificate())
     }
 
     /// Returns the domain whose names its certificate has.

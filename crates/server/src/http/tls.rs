@@ -5,6 +5,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +87,22 @@ pub enum CertificateError {
     },
 }
 
+/// The state of a certificate that may be renewed.
+#[derive(Debug, Default)]
+pub(crate) struct CertificateState(AtomicBool);
+
+impl CertificateState {
+    /// Returns `true` while the renewed files cannot be used, so that the certificate before is.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets it, and returns what it was.
+    fn set(&self, is_stale: bool) -> bool {
+        self.0.swap(is_stale, Ordering::Relaxed)
+    }
+}
+
 /// The server's side of TLS 1.2 and 1.3 (RFC 5246, RFC 8446).
 pub(crate) struct Tls {
     acceptor: TlsAcceptor,
@@ -98,6 +115,7 @@ struct Current {
     files: CertificateFiles,
     provider: Arc<CryptoProvider>,
     loaded: Mutex<Loaded>,
+    certificate: Arc<CertificateState>,
 }
 
 #[derive(Debug)]
@@ -106,8 +124,6 @@ struct Loaded {
     state: State,
     /// Time of the last look at the files.
     seen: Instant,
-    /// Set if what was seen cannot be used.
-    is_stale: bool,
 }
 
 /// State of both files: device, inode, and time of change.
@@ -124,12 +140,12 @@ impl Tls {
             state: files.state()?,
             pair: files.load(&provider)?,
             seen: Instant::now(),
-            is_stale: false,
         });
         let current = Arc::new(Current {
             files,
             provider: Arc::clone(&provider),
             loaded,
+            certificate: Arc::default(),
         });
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -141,6 +157,10 @@ impl Tls {
             acceptor: TlsAcceptor::from(Arc::new(config)),
             current,
         })
+    }
+
+    pub(crate) fn certificate(&self) -> &Arc<CertificateState> {
+        &self.current.certificate
     }
 
     pub(crate) fn domain(&self) -> Option<&Domain> {
@@ -198,18 +218,16 @@ impl Current {
             true => Ok(None),
             false => Ok(Some((self.files.load(&self.provider)?, state))),
         });
-        let mut loaded = self.loaded();
         match found {
             Ok(new) => {
-                loaded.is_stale = false;
                 if let Some((pair, state)) = new {
+                    let mut loaded = self.loaded();
                     (loaded.pair, loaded.state) = (pair, state);
                 }
+                self.certificate.set(false);
             }
             Err(error) => {
-                let is_told = std::mem::replace(&mut loaded.is_stale, true);
-                drop(loaded);
-                if !is_told {
+                if !self.certificate.set(true) {
                     (self.files.warn)(&error);
                 }
             }

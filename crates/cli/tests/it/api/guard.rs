@@ -171,6 +171,10 @@ fn a_key_that_can_be_guessed_is_not_told_to_whom_may_be_guessing() {
     }
     // One that nobody guesses is never refused.
     assert_eq!(ask("GET /v1/usage", random), 200);
+    let log = world.engine_log();
+    let told = "10 requests within 60 s came from 127.0.0.1 without a right key";
+    assert_eq!(log.matches(told).count(), 1, "{log}");
+    assert!(!log.contains("guess3") && !log.contains("letmein"), "{log}");
     world.close();
 }
 

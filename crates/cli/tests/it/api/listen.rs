@@ -89,6 +89,10 @@ fn a_unix_socket_needs_no_key_and_replaces_no_file() {
     let unix = |path: &std::path::Path| format!("unix:{}", path.display());
     let output = world.dir.run(["serve", "--listen", &unix(&file)]);
     output.refused(125, "cannot listen at unix:");
+    assert!(
+        output.stderr.contains("a path of at most 107 bytes"),
+        "{output:?}"
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     let path = world.dir.path("work/api.sock");
     // A socket that nobody listens at is replaced.

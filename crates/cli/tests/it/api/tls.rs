@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use ringfence_testing::authority::{Authority, leaf};
+use serde_json::json;
 
 use super::listen::listening;
 use super::{BEARER, KEY, Surface};
@@ -110,11 +111,24 @@ fn an_address_with_a_certificate_serves_https() {
         world.engine_log().contains("the certificate is not renewed")
     });
     assert_eq!(answer(&ask(&world, &authority, &address, KEY))[2], before);
+    let ready = || Surface::socket(&world).ask("GET /readyz", &[], "");
+    assert_eq!(
+        (ready().status, &ready().json()["certificate"]),
+        (200, &json!("stale"))
+    );
+    let gauge = || Surface::socket(&world).ask("GET /metrics", &[], "").body;
+    assert!(gauge().contains("ringfence_tls_certificate_stale 1\n"));
+    let doctor = || world.dir.run(["doctor"]).stdout;
+    let told = "cannot use the renewed files of its certificate";
+    assert!(doctor().contains(told), "{}", doctor());
     files.write(&authority);
     eventually("the renewed certificate is used", || {
         after.clone_from(&answer(&ask(&world, &authority, &address, KEY))[2]);
         after != before
     });
+    assert!(ready().json()["certificate"].is_null());
+    assert!(gauge().contains("ringfence_tls_certificate_stale 0\n"));
+    assert!(!doctor().contains(told));
     world.close();
 }
 
