@@ -126,7 +126,8 @@ async fn while_keyed(
         true => uses.answer_anonymous(name, right, slot, answer).await,
         false => {
             let account = api.keys.allowance_of(name).account;
-            uses.answer(name, right, &account, slot, answer).await
+            let connection = slot.map(|slot| (slot, &account));
+            uses.answer(name, right, connection, answer).await
         }
     };
     answered.unwrap_or_else(|error| {

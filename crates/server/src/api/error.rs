@@ -134,11 +134,7 @@ impl Reason {
             ),
             Self::Internal => (500, "internal", "The server failed. The program did not."),
             Self::RuntimeUnavailable => (503, "runtime_unavailable", "The runtime cannot run programs now."),
-            Self::RuntimeLost => (
-                503,
-                "runtime_unavailable",
-                "The runtime failed, twice, before anything of the program ran: ask again after `Retry-After`.",
-            ),
+            Self::RuntimeLost => (503, "runtime_unavailable", "No program began: ask again."),
             Self::Timeout => (
                 504,
                 "timeout",

@@ -450,16 +450,15 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
     request.extensions_mut().insert(Arc::clone(&grant));
     // For what goes on without its client.
     request.extensions_mut().insert(Arc::clone(&share));
-    let connection = http::connection(&request);
+    let connection = http::connection(&request).map(|slot| (slot, &grant.allowance.account));
     let answer = |using| {
         request.extensions_mut().insert::<Arc<KeyUse>>(using);
         next.run(request)
     };
-    let answered =
-        check
-            .api
-            .key_uses
-            .answer(&grant.client, right, &grant.allowance.account, connection, answer);
+    let answered = check
+        .api
+        .key_uses
+        .answer(&grant.client, right, connection, answer);
     let response = answered.await.unwrap_or_else(ApiError::into_response);
     if response.body().size_hint().exact().is_some() {
         return response;

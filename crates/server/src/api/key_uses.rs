@@ -91,14 +91,13 @@ impl KeyUses {
         &self,
         client: &str,
         right: Right,
-        account: &Account,
-        connection: Option<Arc<ConnectionSlot>>,
+        connection: Option<(Arc<ConnectionSlot>, &Account)>,
         answer: impl FnOnce(Arc<KeyUse>) -> F,
     ) -> Result<Response, ApiError> {
-        let connections = match &connection {
+        let (connections, connection) = match connection {
             // Keys of a tenant are made as easily as connections: they have one share.
-            Some(connection) => connection.belong_to(account.as_str())?,
-            None => Connections::Few,
+            Some((slot, account)) => (slot.belong_to(account.as_str())?, Some(slot)),
+            None => (Connections::Few, None),
         };
         let mut response = self.answer_anonymous(client, right, connection, answer).await?;
         if connections == Connections::Many && response.status() != StatusCode::SWITCHING_PROTOCOLS {
