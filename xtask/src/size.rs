@@ -39,6 +39,10 @@ const BUDGET: &[(&str, u64)] = &[
         "tags of templates, command lines and TypeScript in contexts, users of processes, packages of sessions",
         200,
     ),
+    (
+        "Jupyter's kernels, users and wake-ups of E2B's clients, imported packages, bytes of egress, second starts",
+        1_400,
+    ),
 ];
 
 /// Compares the release binary with the budget.
