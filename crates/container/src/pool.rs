@@ -9,9 +9,9 @@ mod serve;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::pool::PoolSettings;
-use ringfence_exec::pool::filled::{FilledPool, Instances};
 use ringfence_policy::{EnvName, Language, Request, Timeout};
+use ringfence_pool::PoolSettings;
+use ringfence_pool::filled::{FilledPool, Instances};
 use tokio::time::sleep;
 
 use super::guest_paths::WORKSPACE;

@@ -35,5 +35,4 @@ mod spec;
 pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
-pub use ringfence_pool as pool;
 pub use ringfence_trust::{self as trust, mount_guard, protected};

@@ -1,6 +1,7 @@
 //! Packages that the server has imported before a program comes, beside a fresh interpreter.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -34,7 +35,10 @@ const CHART: &str = "import io, pandas, matplotlib; matplotlib.use('agg'); impor
 
 pub(super) fn preloaded(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let interpreter = place.interpreter(Language::Python)?;
-    let found = place.plain(&interpreter, &["-c", FIND]).output()?;
+    let found = place
+        .plain(&interpreter, &["-c", FIND])
+        .stdout(Stdio::piped())
+        .output()?;
     if !found.status.success() {
         return Ok(vec![Figure::unmeasured(
             NAME,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::guest::{self, Groups, Guest, Plan as GuestPlan};
 use super::launcher::{LauncherClient, Zygote};
-use crate::pool::{Plan, Pool, PoolSettings};
+use ringfence_pool::{Plan, Pool, PoolSettings};
 
 /// The idle workers. Their key is the number of the zygote that they were forked from.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub use settings::Settings;
 
 use crate::fingerprint::Fingerprint;
 use crate::local::{Connection, Destination, Fence, Local};
-use crate::pool::filled::FilledPool;
+use ringfence_pool::filled::FilledPool;
 use worker::Start;
 use workers::Workers;
 

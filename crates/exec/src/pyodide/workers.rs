@@ -12,8 +12,8 @@ use super::installed::Installed;
 use super::settings::Settings;
 use super::worker::{Key, Start, Worker};
 use crate::local::Local;
-use crate::pool::PoolSettings;
-use crate::pool::filled::Instances;
+use ringfence_pool::PoolSettings;
+use ringfence_pool::filled::Instances;
 
 /// Idle timeout of a worker, which takes about 130 MiB.
 const IDLE: Duration = Duration::from_secs(600);

@@ -5,7 +5,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use super::{BEARER, Reply, Surface, world};
+use super::{BEARER, Reply, Surface, networked, world};
 use crate::leftovers::processes;
 use crate::network::Server;
 use crate::support::{eventually, finish};
@@ -108,15 +108,8 @@ fn a_program_whose_launcher_died_before_it_began_runs_in_another() {
 #[test]
 fn a_program_whose_zygote_died_before_it_began_runs_without_it() {
     let page = Server::new();
-    let world = World::before_engine();
     // Programs with a network get no idle worker.
-    let config = format!(
-        "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n[sandbox]\nnetwork = 'allowlist'\n\
-         [egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']\n",
-        page.port
-    );
-    world.dir.write("config/ringfence/ringfence.toml", config);
-    world.start_engine_with(&[("RINGFENCE_API_KEY", super::KEY)], &[]);
+    let world = networked(&page);
     let get = format!(
         "import urllib.request as r\nprint(r.urlopen('{}').read().decode())",
         page.url()
@@ -158,14 +151,7 @@ fn if_launchers_keep_dying_the_server_says_so_and_that_nothing_began() {
 #[test]
 fn a_program_whose_launcher_died_in_its_midst_is_not_started_again() {
     let page = Server::new();
-    let world = World::before_engine();
-    let config = format!(
-        "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n[sandbox]\nnetwork = 'allowlist'\n\
-         [egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']\n",
-        page.port
-    );
-    world.dir.write("config/ringfence/ringfence.toml", config);
-    world.start_engine_with(&[("RINGFENCE_API_KEY", super::KEY)], &[]);
+    let world = networked(&page);
     let get = format!(
         "import time, urllib.request as r\nr.urlopen('{}').read()\ntime.sleep(600)",
         page.url()

@@ -30,6 +30,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::network::Server;
 use crate::world::World;
 
 const CONFIG: &str = "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n";
@@ -40,6 +41,19 @@ pub(crate) const KEY: &str = "a fixed key of any form, 0123456789";
 pub(crate) fn world() -> World {
     let world = World::before_engine();
     world.dir.write("config/ringfence/ringfence.toml", CONFIG);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    world
+}
+
+/// Returns a server at which the programs of keys, those with a network too, reach a page.
+fn networked(page: &Server) -> World {
+    let world = World::before_engine();
+    let config = format!(
+        "{CONFIG}[sandbox]\nnetwork = 'allowlist'\n\
+         [egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']\n",
+        page.port
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
     world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
     world
 }

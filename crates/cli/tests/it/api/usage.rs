@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::keys::Holder;
-use super::{BEARER, KEY, Surface, world};
+use super::{BEARER, KEY, Surface, networked, world};
 use crate::network::Server;
 use crate::support::eventually;
 use crate::world::World;
@@ -218,18 +218,6 @@ fn a_quota_of_processor_time_holds_after_a_restart_and_goes_with_its_key() {
         "{stored}"
     );
     world.close();
-}
-
-/// A server at which the programs of keys reach a page.
-fn networked(page: &Server) -> World {
-    let world = World::before_engine();
-    let config = format!(
-        "[sandbox]\nnetwork = 'allowlist'\n[egress]\nallowed_hosts = ['127.0.0.1:{}']\nprivate_networks = ['127.0.0.0/8']\n",
-        page.port
-    );
-    world.dir.write("config/ringfence/ringfence.toml", config);
-    world.start_engine();
-    world
 }
 
 #[test]
