@@ -71,12 +71,7 @@ pub(super) fn preloaded(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>>
     };
     Ok(vec![
         figure("import pandas, within the program, p50", imports, plain?, 5.0),
-        figure(
-            "a chart of a data frame, request to result, p50",
-            charts,
-            fresh?,
-            60.0,
-        ),
+        figure("a chart, request to result, p50", charts, fresh?, 60.0),
     ])
 }
 
