@@ -1,5 +1,6 @@
 //! Starts processes; no other module does.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -31,9 +32,23 @@ pub(crate) fn program(directory: &Path, program: &str, arguments: &[&str]) -> Pr
     }
 }
 
-/// Prepares `cargo` with these arguments.
+/// Prepares `cargo` with these arguments, in the environment that a shell would give it.
+///
+/// `cargo run` tells this program about its package in `CARGO_PKG_*` and `CARGO_MANIFEST_*`. Build scripts that watch
+/// those variables (ring's does) would run again after each change between `cargo xtask` and a `cargo` of the shell,
+/// and everything above them would be compiled once more.
 pub(crate) fn cargo(directory: &Path, arguments: &[&str]) -> Program {
-    program(directory, "cargo", arguments)
+    let mut cargo = program(directory, "cargo", arguments);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(name)) {
+        cargo.command.env_remove(name);
+    }
+    cargo
+}
+
+/// Returns `true` for variables in which `cargo run` describes the package that it runs.
+fn is_of_this_package(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
 /// Builds everything that is linked for development, tests included. One command for all: another selection of
@@ -134,5 +149,25 @@ impl Program {
             .spawn()
             .with_context(|| format!("cannot start `{}`", self.shown))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_is_not_told_of_this_package() {
+        // Cargo has told this test.
+        assert!(std::env::var_os("CARGO_PKG_NAME").is_some());
+        let cargo = cargo(Path::new("."), &["build"]);
+        let removed: Vec<&OsStr> = cargo
+            .command
+            .get_envs()
+            .filter_map(|(name, value)| value.is_none().then_some(name))
+            .collect();
+        for name in ["CARGO_PKG_NAME", "CARGO_MANIFEST_DIR"] {
+            assert!(removed.contains(&OsStr::new(name)), "{name}: {removed:?}");
+        }
     }
 }
