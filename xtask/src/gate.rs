@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::process::{cargo, program};
-use crate::{docs, fourth, fuzz, report, setup, size, tidy};
+use crate::{docs, fuzz, new_runtime, report, setup, size, tidy};
 
 struct Step {
     name: &'static str,
@@ -46,7 +46,7 @@ const WHOLE: &[Step] = &[
 /// Tests too long for CI: run now and then, by hand. Their report is kept.
 const LONG: &[Step] = &[
     step("prerequisites", setup::setup),
-    step("a fourth runtime", fourth::run),
+    step("a new runtime", new_runtime::run),
     step("fuzz, a minute a target", |root| fuzz::run(root, 60)),
     step("endurance, five times", endurance),
 ];

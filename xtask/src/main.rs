@@ -6,11 +6,11 @@ mod dist;
 mod docs;
 mod e2b;
 mod endurance;
-mod fourth;
 mod fuzz;
 mod gate;
 mod gauges;
 mod metrics;
+mod new_runtime;
 mod process;
 mod report;
 mod setup;
@@ -37,7 +37,7 @@ usage: cargo xtask COMMAND
   tidy      the rules of the house that no lint knows
   docs      write the generated references again
   dist      pack the program for pip, Debian, npm and by hand, into dist/; --binary PATH takes a built one
-  fourth    add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
+  new-runtime  add a runtime to a copy of the tree, in three files, and run the suite of scenarios on it
   fuzz [S]  run every fuzz target for S seconds (20), with coverage feedback
   churn [S] use and replace 500 sandboxes at one server for S seconds (3600); writes docs/reports/churn.txt
   load [S]  128 clients run programs at one server over TCP for S seconds (600); writes docs/reports/load.txt
@@ -84,7 +84,7 @@ fn dispatch() -> Result<()> {
         ("bare", Some("--yes")) => bare::bare(&root, true),
         ("tidy", None) => tidy::tidy(&root),
         ("docs", None) => docs::write(&root),
-        ("fourth", None) => fourth::run(&root),
+        ("new-runtime", None) => new_runtime::run(&root),
         ("fuzz", None) => fuzz::run(&root, fuzz::SECONDS),
         ("fuzz", Some(seconds)) => fuzz::run(&root, seconds.parse().context("seconds, as a whole number")?),
         ("churn", seconds) => endure(&root, &CHURN, seconds),

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{fourth, report, source};
+use crate::{new_runtime, report, source};
 
 /// Checks every rule and reports all breaches at once.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
@@ -24,7 +24,7 @@ pub(crate) fn tidy(root: &Path) -> Result<()> {
     breaches.extend(threats::check(root)?);
     breaches.extend(starts::check(root, &sources)?);
     breaches.extend(opens::check(root, &sources)?);
-    breaches.extend(fourth::check(root)?);
+    breaches.extend(new_runtime::check(root)?);
     breaches.extend(surface::check(root, &sources)?);
     breaches.extend(sizes::check(&sources));
     breaches.extend(sources.iter().flat_map(parameters::check));

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::process::{cargo, program};
 
 /// The patch, with one line of context, so that only changes beside its own lines outdate it.
-const PATCH: &str = "crates/cli/tests/it/conformance/fourth.patch";
+const PATCH: &str = "crates/cli/tests/it/conformance/new_runtime.patch";
 
 /// Most files that a new runtime may touch.
 const MOST: usize = 3;
@@ -54,7 +54,7 @@ fn touched(patch: &str) -> BTreeSet<&str> {
 pub(crate) fn run(root: &Path) -> Result<()> {
     let breaches = check(root)?;
     ensure!(breaches.is_empty(), breaches.join("\n"));
-    let place = root.join("target/fourth");
+    let place = root.join("target/new_runtime");
     let tree = place.join("tree");
     copy(root, &tree)?;
     // Otherwise git takes the copy for a part of the repository, whose files the patch does not name.
@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     apply.env("GIT_CEILING_DIRECTORIES", &above).run()?;
     // The suite, and the programs that it starts: a program is built for a test of its package.
     let built = ["--locked", "--workspace", "--test", "it", "--test", "start"];
-    let only = ["-E", "test(/^conformance::.*::fourth$/)"];
+    let only = ["-E", "test(/^conformance::.*::sample$/)"];
     cargo(&tree, &[&["nextest", "run"], &built[..], &only].concat())
         .env("CARGO_TARGET_DIR", &place.join("built").to_string_lossy())
         // What does not belong to the workspace is compiled already.
