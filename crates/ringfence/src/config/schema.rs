@@ -495,8 +495,8 @@ pub struct Skills {
     )]
     #[schemars(with = "values::Size")]
     pub memory: Bytes,
-    /// The Pyodide runtime that calls them.
-    pub sandbox: SkillSandbox,
+    /// Pyodide, for every program that runs there.
+    pub sandbox: Pyodide,
 }
 
 impl Default for Skills {
@@ -514,7 +514,7 @@ impl Default for Skills {
             servers: BTreeMap::new(),
             start_timeout: Timeout::seconds(20),
             memory: Limits::DEFAULT.memory,
-            sandbox: SkillSandbox::default(),
+            sandbox: Pyodide::default(),
         }
     }
 }
@@ -560,17 +560,17 @@ pub struct ServerHeader {
     pub value_file: Option<PathBuf>,
 }
 
-/// The Pyodide runtime that calls skills.
+/// Pyodide: its interpreter, the limits of its programs, and their packages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct SkillSandbox {
+pub struct Pyodide {
     /// Run Pyodide programs in Pyodide; `false` runs them in the local fence, and reports it in each result:
     /// for development only.
     pub enabled: bool,
-    /// Timeout of a call, in seconds.
+    /// Timeout of a program in Pyodide, in seconds.
     #[schemars(with = "values::Duration")]
     pub timeout_seconds: Timeout,
-    /// Memory limit in mebibytes.
+    /// Memory limit of a program in Pyodide, in mebibytes.
     pub memory_limit_mb: u32,
     /// The Deno program. `deno`: the one of `ringfence setup deno`.
     pub deno_path: PathBuf,
@@ -586,7 +586,7 @@ pub struct SkillSandbox {
     pub pool_size: u32,
 }
 
-impl Default for SkillSandbox {
+impl Default for Pyodide {
     fn default() -> Self {
         Self {
             enabled: true,
