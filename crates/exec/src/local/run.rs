@@ -85,7 +85,7 @@ pub(super) async fn supervise(
             exit = last_exit => Some(exit),
         })
     };
-    let ending = listen(parts, &mut reader, bounds, feeding, answer).await;
+    let ending = wait_or_kill(parts, &mut reader, bounds, feeding, answer).await;
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
     let end = match ending {
         Ending::Ended(end) => end,
@@ -137,7 +137,7 @@ impl Stage {
 
 /// Reads output until the guest replies or exits. Kills it on a limit, on cancellation, or if the reply is
 /// `None`; with a grace period, interrupts it first.
-pub(super) async fn listen<A>(
+pub(super) async fn wait_or_kill<A>(
     guest: GuestParts<'_>,
     reader: &mut OutputReader,
     bounds: Bounds<impl Future<Output = ()>, impl Future<Output = ()>, impl Future<Output = Interruption>>,

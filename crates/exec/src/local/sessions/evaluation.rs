@@ -127,7 +127,7 @@ pub(super) async fn evaluate(
             Err(NoAnswer::Nonsense) => None,
         }
     };
-    let ending = run::listen(parts, &mut reader, bounds, feeding, answer).await;
+    let ending = run::wait_or_kill(parts, &mut reader, bounds, feeding, answer).await;
     reader.drain(&guest.stdout, &guest.stderr).await;
     let usage = guest.group.as_mut().map(|group| group.take_usage());
     classify(ending, usage, reader)
