@@ -22,7 +22,7 @@ const SCRIPTS: &str = "xtask/e2b/js";
 /// A suite in a checkout of E2B's.
 struct Suite {
     name: &'static str,
-    /// Its directory in the checkout.
+    /// Directory of the suite in the checkout.
     place: &'static str,
     runner: Runner,
 }

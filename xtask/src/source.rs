@@ -27,7 +27,7 @@ pub(crate) struct Source {
 pub(crate) struct Literal {
     /// Number of the line of its opening quote.
     pub(crate) line: usize,
-    /// Its text as written, with its escapes.
+    /// Text as written, with its escapes.
     pub(crate) text: String,
 }
 

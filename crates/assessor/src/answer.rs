@@ -30,7 +30,7 @@ fn read<T: DeserializeOwned>(page: &Page) -> Result<T, ScoreError> {
     serde_json::from_slice(&page.body).map_err(|_| ScoreError::Format)
 }
 
-/// The reason why a model stopped.
+/// A model's reason to stop generating.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum StopReason {

@@ -6,7 +6,8 @@ use ringfence_policy::Timeout;
 
 use super::{KeyError, MAX_ANSWER};
 
-/// The reason for a missing score. Omits everything sent by the server, which could address the reader.
+/// An error of asking a model for a score. Omits everything sent by the server, which could address the
+/// reader.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScoreError {
     /// The key is not available.

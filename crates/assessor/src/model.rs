@@ -22,7 +22,7 @@ pub enum Provider {
     OpenAi,
 }
 
-/// The reason why a model is rejected.
+/// An error returned when parsing a [`Model`] from text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseModelError {
     /// The part before or after the slash is empty.

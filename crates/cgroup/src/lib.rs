@@ -69,7 +69,7 @@ pub enum Error {
     /// A group could not be created.
     #[error("creating the control group {path}")]
     Create {
-        /// Its directory.
+        /// Directory of the group.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -78,7 +78,7 @@ pub enum Error {
     /// A group could not be removed, most likely because it still has processes.
     #[error("removing the control group {path}")]
     Remove {
-        /// Its directory.
+        /// Directory of the group.
         path: PathBuf,
         /// The cause.
         #[source]

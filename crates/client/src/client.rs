@@ -27,7 +27,7 @@ pub struct Client {
     socket: PathBuf,
 }
 
-/// The reason why a request has no answer.
+/// An error of a request to the server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No server listens there.

@@ -35,7 +35,7 @@ impl Cloud {
         }
     }
 
-    /// Returns the reason why no request can run, as far as it is known without asking the service.
+    /// Returns the error that prevents all requests, as far as it is known without asking the service.
     pub fn unavailable(&self) -> Option<Error> {
         match &self.settings {
             Err(error) => Some(error.clone().into()),

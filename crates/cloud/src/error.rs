@@ -11,7 +11,7 @@ use ringfence_policy::{Remedy, remedy};
 
 use crate::settings::SettingsError;
 
-/// The reason why a request was not run, or why nothing is known of its end.
+/// An error of running a request. The program was not run, or its end is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("the runtime `e2b` has no key: {0}")]
@@ -46,7 +46,7 @@ pub enum Error {
     Service { status: u16, said: Said },
     #[error("the sandbox is gone")]
     Gone,
-    /// It answered in a way that makes no sense.
+    /// The service's answer violates the protocol.
     #[error("the service does not speak its protocol: {0}")]
     Protocol(&'static str),
     #[error("the sandbox could not be prepared{0}")]

@@ -37,7 +37,7 @@ pub enum Sandboxes {
     Below(String),
 }
 
-/// The reason why settings cannot be used. Omits addresses, which may contain a password, and the key.
+/// An error in the settings. Omits addresses, which may contain a password, and the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     #[error("`{name}`: {source}")]

@@ -49,7 +49,7 @@ pub enum Address {
     Loopback(SocketAddr),
 }
 
-/// The reason why no address is known.
+/// An error of determining a container engine's address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The address is unsupported.

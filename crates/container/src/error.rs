@@ -14,7 +14,7 @@ use super::{check, endpoint, state};
 /// Limit of an engine's message that is passed on, in characters.
 const MAX_WORDS: usize = 500;
 
-/// The reason why a call to a container engine failed.
+/// An error of a call to a container engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The engine does not respond.

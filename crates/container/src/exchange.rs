@@ -58,7 +58,7 @@ struct Known {
 /// A file on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pair {
-    /// Its identity in the container; `None` if it did not fit there.
+    /// Identity of the file in the container; `None` if it did not fit there.
     inside: Option<u64>,
     outside: Seen,
 }

@@ -40,7 +40,7 @@ const CONTENTS: &str = "ringfence.contents";
 const BUILD: &str = "build the image";
 const PULL: &str = "pull the image";
 
-/// The reason why the image could not be set up.
+/// An error of setting up the image.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The engine failed.
@@ -215,7 +215,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
         .map_err(io::Error::other)?
 }
 
-/// A writer that hashes.
+/// A writer that computes the SHA-256 digest of its input.
 struct Hashed(Sha256);
 
 impl io::Write for Hashed {

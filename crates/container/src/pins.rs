@@ -14,7 +14,7 @@ use super::spec::Image;
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Pins(BTreeMap<String, Image>);
 
-/// The reason why the pinned images cannot be read or written.
+/// An error of reading or writing the list of pinned images.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read or written.

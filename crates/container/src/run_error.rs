@@ -13,7 +13,7 @@ use super::init::{InitLost, NotRun};
 use super::pins;
 use super::spec::{BindError, ParseImageError, ParseNameError};
 
-/// The reason why a request did not run in a container.
+/// An error of running a request in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The engine failed.

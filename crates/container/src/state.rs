@@ -11,29 +11,29 @@ pub enum State {
     Creating,
     Running,
     Paused,
-    /// It is being ended regularly.
+    /// The sandbox is being ended on request.
     Stopping,
-    /// It ended irregularly, or could not be created.
+    /// The sandbox ended unexpectedly, or could not be created.
     Failed(Failure),
-    /// Its remains are being removed.
+    /// The remains of the sandbox are being removed.
     Cleanup(Option<Failure>),
     /// Nothing is left of it.
     Destroyed(Option<Failure>),
 }
 
-/// The reason why a sandbox failed.
+/// A failure of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// It could not be created.
+    /// The sandbox could not be created.
     NotCreated,
-    /// Its maximum lifetime was reached.
+    /// The maximum lifetime was reached.
     TimedOut,
-    /// It exceeded its memory limit.
+    /// The sandbox exceeded its memory limit.
     OutOfMemory,
-    /// Its first process ended by itself, without success.
+    /// The first process of the sandbox exited unsuccessfully.
     Crashed,
-    /// It was removed by somebody else, or the engine went away.
+    /// Another program removed the sandbox, or the engine went away.
     Vanished,
 }
 
@@ -46,7 +46,7 @@ pub enum Event {
     /// A regular end was requested, or its program succeeded.
     Stop,
     Failed(Failure),
-    /// Its end is complete; the removal begins.
+    /// All processes have ended, and the removal begins.
     Clean,
     /// The removal is complete.
     Removed,

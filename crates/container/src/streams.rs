@@ -209,7 +209,7 @@ pub struct Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happening {
     Started,
-    /// Its first process ended.
+    /// The first process of the container ended.
     Died,
     /// The OOM killer killed one of its processes.
     OutOfMemory,

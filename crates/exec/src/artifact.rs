@@ -403,8 +403,8 @@ fn redacted(record: &Record<'_>) -> Stored {
     }
 }
 
-/// Returns the gaps in the captured standard error, and the last line if we appended it about a killed
-/// program.
+/// Returns the ranges of standard error that the program did not write: notices of omitted output, and our
+/// last line about its kill.
 fn stderr_gaps(result: &ExecutionResult) -> Vec<Range<usize>> {
     let text = &result.stderr;
     let mut gaps = output::gaps(text);
@@ -427,8 +427,8 @@ fn hash(content: &[u8]) -> u64 {
     hasher.finish() >> 16
 }
 
-/// Returns `true` for a name of the form that we write: nothing that leads out of the directory or hides a
-/// file.
+/// Returns `true` for a file name of the form that records have. It cannot be outside the directory or
+/// hidden.
 fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     !name.is_empty()

@@ -19,7 +19,7 @@ const UNKNOWN_STATUS: i32 = 125;
 /// Status of a program that SIGKILL ended.
 pub const KILLED: i32 = -9;
 
-/// The reason why a supervisor killed a program.
+/// A supervisor's reason to kill a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interruption {
     TimedOut,

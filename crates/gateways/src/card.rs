@@ -53,9 +53,9 @@ pub(super) enum Ending {
         /// Name of the answerer.
         by: Option<String>,
     },
-    /// It expired without a report from the server.
+    /// The request expired without a report from the server.
     TimeUp,
-    /// It ended while the server was unavailable.
+    /// The request ended while the server was unavailable.
     Unknown,
 }
 

@@ -98,10 +98,10 @@ pub(crate) enum Ignored {
     /// The request has just appeared.
     #[error("read the request first, then press again")]
     TooSoon,
-    /// It was answered before.
+    /// The question was answered before.
     #[error("already answered")]
     Answered,
-    /// It is no longer pending.
+    /// The question is no longer pending.
     #[error("too late: the question is no longer pending")]
     Over,
     #[error("this answer was not offered")]

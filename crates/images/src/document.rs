@@ -13,7 +13,7 @@ const MAX_VARIABLE_BYTES: usize = 64 * 1024;
 /// Layers that registries must not pass on: their content is at another address.
 const ELSEWHERE: &[&str] = &["nondistributable", "foreign"];
 
-/// A reason why a document of an image cannot be used.
+/// An error in a document of an image.
 #[derive(Debug, thiserror::Error)]
 pub enum DocumentError {
     #[error("{what} is not valid")]

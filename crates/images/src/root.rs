@@ -15,7 +15,7 @@ use crate::tree::{open_inside, path_of};
 /// Maximum number of entries of a root: each is a mount or a link.
 const MAX_ENTRIES: usize = 256;
 
-/// A reason why an image cannot be the root of a run.
+/// An error for an image that cannot be the root of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
     #[error("cannot read the image's files")]

@@ -67,11 +67,11 @@ pub struct ImageInfo {
 /// The fate of an image whose references were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// Its files are gone.
+    /// The files were removed.
     Removed,
     /// Other references mean it.
     StillNamed,
-    /// Its files go with the first operation after the runs that use it.
+    /// Running programs use the image. Its files are removed by the first operation after their end.
     InUse,
 }
 
@@ -84,13 +84,13 @@ pub struct Lease {
 }
 
 impl Store {
-    /// Opens the store in the directory `images` of a state directory, which is made if it is missing.
+    /// Opens the store in the directory `images` of a state directory. Creates it if it is missing.
     ///
-    /// Layers are unpacked in threads of their own, each confined by `confine`: a second barrier around their paths,
-    /// which never leave the tree as it is.
+    /// Each layer is unpacked in a thread confined by `confine`. This is a second defence: paths that leave
+    /// the tree are rejected anyway.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the directory cannot be created.
     pub fn below(state: &Path, bounds: Bounds, confine: Confine) -> Result<Self, Error> {
         let path = state.join("images");
         for directory in [

@@ -15,7 +15,7 @@ pub(super) enum Depth {
     Within(usize),
     /// Deeper than the limit, or ambiguous.
     Beyond,
-    /// It has an invalid token or unbalanced brackets.
+    /// The source has an invalid token or unbalanced brackets.
     Malformed,
 }
 

@@ -85,13 +85,13 @@ pub(crate) enum Tenant<'a> {
 /// Parameters of the init of a sandbox.
 #[derive(Debug)]
 pub(crate) struct SandboxInit<'a> {
-    /// Its own confinement, which its programs inherit.
+    /// Confinement of the init, which its programs inherit.
     pub(crate) confinement: &'a Confinement,
     /// Default environment of its programs.
     pub(crate) environment: &'a [(String, String)],
     /// Another mount point of the workspace.
     pub(crate) home: Option<&'a Path>,
-    /// Its requests, its reports, its error messages.
+    /// Standard input for requests, standard output for reports, and standard error.
     pub(crate) standard: [BorrowedFd<'a>; 3],
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Cell {
     pub(crate) init: Option<libc::pid_t>,
     /// Pidfd of its init, through which its namespaces can be joined.
     pub(crate) pidfd: OwnedFd,
-    /// Its output directory.
+    /// Output directory of the cell.
     pub(crate) output: OwnedFd,
     /// The server's listening socket, until it is handed over.
     pub(crate) listener: Option<OwnedFd>,

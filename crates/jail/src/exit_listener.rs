@@ -28,7 +28,7 @@ pub struct ExitListener {
 pub struct ExitCall {
     id: u64,
     thread: libc::pid_t,
-    /// Its exit status.
+    /// Exit status passed to the call.
     pub status: i32,
 }
 

@@ -23,9 +23,9 @@ pub(crate) struct Start<'a> {
 
 /// A guest during set-up.
 pub(crate) struct Starting {
-    /// Its process id, if known.
+    /// Process id of the guest, if known.
     pub(crate) guest: Option<libc::pid_t>,
-    /// Its status pipe.
+    /// Status pipe of the guest.
     pub(crate) reports: OwnedFd,
 }
 

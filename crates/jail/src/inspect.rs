@@ -25,7 +25,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) private: &'a OwnedFd,
 }
 
-/// The reason why a fork is rejected.
+/// A reason to reject a fork.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     /// The fork failed.

@@ -22,7 +22,7 @@ pub(crate) fn launcher_main() -> ! {
 /// The origin of a launcher process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// Its program was executed anew, and `main` came first.
+    /// The program was executed, so that its `main` ran first.
     Anew,
     /// Forked from a process that guarantees to have one thread.
     Copied,

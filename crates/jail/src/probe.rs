@@ -15,7 +15,7 @@ pub enum Error {
     /// The test process could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// It did not answer.
+    /// The test process did not answer.
     #[error("the probe process gave no answer")]
     Answer(#[source] io::Error),
 }

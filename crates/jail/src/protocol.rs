@@ -305,7 +305,7 @@ pub enum Event {
         status: i32,
         /// Processor time of the process and its reaped children.
         cpu_micros: u64,
-        /// Its largest resident set.
+        /// Largest resident set of the process.
         max_rss: u64,
     },
     /// SIGINT is on its way to a guest's first process: none will come later for this command.

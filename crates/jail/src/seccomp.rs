@@ -74,7 +74,7 @@ pub enum Forks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exits {
-    /// Its parent learns of it once the kernel has taken the process apart.
+    /// The parent is notified by the kernel, after the process has been torn down.
     Silent,
     /// A call of `exit_group` with [`LAST_EXIT`] waits until the holder of the filter's listener has seen it.
     Announced,

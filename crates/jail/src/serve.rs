@@ -47,7 +47,7 @@ pub(crate) struct Launcher<'a> {
 /// State shared by all cells of a launcher.
 #[derive(Debug)]
 pub(crate) struct CellGround {
-    /// Outer ids of guests.
+    /// Ids of guests in the launcher's user namespace.
     pub(crate) ids: GuestIds,
     /// Template mounts to stack on the cells' own.
     pub(crate) inner_mounts: Vec<CString>,

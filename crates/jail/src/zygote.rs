@@ -53,11 +53,11 @@ pub(crate) struct Zygote {
 /// A message of a zygote that is not warm yet.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ZygoteMessage {
-    /// It has warmed up.
+    /// The zygote has warmed up.
     Ready,
-    /// It reports progress.
+    /// The zygote reports progress.
     Report(String),
-    /// It has closed its socket instead.
+    /// The zygote has closed its socket.
     Gone,
 }
 

@@ -2,7 +2,7 @@
 
 use ringfence_sandbox::Error as SandboxError;
 
-/// The reason why an operation on a kernel failed.
+/// An error of an operation on a kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No kernel has this id.

@@ -327,7 +327,7 @@ impl Shared {
         }
     }
 
-    /// Returns a traceback with the numbers of cells.
+    /// Replaces execution numbers in a traceback with the notebook's cell numbers.
     pub(crate) fn numbered(&self, text: &str) -> String {
         match &self.state().interpreter {
             Some(interpreter) => interpreter.numbers.translate(text),

@@ -71,10 +71,10 @@ pub(crate) struct Outgoing {
     pub(crate) content: Value,
 }
 
-/// A message of a client is none.
+/// An error returned when parsing a client's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// It is not of the protocol's form.
+    /// The message does not have the protocol's form.
     #[error("expected a message of the kernel protocol that the connection speaks")]
     Malformed,
     /// A text of its header is too long.

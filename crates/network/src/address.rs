@@ -16,7 +16,7 @@ pub const DISCORD_EVENTS: &str = "wss://gateway.discord.gg";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(String);
 
-/// A text is not a valid URL of a service.
+/// An error returned when parsing the URL of a service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadAddress {
     /// The scheme is wrong or missing.
@@ -25,7 +25,7 @@ pub enum BadAddress {
     /// The token would be sent in plain text.
     #[error("`{0}` is neither encrypted nor on this machine")]
     Readable(String),
-    /// It is not of the form `scheme://host[:port][/path]`.
+    /// The text is not of the form `scheme://host[:port][/path]`.
     #[error("`{0}` is not of the form `scheme://host[:port][/path]`")]
     Form(String),
 }

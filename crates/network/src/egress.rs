@@ -34,7 +34,7 @@ pub struct Guard {
     resolver: Resolver,
 }
 
-/// The reason why a connection was not made.
+/// An error of making a connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// The policy denies it.

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// The reason why a key is not available. Omits everything that was read.
+/// An error of reading a key. Omits everything that was read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The variable is not set.

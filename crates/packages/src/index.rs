@@ -20,9 +20,9 @@ pub struct Index {
 /// Access to what an index offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Everybody has it: environments are shared by all scopes.
+    /// Everybody has access: environments are shared by all scopes.
     Public,
-    /// It may depend on who asks: each scope has environments of its own.
+    /// Access may depend on the caller: each scope has its own environments.
     Private,
 }
 

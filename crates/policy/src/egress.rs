@@ -24,7 +24,7 @@ pub struct EgressPolicy {
     pub private_networks: Vec<Cidr>,
 }
 
-/// The reason why egress is refused.
+/// A reason to refuse egress.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The allowlist is empty.

@@ -26,7 +26,7 @@ const MAX_DEPTH: usize = 20;
 /// Most commands in a line.
 const MAX_COMMANDS: usize = 200;
 
-/// The reason why a line cannot be judged.
+/// An error for a command line that the policy cannot judge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
     /// Longer than a person would check.
@@ -37,7 +37,7 @@ pub enum Unclear {
     Character {
         /// The kind of character.
         what: &'static str,
-        /// Its code point.
+        /// Code point of the character.
         code: u32,
     },
     /// Nested beyond the limit.

@@ -38,10 +38,10 @@ pub struct Imports {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostServer {
-    /// Its name in the configuration.
+    /// Name of the server in the configuration.
     pub name: String,
-    /// Its files and directories, existing or not, by their names with and without links. No program may write
-    /// to them, above them or below them.
+    /// Files and directories of the server, existing or not, each by its path with and without resolved
+    /// links. No program may write to them, above them or below them.
     pub code: Vec<PathBuf>,
     /// Paths that no program may write to or above, such as links. Writing below them does no harm.
     pub entries: Vec<PathBuf>,

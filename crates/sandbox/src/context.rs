@@ -124,7 +124,7 @@ struct Answer {
 pub(crate) struct Contexts {
     /// Name or path of the sandbox's Python.
     python: String,
-    /// Their user, if that is another one than the sandbox's own.
+    /// User of the interpreters, if it differs from the sandbox's own.
     user: Option<String>,
     /// A Python that has imported the sandbox's packages, or is about to: the first context in this language.
     preloaded: Mutex<Option<Context>>,
@@ -152,7 +152,7 @@ struct Started<'a> {
     /// Name or path of the sandbox's Python.
     python: &'a str,
     cwd: String,
-    /// Its user, if that is another one than the sandbox's own.
+    /// User of the interpreter, if it differs from the sandbox's own.
     user: Option<&'a str>,
     imports: Imports,
 }
@@ -360,8 +360,8 @@ impl Context {
         }
     }
 
-    /// Runs code, after the executions that wait. Output goes to `output` as it comes; if that is closed, the code is
-    /// interrupted.
+    /// Runs code, after the executions that wait. Output is streamed to `output`; if that is closed, the code
+    /// is interrupted.
     pub(crate) async fn execute(
         &self,
         code: Code,
@@ -398,7 +398,7 @@ impl Context {
 /// The parameters of one evaluation.
 struct Evaluating<'a> {
     language: Language,
-    /// Its number in the context.
+    /// Number of the evaluation in the context.
     number: u32,
     /// Set if SIGINT may be pending that was meant for the evaluation before.
     after_interrupt: bool,

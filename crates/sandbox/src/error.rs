@@ -13,16 +13,16 @@ use ringfence_policy::Bytes;
 
 use super::spec::Runtime;
 
-/// The reason why an operation on a sandbox failed. [`Error::hint`] has advice.
+/// An error of an operation on a sandbox. [`Error::hint`] returns advice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No sandbox has this id or name.
     #[error("there is no sandbox `{0}`")]
     Unknown(String),
-    /// It has ended.
+    /// The sandbox has ended.
     #[error("the sandbox `{sandbox}` has ended: {why}")]
     Gone { sandbox: String, why: String },
-    /// Another one has the name.
+    /// Another sandbox has the name.
     #[error("a sandbox named `{0}` exists already")]
     Taken(String),
     /// The limit of sandboxes is reached.
@@ -34,22 +34,22 @@ pub enum Error {
     /// The runtime of the sandbox lacks the operation.
     #[error("sandboxes of the runtime `{}` cannot {what}", runtime.as_str())]
     NotSupported { runtime: Runtime, what: &'static str },
-    /// Its processes are stopped.
+    /// The processes of the sandbox are stopped.
     #[error("the sandbox `{0}` is paused")]
     Paused(String),
-    /// It cannot be paused or resumed.
+    /// The sandbox cannot be paused or resumed.
     #[error("cannot pause or resume the sandbox: {0}")]
     CannotPause(PauseError),
     /// There is no such process, or it has ended and its output is gone.
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
-    /// Its files are more than a copy may be.
+    /// The sandbox's files exceed the size limit of a copy.
     #[error("the sandbox's files make an archive of more than {0}")]
     CopyTooLarge(Bytes),
     /// No snapshot has this id or name.
     #[error("there is no snapshot `{0}`")]
     NoSnapshot(String),
-    /// Its image is not in the store, or cannot be used.
+    /// The image of the sandbox is not in the store, or cannot be used.
     #[error("cannot use the image: {}", .0.explain())]
     Image(Box<ImageError>),
     /// Another snapshot has the name.
@@ -61,7 +61,7 @@ pub enum Error {
     /// The limit of a build's tags is reached.
     #[error("the limit of {0} tags for a build is reached")]
     TooManyTags(usize),
-    /// The limit of their bytes is reached.
+    /// The limit of the snapshots' total size is reached.
     #[error("the limit of {0} for snapshots is reached")]
     SnapshotsFull(Bytes),
     /// A file of a snapshot could not be written, read or removed.
@@ -71,7 +71,7 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// Its programs may not listen on ports.
+    /// The sandbox's programs may not listen on ports.
     #[error("the sandbox was created without `ports`")]
     NoPorts,
     /// No program listens on the port at 127.0.0.1.
@@ -86,18 +86,18 @@ pub enum Error {
     /// An argument is not valid.
     #[error("{0}")]
     Invalid(String),
-    /// It has no such user.
+    /// The sandbox has no such user.
     #[error("the sandbox has no user `{0}`")]
     NoUser(String),
-    /// Its user namespace lacks an id of the user or of a group.
+    /// The sandbox's user namespace lacks an id of the user or of a group.
     #[error(
         "no process can become the user `{0}`: its id or that of one of its groups does not exist in the sandbox"
     )]
     NoIds(String),
-    /// It has one user.
+    /// The sandbox has only one user.
     #[error("the sandbox has one user, `{own}`, and not `{wanted}`")]
     OneUser { wanted: String, own: &'static str },
-    /// It has no such program.
+    /// The sandbox has no such program.
     #[error("there is no program `{0}` in the sandbox")]
     NoProgram(String),
     /// A working directory cannot be entered.
@@ -126,13 +126,13 @@ pub enum Error {
     Broken(String),
 }
 
-/// A reason why an image cannot be the root of a sandbox.
+/// An error for an image that cannot be the root of a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// It is not in the store, or the store cannot be read.
+    /// The image is not in the store, or the store cannot be read.
     #[error(transparent)]
     Store(#[from] ringfence_images::Error),
-    /// Its files cannot be a root.
+    /// The image's files cannot be used as a root.
     #[error(transparent)]
     Root(#[from] RootError),
 }

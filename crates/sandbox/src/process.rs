@@ -125,7 +125,7 @@ pub struct Process {
     cwd: String,
     terminal: bool,
     started: SystemTime,
-    /// Its output, which outlives it for a while.
+    /// Output of the process, kept for a while after its end.
     pub output: Arc<Output>,
     control: ProcessControl,
     stdin: Mutex<Option<mpsc::Sender<Vec<u8>>>>,

@@ -633,7 +633,7 @@ struct Reserved<'a> {
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     Reserved,
-    /// Its task runs.
+    /// The task of the sandbox runs.
     Kept,
     Published,
 }

@@ -103,7 +103,7 @@ impl Sandbox {
         self.new.limits.disk
     }
 
-    /// Returns the working directory of programs and interpreters that name none.
+    /// Returns the default working directory of programs and interpreters.
     pub fn working_directory(&self) -> &str {
         let own = self.new.directory.as_deref();
         let home = || self.new.account.workspace_alias();
@@ -115,7 +115,7 @@ impl Sandbox {
         self.new.account
     }
 
-    /// Returns the user of programs that name none, if that is another one than its own.
+    /// Returns the default user of programs, if it differs from the sandbox's own.
     pub fn default_user(&self) -> Option<&str> {
         self.new.user.as_deref()
     }
@@ -449,8 +449,8 @@ impl Sandbox {
         self.contexts.find(context).map(|context| context.interrupt())
     }
 
-    /// Like [`Sandbox::execute`], in a task of the sandbox: code that nobody waits for any more is still interrupted to its
-    /// end.
+    /// Like [`Sandbox::execute`], in a task owned by the sandbox. If the receiver is dropped, the task goes
+    /// on until the interrupted code has ended.
     pub fn spawn_execution(
         self: &Arc<Self>,
         context: ContextChoice,
@@ -467,8 +467,8 @@ impl Sandbox {
         executed
     }
 
-    /// Runs code in a context: the one with this id, or the default one of its language, which is created for the first
-    /// code. Output goes to `output` as it comes; if that is closed, the code is interrupted.
+    /// Runs code in a context: the one with this id, or the default one of its language, which is created for
+    /// the first code. Output is streamed to `output`; if that is closed, the code is interrupted.
     ///
     /// # Errors
     /// If there is no such context, or it is busy.

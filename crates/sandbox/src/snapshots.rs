@@ -104,13 +104,13 @@ pub struct Template {
 /// A snapshot to make.
 #[derive(Debug, Clone, Default)]
 pub struct NewSnapshot {
-    /// Its id, which nothing else has; a random one by default.
+    /// Id of the snapshot, which no other snapshot or sandbox has; random by default.
     pub id: Option<SandboxId>,
     /// Name, unique among the owner's.
     pub name: Option<SandboxName>,
     /// Set to take its tags from the owner's snapshots with this name, once it is complete. Those that have none left are removed.
     pub replaces: bool,
-    /// User of programs that name none; the one of the sandbox by default.
+    /// Default user of programs; the sandbox's by default.
     pub user: Option<String>,
     pub template: Option<Template>,
 }
@@ -563,7 +563,7 @@ impl Index {
 /// A file of the directory, as the server finds it when it starts.
 enum Found {
     Snapshot(Scope, Box<SnapshotInfo>),
-    /// An archive with its record, or what is none of ours.
+    /// An archive with its record, or a file that the store did not create.
     Other,
     /// A leftover of an interrupted server.
     Unfinished,
@@ -632,7 +632,7 @@ fn create_file(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a file, which is no link.
+/// Opens a file for reading. Fails if the path is a symbolic link.
 fn open_file(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(O_NOFOLLOW).open(path)
 }

@@ -70,11 +70,11 @@ pub struct NewSandbox {
     pub snapshot: Option<String>,
     /// Packages that its interpreters find. They are not removed before it ends.
     pub packages: Option<Arc<Checkout>>,
-    /// Its user and home directory, where its programs and interpreters begin.
+    /// User and home directory, in which programs and interpreters start by default.
     pub account: Account,
     /// Directory where its programs and interpreters begin, in place of the account's.
     pub directory: Option<String>,
-    /// User of programs and interpreters that name none, in a sandbox that has several; root by default.
+    /// Default user of programs and interpreters, in a sandbox that has several users; root by default.
     pub user: Option<String>,
     /// Image whose files take the place of this machine's. It is not removed before the sandbox ends.
     pub image: Option<Arc<SandboxImage>>,

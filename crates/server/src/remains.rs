@@ -24,7 +24,7 @@ pub struct Remains {
     pub approvals: Service,
 }
 
-/// The reason why something is left.
+/// An error of removing files.
 #[derive(Debug, thiserror::Error)]
 pub enum RemainsError {
     #[error("cannot remove the stored runs of the key: {}", with_sources(.0))]

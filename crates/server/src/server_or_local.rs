@@ -26,7 +26,7 @@ pub struct ServerOrLocal<B> {
 /// The server of this user.
 #[derive(Debug, Default)]
 pub struct Server {
-    /// Its socket, if it may be used.
+    /// Path of the server's socket, if it may be used.
     pub socket: Option<PathBuf>,
     /// A connection to it, for the first run.
     pub connection: Mutex<Option<UnixStream>>,

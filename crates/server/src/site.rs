@@ -30,7 +30,7 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A text is no [`Endpoint`].
+/// An error returned when parsing an [`Endpoint`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected ADDRESS:PORT or unix:PATH, such as 127.0.0.1:8080, got `{0}`")]
 pub struct ParseEndpointError(String);
@@ -73,7 +73,7 @@ pub enum Further {
     Unix(UnixSocket),
 }
 
-/// The reason why a further listener cannot be opened.
+/// An error of opening a further listener.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error(transparent)]

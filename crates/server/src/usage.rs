@@ -101,7 +101,7 @@ pub struct CpuTime {
     pub seconds: u64,
 }
 
-/// A text is no [`CpuTime`].
+/// An error returned when parsing a [`CpuTime`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected seconds, or a time such as 90s, 30m or 48h, got `{0}`")]
 pub struct ParseCpuTimeError(String);
@@ -226,7 +226,7 @@ pub(crate) enum Exceeded {
     Egress { used: Bytes, quota: u64 },
 }
 
-/// The reason why the file cannot be used.
+/// An error of reading or writing the usage file.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error("cannot {step} {}: {source}", path.display())]

@@ -12,7 +12,7 @@ const MAX_EXTENSIONS: usize = 8;
 /// Keys of records with an extended attribute begin with one of these.
 const ATTRIBUTES: &[&[u8]] = &[b"SCHILY.xattr.", b"LIBARCHIVE.xattr."];
 
-/// A reason why an archive cannot be read.
+/// An error of reading an archive.
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     #[error("cannot read the archive")]

@@ -90,17 +90,17 @@ pub struct Parts {
 /// Defaults of code that a tool runs.
 #[derive(Debug, Clone)]
 pub struct CodeSettings {
-    /// Hosts that it may reach.
+    /// Hosts that the code may reach.
     pub network: Network,
     /// Backend unless the caller names another.
     pub runtime: RuntimeKind,
-    /// Fallback if that is a container and there is no container engine.
+    /// Fallback if `runtime` is a container engine that is unavailable.
     pub fallback: Fallback,
     /// Resource limits.
     pub limits: CodeLimits,
     /// Minimum strength of the fence.
     pub fence: Fence,
-    /// Paths that it must not change.
+    /// Paths that the code must not change.
     pub trusted: Trusted,
     pub variables: Vec<(ringfence_policy::EnvName, String)>,
 }

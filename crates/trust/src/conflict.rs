@@ -1,10 +1,10 @@
-//! The reasons why a guest is not given write access to a tree.
+//! Errors that deny a guest write access to a tree.
 
 use std::path::{Path, PathBuf};
 
 use ringfence_policy::{Remedy, remedy};
 
-/// The reason why a guest cannot be given write access to a tree.
+/// An error that denies a guest write access to a tree.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// The tree is trusted itself, or lies within a trusted path.
@@ -102,7 +102,7 @@ pub enum Conflict {
         server: String,
         /// File of the server.
         path: PathBuf,
-        /// Its other name in the tree, if it was found.
+        /// Other name of the file in the tree, if it was found.
         other: Option<PathBuf>,
     },
     /// Without namespaces there are no mounts to protect it.

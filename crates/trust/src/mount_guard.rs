@@ -17,7 +17,7 @@ pub struct DeniedPaths {
     open: Vec<PathBuf>,
 }
 
-/// The reason why a path must not be mounted.
+/// An error for a path that must not be mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeniedPath(String);
 

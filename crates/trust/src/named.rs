@@ -18,10 +18,10 @@ pub struct NamedPaths {
     here: Option<PathBuf>,
 }
 
-/// The reason why a named path cannot be used.
+/// An error of resolving a path that the user named.
 #[derive(Debug, thiserror::Error)]
 pub enum NamedPathError {
-    /// It cannot be resolved or opened.
+    /// The path cannot be resolved or opened.
     #[error("{0}")]
     Unusable(#[from] io::Error),
     /// A program may have made a link on the way.

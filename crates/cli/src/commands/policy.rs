@@ -95,7 +95,7 @@ impl Judged {
         })
     }
 
-    /// Returns the standing approval that holds, as JSON.
+    /// Returns the remembered approval that covers the command, as JSON.
     fn approved(&self) -> Option<Value> {
         let Some(Standing::Holds(entry)) = &self.standing else {
             return None;

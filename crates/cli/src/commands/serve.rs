@@ -166,7 +166,7 @@ fn snapshots(context: &Context) -> Result<SnapshotStore, Failure> {
     })
 }
 
-/// Returns the backend of the command line's runs, which keeps the packages of sessions.
+/// Wraps the backend for runs received on the Unix socket. The wrapper holds the packages of live sessions.
 fn with_packages(
     backend: Arc<dyn Backend>,
     local: &Arc<Local>,
@@ -177,7 +177,7 @@ fn with_packages(
     Ok(Arc::new(sessions))
 }
 
-/// Tells that the usage of keys could not be written.
+/// Reports that the usage of keys could not be written.
 fn tell(error: &UsageError, context: &Context) {
     // Nobody is left who could be told that this fails.
     let _ = context
@@ -185,7 +185,7 @@ fn tell(error: &UsageError, context: &Context) {
         .err(format!("usage of keys: {error}; {}\n", error.hint()));
 }
 
-/// Reports an event that an operator should know of. There is nobody to tell if that fails.
+/// Reports an event to the operator on standard error. A failure to do so is ignored.
 fn warn(event: &dyn Display) {
     let _ = writeln!(io::stderr(), "ringfence: {event}");
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The reason why the image could not be assembled.
+/// An error of assembling the image.
 #[derive(Debug, thiserror::Error)]
 pub enum GatherError {
     /// This machine has no Debian package database.

@@ -6,7 +6,7 @@ const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
 
-/// The reason why the connection to a container's init closed.
+/// An error that closed the connection to a container's init.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InitLost {
     /// The container or the container engine exited.
@@ -44,7 +44,7 @@ impl InitLost {
     }
 }
 
-/// The reason why a call was not run.
+/// An error that prevented a call from running.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotRun {
     /// The call does not fit into a frame.

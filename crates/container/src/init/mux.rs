@@ -71,7 +71,7 @@ struct Inbox {
     room: u32,
     end: Option<End>,
     ended: bool,
-    /// Process id of its first process, once that runs and until it is taken.
+    /// Process id of the call's first process, once that runs and until it is taken.
     pid: Option<u32>,
     /// Set once the output that was asked for has arrived.
     drained: bool,
@@ -81,7 +81,7 @@ struct Inbox {
     awaits_bridge: bool,
     /// Connections that no task serves yet.
     connected: Vec<u32>,
-    /// Its bridge, likewise.
+    /// The bridge's connection, if no task serves it yet.
     bridged: Option<u32>,
     arrived: Arc<Notify>,
     widened: Arc<Notify>,

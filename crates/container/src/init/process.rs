@@ -1,4 +1,4 @@
-//! A process in a sandbox: a call without an end of its own, whose owner reads its events as they come.
+//! A process in a sandbox: a call that may run for as long as the sandbox, with a stream of events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,9 +31,9 @@ const UNWRITTEN: usize = 16;
 pub struct Process {
     /// Process id in its sandbox.
     pub pid: u32,
-    /// Its events, which end with [`ProcessEvent::Ended`] or [`ProcessEvent::Lost`].
+    /// Events of the process. The last one is [`ProcessEvent::Ended`] or [`ProcessEvent::Lost`].
     pub events: mpsc::Receiver<ProcessEvent>,
-    /// Its standard input; dropping it closes that.
+    /// Standard input of the process. Dropping the sender closes it.
     pub stdin: mpsc::Sender<Vec<u8>>,
     pub control: ProcessControl,
     /// Relays the events; aborting it kills the process.
@@ -46,9 +46,9 @@ pub enum ProcessEvent {
     Output(Chunk),
     /// All output before [`ProcessControl::drain`] has been passed on.
     Drained,
-    /// It has ended.
+    /// The process has ended.
     Ended(End),
-    /// Its end is unknown.
+    /// The end of the process is unknown.
     Lost(InitLost),
 }
 

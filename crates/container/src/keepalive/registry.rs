@@ -20,10 +20,10 @@ pub(super) struct Number(u64);
 /// Condition of a container after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// It can serve further calls.
+    /// The container can serve further calls.
     Well,
     Dead,
-    /// It was never created.
+    /// The container was never created.
     Unmade,
 }
 

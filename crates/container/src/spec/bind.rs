@@ -28,7 +28,7 @@ pub struct Bind {
     is_users: bool,
 }
 
-/// The reason why a path cannot be mounted.
+/// An error for a path that cannot be mounted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// The path does not exist or is not accessible.

@@ -58,7 +58,7 @@ pub struct CallError {
     pub message: String,
 }
 
-/// The reason why bytes are rejected as a message.
+/// An error returned when parsing a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The line is too long.

@@ -6,10 +6,10 @@ use ringfence_policy::{Remedy, Timeout, remedy};
 
 use super::python::Version;
 
-/// The reason why no Python is usable.
+/// An error of finding a usable Python.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// None was found.
+    /// No interpreter was found.
     #[error("no python3 found in {looked}")]
     NotFound {
         /// Searched places.
@@ -18,7 +18,7 @@ pub enum Error {
     /// The configured path is neither a program nor a virtual environment.
     #[error("`{0}`, which is named as the Python, is neither a program nor a virtual environment")]
     Configured(PathBuf),
-    /// Its version is too old.
+    /// The interpreter's version is too old.
     #[error("`{path}` is Python {}.{}.{}, and at least 3.9 is needed", version.0, version.1, version.2)]
     TooOld {
         /// Interpreter.
@@ -26,7 +26,7 @@ pub enum Error {
         /// Reported version.
         version: Version,
     },
-    /// Probing it failed.
+    /// Probing the interpreter failed.
     #[error("`{path}` cannot be used as a Python")]
     Probe {
         /// Interpreter.
@@ -34,14 +34,14 @@ pub enum Error {
         #[source]
         source: ProbeError,
     },
-    /// Earlier runs used too many to keep them all from programs.
+    /// Earlier runs used more interpreters than can be protected from programs.
     #[error("earlier runs used more than {most} interpreters, listed in `{file}`")]
     Many {
         most: usize,
         /// The list.
         file: PathBuf,
     },
-    /// Showing its prefix would show much else.
+    /// Showing the interpreter's prefix would show unrelated files.
     #[error("`{path}` is installed straight into `{prefix}`, which the fence must not show")]
     Broad {
         /// Interpreter.
@@ -74,22 +74,22 @@ pub enum ProbeError {
     /// The fence could not be set up, or the interpreter could not be started in it.
     #[error("it cannot be started in a fence: {0}")]
     Fence(String),
-    /// It exceeded the time limit and was killed.
+    /// The interpreter exceeded the time limit and was killed.
     #[error("it did not answer within {0}")]
     TimedOut(Timeout),
-    /// It printed more than an answer.
+    /// The interpreter printed more than an answer can have.
     #[error("its answer is longer than {0} bytes")]
     TooLong(u64),
-    /// It exited without an answer.
+    /// The interpreter exited without an answer.
     #[error("it gave no answer: {0}")]
     NoAnswer(String),
     /// The answer is malformed.
     #[error("its answer is malformed")]
     Malformed(#[source] serde_json::Error),
-    /// It leads to a file that is no program.
+    /// The interpreter's links lead to a file that is not a program.
     #[error("it leads to `{0}`, which is not a program")]
     NoProgram(PathBuf),
-    /// It claims files that its own configuration does not lead to.
+    /// The interpreter claims files that its own configuration does not name.
     #[error("it claims `{0}` as its own, but neither its links nor its `pyvenv.cfg` lead there")]
     Beyond(PathBuf),
     /// A program may have written one of its `.pth` files, which adds a directory from elsewhere.

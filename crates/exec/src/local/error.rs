@@ -12,7 +12,7 @@ use crate::interpreter;
 /// `EAGAIN` from `errno.h`.
 const EAGAIN: i32 = 11;
 
-/// The reason why a request could not be run. [`Error::hint`] has advice.
+/// An error of running a request. [`Error::hint`] returns advice.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Too many concurrent requests.

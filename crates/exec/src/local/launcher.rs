@@ -163,7 +163,7 @@ impl std::fmt::Debug for LauncherClient {
     }
 }
 
-/// The reason why a launcher did not come up.
+/// An error of starting a launcher.
 #[derive(Debug)]
 pub(super) enum OpenError {
     Start(StartError),

@@ -445,11 +445,11 @@ pub(super) async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
 /// The start of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Its program was executed.
+    /// The guest's program was executed.
     Cold,
-    /// It was forked from the zygote, or comes from the pool.
+    /// The guest was forked from the zygote, or taken from the pool.
     Warm,
-    /// It was forked from an interpreter that had imported its packages.
+    /// The guest was forked from an interpreter that had imported its packages.
     Preloaded,
 }
 

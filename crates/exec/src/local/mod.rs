@@ -262,8 +262,8 @@ impl Local {
         interpreter(&self.settings, language)
     }
 
-    /// Returns a fingerprint of the interpreter of a language. A command needs none; `None` if another language has no
-    /// usable interpreter.
+    /// Returns a fingerprint of the interpreter of a language. `None` if the language has no usable
+    /// interpreter, or its path is not UTF-8. A command has no interpreter, and a constant fingerprint.
     pub fn fingerprint(&self, language: Language) -> Option<Fingerprint> {
         match (language, self.interpreter(language)) {
             (Language::Python | Language::Bash | Language::Javascript, None) => None,

@@ -37,7 +37,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// A sandbox to open.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SandboxRequest {
-    /// Its owner. Sandboxes of different owners share no launcher.
+    /// Owner of the sandbox. Sandboxes of different owners share no launcher.
     pub scope: Scope,
     /// Limits of all its programs together; the timeout is not used.
     pub limits: Limits,
@@ -46,7 +46,7 @@ pub struct SandboxRequest {
     pub env: Vec<(EnvName, String)>,
     /// Host paths that its programs see.
     pub mounts: Vec<Mount>,
-    /// Its user and home directory.
+    /// User and home directory of the programs.
     pub account: Account,
     /// Image that takes the place of the host's files.
     pub image: Option<Image>,
@@ -191,7 +191,7 @@ impl Local {
     }
 }
 
-/// The reason why a sandbox could not be paused or resumed.
+/// An error of pausing or resuming a sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
     /// No freezer.

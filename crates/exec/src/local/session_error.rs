@@ -7,7 +7,7 @@ use ringfence_policy::{Remedy, SessionId, remedy};
 /// `EBUSY` from `errno.h`.
 const EBUSY: i32 = 16;
 
-/// The reason why a session could not be used. [`Error::hint`] has advice.
+/// An error of using a session. [`Error::hint`] returns advice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The language is not Python.
@@ -22,7 +22,7 @@ pub enum Error {
     /// No session has this name.
     #[error("there is no session `{0}`")]
     Unknown(SessionId),
-    /// The name is taken.
+    /// Another session has the name.
     #[error("the session `{0}` already exists")]
     Taken(SessionId),
     /// Other evaluations were queued before.
@@ -35,7 +35,7 @@ pub enum Error {
         /// Differing property.
         what: &'static str,
     },
-    /// It lacks a layer of the fence that this request requires.
+    /// The session lacks a layer of the fence that this request requires.
     #[error("the session `{0}` has a weaker fence than this request asks for")]
     Weaker(SessionId),
     /// A path must be kept from programs that its view of the host does not keep from it.

@@ -33,17 +33,18 @@ pub struct Entries {
     pub(crate) pinned: Vec<PathBuf>,
     /// Writable directories and regular files, as many as there can be rules for.
     pub open: Vec<PathBuf>,
-    /// The reason why nothing may be added to the top directory or removed from it.
+    /// Set if nothing may be added to the top directory or removed from it.
     pub closed: Option<Closed>,
 }
 
-/// The reason why guests may change only what is in the top directory of a workspace already: its entries are
-/// writable mounts, and the directory itself is not.
+/// Cause for a read-only top directory of a workspace. Guests may change only its existing entries, which are
+/// writable mounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closed {
-    /// It is a git repository without a working tree, where git also believes files that do not exist yet.
+    /// The workspace is a git repository without a working tree, where git also obeys files that do not exist
+    /// yet.
     Repository,
-    /// More protected names than can be mounted, or one that is no text.
+    /// More protected names than can be mounted, or one that is not valid UTF-8.
     Many(PathBuf),
     /// An entry leads to a path in it that does not exist yet.
     Awaits(PathBuf),

@@ -7,7 +7,7 @@ use ringfence_policy::{Remedy, remedy};
 
 use crate::{backend, local};
 
-/// The reason why a request did not run in Pyodide.
+/// An error of running a request in Pyodide.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Deno, Pyodide or the snapshot is missing.

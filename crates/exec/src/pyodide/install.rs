@@ -88,7 +88,7 @@ const DENO: Option<Package> = if cfg!(all(
     None
 };
 
-/// The reason why an installation failed.
+/// An error of an installation.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// No Deno is pinned for this platform.

@@ -24,7 +24,7 @@ const ID: &str = "1";
 /// Maximum length of standard input, which is sent as a whole.
 const MAX_INPUT: usize = 16 * 1024 * 1024;
 
-/// The reason why supervision of a program ended.
+/// Cause for the end of a program's supervision.
 #[derive(Debug)]
 enum Ending {
     Completed(Completed),

@@ -93,7 +93,7 @@ pub(super) struct Worker {
 pub(super) enum Start {
     /// None: a program is waiting for it.
     Cold,
-    /// A run of a program of ours.
+    /// A run of Ringfence's own warm-up program.
     Warm,
 }
 
@@ -223,12 +223,12 @@ impl Worker {
         self.complaint.extend(bytes.iter().take(room));
     }
 
-    /// Returns `true` if it has exited by itself.
+    /// Returns `true` if the worker has exited by itself.
     pub(super) fn is_over(&self) -> bool {
         self.to.is_closed()
     }
 
-    /// Has it killed in the background, after its own last message.
+    /// Ends a worker that has sent its result. The process is killed in the background.
     pub(super) async fn leave(self) -> End {
         let _ = self.over.send(());
         drop(self.from);
@@ -238,7 +238,7 @@ impl Worker {
         }
     }
 
-    /// Kills it, and returns its end.
+    /// Kills the worker, and returns its end.
     pub(super) async fn end(mut self) -> End {
         self.stop.send_replace(true);
         // Its output is drained so that it does not block.
@@ -266,7 +266,7 @@ impl End {
     }
 }
 
-/// Creates the snapshot that workers start from, with Pyodides that have run only programs of ours.
+/// Creates the snapshot that workers start from, with Pyodides that have run only Ringfence's own programs.
 pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Result<Vec<u8>, RunError> {
     let files = [(&installed.guest, GUEST)];
     let made = made(
@@ -290,7 +290,7 @@ pub(super) async fn unpacked(
     made(installed, local, &arguments, &files, MAX_UNPACKED).await
 }
 
-/// Runs a Deno of ours to completion, and returns its output, or else its error message.
+/// Runs Deno with our script to completion. Returns standard output, or the error message.
 async fn made(
     installed: &Installed,
     local: &Arc<Local>,

@@ -24,7 +24,7 @@ pub(super) struct Workers {
     settings: Settings,
     local: Arc<Local>,
     installed: OnceCell<Installed>,
-    /// Processes of all workers.
+    /// Tasks that run the workers' processes.
     processes: Mutex<JoinSet<()>>,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Channel {
     sent: usize,
 }
 
-/// The reason why the channel closed.
+/// Cause for the end of the channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
     /// The server closed it.

@@ -190,10 +190,10 @@ pub struct Hello {
 /// The fate of processes that outlive the first process of their call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Leftovers {
-    /// They are killed: a call is one run.
+    /// The processes are killed: a call is one run.
     #[default]
     Kill,
-    /// They run on until the container ends: calls share a sandbox.
+    /// The processes run on until the container ends: calls share a sandbox.
     Keep,
 }
 
@@ -202,7 +202,7 @@ pub enum Leftovers {
 pub enum Recipient {
     /// The first one.
     Process,
-    /// Its process group: also what it has started and not put elsewhere.
+    /// The process group of the first one, with those descendants that have not left it.
     Group,
 }
 
@@ -227,7 +227,7 @@ pub const BECOME_USER: &str = "become the user";
 pub struct Start {
     pub program: Program,
     pub arguments: Vec<String>,
-    /// Its environment, beside `PATH`, `HOME` and `LANG`.
+    /// Environment of the program, beside `PATH`, `HOME` and `LANG`.
     pub environment: Vec<(String, String)>,
     /// Working directory.
     pub directory: String,
@@ -274,7 +274,7 @@ pub enum Program {
     },
     /// A bash script.
     Bash {
-        /// Its `$0`.
+        /// Value of `$0`.
         name: String,
         /// Source text.
         code: String,
@@ -318,7 +318,7 @@ pub enum Report {
     Started {
         /// Number of the call.
         call: u32,
-        /// Its process id in the container.
+        /// Process id in the container.
         pid: u32,
     },
     /// All output that the call had written before [`InitRequest::Drain`] was sent.
@@ -407,20 +407,20 @@ pub struct End {
 /// The fate of a call's first process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It exited, according to the kernel: exit status, or the signal as a negative number.
+    /// The process exited, according to the kernel: exit status, or the signal as a negative number.
     Ended(i32),
-    /// It could not be started.
+    /// The process could not be started.
     NotStarted {
         /// The failed step.
         step: String,
         /// The error number.
         errno: i32,
     },
-    /// Its supervisor was killed: its exit status is unknown.
+    /// The supervisor of the process was killed: the exit status is unknown.
     Lost,
 }
 
-/// The reason why the init killed a call.
+/// The init's reason to kill a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Not killed.

@@ -89,7 +89,7 @@ enum Executed {
     /// The file operations of this executable.
     Files {
         arguments: Vec<OsString>,
-        /// Owner of what they make.
+        /// Owner of the files that they create.
         owner: Option<FileOwner>,
     },
 }

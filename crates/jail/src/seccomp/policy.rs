@@ -54,7 +54,8 @@ pub(super) struct Condition {
     pub(super) test: Test,
 }
 
-/// A test; the values are labelled with the kernel's names for them.
+/// A condition on an argument of a system call. In JSON, each value is labelled with the kernel's name for
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Test {

@@ -12,13 +12,13 @@ use crate::sys;
 
 /// A guest in one of its states.
 pub(super) enum Running {
-    /// Its cell is being set up.
+    /// The guest's cell is being set up.
     Founding {
         founding: Founding,
         spawn: Box<Spawn>,
         parts: SpawnDescriptors,
     },
-    /// It is confining itself.
+    /// The guest is confining itself.
     Starting {
         cell: Cell,
         guest: Option<libc::pid_t>,
@@ -40,9 +40,9 @@ pub(super) enum Running {
         of: u64,
         groups: Vec<OwnedFd>,
     },
-    /// It runs.
+    /// The guest runs.
     Live(Live),
-    /// It runs without a cell.
+    /// The guest runs without a cell.
     Supervised { supervisor: libc::pid_t },
 }
 

@@ -102,11 +102,11 @@ pub(crate) fn receive_from_sender(
 /// A received message.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// Its length; 0 if the peer has closed.
+    /// Length in bytes; 0 if the peer has closed.
     pub(crate) length: usize,
     /// Attached file descriptors.
     pub(crate) fds: Vec<OwnedFd>,
-    /// Its sender, if [`ask_for_senders`] was called before it was sent.
+    /// Process id of the sender, if [`ask_for_senders`] was called before the message was sent.
     pub(crate) sender: Option<libc::pid_t>,
 }
 

@@ -19,16 +19,17 @@ pub enum Chosen {
     BuiltIn,
 }
 
-/// The reason why a base URL is rejected. Omits the URL, which may contain a password.
+/// An error returned when parsing a base URL. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseBaseUrlError {
-    /// It is not a URL, or contains a user.
+    /// The text is not a URL, or contains a user.
     #[error(transparent)]
     Url(#[from] ParseUrlError),
-    /// It has a query or fragment.
+    /// The URL has a query or fragment.
     #[error("the URL has a query or a fragment")]
     Query,
-    /// It is plain `http` to another machine: an eavesdropper would get the key, and could forge responses.
+    /// The URL is plain `http` to another machine: an eavesdropper would get the key, and could forge
+    /// responses.
     #[error("plain http is for servers on this machine alone")]
     Plain,
 }

@@ -58,7 +58,7 @@ pub struct FetchRequest {
     pub(super) body: Bytes,
 }
 
-/// The reason why a request is rejected.
+/// An error for an invalid request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The URL is invalid.

@@ -39,7 +39,7 @@ impl fmt::Debug for ExtraRoots {
     }
 }
 
-/// The reason why no certificate authority is available.
+/// An error of loading the certificate authorities.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
     /// The system has none.

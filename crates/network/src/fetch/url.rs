@@ -44,18 +44,18 @@ pub struct Url {
     pub target: String,
 }
 
-/// The reason why a URL is rejected. Omits the URL, which may contain a password.
+/// An error returned when parsing a URL. Omits the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseUrlError {
     #[error("the URL is longer than 8 KiB")]
     TooLong,
-    /// It violates RFC 3986.
+    /// The text violates RFC 3986.
     #[error("the URL is malformed")]
     Malformed,
     /// The scheme is neither `http` nor `https`.
     #[error("the URL's scheme is neither http nor https")]
     Scheme,
-    /// It contains a user or password.
+    /// The URL contains a user or password.
     #[error("the URL contains a user name or password")]
     User,
     /// The host is invalid.

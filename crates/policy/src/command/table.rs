@@ -50,13 +50,15 @@ pub(super) struct Entry {
     pub(super) version: bool,
     /// `-h`, `-help` and the like, alone, print help.
     pub(super) helps: bool,
-    /// Its arguments may be anything, including words that only the shell determines.
+    /// Set if any arguments are harmless, including words that only the shell determines.
     pub(super) safe: bool,
-    /// It shows file names and no contents.
+    /// Set if the command shows file names, but no contents.
     pub(super) names: bool,
-    /// Its operands, or else the directory where it runs, are trees whose files it shows, through links too.
+    /// Set if the command shows files of whole trees, through links too: of its operands, or else of its
+    /// working directory.
     pub(super) walks: bool,
-    /// It reads the settings of the project in which it runs, of the project's members too.
+    /// Set if the command reads the settings of the project in which it runs, including the project's
+    /// members.
     pub(super) project: bool,
     /// `-name` is one option, as with `find`.
     pub(super) single: bool,
@@ -64,21 +66,21 @@ pub(super) struct Entry {
     pub(super) ordered: bool,
     /// The first operands are subcommand names.
     pub(super) sub: bool,
-    /// It is useful without a subcommand.
+    /// Set if the command can be used without a subcommand.
     pub(super) bare: bool,
     /// Effect of unlisted subcommands.
     pub(super) other: Effect,
-    /// Its options may also follow its subcommands.
+    /// Set if the command's options may also follow its subcommands.
     pub(super) everywhere: bool,
-    /// Most operands with which it is still harmless.
+    /// Maximum number of operands with which the command is harmless.
     pub(super) operands: usize,
     /// Number of operands before the command that it runs.
     pub(super) wraps: Option<usize>,
-    /// It reads settings from the directory where it runs.
+    /// Set if the command reads settings from its working directory.
     pub(super) settings: bool,
     /// Name of the handler for its arguments.
     pub(super) handler: Option<&'static str>,
-    /// The option without which it is never allowed.
+    /// The option without which the command is never allowed.
     pub(super) confined: Confined,
 }
 

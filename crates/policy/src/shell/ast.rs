@@ -149,7 +149,7 @@ pub enum Piece {
 /// A variable that is expanded in a word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variable {
-    /// Its name, or the arithmetic expression.
+    /// Name of the variable, or the arithmetic expression.
     pub name: String,
     /// The way in which the shell expands the value: quoted, split or modified.
     pub form: Form,

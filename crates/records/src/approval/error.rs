@@ -48,7 +48,7 @@ pub enum Error {
     Broken,
 }
 
-/// The reason for rejecting an answer, which then changes nothing.
+/// An error for a rejected answer, which changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswerable {
     /// No such request exists, or none in that chat.

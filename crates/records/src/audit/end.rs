@@ -84,7 +84,7 @@ fn found(newest: Option<Link>, torn: &[u8]) -> TailScan {
 /// The last of some whole lines.
 enum Last {
     None,
-    /// It begins before these bytes.
+    /// The line begins before these bytes.
     Cut,
     Line(usize),
 }

@@ -245,7 +245,7 @@ pub(super) struct Repair {
 struct Torn {
     bytes: usize,
     digest: Digest,
-    /// Their beginning.
+    /// Beginning of the truncated bytes.
     text: String,
 }
 

@@ -50,7 +50,7 @@ pub enum Error {
     /// The noted record is not in the log.
     #[error("the audit log does not contain the expected record {sequence}: {why}")]
     Gone {
-        /// Its sequence number.
+        /// Sequence number of the record.
         sequence: u64,
         /// The reason.
         why: &'static str,

@@ -26,10 +26,10 @@ pub(super) struct Refusals(BTreeMap<String, Rate>);
 /// The handling of a refused use.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It gets a record of its own.
+    /// The use gets a record of its own.
     Recorded,
     Counted,
-    /// It is counted, and the count is to be recorded.
+    /// The use is counted, and the count must be recorded now.
     Due(Counted),
 }
 

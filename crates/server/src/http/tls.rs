@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_secs(10);
 pub struct CertificateFiles {
     /// The certificate, followed by those that lead to its authority's.
     pub certificate: PathBuf,
-    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    /// Private key of the certificate: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
     /// Domain whose names the certificate must have: that of the API, and of every sandbox.
     pub domain: Option<Domain>,
@@ -46,7 +46,7 @@ pub struct CertificateFiles {
     pub warn: fn(&CertificateError),
 }
 
-/// The reason why files cannot be used for TLS.
+/// An error of loading the certificate files.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// A path that cannot be opened, or that a program may have made a link on.
@@ -92,12 +92,12 @@ pub enum CertificateError {
 pub(crate) struct CertificateState(AtomicBool);
 
 impl CertificateState {
-    /// Returns `true` while the renewed files cannot be used, so that the certificate before is.
+    /// Returns `true` while the renewed certificate cannot be loaded and the previous one is in use.
     pub(crate) fn is_stale(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it, and returns what it was.
+    /// Sets the state, and returns the previous one.
     fn set(&self, is_stale: bool) -> bool {
         self.0.swap(is_stale, Ordering::Relaxed)
     }

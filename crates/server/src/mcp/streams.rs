@@ -40,7 +40,7 @@ struct Open {
 /// A request that is not answered yet.
 #[derive(Debug)]
 struct Waiting {
-    /// Its id for the client.
+    /// Id of the request for the client.
     id: RequestId,
     progress: Option<ProgressToken>,
     stream: mpsc::Sender<Outgoing>,

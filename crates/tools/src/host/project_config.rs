@@ -73,7 +73,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
 /// Package managers of Node.js.
 const PACKAGES: &[&str] = &["npm", "npx", "yarn", "yarnpkg", "pnpm", "pnpx", "corepack", "bun"];
 
-/// Returns `true` if the contents of a file name no program.
+/// A check of a configuration file. Returns `true` if nothing in its contents can start a program.
 type Check = fn(&str) -> bool;
 
 /// Programs, with a file whose contents decide, in the directory where they run or above it.
@@ -210,8 +210,8 @@ fn compose(directory: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Returns `true` if a compose file names a file of variables outside its directory: compose shows the line
-/// that it cannot read.
+/// Returns `true` if a compose file has an `env_file` outside its directory. Compose prints a line that it
+/// cannot parse, and so would disclose that file.
 fn reads_elsewhere(text: &str, directory: &Path) -> bool {
     let top = real(directory).unwrap_or_else(|| directory.to_path_buf());
     let inside = |name: &String| real(&directory.join(name)).is_none_or(|path| path.starts_with(&top));

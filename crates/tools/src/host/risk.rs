@@ -1,4 +1,4 @@
-//! The risk of a line: its floor, and the score of a model.
+//! The risk of a command line: the policy's minimum (floor) and a model's score.
 
 use ringfence_policy::cascade::Decision;
 

@@ -26,7 +26,7 @@ pub struct Approvals {
 pub(super) enum End {
     /// The caller cancelled it.
     Cancelled,
-    /// Its limit was not extended, with the reason.
+    /// The time limit was not extended, for this reason.
     NotExtended(String),
 }
 

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::{failure, print_json, sandbox_only};
 use crate::context::Context;
 
-/// Host of the default address. Browsers send the console's cookies to every port of 127.0.0.1.
+/// Default listen address. Not 127.0.0.1, since browsers would send the console's cookies to this port, too.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 pub(super) async fn port(args: &SandboxPortArgs, context: &Context) -> anyhow::Result<ExitCode> {

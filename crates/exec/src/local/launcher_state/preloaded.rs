@@ -24,13 +24,13 @@ use super::{LauncherState, Terms, Text};
 const IDLE: Duration = Duration::from_secs(600);
 /// Timeout of each step of a fork.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Message that has the interpreter let itself be forked.
+/// Message that asks the interpreter to let itself be forked.
 const FORK: &[u8] = b"F";
-/// Its answer once it has let itself be forked.
+/// Answer of the interpreter once it has been forked.
 const FORKED: u8 = 0;
-/// Its report once it has imported the packages.
+/// Report of the interpreter once it has imported the packages.
 const READY: u8 = b'R';
-/// Its report if threads are left, which a fork would lose.
+/// Report of the interpreter if it has other threads, which a fork would lose.
 const THREADS: u8 = b'T';
 /// Capacity of the queue of calls; beyond it programs import the packages themselves.
 const MAX_QUEUED: usize = 64;
@@ -56,16 +56,16 @@ struct Facts {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 enum State {
-    /// There is none; the next program that would have used it has one started.
+    /// No interpreter is started. The next program that could have used one starts it.
     #[default]
     Absent,
     Starting,
     Ready {
-        /// Its number at the launcher.
+        /// Id of the interpreter at the launcher.
         id: u64,
         limits: Limits,
     },
-    /// No other one is started.
+    /// Starting the interpreter failed. It is not tried again.
     Failed(&'static str),
 }
 

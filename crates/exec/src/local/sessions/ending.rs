@@ -12,7 +12,7 @@ pub(in super::super) type Key = (Scope, SessionId);
 /// Maximum number of remembered reasons.
 const MAX_REMEMBERED: usize = 256;
 
-/// The reason for the end of a session.
+/// Cause of a session's end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Reason {
     /// Idle timeout.
@@ -25,11 +25,11 @@ pub(super) enum Reason {
     Cancelled,
     Exited(i32),
     Signalled(i32),
-    /// It violated the protocol of its control channel.
+    /// The session violated the protocol of its control channel.
     Broken,
     /// The launcher died.
     Lost,
-    /// It was idle and evicted for a scope that had fewer than its share.
+    /// The session was idle, and evicted for a scope that had fewer sessions than its share.
     Displaced,
     /// Removed by request, or at the server's shutdown.
     Removed,

@@ -45,7 +45,7 @@ pub(super) struct Evaluated {
 /// A request to evaluate code in a session.
 pub(super) struct Evaluable<'a> {
     pub(super) request: &'a Request,
-    /// Its number in the session.
+    /// Number of the evaluation in the session.
     pub(super) number: u32,
     pub(super) since: Instant,
     /// Set if the evaluation before was interrupted.
@@ -194,7 +194,7 @@ impl Stdin {
 }
 
 /// Sends the message and the file descriptors, then relays standard input and the bridge. A guest that does
-/// not read is no error of ours.
+/// not read is not an error.
 async fn send(
     mut channel: WriteHalf<'_>,
     message: Vec<u8>,

@@ -64,7 +64,7 @@ pub(super) struct Slot<T>(Arc<Mutex<Option<T>>>);
 /// The result of a call.
 pub(in super::super) enum Called<T, R> {
     Done(R),
-    /// It timed out or was cancelled before it began.
+    /// The call timed out or was cancelled before it began.
     NotBegun(T),
     /// The session ended before the call began.
     Back(T),

@@ -143,7 +143,7 @@ pub(super) fn fork(number: u32) -> Vec<u8> {
     [&5_u32.to_le_bytes()[..], b"F", &number.to_le_bytes()].concat()
 }
 
-/// The reason for a missing reply.
+/// An error of receiving a session's reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The channel is closed: the interpreter has exited, or closed it itself.

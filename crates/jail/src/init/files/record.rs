@@ -44,7 +44,7 @@ impl FilePath {
     }
 }
 
-/// The reason why an entry is omitted.
+/// A reason to omit an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// Neither a regular file nor a directory.
@@ -100,7 +100,7 @@ pub enum Record {
     /// A file that the reader has, with its fingerprint.
     Known {
         path: FilePath,
-        /// Its [`super::identity`].
+        /// [`super::identity`] of the file.
         identity: u64,
     },
     /// A file that is unchanged since its [`Record::Known`].
@@ -109,7 +109,7 @@ pub enum Record {
     /// A file; its contents follow the record.
     File {
         path: FilePath,
-        /// Its [`super::identity`].
+        /// [`super::identity`] of the file.
         identity: u64,
         /// Length of its contents.
         size: u64,

@@ -28,7 +28,7 @@ pub struct SkippedEntry {
     pub reason: SkipReason,
 }
 
-/// The reason why an entry was left out.
+/// A reason to leave out an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {

@@ -131,9 +131,9 @@ enum Progress {
 /// Treatment of entries that a scan finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scan {
-    /// They were there before.
+    /// The entries existed before the watch.
     Silent,
-    /// They are events, in place of those from before the watch.
+    /// The entries are reported as events, for changes from before the watch was set.
     Reported,
 }
 

@@ -81,7 +81,7 @@ impl Relayed {
     }
 }
 
-/// The reason why a request was not forwarded or got no response.
+/// An error of forwarding a request or receiving its response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ForwardError {
     /// The connection was not made.

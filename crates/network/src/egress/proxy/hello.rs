@@ -24,7 +24,7 @@ pub(super) enum Hello {
     Whole(Option<String>),
 }
 
-/// The reason why a ClientHello is rejected.
+/// An error for a rejected ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HelloFault {
     #[error("the client does not speak TLS")]

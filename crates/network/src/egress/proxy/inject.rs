@@ -40,7 +40,7 @@ pub struct Injection {
     value: Option<HeaderValue>,
 }
 
-/// The reason why a credential cannot be injected. Omits the value.
+/// An error of injecting a credential. Omits the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InjectionError {
     /// The header name is invalid, or is one for framing.

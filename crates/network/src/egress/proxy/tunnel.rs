@@ -24,7 +24,7 @@ pub(super) struct Tunnel {
     near: OnUpgrade,
 }
 
-/// The reason why a tunnel was closed before any byte was relayed.
+/// Cause for the end of a tunnel before any byte was relayed.
 #[derive(Debug, thiserror::Error)]
 enum Closed {
     #[error(transparent)]

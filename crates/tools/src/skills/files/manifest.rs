@@ -24,7 +24,7 @@ pub(super) struct Manifest {
     hosts: Vec<String>,
     /// Policy of its functions, by `Skill.function`, `Skill.*` or `*`.
     policy: BTreeMap<String, Policy>,
-    /// Its own resolved path, if there is one.
+    /// Resolved path of the manifest, if there is one.
     #[serde(skip)]
     pub(super) source: Option<PathBuf>,
 }
@@ -139,7 +139,7 @@ impl Manifest {
         format!("{:?} {:?}", self.mounts, self.hosts)
     }
 
-    /// Resolves the mounts of its process.
+    /// Resolves the mounts of the process that serves the file.
     pub(super) fn mounts(
         &self,
         directory: &Path,

@@ -11,9 +11,10 @@ const MAX_ENTRIES: usize = 100_000;
 /// Maximum size of an index that is read.
 const MAX_INDEX: u64 = 64 << 20;
 
-/// Returns the first record that leads git out of its repository, in the directory of a `.git` or in the one with
-/// its settings. Git shows lines that it cannot read, and runs itself in nested repositories, whatever their
-/// settings.
+/// Returns the first file by which git could read outside the repository: alternates, an index with nested
+/// repositories, or a symbolic link. Searches `own`, the directory of a `.git`, and `home`, the directory
+/// with its settings. Git prints lines that it cannot parse, and runs itself in nested repositories whatever
+/// their settings.
 pub(super) fn unclear(own: &Path, home: &Path, hash: usize) -> Option<PathBuf> {
     let alternates = home.join("objects/info/alternates");
     if is_there(&alternates) {
@@ -31,7 +32,8 @@ pub(super) fn unclear(own: &Path, home: &Path, hash: usize) -> Option<PathBuf> {
         .find_map(|directory| linked(directory, &mut left))
 }
 
-/// Returns the first link in the records, or the entry beyond which there are too many.
+/// Returns the first entry that is neither a file nor a directory, cannot be read, or exceeds the limit of
+/// entries.
 fn linked(top: &Path, left: &mut usize) -> Option<PathBuf> {
     let mut pending = vec![top.to_path_buf()];
     while let Some(directory) = pending.pop() {
