@@ -36,7 +36,7 @@ const fn put(bytes: &mut [u8; 2560], at: usize, text: &[u8]) {
 pub(crate) fn run(input: &[u8]) {
     let _ = read_members(input);
     let mut summed = input.to_vec();
-    // Mutated bytes are no header unless their sum is corrected; in contents it does no harm.
+    // Mutated bytes are not a header unless their sum is corrected; in contents it does no harm.
     for block in summed.chunks_exact_mut(512) {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|byte| u32::from(*byte)).sum();

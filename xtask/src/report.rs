@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Prints one line.
 pub(crate) fn line(text: &str) {
-    // A closed pipe (`cargo xtask metrics | head`) is no error.
+    // A closed pipe (`cargo xtask metrics | head`) is not an error.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 

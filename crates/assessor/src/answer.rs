@@ -76,7 +76,7 @@ struct Choice {
 /// The message of a choice.
 #[derive(Deserialize)]
 struct ChoiceMessage {
-    /// Servers send a list of parts, too, which is no answer.
+    /// Servers send a list of parts, too, which is not an answer.
     #[serde(default)]
     content: Value,
     #[serde(default)]

@@ -97,7 +97,7 @@ fn body(model: &Model, prompt: Prompt<'_>) -> Vec<u8> {
             stream: false,
         },
     };
-    // Only maps with keys that are no strings, and failing writers, are errors.
+    // Only maps with keys that are not strings, and failing writers, are errors.
     serde_json::to_vec(&body).unwrap_or_default()
 }
 

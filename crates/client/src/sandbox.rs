@@ -168,7 +168,7 @@ impl Sandbox {
             if input != Input::None {
                 let path = below("/stdin", &[("end", "true")]);
                 let input = Body::Stream(pieces(io::stdin()));
-                // A process that reads no more is no error of ours; one whose input broke off reads its end.
+                // A process that stops reading is not an error; one whose input broke off reads its end.
                 if self.client.order(Method::POST, &path, input).await.is_err() {
                     let _ = self.client.order(Method::POST, &path, Body::Empty).await;
                 }

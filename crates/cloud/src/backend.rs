@@ -54,7 +54,7 @@ impl Cloud {
     /// Runs a request in a sandbox of its own, which is killed afterwards, even if the returned future is dropped.
     ///
     /// # Errors
-    /// If the request could not be run at all. The program's own failure is no error.
+    /// If the request could not be run at all. The program's own failure is not an error.
     pub async fn run(
         &self,
         request: &Request,

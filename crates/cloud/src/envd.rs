@@ -257,7 +257,7 @@ fn broken_off(message: &[u8]) -> Error {
 
 fn event(message: &[u8]) -> Result<Event, Error> {
     let message: Message = serde_json::from_slice(message)
-        .map_err(|_| Error::Protocol("a message of a process is no JSON of its kind"))?;
+        .map_err(|_| Error::Protocol("a message of a process is not JSON of its kind"))?;
     let WireEvent { start, data, end } = message.event.unwrap_or_default();
     if let Some(WireStart { pid }) = start {
         return Ok(Event::Started(pid));
@@ -276,7 +276,7 @@ fn event(message: &[u8]) -> Result<Event, Error> {
     };
     let bytes = STANDARD
         .decode(text)
-        .map_err(|_| Error::Protocol("output is no base64"))?;
+        .map_err(|_| Error::Protocol("output is not base64"))?;
     Ok(Event::Output(Chunk { stream, bytes }))
 }
 

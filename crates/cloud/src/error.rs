@@ -88,7 +88,7 @@ impl std::fmt::Display for Said {
 impl From<FetchCause> for Error {
     fn from(cause: FetchCause) -> Self {
         match cause {
-            FetchCause::Protocol => Self::Protocol("its answer is no complete HTTP/1.1"),
+            FetchCause::Protocol => Self::Protocol("its answer is not complete HTTP/1.1"),
             other => Self::Unreachable(other),
         }
     }

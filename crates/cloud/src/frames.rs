@@ -74,7 +74,7 @@ mod tests {
         refused(&[0, 0xff, 0xff, 0xff, 0xff]);
         refused(&[0, 0, 0x10, 0, 1]);
         refused(&[1, 0, 0, 0, 1, b'x']);
-        // `HTTP/1.1` is no flags and length.
+        // `HTTP/1.1` is not flags and a length.
         refused(b"HTTP/1.1 200 OK");
     }
 

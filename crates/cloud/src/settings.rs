@@ -56,7 +56,7 @@ impl Sandboxes {
     /// Returns the place below a domain: one host for those that have one.
     ///
     /// # Errors
-    /// If it is no domain.
+    /// If it is not a domain.
     pub fn below(domain: &str) -> Result<Self, SettingsError> {
         let host = match ONE_HOST.contains(&domain) {
             true => format!("https://sandbox.{domain}"),
@@ -78,7 +78,7 @@ impl Settings {
     /// Returns the base URL of the control plane below a domain.
     ///
     /// # Errors
-    /// If it is no domain.
+    /// If it is not a domain.
     pub fn api_below(domain: &str) -> Result<BaseUrl, SettingsError> {
         let url = format!("https://api.{domain}").parse();
         url.map_err(|_| SettingsError::Domain)

@@ -278,7 +278,7 @@ async fn a_service_that_fails_while_a_program_runs_makes_its_end_unknown() {
         .breaks("compressed")
         .await;
     program([started(), framed(b"[]")].concat())
-        .breaks("no JSON of its kind")
+        .breaks("not JSON of its kind")
         .await;
     program(stream(&[START])).breaks("ended before its process").await;
     let error = br#"{"error":{"code":"unavailable","message":"host lost"}}"#;

@@ -116,7 +116,7 @@ fn guest(bind: &Bind, spec: &Spec) -> Guest {
     }
 }
 
-/// Returns the binds that are no part of another one.
+/// Returns the binds that are not part of another one.
 fn outermost(spec: &Spec) -> impl Iterator<Item = &Bind> {
     let is_inner = |bind: &Bind| {
         let mut others = spec.binds.iter().filter(|other| other.is_users());

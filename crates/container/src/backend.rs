@@ -79,7 +79,7 @@ impl Containers {
     /// Runs a request in a container of its own, which is removed before this returns.
     ///
     /// # Errors
-    /// If the request could not be run at all. A failed program is no error.
+    /// If the request could not be run at all. A failed program is not an error.
     pub async fn run(
         &self,
         engine_kind: EngineKind,

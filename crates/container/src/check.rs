@@ -69,7 +69,7 @@ const REQUESTS: &[(Method, &str, Body)] = &[
 pub(super) fn request(method: &Method, path: &str, body: &[u8]) -> Result<(), Refusal> {
     let object = || match serde_json::from_slice(body) {
         Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(refusal("a body that is no JSON object")),
+        _ => Err(refusal("a body that is not a JSON object")),
     };
     match listed(method, path)? {
         Body::Nothing | Body::Stream if body.is_empty() => Ok(()),

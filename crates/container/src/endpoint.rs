@@ -209,7 +209,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Error>
         Err(error) => return Err(wrong(error.to_string())),
     };
     if !meta.is_file() || meta.len() > MAX_FILE {
-        return Err(wrong("it is no file of at most 1 MiB".to_owned()));
+        return Err(wrong("it is not a file of at most 1 MiB".to_owned()));
     }
     let text = fs::read(path).map_err(|error| wrong(error.to_string()))?;
     serde_json::from_slice(&text)

@@ -519,7 +519,7 @@ impl Taking {
 impl Skipped {
     fn add(&mut self, path: &Path, why: Reason) {
         let why = match why {
-            Reason::Kind => "is no regular file",
+            Reason::Kind => "is not a regular file",
             Reason::Denied => "cannot be read or written",
             Reason::Path => "has a path that is too long or too deep",
             Reason::Room => "does not fit in",

@@ -52,7 +52,7 @@ impl Containers {
     /// Runs a request in the reused container of its key.
     ///
     /// # Errors
-    /// If the request could not be run at all. A failed program is no error.
+    /// If the request could not be run at all. A failed program is not an error.
     pub async fn call(
         &self,
         wanted: KeptContainer<'_>,

@@ -192,7 +192,7 @@ async fn listen(
     }
 }
 
-/// Forwards standard input until end of file. A program that does not read it is no error.
+/// Forwards standard input until end of file. A program that does not read it is not an error.
 async fn feed(mut input: Input, stdin: Option<mpsc::Receiver<Vec<u8>>>) {
     let Some(mut stdin) = stdin else { return };
     while let Some(bytes) = stdin.recv().await {

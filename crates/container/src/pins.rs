@@ -64,7 +64,7 @@ impl Pins {
             let image = digest.parse().ok().filter(Image::is_id);
             Ok((
                 key,
-                image.ok_or_else(|| damaged("it holds what is no digest".to_owned()))?,
+                image.ok_or_else(|| damaged("it holds an entry that is not a digest".to_owned()))?,
             ))
         };
         written

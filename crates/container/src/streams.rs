@@ -360,7 +360,7 @@ impl ContainerRuntime {
     /// running, and has no status: an engine cannot kill one process of a container.
     ///
     /// # Errors
-    /// If the command could not be run. A failed command is no error.
+    /// If the command could not be run. A failed command is not an error.
     pub async fn run(
         &self,
         id: &Id,

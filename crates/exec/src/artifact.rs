@@ -72,7 +72,7 @@ pub struct Entry {
     pub name: String,
     /// Length of the file.
     pub bytes: u64,
-    /// Summary, or `None` if the file is no readable record.
+    /// Summary, or `None` if the file is not a readable record.
     pub summary: Option<Summary>,
 }
 

@@ -58,7 +58,7 @@ pub fn path_files(configured: &Path, path_var: Option<&OsStr>) -> Vec<PathBuf> {
     view.map(|view| view.path_files()).unwrap_or_default()
 }
 
-/// Returns the `.pth` files of cached interpreters; those of the system are no program's.
+/// Returns the `.pth` files of cached interpreters; those of the system do not belong to a program.
 pub fn known_path_files(cache_dir: &Path) -> Vec<PathBuf> {
     let prefixes = cache::pythons(cache_dir).map(|python| python.prefix);
     let prefixes = prefixes.filter(|prefix| !view::lies_in(prefix, &[]));

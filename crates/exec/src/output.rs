@@ -24,7 +24,7 @@ const NOTICE: &str = "... (output truncated)";
 /// Returns the ranges of truncation notices in `text`, each with the line break that may have been inserted
 /// before it.
 ///
-/// A guest can print a line that looks like a notice, so this is no proof of truncation.
+/// A guest can print a line that looks like a notice, so this does not prove a truncation.
 pub fn gaps(text: &str) -> Vec<Range<usize>> {
     let mut gaps: Vec<Range<usize>> = Vec::new();
     let mut end = 0;

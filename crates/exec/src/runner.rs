@@ -112,7 +112,7 @@ impl Runner {
     /// warning in its result.
     ///
     /// # Errors
-    /// If the request could not be run. A program that fails is no error.
+    /// If the request could not be run. A program that fails is not an error.
     pub async fn run(
         &self,
         spec: &RunSpec,

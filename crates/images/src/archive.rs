@@ -183,7 +183,7 @@ fn open(path: &Path) -> Result<File, Error> {
     };
     let is_file = fs::metadata(path).map_err(unreadable)?.is_file();
     if !is_file {
-        return Err(unreadable(io::Error::other("it is no regular file")));
+        return Err(unreadable(io::Error::other("it is not a regular file")));
     }
     File::open(path).map_err(unreadable)
 }

@@ -21,7 +21,7 @@ pub struct Bounds {
     pub store: u64,
     /// Decompressed bytes per byte, beyond `free`.
     pub ratio: u64,
-    /// Decompressed bytes that need no ratio: a small layer of zeros is no attack.
+    /// Decompressed bytes that need no ratio: a small layer of zeros is not an attack.
     pub free: u64,
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
-/// The error of a text that is no digest.
+/// An error returned when parsing a digest from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected a digest of the form sha256:<64 hexadecimal digits>, found {0:?}")]
 pub struct ParseDigestError(String);

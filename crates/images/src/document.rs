@@ -106,7 +106,7 @@ impl Document {
 }
 
 impl Manifest {
-    /// Rejects layers that are no tar archives here.
+    /// Rejects layers that are not tar archives here.
     pub(crate) fn check(&self, most: usize) -> Result<(), DocumentError> {
         if self.layers.len() > most {
             return Err(too_many_layers(most));

@@ -43,7 +43,7 @@ pub enum LayerError {
         #[source]
         source: io::Error,
     },
-    #[error("{0:?} is no path below the root: it leads upwards, is too long or too deep")]
+    #[error("{0:?} is not a path below the root: it leads upwards, is too long or too deep")]
     Path(PathBuf),
     #[error("{0:?} hides nothing that can be named")]
     Whiteout(PathBuf),

@@ -32,7 +32,7 @@ pub struct Reference {
     digest: Option<Digest>,
 }
 
-/// The error of a text that is no reference.
+/// An error returned when parsing a reference from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseReferenceError {
     #[error(
@@ -97,7 +97,7 @@ impl FromStr for Reference {
         };
         let (registry, name) = normalized(registry, name);
         if !is_registry(&registry) {
-            return Err(invalid("its registry is no host with an optional port"));
+            return Err(invalid("its registry is not a host with an optional port"));
         }
         if registry.len() + name.len() > MAX_NAME || !name.split('/').all(is_part) {
             return Err(invalid(

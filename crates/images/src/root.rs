@@ -22,7 +22,7 @@ pub enum RootError {
     Unreadable(#[source] io::Error),
     #[error("the root directory of the image has more than {MAX_ENTRIES} entries")]
     Crowded,
-    #[error("the root directory of the image has a name that is no UTF-8")]
+    #[error("the root directory of the image has a name that is not UTF-8")]
     Name,
     #[error("the image has no {language} on its PATH: found neither {}", names.join(" nor "))]
     NoInterpreter {

@@ -172,7 +172,7 @@ pub fn is_secret_name(name: &str) -> bool {
         || SECRET_NAMES.contains(&name.as_str())
 }
 
-/// Returns `true` if the variable names a file or socket, whose path is no secret.
+/// Returns `true` if the variable names a file or socket, whose path is not a secret.
 fn is_place(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     value.starts_with(['/', '~', '.']) && PLACE_ENDINGS.iter().any(|ending| name.ends_with(ending))

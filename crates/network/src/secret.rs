@@ -22,7 +22,7 @@ pub enum KeyError {
     /// Other users have permissions on the file.
     #[error("the file of its key is open to others (mode {0:03o})")]
     Open(u32),
-    /// The content is no valid key.
+    /// The content is not a valid key.
     #[error("its key is empty, too long, or contains invalid characters")]
     Malformed,
 }
@@ -55,7 +55,7 @@ impl Secret {
     /// Creates a secret from a text, without surrounding white space.
     ///
     /// # Errors
-    /// If the text is no valid key.
+    /// If the text is not a valid key.
     pub fn new(text: &str) -> Result<Self, KeyError> {
         let key = text.trim();
         let fits = (1..=MAX_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());

@@ -43,7 +43,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// The error of a text that is no digest.
+/// An error returned when parsing a digest from text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a digest has 64 hexadecimal digits")]
 pub struct ParseDigestError;

@@ -1,7 +1,7 @@
 //! Requirements: a package's name, with extras and versions.
 //!
-//! A part of PEP 508. URLs, paths, options and markers are no requirements, so that the index alone decides what a name
-//! stands for and an installer never takes one for an argument of its own.
+//! A part of PEP 508. URLs, paths, options and markers are not requirements, so that the index alone decides
+//! what a name stands for and an installer never takes one for an argument of its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ struct Clause {
 /// Operators of version clauses; of two that begin alike the longer one comes first.
 const OPERATORS: &[&str] = &["==", "!=", "~=", "<=", ">=", "<", ">"];
 
-/// The error of a text that is no requirement.
+/// An error returned when parsing a requirement from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseRequirementError {
     #[error(

@@ -108,7 +108,7 @@ impl FromStr for Mount {
         if host.is_empty() || guest.is_empty() {
             return Err(malformed());
         }
-        // A third part that is no path was meant as the access.
+        // A third part that is not a path was meant as the access.
         if paths == text && !guest.contains('/') && host.contains(':') {
             return Err(ParseMountError::Access {
                 mount: host.to_owned(),

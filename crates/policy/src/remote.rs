@@ -309,7 +309,7 @@ mod tests {
         // No program of the host either: a command line is not a language.
         let error = parse(r#"{"code": "1", "language": "command"}"#).unwrap_err();
         assert!(error.to_string().contains("unknown variant `command`"), "{error}");
-        // A session's name is no path.
+        // A session's name is not a path.
         assert!(parse(r#"{"code": "1", "session": "../s"}"#).is_err());
     }
 }

@@ -33,7 +33,7 @@ impl Source {
     /// Reads the program's text and determines its name and language.
     ///
     /// # Errors
-    /// If it cannot be read, is no text or too long, or is of another language.
+    /// If the source cannot be read, is not text, is too long, or is of another language.
     pub fn read(self, language: Option<Language>, named: &NamedPaths) -> Result<Program, Failure> {
         let (code, name, extension) = match self {
             Self::Text(code) => (code.into_bytes(), "<string>".to_owned(), None),

@@ -156,7 +156,8 @@ async fn with_deadline<T>(
 }
 
 impl Sandboxes {
-    /// Keeps a sandbox's files as a snapshot, which may get a name that is unique among the owner's. Processes, interpreters and `/dev/shm` are no part of it.
+    /// Keeps a sandbox's files as a snapshot, which may get a name that is unique among the owner's.
+    /// Processes, interpreters and `/dev/shm` are not part of it.
     ///
     /// # Errors
     /// If there is no such sandbox, it is paused, its files cannot be archived within bounds, or there is no room.

@@ -73,7 +73,7 @@ mod tests {
         assert!((used.cpu_seconds - 1.5).abs() < 1e-9);
         assert!((1000.0..1100.0).contains(&used.memory_byte_seconds), "{used:?}");
         assert_eq!(meter.read(None, None), Consumption::default());
-        // A counter that began anew is no negative use.
+        // A counter that began anew is not negative use.
         assert!(meter.read(Some(1.0), None).cpu_seconds.abs() < 1e-9);
         assert!((meter.read(Some(2.0), None).cpu_seconds - 0.5).abs() < 1e-9);
     }

@@ -235,7 +235,7 @@ pub enum UsageError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{} is no record of usage: {why}", path.display())]
+    #[error("{} is not a record of usage: {why}", path.display())]
     Malformed { path: PathBuf, why: String },
     #[error("{} has the version {found}, and this server knows version {VERSION}", path.display())]
     Version { path: PathBuf, found: u32 },
@@ -779,12 +779,12 @@ mod tests {
             let error = Usage::open(dir.path()).unwrap_err();
             assert!(error.to_string().contains(expected), "{error}");
         };
-        check("", "no record of usage");
+        check("", "not a record of usage");
         check("{}", "has no version");
         check(r#"{"version": 2, "keys": {}}"#, "has the version 2");
         check(
             r#"{"version": 1, "keys": {"rf_1": {"day": -1}}}"#,
-            "no record of usage",
+            "not a record of usage",
         );
     }
 }

@@ -20,7 +20,7 @@ pub enum TarError {
     /// The input ended before the archive.
     #[error("the archive is cut off")]
     Truncated,
-    #[error("the input is no tar archive: {0}")]
+    #[error("the input is not a tar archive: {0}")]
     Invalid(&'static str),
     /// Files with holes (GNU).
     #[error("the archive has sparse files, which are not supported")]
@@ -65,7 +65,7 @@ impl<R: Read> Reader<R> {
     /// Returns the next member, and `None` at the archive's end. What is left of a content is skipped.
     ///
     /// # Errors
-    /// If the input cannot be read, or is no archive.
+    /// If the input cannot be read, or is not an archive.
     pub fn member(&mut self) -> Result<Option<Member>, TarError> {
         let mut extensions = Extensions::default();
         for _ in 0..=MAX_EXTENSIONS {

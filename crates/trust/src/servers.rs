@@ -1,6 +1,6 @@
 //! Rejects write access to the code of MCP servers that run without a fence.
 //!
-//! Read-only mounts are no answer here: what a program on the host executes of its surroundings (modules beside
+//! Read-only mounts do not help here: what a program on the host executes of its surroundings (modules beside
 //! a script, `node_modules` above it, site-packages) is not known from its command.
 
 use std::fs::{self, Metadata};

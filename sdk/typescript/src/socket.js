@@ -17,7 +17,7 @@ export function privateSocket() {
     : `/tmp/ringfence-${uid}/engine.sock`;
 }
 
-/** Checks that a directory is no link, ours, and closed to others: anybody may make one in /tmp. */
+/** Checks that a directory is not a link, ours, and closed to others: anybody may make one in /tmp. */
 export function checkPrivate(directory) {
   const uid = process.getuid();
   const found = lstatSync(directory);
@@ -39,7 +39,7 @@ export function hasSocket(path, isPrivate) {
   if (isPrivate && directory) checkPrivate(dirname(path));
   const found = directory && lstatSync(path, { throwIfNoEntry: false });
   if (!found) return false;
-  if (!found.isSocket()) throw new ServerUnavailable(`${path} is no socket`);
+  if (!found.isSocket()) throw new ServerUnavailable(`${path} is not a socket`);
   if (found.uid !== process.getuid()) {
     throw new ServerUnavailable(
       `the socket ${path} belongs to user ${found.uid}`,

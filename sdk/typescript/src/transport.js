@@ -51,7 +51,7 @@ export class Transport {
     const key = hasKey ? await freshKey() : undefined;
     const body = await this.#retried(method, path, { ...options, key }, ({ body }) => whole(body));
     const value = parsed(body);
-    if (value === undefined) throw new IncompatibleServer("the answer is no JSON");
+    if (value === undefined) throw new IncompatibleServer("the answer is not JSON");
     return value;
   }
 
@@ -138,7 +138,7 @@ function parsedEvent(block) {
   }
   if (data.length === 0) return undefined;
   const value = parsed(data.join("\n"));
-  if (value === undefined) throw new IncompatibleServer("the data of an event are no JSON");
+  if (value === undefined) throw new IncompatibleServer("the data of an event are not JSON");
   return { name, data: value };
 }
 
@@ -164,7 +164,7 @@ export async function* lines(body) {
     if (rest.length > MAX_ANSWER) throw new IncompatibleServer(`a line is larger than ${MAX_ANSWER} bytes`);
     for (const line of found.filter((each) => each.trim())) {
       const value = parsed(line);
-      if (value === undefined) throw new IncompatibleServer("a line is no JSON");
+      if (value === undefined) throw new IncompatibleServer("a line is not JSON");
       yield value;
     }
   }

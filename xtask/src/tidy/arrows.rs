@@ -58,7 +58,7 @@ fn differences(documented: &Arrows, real: &Arrows) -> Vec<String> {
                 "{name} is missing from the crate table of ARCHITECTURE.md"
             )),
             (_, None) => breaches.push(format!(
-                "ARCHITECTURE.md has a row for {name}, which is no crate of ours"
+                "ARCHITECTURE.md has a row for {name}, which is not a crate of this workspace"
             )),
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let script = place.directory("plain.js");
     fs::write(&script, PLAIN)?;
     let read = format!("--allow-read={}", folder.display());
-    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is no text");
+    let text = |path: &Path| path.to_str().map(str::to_owned).context("a path is not text");
     let (script, folder) = (text(&script)?, text(&folder)?);
     let mut plain = place.plain(
         deno(&place.machine.pyodide)?,

@@ -95,7 +95,9 @@ pub(super) fn call(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
 /// Returns the times of a program's calls in this runtime.
 fn called_in(place: &BenchContext, runtime: &str) -> anyhow::Result<Vec<f64>> {
     let directory = skills(place)?;
-    let directory = directory.to_str().context("the name of a directory is no text")?;
+    let directory = directory
+        .to_str()
+        .context("the name of a directory is not text")?;
     let args = [
         "run",
         "--no-engine",

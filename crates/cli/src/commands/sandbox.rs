@@ -99,7 +99,7 @@ async fn find(
     }
 }
 
-/// Returns the sandbox of this name, which must be no container of a template.
+/// Returns the sandbox of this name, which must not be a container of a template.
 async fn sandbox_only(
     name: &str,
     what: &str,

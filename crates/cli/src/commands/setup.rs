@@ -135,7 +135,7 @@ async fn make(
     made.map_err(|error| Failure::refused(format!("{error:#}"), error.hint()))
 }
 
-/// Prints a progress line to standard error; it is no part of the result.
+/// Prints a progress line to standard error; it is not part of the result.
 fn progress(ui: Ui, line: &str) {
     // A closed standard error leaves nobody to notify.
     let _ = ui.err(format!("{}\n", crate::ui::visible(line)));

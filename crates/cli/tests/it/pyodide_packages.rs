@@ -250,7 +250,7 @@ fn libraries_that_wheels_share_are_found() {
     );
     packages
         .run(&["-c", "import ask"])
-        .refused(125, "no archive of libraries of Pyodide's distribution");
+        .refused(125, "not an archive of libraries of Pyodide's distribution");
 
     let own = packages.pyodide_that_lists("libanswer-1.0.zip");
     let run = || {

@@ -386,7 +386,7 @@ async fn what_fills_a_container_fails_there_and_can_be_deleted() {
             .bash("truncate -s 1G sparse; head -c 3M /dev/zero > a; ln a b; ln -s /etc/passwd l")
             .await;
         let told = told.join("\n");
-        for what in ["sparse does not fit", "b does not fit", "l is no regular file"] {
+        for what in ["sparse does not fit", "b does not fit", "l is not a regular file"] {
             assert!(told.contains(what), "{what}: {told}");
         }
         assert_eq!(fs::metadata(place.path("a")).unwrap().len(), 3 << 20);

@@ -50,7 +50,7 @@ mod tests {
             };
             let found = match start(&request, "/tmp", false).unwrap().program {
                 Program::Python { name, .. } | Program::Bash { name, .. } => name,
-                other @ (Program::Command(_) | Program::Files) => panic!("{other:?} is no script"),
+                other @ (Program::Command(_) | Program::Files) => panic!("{other:?} is not a script"),
             };
             assert_eq!(found, expected, "{name}");
         };

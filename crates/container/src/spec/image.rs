@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Image(String);
 
-/// Rejection of a text that is no image reference.
+/// An error returned when parsing an image reference from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an image name; write it like `ringfence-sandbox:latest`")]
 pub struct ParseImageError(String);

@@ -11,7 +11,7 @@ pub(crate) const PREFIX: &str = "fw-sandbox-";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
-/// Rejection of a text that is no such name.
+/// An error returned when parsing a [`Name`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot name a sandbox; use 1 to 40 of `a-z`, `0-9` and `-`, as in `build-1`")]
 pub struct ParseNameError(String);

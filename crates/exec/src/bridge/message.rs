@@ -70,7 +70,7 @@ pub enum Malformed {
     /// The values are too many.
     #[error("a line holds more than 100000 values")]
     TooMany,
-    /// The line is no valid message.
+    /// The line is not a valid message.
     #[error("a line is not a message: {0}")]
     Senseless(String),
 }
@@ -126,7 +126,7 @@ impl Message {
     /// Parses a line.
     ///
     /// # Errors
-    /// If the line is no valid message.
+    /// If the line is not a valid message.
     pub fn parse(line: &[u8]) -> Result<Self, Malformed> {
         check_shape(line)?;
         let Written { kind, id, data } = serde_json::from_slice(line).map_err(senseless)?;

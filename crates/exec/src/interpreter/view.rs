@@ -186,7 +186,7 @@ pub(super) fn installation(program: &Path) -> Option<PathBuf> {
     } else {
         dir
     };
-    // A `/bin` that is no link to `/usr/bin` is shown like `/usr`.
+    // A `/bin` that is not a link to `/usr/bin` is shown like `/usr`.
     Some(if root == Path::new("/") {
         PathBuf::from("/usr")
     } else {

@@ -54,7 +54,7 @@ impl Destination {
         let relative = path.strip_prefix("/").map_err(|_| {
             io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the output directory is no absolute path",
+                "the output directory is not an absolute path",
             )
         })?;
         let root = OpenOptions::new()

@@ -21,8 +21,8 @@ const ALONE: u64 = 2;
 #[derive(Debug)]
 pub(super) struct ExitWatch {
     listener: ExitListener,
-    /// Duplicate of the listener, registered with the event loop. It is no socket, but tokio has no safe type
-    /// for others; only its readiness is used.
+    /// Duplicate of the listener, registered with the event loop. It is not a socket, but tokio has no safe
+    /// type for others; only its readiness is used.
     ready: UnixDatagram,
     /// `None` if the end must be taken from the launcher, which alone knows the guest's processor time.
     tasks: Option<TaskGauge>,

@@ -139,7 +139,7 @@ impl Local {
     /// [`check_output_directory`].
     ///
     /// # Errors
-    /// If the request could not be run at all. The program's own failure is no error.
+    /// If the request could not be run at all. The program's own failure is not an error.
     pub async fn run(
         &self,
         request: &Request,
@@ -307,7 +307,7 @@ impl Local {
             trusted: trusted.clone(),
         };
         let warmed = self.launchers.warm_up(&key, &self.settings, &self.groups);
-        // Without idle workers everything still runs, so a timeout is no failure.
+        // Without idle workers everything still runs, so a timeout is not a failure.
         tokio::time::timeout(patience, warmed).await.unwrap_or(Ok(false))
     }
 

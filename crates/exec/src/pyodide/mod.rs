@@ -71,7 +71,7 @@ impl Pyodide {
     /// Runs a request in a worker of its own, which is ended afterwards.
     ///
     /// # Errors
-    /// If the request could not be run at all. The program's own failure is no error.
+    /// If the request could not be run at all. The program's own failure is not an error.
     pub async fn run(
         &self,
         request: &Request,

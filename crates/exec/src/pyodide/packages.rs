@@ -151,7 +151,7 @@ impl Expected {
         match self.listed.contains_key(name) {
             true => Ok(name.to_owned()),
             false => Err(io::Error::other(
-                "it is no archive of libraries of Pyodide's distribution",
+                "it is not an archive of libraries of Pyodide's distribution",
             )),
         }
     }
@@ -195,7 +195,7 @@ fn vouched(sums: &Path) -> io::Result<BTreeMap<String, String>> {
         match whole && !name.is_empty() {
             true => Ok((name.to_owned(), digest.to_ascii_lowercase())),
             false => Err(io::Error::other(format!(
-                "it has a line that is no digest with a name: {line}"
+                "it has a line that is not a digest with a name: {line}"
             ))),
         }
     });
@@ -241,7 +241,7 @@ fn wheel(path: &Path, room: u64, expected: &Expected) -> io::Result<Wheel> {
 /// Reads a regular file, within the limit; a symbolic link is an error.
 fn read(path: &Path, room: u64) -> io::Result<Vec<u8>> {
     if !fs::symlink_metadata(path)?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     fs::File::open(path)?.take(room + 1).read_to_end(&mut bytes)?;
@@ -320,7 +320,7 @@ mod tests {
         place.put("a-1-py3-none-any.whl", "abe");
         place.refused("not the wheel that SHA256SUMS names");
         place.put(SUMS, "nonsense");
-        place.refused("no digest with a name: nonsense");
+        place.refused("not a digest with a name: nonsense");
     }
 
     #[test]
@@ -335,7 +335,10 @@ mod tests {
             "it is for cp314-cp314-manylinux_2_28_x86_64, and this Pyodide is cp314-pyemscripten_2026_0_wasm32",
         );
         refused("c.whl", "not named as wheels are");
-        refused("libc-1.zip", "no archive of libraries of Pyodide's distribution");
+        refused(
+            "libc-1.zip",
+            "not an archive of libraries of Pyodide's distribution",
+        );
         let twice = Scratch::new();
         twice.put("D.x-1-py3-none-any.whl", "");
         twice.put("d_x-2-py3-none-any.whl", "");
@@ -343,6 +346,6 @@ mod tests {
         let link = Scratch::new();
         let path = link.0.path().join("wheels/d-1-py3-none-any.whl");
         std::os::unix::fs::symlink("/etc/passwd", path).unwrap();
-        link.refused("it is no file");
+        link.refused("it is not a file");
     }
 }

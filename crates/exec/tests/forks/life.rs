@@ -167,7 +167,7 @@ fn what_cannot_be_forked_is_refused() {
     let guest = launcher.spawn(&Wish::new(Origin::Fork)).unwrap();
     assert_eq!(
         launcher.begin_and_fail(&of(guest.id)),
-        ("fork a guest that is no session".to_owned(), ENOTSUP)
+        ("fork a guest that is not a session".to_owned(), ENOTSUP)
     );
     let mut session = launcher.session();
     session.send("result = fork()");

@@ -332,7 +332,7 @@ fn is_for_good(error: &Error) -> bool {
 }
 
 fn unknown_chat() -> Error {
-    Error::Odd("the server names a chat that is no channel".to_owned())
+    Error::Odd("the server names a chat that is not a channel".to_owned())
 }
 
 fn channel(chat: &str) -> Option<ChannelId> {

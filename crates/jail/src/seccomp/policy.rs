@@ -75,7 +75,7 @@ impl Test {
     }
 }
 
-/// The errors of refused calls; `Zero` is no error: the call is skipped, and its caller is told that it
+/// The errors of refused calls; `Zero` is not an error: the call is skipped, and its caller is told that it
 /// succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]

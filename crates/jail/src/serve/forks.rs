@@ -37,7 +37,7 @@ impl Launcher<'_> {
             _ => return refuse(libc::ESRCH, "find the session to fork"),
         };
         if session.session.is_none() {
-            return refuse(libc::ENOTSUP, "fork a guest that is no session");
+            return refuse(libc::ENOTSUP, "fork a guest that is not a session");
         }
         // These layers keep it from inspecting the process that creates its forks' cells.
         if session.applied.landlock_abi == 0 || !session.applied.seccomp {

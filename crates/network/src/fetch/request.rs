@@ -136,7 +136,7 @@ impl FetchRequest {
     /// Returns the request after a redirect (RFC 9110, section 15.4). To another origin it has no credentials.
     ///
     /// # Errors
-    /// If the location is no URL, or leads from https to http.
+    /// If the location is not a URL, or leads from https to http.
     pub fn redirected(&self, status: StatusCode, location: &[u8]) -> Result<Self, FetchCause> {
         let location =
             std::str::from_utf8(location).map_err(|_| FetchCause::Redirect(ParseUrlError::Malformed))?;

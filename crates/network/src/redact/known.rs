@@ -13,7 +13,7 @@ const MIN_LENGTH: usize = 6;
 /// Longer values are searched for in pieces of this length, so that a part of one is found, too.
 const MAX_PIECE: usize = 2_048;
 
-/// Values of common settings that are no secrets.
+/// Values of common settings that are not secrets.
 const TRIVIAL: &[&str] = &[
     "default",
     "disabled",

@@ -100,7 +100,10 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
                         .all(|sign| sign.is_ascii_alphabetic() || "=,+-".contains(sign))
                 }) =>
             {
-                found.add(Effect::Network, "curl --proto: the value is no list of protocols");
+                found.add(
+                    Effect::Network,
+                    "curl --proto: the value is not a list of protocols",
+                );
             }
             _ => {}
         }

@@ -228,7 +228,7 @@ pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
         if !args[*index].literal().is_some_and(|text| plain(&text)) {
             found.add(
                 Effect::Unknown,
-                format!("{title}: `{}` is no name of a page", args[*index].text),
+                format!("{title}: `{}` is not the name of a page", args[*index].text),
             );
         }
     }

@@ -10,7 +10,7 @@ use crate::shell::{Simple, Word};
 pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
     let (rest, commands) = split(args, found);
     let scanned = options::scan(entry, &rest, "find", found);
-    // Names alone are no secrets, contents are.
+    // Names alone are not secrets, contents are.
     if !commands.is_empty() {
         secrets::check(&rest, &[], "find", found);
         secrets::broad(&rest, "find", &scanned, found);

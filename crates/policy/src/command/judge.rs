@@ -75,7 +75,7 @@ fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
     }
     found.add(
         Effect::Unknown,
-        format!("`{written}` is no program of the system"),
+        format!("`{written}` is not a program of the system"),
     );
     None
 }
@@ -224,7 +224,8 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     if entry.names {
         secrets::check_names(own, title, found);
     } else {
-        // A program that prints names or numbers alone is no exception: each answer tells one bit of the content.
+        // A program that prints names or numbers alone is not an exception: each answer tells one bit of the
+        // content.
         secrets::check(own, &files(entry, scanned), title, found);
     }
     if entry.walks {

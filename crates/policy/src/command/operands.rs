@@ -24,7 +24,7 @@ pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
         if !args[*index].literal().is_some_and(|name| nested::is_own(&name)) {
             found.add(
                 Effect::Shell,
-                format!("read: `{}` is no variable of the line's own", args[*index].text),
+                format!("read: `{}` is not a variable of this line", args[*index].text),
             );
         }
     }
@@ -180,7 +180,10 @@ pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mu
         if !known {
             found.add(
                 Effect::Code,
-                format!("{title}: `{}` is no plain name of a package", args[*index].text),
+                format!(
+                    "{title}: `{}` is not a plain name of a package",
+                    args[*index].text
+                ),
             );
         }
     }
@@ -211,8 +214,8 @@ pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `yamllint -d 'extends: file'` shows the lines of the file that are no YAML; a text without a colon is such
-/// a name, too.
+/// `yamllint -d 'extends: file'` prints the lines of the file that are not valid YAML. A text without a colon
+/// is also taken for a file name.
 pub(super) fn yamllint(scanned: &Scanned, title: &str, found: &mut Found) {
     let data = |(name, _): &&(&str, Option<String>)| matches!(*name, "-d" | "--config-data");
     for (_, value) in scanned.values.iter().filter(data) {

@@ -192,7 +192,7 @@ impl Scan<'_> {
                     format!("{}: `{}` is not known beforehand", self.title, word.text),
                 );
             } else if word.is_glob() {
-                // It may expand to several words, of which the second is no value.
+                // It may expand to several words, of which the second is not a value.
                 self.found.add(
                     Effect::Unknown,
                     format!("{}: `{}` may become an option", self.title, word.text),

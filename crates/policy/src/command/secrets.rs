@@ -256,7 +256,7 @@ fn is_telling(name: &str, is_path: bool) -> bool {
         "token.",
     ];
     let looks_like_a_file = is_path || name.trim_matches('.').contains('.');
-    // The list of users is no list of passwords.
+    // The list of users is not a list of passwords.
     looks_like_a_file && name != "passwd" && telling.iter().any(|word| name.contains(word))
 }
 
@@ -269,7 +269,7 @@ fn is_attached(part: &str) -> bool {
 }
 
 fn is_secret(name: &str) -> bool {
-    // `.key` is no key, `server.key` is.
+    // `.key` is not a key, `server.key` is.
     let fits = |pattern: &&str| {
         within_word(pattern, name) && (pattern.len() <= name.len() || !pattern.starts_with("*."))
     };

@@ -166,7 +166,8 @@ impl Entry {
 
     /// Returns `true` if no option at all gives it a further effect.
     pub(super) fn takes_anything(&self) -> bool {
-        // A file named like an option cannot lie in another directory: names in this one are no secret to it.
+        // A file named like an option cannot lie in another directory: names in this one are not secret from
+        // it.
         let mild = |option: &Opt| option.effect.is_read_only() || option.effect == Effect::Secret;
         self.any.is_some() && self.options.iter().all(mild)
     }

@@ -177,7 +177,7 @@ impl Approved {
     fn read(&self, file: File) -> Result<Vec<Entry>, Error> {
         let meta = file.metadata().map_err(|error| self.file(error))?;
         if !meta.is_file() {
-            return Err(self.wrong("it is no file".to_owned()));
+            return Err(self.wrong("it is not a file".to_owned()));
         }
         let ours = std::fs::metadata("/proc/self").map(|own| own.uid() == meta.uid());
         if !ours.map_err(|error| self.file(error))? || meta.mode() & 0o022 != 0 {

@@ -582,7 +582,7 @@ fn who_follows_sees_each_record_once_however_the_files_turn() {
         add_some(&log, appended);
         assert_eq!(poll(), expected);
     }
-    // A torn line is no record, before and after its truncation.
+    // A torn line is not a record, before and after its truncation.
     let whole = fs::read(current(&dir)).unwrap();
     fs::write(current(&dir), [&whole[..], b"{\"sequence\":"].concat()).unwrap();
     assert_eq!(poll(), 16);

@@ -246,7 +246,8 @@ const MAX_KEPT: Bytes = Bytes::mib(64);
 
 const KEPT: &str = "it would hold more output in memory than 64MiB";
 
-/// Returns `true` if output of this size may be kept. A value that is no size is reported by the type check.
+/// Returns `true` if output of this size may be kept. A value that is not a size is reported by the type
+/// check.
 fn is_kept(value: &Value, present: &Value) -> bool {
     let size = |value| Bytes::deserialize(value).ok();
     size(value).is_none_or(|wanted| wanted <= MAX_KEPT || Some(wanted) <= size(present))

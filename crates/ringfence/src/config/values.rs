@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for Listen {
         let text = String::deserialize(deserializer)?;
         let address: SocketAddr = text.parse().map_err(|_| {
             serde::de::Error::custom(format!(
-                "`{text}` is no address with a port, such as `127.0.0.1:8737` or `[::1]:8737`"
+                "`{text}` is not an address with a port, such as `127.0.0.1:8737` or `[::1]:8737`"
             ))
         })?;
         if address.ip().is_loopback() {

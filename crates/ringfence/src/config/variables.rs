@@ -7,7 +7,7 @@ use super::problem::Problem;
 use super::suggest;
 use crate::env::Environment;
 
-/// Variables of the process that are no configuration keys.
+/// Variables of the process that are not configuration keys.
 const NOT_KEYS: &[&str] = &[
     "RINGFENCE_LOG",
     "RINGFENCE_API_KEY",

@@ -73,7 +73,7 @@ fn patterns(checks: &mut Checks<'_>, key: &str, list: &[String]) -> Option<Vec<P
 /// Maximum timeout of the model: a person waits for it.
 const MAX_TIMEOUT: Timeout = Timeout::seconds(60);
 
-/// Returns the client of the configured model, if any. An unset key variable is no mistake: it may be set
+/// Returns the client of the configured model, if any. An unset key variable is not a mistake: it may be set
 /// later.
 fn assessor(checks: &mut Checks<'_>, scoring: &PreValidation) -> Option<Option<Arc<Assessor>>> {
     let trust = authorities(checks, &key_of("caFile"), scoring.ca_file.as_deref());
@@ -135,7 +135,7 @@ fn key(scoring: &PreValidation, provider: Provider, checks: &Checks<'_>) -> Resu
         Some(name) if is_variable(name) => name,
         // The value is not repeated: it could be the key itself.
         Some(_) => {
-            let message = "what is there is no name of a variable";
+            let message = "expected the name of a variable, got other text";
             let hint =
                 "name the variable that holds the key, and never write the key itself into a configuration";
             return Err(wrong("apiKeyEnv", &message, hint));

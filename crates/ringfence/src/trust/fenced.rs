@@ -52,8 +52,8 @@ const SCRIPTS: &[&str] = &[
 /// `is_shared` says that such a directory holds much else.
 ///
 /// There is no certain way to recognise code among the arguments, so this returns the program, the first word
-/// that is no option, the value of an option that names a project, and every file that a word names, unless the
-/// server itself may write it.
+/// that is not an option, the value of an option that names a project, and every file that a word names,
+/// unless the server itself may write it.
 pub(super) fn trusted(name: &str, server: &Server, is_shared: &dyn Fn(&Path) -> bool) -> Trusted {
     let mounts = server.mounts.iter().filter_map(|text| text.parse().ok());
     let resolved = |mut mount: Mount| {

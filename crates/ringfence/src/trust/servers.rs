@@ -39,7 +39,7 @@ pub(super) fn trusted(name: &str, server: &Server, trees: &[&Path], context: &Co
             ..Trusted::none()
         },
         ServerFence::Fenced => {
-            // Of a directory around much else, what lies beside its contents is no package.
+            // Of a directory around much else, what lies beside its contents is not a package.
             let is_shared = |directory: &Path| {
                 is_broad(directory, &context.environment)
                     && !trees.iter().any(|tree| trust::holds(tree, directory))
@@ -200,7 +200,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Adds a directory that is no code.
+    /// Adds a directory that is not code.
     fn surrounding(&mut self, path: &Path) {
         let (names, links) = names(path);
         self.entries.extend(names.into_iter().chain(links));

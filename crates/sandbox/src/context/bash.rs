@@ -71,7 +71,7 @@ fn with_variables(code: &Code) -> Result<String, String> {
         if !is_variable(name) {
             let name: String = name.as_str().chars().take(80).collect();
             return Err(format!(
-                "`{name}` is no name of a variable in bash: the code was not run"
+                "`{name}` is not a valid name of a variable in bash: the code was not run"
             ));
         }
         line += &format!("{}={} ", name.as_str(), quoted(value));
@@ -79,7 +79,7 @@ fn with_variables(code: &Code) -> Result<String, String> {
     Ok(format!("{line}. /dev/fd/5 5<<<{}", quoted(&code.code)))
 }
 
-/// Returns `true` for letters, digits and underscores, of which the first is no digit.
+/// Returns `true` for a name of letters, digits and underscores whose first character is not a digit.
 fn is_variable(name: &EnvName) -> bool {
     let is_in_name = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
     let bytes = name.as_str().as_bytes();

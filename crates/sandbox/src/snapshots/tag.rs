@@ -43,7 +43,7 @@ impl Default for Tag {
 /// A text is not a tag.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no tag: 1 to 63 lower-case letters, digits, `-`, `_` and `.`, and not the form of a build's id"
+    "`{0}` is not a tag: 1 to 63 lower-case letters, digits, `-`, `_` and `.`, and not the form of a build's id"
 )]
 pub struct ParseTagError(String);
 

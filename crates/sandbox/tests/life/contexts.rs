@@ -105,7 +105,7 @@ fn variables_of_an_execution_hold_while_it_runs() {
         let (refused, printed) = run(Language::Bash, "echo run", &[("A.B", "")]).await;
         assert_eq!((refused.exit_code, &*printed), (2, ""));
         assert!(
-            refused.warnings[0].contains("`A.B` is no name of a variable"),
+            refused.warnings[0].contains("`A.B` is not a valid name of a variable"),
             "{refused:?}"
         );
     });

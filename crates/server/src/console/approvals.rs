@@ -96,7 +96,7 @@ async fn answer(
 const MALFORMED: Refusal = Refusal::new(
     StatusCode::BAD_REQUEST,
     "malformed",
-    "the body is no answer",
+    "the body is not an answer",
     "send `approved`, `digest` and, if you want, `remember`, as docs/protocol/console.md describes them",
 );
 

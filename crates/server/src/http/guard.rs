@@ -132,7 +132,7 @@ pub(crate) fn is_among(hosts: &[String], host: &str) -> bool {
 pub(crate) fn has_token(uri: &Uri) -> bool {
     let parameters = uri.query().unwrap_or_default().split('&');
     let mut names = parameters.map(|parameter| parameter.split('=').next().unwrap_or_default());
-    // However its letters are encoded, it is one: what is too much of a token is no record.
+    // However its letters are encoded, it is one: what is too much of a token is not a record.
     names.any(|name| name == "token" || name.contains('%'))
 }
 

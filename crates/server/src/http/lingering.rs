@@ -87,7 +87,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
         let mut bytes = [0; 8192];
         while farewell.dropped < MAX_BYTES && farewell.deadline.as_mut().poll(context).is_pending() {
             let mut buffer = ReadBuf::new(&mut bytes);
-            // What a peer does after the end is no error of the connection.
+            // What a peer does after the end is not an error of the connection.
             let is_read = ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer)).is_ok();
             if !is_read || buffer.filled().is_empty() {
                 break;

@@ -199,7 +199,7 @@ mod tests {
             place.belong_to(client).unwrap();
         }
         assert_eq!(taken[7].belong_to("e"), Err(TooManyConnections::OfAll(7)));
-        // A connection that is a client's already is no further one.
+        // A connection that is a client's already is not a further one.
         taken[0].belong_to("e").unwrap();
         assert!(places.enter().is_some(), "the last makes room");
         taken[7].know();

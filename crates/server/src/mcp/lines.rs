@@ -221,7 +221,7 @@ fn encode(message: &TxJsonRpcMessage<RoleServer>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Returns the error response to a line that is no valid message. `None` if it is valid or ignored.
+/// Returns the error response to a line that is not a valid message. `None` if it is valid or ignored.
 pub fn refusal(line: &[u8]) -> Option<Vec<u8>> {
     parse(line)
         .err()

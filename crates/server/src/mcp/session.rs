@@ -115,7 +115,8 @@ impl Incoming {
         Ok(Some(Self(message)))
     }
 
-    /// Keeps a value until the call has ended, with all that it started. Messages that are no requests drop it.
+    /// Keeps a value until the call has ended, with all that it started. Messages that are not requests drop
+    /// it.
     pub(crate) fn keep(&mut self, value: impl Any + Send + Sync) {
         if let JsonRpcMessage::Request(request) = &mut self.0 {
             request.request.extensions_mut().insert(Kept(Arc::new(value)));

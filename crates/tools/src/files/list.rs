@@ -73,7 +73,7 @@ impl Root {
     /// Lists a directory; `.` is the workspace itself.
     ///
     /// # Errors
-    /// If it is no directory inside the workspace, or cannot be read.
+    /// If it is not a directory inside the workspace, or cannot be read.
     pub fn list(&self, path: &str) -> Result<Listing, Error> {
         self.at(path, Last::Target, |place| self.list_at(place))
     }

@@ -57,7 +57,7 @@ impl Root {
     /// Reads at most `limit` lines from line `offset` (from 1), within the limits of the rules.
     ///
     /// # Errors
-    /// If it is no regular file inside the workspace, or cannot be read.
+    /// If it is not a regular file inside the workspace, or cannot be read.
     pub fn read(&self, path: &str, offset: u64, limit: Option<u64>) -> Result<FileText, Error> {
         let (file, _) = self.at(path, Last::Target, |place| self.regular(place, OFlags::RDONLY))?;
         let first = offset.max(1);
@@ -86,7 +86,7 @@ impl Root {
     /// Reads a whole file of at most `limit` bytes; `None` if it has more.
     ///
     /// # Errors
-    /// If it is no regular file inside the workspace, or cannot be read.
+    /// If it is not a regular file inside the workspace, or cannot be read.
     pub fn read_whole(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, Error> {
         let (file, _) = self.at(path, Last::Target, |place| self.regular(place, OFlags::RDONLY))?;
         let mut bytes = Vec::new();
@@ -193,7 +193,7 @@ impl Scan {
         let cut = self.state == State::Cut;
         let (mut text, mut behind) = (self.text, self.behind);
         if let Err(error) = std::str::from_utf8(&text) {
-            // A character may have been cut in two; anything else is no text.
+            // A character may have been cut in two; anything else is not text.
             if !(cut && error.error_len().is_none()) {
                 return binary(file, head);
             }

@@ -173,7 +173,7 @@ impl Root {
     /// Returns the target of the last name of a place, if it is a link.
     fn link(&self, place: &ResolvedPath) -> Result<Option<OsString>, Error> {
         let handle = match open_below(&self.directory, &place.path(), OFlags::PATH) {
-            // A path that does not exist yet is no link.
+            // A path that does not exist yet is not a link.
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             opened => opened.map_err(place.failed("look up"))?,
         };

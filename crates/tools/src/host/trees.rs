@@ -248,7 +248,7 @@ impl<'a> Trees<'a> {
             return Some(path.to_path_buf());
         }
         self.bytes -= size;
-        // What is no text, no program of these reads.
+        // None of these programs reads a file that is not text.
         let text = fs::read_to_string(path).ok()?;
         let Some(named) = read(&text) else {
             return Some(path.to_path_buf());

@@ -305,7 +305,7 @@ impl Call<'_> {
         workspace.unwrap_or_else(|| host.directory.clone())
     }
 
-    /// Notifies the user. A failure to do so is ignored: it is no reason to withhold an answer.
+    /// Notifies the user. A failure to do so is ignored: it is not a reason to withhold an answer.
     pub(crate) async fn notify(&self, text: &str) {
         if let Some(notices) = &self.notices {
             // Dropped if the caller does not read notices.

@@ -88,7 +88,7 @@ def default_socket() -> str:
 
 
 def check_private(directory: str) -> None:
-    """Checks that a directory is no link, ours, and closed to others: anybody may make one in /tmp."""
+    """Checks that a directory is not a link, ours, and closed to others: anybody may make one in /tmp."""
     found = os.lstat(directory)
     why = None
     if not stat.S_ISDIR(found.st_mode):
@@ -112,7 +112,7 @@ def check_socket(path: str, *, private: bool) -> bool:
     except FileNotFoundError:
         return False
     if not stat.S_ISSOCK(found.st_mode):
-        raise ServerUnavailable(f"{path} is no socket")
+        raise ServerUnavailable(f"{path} is not a socket")
     if found.st_uid != os.getuid():
         raise ServerUnavailable(
             f"the socket {path} belongs to user {found.st_uid}", "a server of your own user has one that is yours"

@@ -69,7 +69,7 @@ def file_failure(error: ApiError) -> Optional[str]:
 
 
 def why_cut(result: CommandResult) -> str:
-    """Returns what a person should know about an end that is no exit, in brackets; else an empty text."""
+    """Returns what a person should know about an end that is not an exit, in brackets; else an empty text."""
     words = {"timed_out": "it went past its time, and was killed", "memory_exceeded": "it ran out of memory, and was killed"}
     why = words.get(result.outcome)
     return f"[{why}]" if why else ""

@@ -62,7 +62,7 @@ class EventDecoder:
                 try:
                     yield Event(name, json.loads(b"\n".join(data)))
                 except ValueError as error:
-                    raise IncompatibleServer(f"the data of an event are no JSON: {error}") from error
+                    raise IncompatibleServer(f"the data of an event are not JSON: {error}") from error
 
 
 class LineDecoder:
@@ -80,7 +80,7 @@ class LineDecoder:
                 try:
                     yield json.loads(line)
                 except ValueError as error:
-                    raise IncompatibleServer(f"a line is no JSON: {error}") from error
+                    raise IncompatibleServer(f"a line is not JSON: {error}") from error
 
 
 class Texts:

@@ -71,7 +71,7 @@ async fn receive(sandbox: &Sandbox, from: &str, to: &Path) -> Result<u64, Error>
     let mut begun = false;
     let create = || File::create(to).inspect(|_| begun = true);
     let copied = sandbox.download(from, create).await;
-    // What has arrived is no copy; a device stays.
+    // What has arrived is not a copy; a device stays.
     if copied.is_err() && begun && to.is_file() {
         let _ = std::fs::remove_file(to);
     }

@@ -180,7 +180,7 @@ assert {tag.tag: tag.build_id for tag in Template.get_tags("tagged")} == {
     "default": second.build_id, "v1": first.build_id, "latest": first.build_id, "stable": first.build_id
 }
 assert content("tagged:latest") == "one\n"
-fails(lambda: Template.assign_tags("tagged:v1", ":wrong"), "is no tag")
+fails(lambda: Template.assign_tags("tagged:v1", ":wrong"), "is not a tag")
 fails(lambda: Template.assign_tags("tagged:v9", "x"), "you have built no template")
 fails(lambda: Template.assign_tags("tagged", [f"t{number}" for number in range(40)]), "the limit of 32 tags")
 fails(lambda: Template.remove_tags("tagged", "default"), "Cannot delete the 'default' tag")

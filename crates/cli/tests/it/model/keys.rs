@@ -106,7 +106,7 @@ fn what_can_never_work_is_refused_at_once() {
         ("model = 'openai/a'\ntimeoutMs = 60001", "expected at most 1m"),
         (
             "model = 'openai/a'\napiKeyEnv = 'sk-very-secret-0123456789'",
-            "no name of a variable",
+            "expected the name of a variable",
         ),
     ] {
         let config = format!("[hostExecution]\nenabled = true\n[hostExecution.preValidation]\n{more}");

@@ -102,7 +102,7 @@ impl Facts {
     fn usable(&mut self, limits: &Limits) -> Option<u64> {
         let mut wanted = *limits;
         match &self.state {
-            // A fork's rlimits, which follow from these, can be no higher.
+            // A fork's rlimits, which follow from these, cannot be higher.
             State::Ready { id, limits: own } if limits.disk <= own.disk && limits.pids <= own.pids => {
                 return Some(*id);
             }

@@ -53,7 +53,7 @@ impl LauncherState {
                 self.zygote_renewal.note_use();
                 let terms = Terms::of(request);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
-                // Its greeting is no message of its program.
+                // Its greeting is not a message of its program.
                 if bridged && let Err(error) = guest.greeted().await {
                     // The failure is all there is to report.
                     let _ = guest.close().await;

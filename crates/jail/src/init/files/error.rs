@@ -53,7 +53,7 @@ impl FileError {
         }
     }
 
-    /// Returns an error that is no system call's.
+    /// Returns an error that did not come from a system call.
     pub(super) fn new(kind: FileErrorKind, path: &Path, message: impl Into<String>) -> Self {
         Self {
             kind,

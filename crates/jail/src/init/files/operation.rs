@@ -118,7 +118,7 @@ impl Operation {
     /// Reads arguments.
     ///
     /// # Errors
-    /// If they are no operation, or a path is not absolute or longer than [`MAX_PATH`].
+    /// If they are not an operation, or a path is not absolute or longer than [`MAX_PATH`].
     pub fn parse(arguments: &[OsString]) -> Result<Self, FileError> {
         let texts: Option<Vec<&str>> = arguments.iter().map(|argument| argument.to_str()).collect();
         let texts = texts.ok_or_else(|| FileError::invalid("an argument is not UTF-8"))?;

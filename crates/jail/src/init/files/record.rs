@@ -249,5 +249,8 @@ fn array<const N: usize>(input: &mut (impl Read + ?Sized)) -> io::Result<[u8; N]
 }
 
 fn senseless() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what comes is no record of a file")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "expected a record of a file, got other data",
+    )
 }

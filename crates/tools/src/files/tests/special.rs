@@ -137,7 +137,7 @@ fn configuration_of_the_host_is_read_and_not_changed() {
     );
     denied(world.root.delete(".husky"), Kind::Protected);
     assert_eq!(world.root.list("innocent").unwrap().entries.len(), 1);
-    // The link is no configuration; its target is.
+    // The link is not a configuration; its target is.
     world.root.delete("harmless.txt").unwrap();
     assert_eq!(world.text("d/.envrc"), "mine");
 }

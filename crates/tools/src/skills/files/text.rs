@@ -9,8 +9,8 @@ use ringfence_exec::trust::{NamedPathError, NamedPaths};
 /// Reads a file of at most `max` bytes, and returns its text with its resolved path.
 ///
 /// # Errors
-/// If it cannot be read, is longer, is reached by a link that a program may have made, or is no regular file:
-/// reading a pipe could block forever.
+/// If it cannot be read, is longer, is reached by a link that a program may have made, or is not a regular
+/// file: reading a pipe could block forever.
 pub(super) fn of(path: &Path, max: u64, paths: &NamedPaths) -> io::Result<(String, PathBuf)> {
     let (file, resolved) = paths.open_file(path).map_err(for_programs)?;
     Ok((of_file(file, max)?, resolved))

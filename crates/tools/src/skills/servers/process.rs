@@ -19,7 +19,7 @@ const IN_FLIGHT: usize = 4;
 /// Grace period after its standard input is closed.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Maximum number of ignored lines that are no messages: some servers print a greeting.
+/// Maximum number of ignored lines that are not messages: some servers print a greeting.
 const MAX_STRAY: usize = 1000;
 
 /// Command and limits of the process.

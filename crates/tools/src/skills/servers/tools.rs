@@ -283,7 +283,7 @@ fn doc(tool: &Value, arguments: &Arguments) -> (String, bool) {
     (doc, hidden)
 }
 
-/// Returns the schema of `result` if it is the object's only member: servers wrap results that are no
+/// Returns the schema of `result` if it is the object's only member: servers wrap results that are not
 /// objects.
 fn only_result(schema: &Value) -> Option<Value> {
     let properties = schema.get("properties")?.as_object()?;

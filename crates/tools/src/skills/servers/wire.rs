@@ -59,7 +59,7 @@ pub(super) fn wire() -> (Wire, TransportEnd) {
     (Wire { out, back }, carried)
 }
 
-/// Parses a server's message. `None` if it is no JSON, as programs print by mistake.
+/// Parses a server's message. `None` if it is not JSON, as programs print by mistake.
 ///
 /// # Errors
 /// If it is too large or too deeply nested.

@@ -117,7 +117,7 @@ class AsyncTransport:
         try:
             return json.loads(body)
         except ValueError as error:
-            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
+            raise IncompatibleServer(f"the answer is not JSON: {error}") from error
 
     async def _attempt(
         self, http: httpx.AsyncClient, method: str, path: str, request: Dict[str, Any]

@@ -116,7 +116,7 @@ class Transport:
         try:
             return json.loads(body)
         except ValueError as error:
-            raise IncompatibleServer(f"the answer is no JSON: {error}") from error
+            raise IncompatibleServer(f"the answer is not JSON: {error}") from error
 
     def _attempt(
         self, http: httpx.Client, method: str, path: str, request: Dict[str, Any]
