@@ -26,7 +26,7 @@ pub enum Provider {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ParseModelError {
     /// The part before or after the slash is empty.
-    #[error("a model must be written `provider/model`")]
+    #[error("expected a model as `provider/model`")]
     Form,
     /// The provider is unknown.
     #[error("the provider must be `anthropic` or `openai`")]

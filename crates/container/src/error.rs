@@ -90,8 +90,8 @@ pub enum Error {
         /// The engine's message.
         said: String,
     },
-    /// The container name is in use.
-    #[error("the name {} is taken", chosen(name))]
+    /// Another container or volume has the name.
+    #[error("a container or volume named `{}` already exists", chosen(name))]
     NameTaken {
         /// Name of the container or volume.
         name: String,
@@ -358,12 +358,12 @@ mod tests {
             (
                 409,
                 "Conflict. The container name \"/x\" is already in use by container 1",
-                "the name thing is taken",
+                "a container or volume named `thing` already exists",
             ),
             (
                 500,
                 "the container name \"x\" is already in use",
-                "the name thing is taken",
+                "a container or volume named `thing` already exists",
             ),
             (
                 409,
@@ -389,7 +389,10 @@ mod tests {
     #[test]
     fn a_taken_name_is_the_users() {
         let name = "fw-sandbox-build".to_owned();
-        assert_eq!(Error::NameTaken { name }.to_string(), "the name build is taken");
+        assert_eq!(
+            Error::NameTaken { name }.to_string(),
+            "a container or volume named `build` already exists"
+        );
     }
 
     #[test]

@@ -20,9 +20,9 @@ pub(crate) struct Client {
 /// A failed call. Omits the URL, which can contain a token.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error("no connection: {0}")]
+    #[error("cannot connect: {0}")]
     Connect(#[from] io::Error),
-    #[error("the proxy makes no connection: {0}")]
+    #[error("the proxy did not connect: {0}")]
     Proxy(#[from] Refused),
     #[error(transparent)]
     Exchange(#[from] FetchCause),

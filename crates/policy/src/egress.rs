@@ -51,7 +51,7 @@ pub enum Refusal {
     },
     /// The host has a forbidden address. The address itself is not reported: it would map an internal
     /// network.
-    #[error("{host} has {class} ({grounds})")]
+    #[error("{host} has {class}, which is not allowed ({grounds})")]
     Address {
         /// The requested host.
         host: Host,
@@ -265,7 +265,7 @@ mod tests {
         let check = |private: &[&str]| policy(&["*"], private).check_own_address(&host("a.test"), address);
         assert_eq!(
             check(&["127.0.0.0/8"]).unwrap_err().to_string(),
-            "a.test has an address of this machine (found on an interface)"
+            "a.test has an address of this machine, which is not allowed (found on an interface)"
         );
         assert_eq!(check(&["93.184.216.34"]), Ok(()));
     }
@@ -275,6 +275,9 @@ mod tests {
         let refusal = policy(&["*"], &[])
             .check_address(&host("db.test"), "10.1.2.3".parse().unwrap())
             .unwrap_err();
-        assert_eq!(refusal.to_string(), "db.test has a private address (RFC 1918)");
+        assert_eq!(
+            refusal.to_string(),
+            "db.test has a private address, which is not allowed (RFC 1918)"
+        );
     }
 }

@@ -44,7 +44,7 @@ pub enum Error {
     #[error("the sandbox has no process {0}")]
     NoProcess(u32),
     /// The sandbox's files exceed the size limit of a copy.
-    #[error("the sandbox's files make an archive of more than {0}")]
+    #[error("the sandbox is too large to copy: its files exceed {0} as an archive")]
     CopyTooLarge(Bytes),
     /// No snapshot has this id or name.
     #[error("there is no snapshot `{0}`")]

@@ -301,7 +301,7 @@ fn sandboxes_outlive_a_daemon_that_comes_back_if_their_containers_do() {
         // Names are unique, and requesting one again does no harm to its owner.
         daemon
             .sandbox(&["create", "--engine", "docker", "--name", "stays"])
-            .refused(125, "is taken");
+            .refused(125, "already exists");
         let write = ["run", &name, "--", "bash", "-c", "echo kept > /output/x"];
         daemon.sandbox(&write).ok();
         daemon.kill();

@@ -16,7 +16,7 @@ pub enum InitLost {
     #[error("the init of the container sent a malformed message: {0}")]
     Senseless(String),
     /// The init reported a failure of its own.
-    #[error("the init of the container broke: {0}")]
+    #[error("the init of the container failed: {0}")]
     Broken(String),
     /// The init did not end a call in time, or did not answer the handshake.
     #[error("the init of the container does not answer")]
@@ -25,10 +25,10 @@ pub enum InitLost {
     #[error("the init of the container speaks version {0} of its protocol, and not {VERSION}")]
     Version(u32),
     /// The random number generator failed.
-    #[error("this machine has no random numbers")]
+    #[error("cannot read random bytes from the kernel")]
     Secret,
     /// The owner released the container.
-    #[error("Ringfence gave the container up while the call ran")]
+    #[error("call cancelled: Ringfence removed its container")]
     Released,
 }
 
@@ -51,7 +51,7 @@ pub enum NotRun {
     #[error("the code, its arguments and its environment are too long together")]
     TooLong,
     /// The concurrency limit was reached, and no call ended before the deadline.
-    #[error("the container's limit of concurrent calls is reached, and none ended in time")]
+    #[error("timed out in the queue: the container already runs its maximum of concurrent calls")]
     Busy,
     /// The program could not be started in the container.
     #[error("cannot {step} in the container: {}", std::io::Error::from_raw_os_error(*errno))]

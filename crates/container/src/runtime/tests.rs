@@ -263,7 +263,10 @@ async fn what_is_missing_or_taken_is_told() {
         let error = engine.create(&first).await.unwrap_err();
         let name = first.name.to_string();
         let chosen = name.strip_prefix("fw-sandbox-").unwrap();
-        assert_eq!(error.to_string(), format!("the name {chosen} is taken"));
+        assert_eq!(
+            error.to_string(),
+            format!("a container or volume named `{chosen}` already exists")
+        );
         removed(&engine, &first.name).await;
         let error = engine.start(&Id::from(&first.name)).await.unwrap_err();
         assert!(matches!(error, Error::NotFound { .. }), "{error}");

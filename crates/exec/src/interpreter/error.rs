@@ -16,7 +16,7 @@ pub enum Error {
         looked: String,
     },
     /// The configured path is neither a program nor a virtual environment.
-    #[error("`{0}`, which is named as the Python, is neither a program nor a virtual environment")]
+    #[error("expected a Python interpreter or a virtual environment, got `{0}`")]
     Configured(PathBuf),
     /// The interpreter's version is too old.
     #[error("`{path}` is Python {}.{}.{}, and at least 3.9 is needed", version.0, version.1, version.2)]

@@ -161,7 +161,7 @@ mod tests {
             &["127.0.0.1:8123"],
             "127.0.0.1",
             8123,
-            "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
+            "refused: 127.0.0.1:8123 (127.0.0.1 has a loopback address, which is not allowed (RFC 1122)); add `127.0.0.1/32` to `egress.private_networks` \
              in your own configuration, ~/.config/ringfence/ringfence.toml",
         );
     }
