@@ -31,8 +31,8 @@ const fn put(bytes: &mut [u8; 2560], at: usize, text: &[u8]) {
     }
 }
 
-/// An archive is read without a panic or unbounded memory, as it is and with correct checksums, and what was read is
-/// written and read again as it was.
+/// An archive is read without a panic or unbounded memory, unchanged and with corrected checksums. Members
+/// that were read are written and read again unchanged.
 pub(crate) fn run(input: &[u8]) {
     let _ = read_members(input);
     let mut summed = input.to_vec();

@@ -167,7 +167,7 @@ impl Dock {
     }
 }
 
-/// Runs `print(1)` in a ready container of ours.
+/// Runs `print(1)` in a pre-started container.
 pub(super) async fn call(warm: &Warm) -> anyhow::Result<f64> {
     let request = python("print(1)");
     let since = Instant::now();

@@ -98,7 +98,7 @@ pub struct Figure {
     pub met: Option<bool>,
     /// Our measurements, in milliseconds or the figure's own unit.
     pub ours: Option<Sample>,
-    /// The peer's measurements, interleaved with ours.
+    /// The peer's measurements, interleaved with Ringfence's.
     pub peer: Option<Sample>,
     /// The value that was kept last, with `--history`.
     pub before: Option<f64>,

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::figure::Figure;
 
-/// Measurements in the file; older ones make room.
+/// Maximum number of measurements in the file. The oldest are evicted.
 const MAX_MEASUREMENTS: usize = 1000;
 
 /// A file of measurements, the documents of `bench --json`, one a line, the oldest first.

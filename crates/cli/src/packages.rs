@@ -27,7 +27,8 @@ pub(crate) fn named(names: &[String]) -> Result<Vec<Requirement>, Failure> {
     })
 }
 
-/// Provides the packages that the options name, for the server to open them for a sandbox or a session by their key; `None` if they name none.
+/// Provides the packages that the options name. The server opens them by their key, for a sandbox or a
+/// session. `None` without packages.
 pub(crate) async fn provide(
     names: &[String],
     scope: &Scope,

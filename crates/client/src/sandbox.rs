@@ -216,7 +216,8 @@ impl Sandbox {
         std::future::pending().await
     }
 
-    /// Runs code in a context, as `POST …/run` describes it, and prints its output as it comes. Returns the execution.
+    /// Runs code in a context, as `POST …/run` describes it, and streams its output to this process's.
+    /// Returns the execution.
     ///
     /// # Errors
     /// If there is no such sandbox or context, or the connection breaks.

@@ -52,7 +52,7 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// An answer that is read as it comes.
+/// A streamed response.
 pub(crate) struct Stream {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,

@@ -51,7 +51,7 @@ impl Frames {
     }
 }
 
-/// Returns a message as it is sent.
+/// Returns a message with its frame header.
 pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     // What this client sends is far shorter.
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);

@@ -28,7 +28,7 @@ const MAX_MEMBERS: usize = 2_000;
 /// Maximum length of a path, in bytes and in components.
 const MAX_PATH: usize = 1024;
 const MAX_DEPTH: usize = 32;
-/// Maximum number of directories that members lie in, each counted as often as it is named.
+/// Maximum number of directories in the members' paths, counting repetitions.
 const MAX_DIRECTORIES: usize = 10_000;
 /// Maximum number of warnings about members.
 const MAX_WARNINGS: usize = 20;
@@ -84,7 +84,7 @@ fn delivered(produced: &Produced, destination: Option<&Destination>, limit: u64)
     collected
 }
 
-/// Writes the regular files of an archive below a directory of ours.
+/// Writes the regular files of an archive below the directory `output`.
 fn unpack(archive: &[u8], output: &Path, warnings: &mut Vec<String>) -> Result<(), TarError> {
     let mut reader = Reader::new(archive);
     let mut directories = 0;
@@ -118,14 +118,14 @@ fn unpack(archive: &[u8], output: &Path, warnings: &mut Vec<String>) -> Result<(
     Err(TarError::Invalid("it has more than 2000 members"))
 }
 
-/// Writes a file into a directory that nobody else writes to. A name that is there already is another file's.
+/// Writes a new file. Fails if the name exists: another member of the archive has it.
 fn put_down(to: &Path, content: &[u8]) -> io::Result<()> {
     to.parent().map(fs::create_dir_all).transpose()?;
     let mut file = fs::File::create_new(to)?;
     io::Write::write_all(&mut file, content)
 }
 
-/// Accepts only a path that leads down.
+/// Returns the path of a member if it stays below the root.
 fn plain(name: &[u8]) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(name));
     let mut plain = PathBuf::new();

@@ -132,7 +132,7 @@ async fn feed(envd: &Envd, pid: u32, stdin: Option<mpsc::Receiver<Vec<u8>>>) -> 
     envd.close_stdin(pid).await.map(drop)
 }
 
-/// Output of a process of ours, whose standard output is kept as bytes.
+/// Output of a helper process, whose standard output is kept as bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Produced {
     pub(crate) bytes: Vec<u8>,
@@ -149,7 +149,7 @@ impl Produced {
     }
 }
 
-/// Runs a shell script of ours to its end, or until it has printed more than `limit`.
+/// Runs one of Ringfence's shell scripts to its end, or until it has printed more than `limit`.
 pub(crate) async fn script(envd: &Envd, script: &str, limit: u64) -> Result<Produced, Error> {
     let mut process = envd
         .start(NewProcess {

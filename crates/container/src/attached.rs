@@ -131,7 +131,7 @@ fn owner(path: &Path) -> Option<u32> {
     fs::metadata(path).ok().map(|found| found.uid())
 }
 
-/// The place of a mount among ours.
+/// The identity of a mount among those of this server.
 struct MountPlace<'a> {
     owner: &'a Owner,
     /// Name of the container.

@@ -272,7 +272,7 @@ impl Known {
         }
     }
 
-    /// Records the copied files: as they were sent and, if they fit, as they are in the container.
+    /// Records the copied files: their state when sent and, if they fit, their identity in the container.
     fn given(
         &mut self,
         changes: &Changes,

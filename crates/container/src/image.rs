@@ -161,8 +161,8 @@ fn of_build(step: Result<CreateImageInfo, Told>) -> Result<BuildInfo, Told> {
     })
 }
 
-/// Assembles the image from this machine's packages and imports it; returns the image by digest. An image of the same
-/// files stays as it is: an import is dated, so that each would have another digest.
+/// Assembles the image from this machine's packages and imports it; returns the image by digest. If an image
+/// of the same files exists, it is kept: imports have a date, so another one would have another digest.
 ///
 /// # Errors
 /// If a package is missing, or the engine rejects the import.

@@ -105,7 +105,7 @@ fn program(path: &str) -> String {
     path.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Negotiates the API version: ours, or the oldest that a newer engine still speaks.
+/// Negotiates the API version: [`API_VERSION`], or the oldest that a newer engine still speaks.
 pub(super) fn spoken(engine_kind: EngineKind, versions: &Versions) -> Result<ApiVersion, Error> {
     let number = |text: &str| text.parse::<u32>().ok();
     let version = |text: &str| {

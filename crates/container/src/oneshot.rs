@@ -252,8 +252,8 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
     }
 }
 
-/// Returns the name of the filter of the program's system calls. gVisor implements them itself, and ignores
-/// ours.
+/// Returns the name of the filter of the program's system calls. gVisor implements system calls itself, and
+/// ignores the filter.
 fn filter(spec: &Spec) -> Option<String> {
     match spec.oci_runtime {
         OciRuntime::Runc | OciRuntime::Crun => Some(spec.filter.name().to_owned()),

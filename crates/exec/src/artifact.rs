@@ -21,7 +21,7 @@ pub use retention::Keep;
 use retention::Kept;
 use ringfence_network::redact::{Redactor, is_secret_name};
 
-/// Maximum length of a record that is read: ours have bounded output and the code.
+/// Maximum length of a record that is read. A record has bounded output and the code.
 const MAX_RECORD: u64 = 64 * 1024 * 1024;
 
 /// Maximum number of records with the same name, distinguished by a suffix: more in one millisecond is a bug.

@@ -17,8 +17,8 @@ pub fn visible(text: &str) -> String {
 /// Maximum length of a question in a single line, in characters.
 const MAX_LINE: usize = 300;
 
-/// Renders a question in one line, for a person who must answer it elsewhere. The text that an agent wrote
-/// comes last, behind a bar: nothing of ours follows that it could imitate.
+/// Renders a question in one line, for a person who must answer it elsewhere. The agent's text comes last,
+/// behind a bar. It cannot imitate Ringfence's words, since none follow it.
 pub fn waiting(request: &Request) -> String {
     let words: Vec<&str> = request.text.split_whitespace().collect();
     let words = words.join(" ");

@@ -19,11 +19,11 @@ use crate::tree::plain;
 /// Maximum number of links from one member to another: old archives of `docker save` name equal layers so.
 const MAX_LINKS: usize = 4;
 
-/// Files by name, which come from whoever made them.
+/// Files of an image by name. Their contents are untrusted.
 #[derive(Debug)]
 pub(crate) enum Files {
     Directory(PathBuf),
-    /// Members of an archive, copied to files of ours.
+    /// Members of an archive, copied to files of the staging directory.
     Archive(HashMap<PathBuf, Stored>),
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn has_member(archive: &Path, names: &[&str], bounds: &Bounds) -> Res
     Ok(false)
 }
 
-/// Copies the members of an archive to the staging directory, under numbers of ours.
+/// Copies the members of an archive to the staging directory, into numbered files.
 pub(crate) fn spool(archive: &Path, staging: &Staging, store: &Store) -> Result<Files, Error> {
     let bounds = store.bounds();
     let mut decoded = Decoded::of(open(archive)?, bounds).map_err(Error::Archive)?;

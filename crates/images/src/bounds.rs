@@ -9,7 +9,7 @@ pub struct Bounds {
     pub layers: usize,
     /// Bytes of a manifest, an index or a configuration.
     pub document: u64,
-    /// Bytes of a layer as it is stored or sent.
+    /// Maximum size of a compressed layer.
     pub blob: u64,
     /// Members of an archive that holds images.
     pub members: usize,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::digest::{Digest, ParseDigestError};
 
-/// The registry of references that name none, as Docker's users expect.
+/// Default registry of references, as with Docker.
 const DEFAULT_REGISTRY: &str = "docker.io";
 /// Another name of it.
 const DEFAULT_ALIAS: &str = "index.docker.io";

@@ -82,7 +82,7 @@ pub(crate) fn lock_file(directory: &Path) -> io::Result<File> {
     options.open(directory.join(LOCK))
 }
 
-/// Creates a directory of ours, if it is missing.
+/// Creates a private directory, if it is missing.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

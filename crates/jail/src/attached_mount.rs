@@ -86,7 +86,7 @@ fn id_map(owner: &Metadata, guest: u32) -> io::Result<OwnedFd> {
     id_map::user_namespace(&swapped(owner.uid(), guest), &swapped(owner.gid(), guest))
 }
 
-/// Returns an id map (user_namespaces(7)) that swaps two ids and leaves all others as they are.
+/// Returns an id map (user_namespaces(7)) that swaps two ids and maps all others to themselves.
 fn swapped(owner: u32, guest: u32) -> String {
     let (low, high) = (owner.min(guest), owner.max(guest));
     if low == high {

@@ -171,7 +171,7 @@ impl<'a> Cell<'a> {
         self.conclude(&execution, &context).await
     }
 
-    /// Publishes output as it comes. The end of the client's key interrupts the code.
+    /// Streams output to the client. The end of the client's key interrupts the code.
     async fn relay(&mut self, mut chunks: mpsc::Receiver<Chunk>, request: &Request) {
         let mut key_end = request.gate.key_end();
         loop {

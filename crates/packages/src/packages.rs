@@ -56,10 +56,11 @@ impl Packages {
         &self.index
     }
 
-    /// Returns an environment with the packages: one that is kept, or else a new one, which `runner` installs. If the index
-    /// cannot be reached, an outdated one is returned with a warning. `announce` is called before an installation.
+    /// Returns an environment with the packages: a stored one, or a new one that `runner` installs. If the
+    /// index cannot be reached, an outdated one is returned with a warning. `announce` is called before an
+    /// installation.
     ///
-    /// `runner` must not check imports: the program that it runs is ours.
+    /// `runner` must not check imports, since it runs Ringfence's own program.
     ///
     /// # Errors
     /// If the packages cannot be installed or kept.

@@ -1,4 +1,4 @@
-//! Unpacks what an installation wrote: regular files and directories, bounded, into an empty directory of ours.
+//! Unpacks the archive of an installation's files and directories into an empty directory, within limits.
 //!
 //! The archive is hostile. No path of it leaves the directory, no file is written twice, and any link, device or special
 //! file refuses the whole.

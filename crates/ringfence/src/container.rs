@@ -162,7 +162,7 @@ pub fn oci_runtime(choice: values::OciRuntime) -> OciRuntime {
     }
 }
 
-/// Returns the path of a directory of ours that is mounted in containers.
+/// Returns the path of a state directory that is mounted in containers.
 fn shown(context: &Context, name: &str) -> PathBuf {
     let state = &context.paths.state;
     // Containers never mount anything below `/run`, and programs inside cannot traverse `/root`.

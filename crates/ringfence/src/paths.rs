@@ -185,7 +185,7 @@ fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
     check_private(dir, uid).map_err(refused)
 }
 
-/// Checks that `dir` is a directory, not a link, ours, and closed to others.
+/// Checks that `dir` is a directory and not a link, belongs to this user, and is closed to others.
 fn check_private(dir: &Path, uid: u32) -> Result<(), String> {
     let meta = dir.symlink_metadata().map_err(|error| error.to_string())?;
     if !meta.is_dir() {

@@ -1,4 +1,4 @@
-//! A private workspace, for a conversation that names none.
+//! A private workspace, for a conversation without a named one.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};

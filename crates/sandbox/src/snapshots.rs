@@ -108,7 +108,8 @@ pub struct NewSnapshot {
     pub id: Option<SandboxId>,
     /// Name, unique among the owner's.
     pub name: Option<SandboxName>,
-    /// Set to take its tags from the owner's snapshots with this name, once it is complete. Those that have none left are removed.
+    /// Set to move its tags from the owner's snapshots with this name, once it is complete. Snapshots without
+    /// a tag left are removed.
     pub replaces: bool,
     /// Default user of programs; the sandbox's by default.
     pub user: Option<String>,

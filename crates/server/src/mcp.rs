@@ -66,7 +66,7 @@ pub struct Settings {
     pub peer: Peer,
 }
 
-/// The client of a connection, as far as it is known before it says anything.
+/// The client of a connection, as known before its first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
     /// The user who started the server, by a program that names itself.

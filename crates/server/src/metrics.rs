@@ -141,7 +141,8 @@ impl Metrics {
     }
 }
 
-/// Renders the usage of keys. Their ids are ours, and as many as the operator has made.
+/// Renders the usage of keys. The labels are bounded: the server generates the ids, and the operator creates
+/// the keys.
 fn render_usage(all: &BTreeMap<String, KeyUsage>, text: &mut Text) {
     let mut family = |name: &str, help: &str, of: fn(&KeyUsage) -> f64| {
         text.family(name, Kind::Counter, help);

@@ -30,7 +30,7 @@ pub enum Kind {
 /// A member of an archive, without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Path, as it is in the archive: it may be absolute, or lead upwards.
+    /// Path in the archive, unchecked: it may be absolute, or contain `..`.
     pub path: Vec<u8>,
     /// Text of a symbolic link, or path of the member that a hard link is another name of.
     pub target: Vec<u8>,

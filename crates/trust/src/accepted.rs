@@ -1,4 +1,5 @@
-//! Files that a person accepted as they are: where programs could write, no others are believed.
+//! Files whose current content a person accepted. In directories that programs could write, others are not
+//! used.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -54,7 +55,7 @@ impl Accepted {
         }
     }
 
-    /// Accepts files as they are now.
+    /// Accepts the current content of files.
     ///
     /// # Errors
     /// If one cannot be read, or the record cannot be written.

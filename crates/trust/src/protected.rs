@@ -121,7 +121,8 @@ impl Protected {
         })
     }
 
-    /// Returns `true` if a name is a protected one as it is written, and not by a pattern or another spelling.
+    /// Returns `true` if a name is spelled like a protected one, and does not match merely by a pattern or
+    /// another spelling.
     pub fn names(&self, name: &std::ffi::OsStr) -> bool {
         let is_written = |path: &Vec<String>| matches!(&path[..], [only] if name.eq_ignore_ascii_case(only));
         self.paths.iter().any(is_written)

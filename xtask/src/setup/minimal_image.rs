@@ -104,8 +104,8 @@ fn package_names(depends: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns paths relative to `/`; the directories that Debian merged into `/usr` become symbolic links, as
-/// they are.
+/// Returns paths relative to `/`. The directories that Debian merged into `/usr` become symbolic links, as on
+/// the host.
 fn members(listed: &str) -> Vec<String> {
     let merged = |path: &str| {
         let (first, rest) = path.split_once('/')?;

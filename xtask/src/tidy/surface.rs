@@ -21,7 +21,7 @@ const CRATES: &[&str] = &[
     "crates/tools/src/",
 ];
 
-/// Programs with flags of their own, some of which are called like ours.
+/// Programs with their own flags, some of which have the names of Ringfence's.
 const OTHER_PROGRAMS: &[&str] = &[
     "deno",
     "docker",

@@ -56,7 +56,7 @@ pub(super) fn batch(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Sends the batch, and checks each result as it comes.
+/// Sends the batch, and checks each result on arrival.
 async fn send(client: &Client, server: u32) -> anyhow::Result<Finished> {
     let runs: Vec<Value> = (0..PROGRAMS)
         .map(|number| json!({"code": format!("print({number})")}))

@@ -35,7 +35,8 @@ fn in_engine(place: &BenchContext, engine_kind: EngineKind) -> anyhow::Result<Fi
     Ok(Figure::ratio(NAME, what, ours, peer).against(Target::AtMost(0.08)))
 }
 
-/// Measures both, each in a container that is there: ours keeps the one of the first, uncounted call.
+/// Measures Ringfence and `exec`, each in a running container. Ringfence reuses the one of its first,
+/// uncounted call.
 fn beside_exec(place: &BenchContext, dock: &Dock, program: &Path) -> anyhow::Result<[Sample; 2]> {
     let name = dock.engine_kind.as_str();
     let address = place.runtime.block_on(dock.address())?;

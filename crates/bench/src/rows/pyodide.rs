@@ -152,7 +152,7 @@ async fn run(pyodide: &Pyodide, request: &Request) -> anyhow::Result<(f64, bool)
     Ok((elapsed, result.meta.warm))
 }
 
-/// Waits until there is one Deno of ours, and it is idle.
+/// Waits until this process has exactly one Deno, and it is idle.
 async fn waiting(deno: &Path) -> anyhow::Result<u32> {
     let since = Instant::now();
     let (mut before, mut same) = (None, 0);

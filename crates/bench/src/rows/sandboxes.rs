@@ -267,7 +267,8 @@ async fn write_and_read(sandbox: &Sandbox) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures in a container with a file system that can be written, as ours are read-only.
+/// Measures `docker cp` in a container with a writable file system, since Ringfence's containers are
+/// read-only.
 fn docker_cp(place: &BenchContext) -> anyhow::Result<Sample> {
     let program = place.find("docker")?.context("its command is not on the PATH")?;
     let directory = place.directory("docker-cp");

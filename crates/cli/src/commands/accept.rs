@@ -1,4 +1,4 @@
-//! `ringfence accept`: records that the person believes files as they are.
+//! `ringfence accept`: records that a person accepts the current content of files.
 
 use std::process::ExitCode;
 

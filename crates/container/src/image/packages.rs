@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::archive::Writer;
 use super::error::GatherError;
 
-/// Packages of the image, as far as they are installed here.
+/// Packages of the image, if they are installed here.
 const WANTED: &[&str] = &[
     "bash",
     "ca-certificates",

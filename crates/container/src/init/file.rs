@@ -42,7 +42,7 @@ pub fn file(directory: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns `true` if the file is equal to ours byte by byte and not writable.
+/// Returns `true` if the file has exactly the init's bytes and is not writable.
 fn is_whole(path: &Path) -> bool {
     let kind = fs::symlink_metadata(path);
     kind.is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o7777 == 0o555)

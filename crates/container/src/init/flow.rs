@@ -26,7 +26,7 @@ pub(super) struct Flow {
     inbound: VecDeque<u8>,
     /// Set once the guest has closed its sending direction.
     pub(super) heard_all: bool,
-    /// Set once we have closed ours.
+    /// Set once the server has closed its sending direction.
     pub(super) said_all: bool,
     /// Set once the guest's end is closed altogether.
     pub(super) gone: bool,

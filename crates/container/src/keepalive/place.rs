@@ -37,7 +37,7 @@ pub(super) struct Container {
     pub(super) info: Info,
     /// Host directory for output files.
     pub(super) output: OpenOutput,
-    /// Environment of every program: the image's and ours.
+    /// Environment of every program: the image's and Ringfence's variables.
     pub(super) environment: Vec<(EnvName, String)>,
     /// Egress settings shared by the outlets of its calls.
     pub(super) egress: NetworkSettings,
@@ -53,7 +53,7 @@ pub(super) struct Container {
 #[derive(Debug)]
 pub(super) enum Runs {
     Init(Warm),
-    /// The engine's exec API, and the reason why our init does not run.
+    /// The engine's exec API, and the reason for not using Ringfence's init.
     Exec(Box<Sandbox>, String),
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Ready {
     pub(super) places: Arc<Layout>,
     pub(super) exchange: Exchange,
     pub(super) isolation: Isolation,
-    /// Environment of every program: the image's and ours.
+    /// Environment of every program: the image's and Ringfence's variables.
     pub(super) environment: Vec<(EnvName, String)>,
     /// Egress settings of its outlet, if the request has a network.
     pub(super) egress: NetworkSettings,

@@ -335,7 +335,7 @@ impl Binds {
 
 /// Returns `true` if the bind only makes a part of the other one read-only, or pins it, at its own place.
 ///
-/// While mounted, it cannot be moved, as it is a mount point.
+/// A mounted bind cannot be moved, since it is a mount point.
 fn keeps(bind: &Bind, other: &Bind) -> bool {
     let below = |path: &Path, above: &Path| path.strip_prefix(above).map(Path::to_path_buf).ok();
     let place = below(&bind.host, &other.host);

@@ -1,4 +1,4 @@
-//! Retention of artifacts: by age and, beyond a limit, the scope with the most records makes room.
+//! Retention of artifacts: by age and, beyond a limit, evicting from the scope with the most records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};

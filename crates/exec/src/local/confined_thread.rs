@@ -1,4 +1,4 @@
-//! Threads of ours that handle hostile files.
+//! Confines threads of this process that handle hostile files.
 
 use std::io;
 use std::path::Path;

@@ -207,7 +207,7 @@ impl LauncherState {
         failed.iter().map(notice::not_preloaded).chain(packages).collect()
     }
 
-    /// Returns the user id of guests on the host, if it differs from ours.
+    /// Returns the user id of guests on the host, if it differs from the server's.
     fn guest_user(&self) -> Option<u32> {
         let fenced = matches!(self.strength, Strength::Full(_));
         (fenced && self.dirs != WritableDirs::Cell && effective_uid() == Some(0)).then_some(NOBODY)

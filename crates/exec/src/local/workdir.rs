@@ -129,7 +129,7 @@ impl PrivateDirectory {
     }
 }
 
-/// Removes a directory of ours as far as possible, in any state that guests left it.
+/// Removes a run's directory as far as possible, in any state that guests left it.
 pub fn remove_tree(path: PathBuf) {
     drop(Workdir(path));
 }

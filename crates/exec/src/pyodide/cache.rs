@@ -1,4 +1,4 @@
-//! A cache of files created for one version of ours, or for some wheels, and removed when unused.
+//! A cache of files created for one version of Ringfence, or for some wheels, and removed when unused.
 //!
 //! File names show what belongs together: `KEY-snapshot` and similar names are the set `KEY`;
 //! `KEY-packages-MARK` is a set of its own. Users of a set hold the lock `SET.lock` shared; removing a set
@@ -94,7 +94,7 @@ fn names(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Returns the set that a file belongs to, if it is one of ours.
+/// Returns the set that a file name belongs to, if the cache has such names.
 fn set(name: &str) -> Option<String> {
     let (key, rest) = digits(name)?;
     let Some(wheels) = rest
@@ -142,7 +142,7 @@ mod tests {
     struct Scratch(tempfile::TempDir);
 
     impl Scratch {
-        /// Creates two unused sets, and files that are not ours.
+        /// Creates two unused sets, and files that do not belong to the cache.
         fn new() -> Self {
             let place = Self(tempfile::tempdir().unwrap());
             for name in [

@@ -18,7 +18,7 @@ use ringfence_gateway_protocol::{FromGateway, Link, decidable};
 
 /// Maximum number of responses to presses in progress; a further press counts, but gets no response.
 const MAX_REPLIES: usize = 16;
-/// Maximum number of consecutive conflicts that are attributed to an earlier call of ours that Telegram still
+/// Maximum number of consecutive conflicts attributed to an earlier call of this gateway that Telegram still
 /// holds.
 const MAX_CONFLICTS: u32 = 3;
 

@@ -40,7 +40,7 @@ pub struct Url {
     pub scheme: Scheme,
     pub host: Host,
     pub port: u16,
-    /// Path and query, as they are sent.
+    /// Path and query of the request line.
     pub target: String,
 }
 

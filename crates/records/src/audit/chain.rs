@@ -53,7 +53,7 @@ struct Writer {
     current: Option<Current>,
     /// Newest known record.
     newest: Link,
-    /// Set if the current file has records of ours that may not be on the disk.
+    /// Set if this process has written records to the current file that may not be on the disk.
     unsynced: bool,
     line: Vec<u8>,
 }

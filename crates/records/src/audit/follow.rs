@@ -63,7 +63,7 @@ fn last_lines(piece: Piece, wanted: usize) -> Result<VecDeque<String>, Error> {
     Ok(last)
 }
 
-/// A reader of records as they are appended.
+/// A reader of appended records.
 #[derive(Debug)]
 pub struct Follow {
     directory: PathBuf,

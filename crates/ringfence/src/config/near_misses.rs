@@ -45,7 +45,8 @@ fn near_miss(name: &str, value: &str) -> Option<String> {
     ))
 }
 
-/// Returns `true` if a name's first word is one of ours, or one typing error away.
+/// Returns `true` if a variable's first word is a known prefix other than `RINGFENCE`, or is at most one
+/// typing error away from one.
 fn resembles(first: &str) -> bool {
     let near = |known: &&str| {
         first.len().abs_diff(known.len()) <= 1

@@ -55,11 +55,11 @@ pub(super) fn check(checks: &mut Checks<'_>) {
     check_chats(checks);
 }
 
-/// Prefixes of chats that only a gateway of ours serves.
+/// Prefixes of chats that only Ringfence's own gateways serve.
 const OURS: [&str; 2] = ["telegram", "discord"];
 
-/// Warns of the first chat, which is asked, if no configured gateway serves it. A gateway of somebody else may
-/// serve any name that does not resemble ours.
+/// Warns of the first chat, which is asked, if no configured gateway serves it. A third party's gateway may
+/// serve any name without these prefixes.
 fn check_chats(checks: &mut Checks<'_>) {
     let gateway = &checks.config().gateway;
     let telegram = gateway.telegram.chats.iter().map(|id| format!("telegram_{id}"));

@@ -113,8 +113,8 @@ impl Guard {
     }
 }
 
-/// Returns the `Host` headers of the interface at `address`: loopback names with its port. Another name that resolves
-/// to this machine is not ours, which prevents DNS rebinding.
+/// Returns the `Host` headers of the interface at `address`: loopback names with its port. Other names that
+/// resolve to this machine are missing, which prevents DNS rebinding.
 pub(crate) fn hosts_of(address: SocketAddr) -> Vec<String> {
     let own = match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),

@@ -138,7 +138,8 @@ impl ConnectionSlot {
         }
     }
 
-    /// Forgets the client of a request whose credentials are not valid any more: the connection makes room for others.
+    /// Removes the client of a request whose credentials are no longer valid, so that the connection can be
+    /// evicted.
     pub(crate) fn forget_client(&self) {
         let mut peer = self.peer();
         if matches!(*peer, Peer::Client(_)) {

@@ -62,7 +62,8 @@ impl Site {
         }
     }
 
-    /// Sends a request. Replaces `PORT` in headers by ours, and adds a `Host` header unless given.
+    /// Sends a request. Replaces `PORT` in headers by the server's port, and adds a `Host` header unless
+    /// given.
     async fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
         let mut text = format!("{line} HTTP/1.1\r\nConnection: close\r\n");
         let host = ["Host: 127.0.0.1:PORT"];

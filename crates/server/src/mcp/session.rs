@@ -58,11 +58,11 @@ pub(crate) enum Kind {
     Question,
     /// A tool call, which may take long and send notifications.
     Call,
-    /// A notification, or the answer to a request of ours: gets no answer.
+    /// A notification, or the response to a server's request. Gets no response.
     Notice,
 }
 
-/// A message is none, or not one for this transport.
+/// An error returned when parsing a message for this transport.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MessageError {
     #[error("{0}")]

@@ -29,7 +29,7 @@ struct Counts {
     durations: BTreeMap<&'static str, Histogram>,
 }
 
-/// A kind of runs, by names of ours alone.
+/// A kind of runs. The names are constants, so that callers cannot add labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Ended {
     runtime: &'static str,

@@ -167,7 +167,7 @@ impl LineDirectory {
         is_broad_place(&path.to_string_lossy(), self.home())
     }
 
-    /// Returns `true` if secrets lie below a directory: a user's, the system's, or ours.
+    /// Returns `true` if secrets of a user, of the system or of Ringfence lie below a directory.
     pub(super) fn has_secrets(&self, path: &Path) -> bool {
         self.is_broad(path) || self.own().any(|own| own.starts_with(path))
     }

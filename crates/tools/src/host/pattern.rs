@@ -12,7 +12,7 @@ pub(super) struct Expanded {
     pub(super) truncated: bool,
 }
 
-/// Returns the paths that a glob matches, at most `most`; a path without a glob is returned as it is.
+/// Returns the paths that a glob matches, at most `most`; a path without a glob is returned unchanged.
 pub(super) fn expand(path: &Path, most: usize) -> Expanded {
     let mut found = vec![PathBuf::new()];
     let mut truncated = false;
@@ -49,8 +49,8 @@ fn names(directory: &Path, pattern: &[u8]) -> Vec<PathBuf> {
 
 /// Returns `true` if a name can match a glob.
 ///
-/// A bracket may be itself, as it is in quotes, or begin a set of any characters that any later bracket closes:
-/// `[]e]`, `[[:alpha:]]`. Examining too many files does no harm.
+/// A bracket may stand for itself, as in quotes, or begin a set of any characters that any later bracket
+/// closes: `[]e]`, `[[:alpha:]]`. Examining too many files does no harm.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // Positions in the name that the glob up to here can match, and those behind a character of an open set.
     let mut reached = vec![false; name.len() + 1];

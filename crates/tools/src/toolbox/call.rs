@@ -410,7 +410,8 @@ impl Call<'_> {
         Ok(ShellOutput::of(result, runner))
     }
 
-    /// Returns the directory of ours that a run can fill, with the smaller limit of the request and its fallback.
+    /// Returns the private directory that a run can fill, with the smaller limit of the request and its
+    /// fallback.
     fn room(&self, spec: &RunSpec) -> Option<DiskQuota> {
         let mut room = self.room_of(&spec.request)?;
         if let Some(fallback) = &spec.fallback {
@@ -419,8 +420,8 @@ impl Call<'_> {
         Some(room)
     }
 
-    /// Returns the directory of ours that a request can fill: the workspace, or the mount of files supplied with
-    /// the call.
+    /// Returns the private directory that a request can fill: the workspace, or the mount of files supplied
+    /// with the call.
     fn room_of(&self, request: &Request) -> Option<DiskQuota> {
         let supplied = request.mounts.first().map(|mount| &mount.host);
         self.private_room(request).or_else(|| {

@@ -11,8 +11,8 @@ use super::{ErrorKind, ToolError};
 /// Maximum number of reported schema violations.
 const MAX_TOLD: usize = 5;
 
-/// Returns the schema of a type as it is deserialized or serialized, with inlined references. A member that
-/// is skipped when empty is not required.
+/// Returns the schema of a type's deserialized or serialized form, with inlined references. A member that is
+/// skipped when empty is not required.
 pub(crate) fn of<T: JsonSchema>(contract: Contract) -> Map<String, Value> {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;

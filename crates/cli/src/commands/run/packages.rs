@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::packages::{announce, interruptible};
 use crate::plan::RunPlan;
 
-/// Provides the packages that a plan names, and adds them to its specification; `None` if it names none.
+/// Provides the packages of a plan, and adds them to its specification; `None` if the plan has no packages.
 pub(super) async fn provide(
     plan: &mut RunPlan,
     backend: Arc<dyn Backend>,

@@ -21,7 +21,7 @@ use ringfence_args::{
     EngineArg, SandboxCreateArgs, SandboxLogsArgs, SandboxRunArgs, SandboxStatsArgs, ScopedOptions,
 };
 
-/// Template of a container that names none.
+/// Default template of a container.
 const TEMPLATE: &str = "code-executor";
 
 pub(super) async fn create(

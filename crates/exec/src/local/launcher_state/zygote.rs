@@ -160,8 +160,8 @@ const ZYGOTE_BOOT: &str = "import posix
 exec(compile(posix.read(4, 1 << 20), '<worker>', 'exec'))
 ";
 
-/// The interpreter that guests are forked from. It is not confined as they are, so it imports nothing
-/// that a guest may have written.
+/// The interpreter that guests are forked from. It is less confined than guests, so it imports nothing that a
+/// guest may have written.
 #[derive(Debug)]
 pub(super) struct WarmPython {
     python: Python,

@@ -8,7 +8,8 @@ use super::MAX_TREE_DEPTH;
 use super::directory::{Directory, Location};
 use super::error::{At, FileError};
 
-/// Maximum number of times that a directory is emptied, while others fill it or its depth exceeds ours.
+/// Maximum number of times that a directory is emptied, while other programs fill it or it is deeper than
+/// [`MAX_TREE_DEPTH`].
 const MAX_PASSES: usize = 4096;
 
 /// Removes a file, or a directory with all that is in it. Links are removed, not followed.
