@@ -1,4 +1,4 @@
-//! Defines the reasons for a missing score.
+//! Defines the errors of asking a model for a score.
 
 use ringfence_network::egress::ConnectError;
 use ringfence_network::fetch::{FetchCause, TlsFault, TrustError};
@@ -22,7 +22,7 @@ pub enum ScoreError {
     /// The TLS handshake failed.
     #[error("{0}")]
     Tls(TlsFault),
-    /// The base URL makes no valid request.
+    /// No valid request can be built from the base URL.
     #[error("the request could not be prepared")]
     Request,
     /// The connection closed before the response was complete.

@@ -20,7 +20,7 @@ pub struct Settings {
     /// Base URL of the control plane.
     pub api: BaseUrl,
     pub sandboxes: Sandboxes,
-    /// Names the template of sandboxes.
+    /// Template of the sandboxes.
     pub template: String,
     /// The one who chose the addresses.
     pub chosen: Chosen,

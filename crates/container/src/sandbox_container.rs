@@ -1,4 +1,5 @@
-//! Containers of sandboxes that live: our init is their first process, and serves processes, interpreters and files.
+//! Containers of sandboxes. Ringfence's init is their first process, and serves processes, interpreters and
+//! files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -182,12 +183,12 @@ impl SandboxContainer {
         }
     }
 
-    /// Returns what stops and continues its processes.
+    /// Returns a handle that pauses and resumes the container's processes.
     pub fn pause_control(&self) -> ContainerPause {
         ContainerPause(self.warm.shared())
     }
 
-    /// Returns a future that resolves at its end, to the reason.
+    /// Returns a future that resolves at the container's end, to the reason.
     pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
         let sandbox = self.warm.shared();
         async move {

@@ -25,9 +25,9 @@ pub(crate) struct Card {
     parts: usize,
     /// Id of the message with the buttons, and the time at which it was posted.
     message: Option<(u64, Instant)>,
-    /// Cleared if it cannot be posted.
+    /// Cleared if the card cannot be posted.
     postable: bool,
-    /// Maximum length of its text, in UTF-16 units.
+    /// Maximum length of the card's text, in UTF-16 units.
     room: usize,
     whole: bool,
 }

@@ -64,7 +64,7 @@ impl Proxy {
         Ok(Some(proxy))
     }
 
-    /// Returns `true` if the URL is to be reached through it. Plain HTTP is for this machine only.
+    /// Returns `true` if requests to the URL use the proxy. Plain HTTP is for this machine only.
     pub(crate) fn serves(&self, url: &Url) -> bool {
         let host = url.host.to_string();
         let is_excepted = |suffix: &String| {
@@ -77,7 +77,7 @@ impl Proxy {
         url.scheme == Scheme::Https && !self.exceptions.iter().any(is_excepted)
     }
 
-    /// Has it connect to the host of the URL.
+    /// Asks the proxy to connect to the host of the URL.
     pub(crate) async fn connect(&self, url: &Url) -> io::Result<Result<TcpStream, Refused>> {
         let proxy = format!("{}:{}", self.url.host, self.url.port);
         let mut stream = TcpStream::connect(proxy).await?;

@@ -301,7 +301,7 @@ fn readable(mode: u32) -> u32 {
     (mode & 0o755) | 0o444 | executable
 }
 
-/// Copies the content of a file. An error of the archive is told from one of the disk.
+/// Copies the content of a file. Errors of the archive and of the disk are distinct.
 fn copy(content: &mut dyn Read, file: &mut dyn Write, path: &Path) -> Result<(), LayerError> {
     let mut buffer = vec![0; 64 * 1024];
     loop {

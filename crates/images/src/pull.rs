@@ -31,7 +31,7 @@ pub struct Progress {
 pub struct Pulled {
     /// Digest of its configuration.
     pub digest: Digest,
-    /// Set if the store had it, so that no layer was fetched.
+    /// Set if the store already had the image, so that no layer was fetched.
     pub was_there: bool,
 }
 

@@ -21,9 +21,9 @@ use crate::record;
 use crate::reference::{Reference, Selector};
 use crate::staging::{self, Staging, lock_file, make_private};
 
-/// Description of an image, in its directory.
+/// File name of an image's description, in the image's directory.
 const DESCRIPTION: &str = "image.json";
-/// Directory with the image's files, in its directory.
+/// Name of the directory of an image's root file system, in the image's directory.
 pub(crate) const ROOT: &str = "root";
 
 /// The store of a user's images.

@@ -33,7 +33,7 @@ pub(crate) struct CellSetup {
 pub(crate) struct InitMounts {
     /// Handles with which it creates cells for forks.
     pub(crate) home: Option<Home>,
-    /// The changes of a root that its programs may change.
+    /// Upper directory of the root's overlay, if programs may change the root.
     pub(crate) changes: Option<OwnedFd>,
 }
 

@@ -21,9 +21,9 @@ pub struct Rules {
     pub allow: Vec<Pattern>,
     /// Patterns that run with a notification.
     pub notify: Vec<Pattern>,
-    /// Lowest risk of a command that is not in the table; below `threshold` a model decides.
+    /// Minimum risk of a command that is not in the table. Below `threshold`, a model decides.
     pub unknown_floor: u8,
-    /// Risk from which on a person is asked; `None` without a scoring model.
+    /// Minimum risk at which a person is asked; `None` without a scoring model.
     pub threshold: Option<u8>,
     /// This machine's confining options for programs with several implementations, such as `awk`. A program
     /// that is not listed here goes to review.
@@ -196,7 +196,7 @@ pub fn decide(line: &str, rules: &Rules) -> Decision {
     decision
 }
 
-/// Inserts the options without which a list must not let the parts run.
+/// Inserts the confining options that commands need before a list may allow them.
 fn force(decision: &mut Decision, line: &str) {
     let forced: Vec<Forced> = decision
         .parts

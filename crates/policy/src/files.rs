@@ -60,7 +60,7 @@ pub enum UserRootError {
     RunTogether(String),
     /// A missing placeholder: callers would share one directory.
     #[error(
-        "the root of user files `{template}` needs `{{{missing}}}`; without it they would share one directory"
+        "the root of user files `{template}` needs `{{{missing}}}`; without it callers would share one directory"
     )]
     Shared {
         template: String,

@@ -31,7 +31,7 @@ pub struct Mount {
     pub access: Access,
 }
 
-/// The error of a text that is not a mount.
+/// An error returned when parsing a mount from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseMountError {
     /// Not of the form `HOST:GUEST[:ro|rw]`.

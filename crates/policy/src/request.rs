@@ -80,7 +80,7 @@ impl fmt::Display for Language {
     }
 }
 
-/// The error of a text that cannot be a user's or a session's id.
+/// An error returned when parsing the id of a user or session from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{id}` cannot be a {what}; use 1 to 64 letters, digits, `.`, `_` and `-`, not starting with `.`")]
 pub struct ParseIdError {
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for SessionId {
 #[serde(transparent)]
 pub struct EnvName(String);
 
-/// The error of a text that cannot name an environment variable.
+/// An error returned when parsing the name of an environment variable from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a valid name of an environment variable; write it like `NAME=value`")]
 pub struct ParseEnvNameError(String);

@@ -19,7 +19,7 @@ const MAX_MESSAGE: usize = 1000;
 /// Opens the store in the state directory.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If the directory cannot be created.
 pub fn store(context: &Context) -> Result<Store, Failure> {
     Store::below(context.paths.make_state()?, Bounds::DEFAULT, confine).map_err(|error| failure(&error))
 }

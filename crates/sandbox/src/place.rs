@@ -12,7 +12,7 @@ use super::error::Error;
 use super::lock::lock;
 use super::spec::{NewSandbox, Resources, Runtime};
 
-/// A place with the connection to its init.
+/// The cell or container of a sandbox, with the connection to its init.
 #[derive(Debug)]
 pub(crate) enum Place {
     Cell(Box<ConnectedCell>),

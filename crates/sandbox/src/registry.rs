@@ -305,7 +305,7 @@ impl Sandboxes {
         self.store.remove_tags(scope, name, tags)
     }
 
-    /// Creates a file on the disk that no name leads to, for bytes that a client sends before they have a sandbox.
+    /// Creates an unnamed file on the disk, for bytes that a client sends before their sandbox exists.
     ///
     /// # Errors
     /// If it cannot be created.

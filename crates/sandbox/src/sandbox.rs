@@ -289,7 +289,7 @@ impl Sandbox {
         lock(&self.place).as_ref().map(read)
     }
 
-    /// Takes the place out, to close it.
+    /// Takes the cell or container out of the sandbox, for the caller to close it.
     pub(crate) fn take_place(&self) -> Option<Place> {
         lock(&self.place).take()
     }

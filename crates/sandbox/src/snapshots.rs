@@ -239,7 +239,7 @@ impl SnapshotStore {
         create_file(&unfinished(&archive_path(&self.directory, id)))
     }
 
-    /// Creates a file that no name leads to: it is gone with its last descriptor.
+    /// Creates an unnamed file, which disappears with its last descriptor.
     pub(crate) fn scratch_file(&self) -> Result<File, Error> {
         let id = SandboxId::random().map_err(|error| Error::Broken(error.to_string()))?;
         let path = unfinished(&archive_path(&self.directory, &id));

@@ -39,7 +39,7 @@ pub struct Run {
     pub trusted: Trusted,
     /// Owner of the request.
     pub scope: Scope,
-    /// Hosts that it may reach. `None`: no network.
+    /// Hosts that the sandbox may reach. `None`: no network.
     pub network: Option<WireNetwork>,
     /// Session to evaluate the code in.
     pub session: Option<SessionId>,

@@ -232,7 +232,7 @@ impl Toolbox {
         tools.filter(|tool| !self.is_denied(tool.name))
     }
 
-    /// Returns the reason if the configured runtime cannot run code now, and nothing replaces it.
+    /// Returns the error if the configured runtime is unavailable and has no usable fallback.
     pub async fn unavailable(&self) -> Option<backend::Error> {
         let code = &self.parts.code;
         let target = Target::of(code.runtime);

@@ -198,7 +198,7 @@ fn explanation(line: &str, judged: &Judged) -> String {
     text + &format!("\n{}\n", verdict(judged))
 }
 
-/// Returns the authority that would let it run.
+/// Returns the authority that would allow the command.
 fn let_by(decision: &Decision) -> Authority {
     match decision.verdict {
         Verdict::Review => Authority::Person,
@@ -206,7 +206,7 @@ fn let_by(decision: &Decision) -> Authority {
     }
 }
 
-/// Describes the decision of the stages behind the lists.
+/// Describes the decision of the stages after the lists.
 fn review(judged: &Judged, rules: &Rules, config: &Config) -> Option<String> {
     let decision = &judged.decision;
     if matches!(judged.standing, Some(Standing::Holds(_))) {

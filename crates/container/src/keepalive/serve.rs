@@ -22,7 +22,8 @@ use crate::{exchange, layout, outputs};
 
 /// Lower bound for a call's remaining time, however late it is.
 const LEAST: Duration = Duration::from_millis(1);
-/// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
+/// Maximum length of a bash script: it is passed as an argument, whose length the kernel limits
+/// (MAX_ARG_STRLEN).
 const MAX_SCRIPT: usize = 128 * 1024 - 1;
 
 /// A call, with the time that is left for it.

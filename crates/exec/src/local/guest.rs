@@ -97,7 +97,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Removes it with its contents, on a blocking thread because that may take long.
+    /// Removes the directory with its contents, on a blocking thread because that may take long.
     async fn remove(self) {
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }

@@ -53,7 +53,7 @@ impl View {
             .or_else(|| closes.map(|closed| cause(closed, now)))
     }
 
-    /// Returns `true` if a path of this view is the same file still.
+    /// Returns `true` if a path still leads to the file that it led to when the view was created.
     fn has(&self, path: &Path) -> bool {
         let began = self.0.get(path).copied().flatten();
         began.is_some() && began == FileIdentity::at(path)

@@ -138,7 +138,7 @@ impl Worker {
         Ok(Self::spawn(request, fence, local, tasks))
     }
 
-    /// Waits until it is ready for a program.
+    /// Waits until the worker is ready for a program.
     pub(super) async fn ready(mut self) -> Result<Self, RunError> {
         match tokio::time::timeout(PATIENCE, self.next()).await {
             Ok(Some(WorkerMessage::Ready {})) => Ok(self),

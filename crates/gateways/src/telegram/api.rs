@@ -223,7 +223,7 @@ impl Api {
     }
 }
 
-/// Converts a response. A proxy may respond in ways of its own.
+/// Converts a response. A proxy's response may have any form.
 fn judged<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, CallError> {
     let answer: Result<Answer, _> = serde_json::from_slice(body);
     let Ok(answer) = answer else {

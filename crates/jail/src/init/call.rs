@@ -238,7 +238,7 @@ impl Call {
         }
     }
 
-    /// Changes the size of its terminal, if it has one.
+    /// Changes the size of the call's terminal, if it has one.
     pub(super) fn resize(&self, size: TerminalSize) {
         let worker = self.worker.as_ref();
         if let Some(terminal) = worker.and_then(|worker| worker.stdout.as_ref()) {

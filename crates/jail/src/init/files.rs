@@ -146,7 +146,7 @@ fn add_tree(root: &Path, below: PathBuf, tree: &mut TreeState, left: &mut usize)
     }
 }
 
-/// Fingerprint of a directory tree, in whatever order its entries are listed: a sum over them.
+/// Fingerprint of a directory tree: a sum of the entries' hashes, so that their order does not matter.
 #[derive(Clone, Copy)]
 struct TreeState(u64);
 
@@ -163,7 +163,8 @@ impl TreeState {
     }
 }
 
-/// FNV-1a: server and init must agree, and nobody gains by a collision in a directory of their own.
+/// The hash function FNV-1a: server and init must agree on it. Collisions are harmless, since a program could
+/// cause them only in its own directory.
 struct Fnv(u64);
 
 impl Hasher for Fnv {

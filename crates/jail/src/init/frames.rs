@@ -314,7 +314,7 @@ pub enum Report {
     },
     /// The init failed and exits.
     Broken(String),
-    /// The first process of a call runs. Said where [`Leftovers::Keep`] holds.
+    /// The first process of a call runs. Sent only with [`Leftovers::Keep`].
     Started {
         /// Number of the call.
         call: u32,

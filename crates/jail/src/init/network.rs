@@ -37,7 +37,7 @@ struct Connection {
     call: u32,
     /// Set for the call's bridge.
     bridge: bool,
-    /// A socket of either family: all operations on it are the same.
+    /// A TCP or Unix socket: the operations used here are the same for both.
     stream: UnixStream,
     /// Remaining credit for data to the server.
     credit: u32,

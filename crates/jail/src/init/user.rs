@@ -16,14 +16,14 @@ use crate::sys;
 /// Maximum number of bytes that are read of each file.
 const MAX: u64 = 1024 * 1024;
 
-/// A user, with all that makes a process its own.
+/// A user, with everything that a process needs to become this user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct User {
     uid: u32,
     gid: u32,
     /// Supplementary groups.
     groups: Vec<u32>,
-    /// Absent for a number that the files do not name.
+    /// Name of the user; `None` if it was given as a number without an entry in `/etc/passwd`.
     name: Option<String>,
     home: String,
 }

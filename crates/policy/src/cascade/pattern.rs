@@ -37,7 +37,7 @@ enum Part {
     Star(String),
 }
 
-/// The error of a text that is not a pattern.
+/// An error returned when parsing a pattern from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a command pattern: {what}")]
 pub struct ParsePatternError {

@@ -201,7 +201,8 @@ fn is_package(text: &str) -> bool {
     !name.starts_with('.') && name.chars().all(plain) && !files.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Words for programs that take them apart again: `tmux ls ';' run-shell x`, `nft list 'ruleset; flush ruleset'`.
+/// Judges the arguments of programs that parse them for further commands: `tmux ls ';' run-shell x`, `nft
+/// list 'ruleset; flush ruleset'`.
 pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.:%@$=+,".contains(sign);
     for word in args {

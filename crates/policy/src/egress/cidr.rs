@@ -11,7 +11,7 @@ pub struct Cidr {
     prefix: u8,
 }
 
-/// The error of a text that is not a range.
+/// An error returned when parsing a range from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseCidrError {
     /// Not an address with a prefix.

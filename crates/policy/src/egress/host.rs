@@ -23,7 +23,7 @@ pub enum Host {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostName(String);
 
-/// The error of a text that is not a host.
+/// An error returned when parsing a host from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseHostError {
     /// Empty text.
@@ -36,7 +36,7 @@ pub enum ParseHostError {
     #[error("`{0}` has letters beyond ASCII; write it in its `xn--` form")]
     International(String),
     /// A character that no host has.
-    #[error("a host cannot hold `{0}`; write only the name, like `example.com`")]
+    #[error("a host cannot contain `{0}`; write only the name, like `example.com`")]
     Character(String),
     /// An empty label, or one that begins or ends with a hyphen.
     #[error("`{0}` has a part that is empty or has a hyphen at its edge; write it like `example.com`")]

@@ -25,7 +25,7 @@ enum Hosts {
     Only(Host),
 }
 
-/// The error of a text that is not a pattern.
+/// An error returned when parsing a pattern from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParsePatternError {
     /// Invalid host.

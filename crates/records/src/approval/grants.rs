@@ -135,7 +135,8 @@ impl Store {
         Ok(left(&self.connection, &key, uptime)?.is_some())
     }
 
-    /// Returns `true` if an unexpired approval for the session covers this; spends one of its uses.
+    /// Returns `true` if an unexpired approval for the session covers the question, and consumes one of its
+    /// uses.
     pub(super) fn spend(&mut self, question: &Question, uptime: u64) -> Result<bool, Error> {
         let session = question.session.as_ref().map(|session| session.as_str());
         let conversation = conversation(session, &owner_name());

@@ -72,8 +72,8 @@ struct Current {
 const MAX_TRIES: usize = 100;
 
 impl Chain {
-    /// Opens the chain in `directory`, with `keep` as minimum age for removal, and repairs an end that a
-    /// crash has torn.
+    /// Opens the chain in `directory`, with `keep` as minimum age for removal, and repairs a last record that
+    /// a crash truncated.
     pub(super) fn open(directory: &Path, limits: Limits, keep: Duration) -> Result<Self, Error> {
         files::make_directory(directory)?;
         let mut writer = Writer {

@@ -47,7 +47,7 @@ pub(super) struct Evaluation<'a> {
     pub(super) code: &'a Code,
 }
 
-/// Has code evaluated.
+/// Sends code to the interpreter, and waits for the answer.
 pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
     evaluation: Evaluation<'_>,

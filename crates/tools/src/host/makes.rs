@@ -31,7 +31,7 @@ fn of(find: impl Fn(&str) -> Option<PathBuf>) -> Arc<[Confinement]> {
         .collect()
 }
 
-/// Only GNU awk has an option that refuses commands and files; mawk and the others have none.
+/// Returns the option by which this awk refuses to run commands and open files. Only GNU awk has one.
 fn awk(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     name.starts_with("gawk").then_some("--sandbox")
@@ -44,8 +44,8 @@ const YQ_OPTION: &[u8] = b"security-disable-file-ops";
 /// Maximum length of a program that is searched.
 const MAX_PROGRAM: u64 = 64 << 20;
 
-/// There are two implementations: one in Python, which passes its arguments to jq, and one in Go, with a
-/// similar language.
+/// Returns the option that confines this yq. There are two implementations: one in Python, which passes its
+/// arguments to jq, and one in Go, with a similar language.
 fn yq(path: &Path) -> Option<&'static str> {
     let mut program = Vec::new();
     File::open(path)

@@ -12,7 +12,7 @@ use super::super::settings::Settings;
 use super::super::{layout, network};
 use super::{LauncherState, Start, Terms, Text, environment};
 
-/// The start of a request's guest, for the first time or once more.
+/// The number of an attempt to start a guest for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Attempt {
     First,

@@ -21,7 +21,7 @@ const NO_VALUE: u64 = u64::MAX;
 pub struct Evaluation<'a> {
     /// Number that the reply must repeat: a late or premature reply does not match.
     pub number: u32,
-    /// Maximum number of bytes wanted of its value.
+    /// Maximum length of the value in the reply, in bytes.
     pub wanted: u32,
     /// Set if a file descriptor for standard input follows.
     pub stdin: bool,

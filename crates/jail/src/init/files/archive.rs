@@ -51,12 +51,12 @@ pub(super) fn pack(paths: &[String], out: &mut dyn Write) -> Result<TreeReport, 
     Ok(archiver.report)
 }
 
-/// Writes the changes of a root, which are the upper directory of an overlay, and then the entries of several directories as
-/// [`pack`] does, with those directories. What was removed has a member of the type [`WHITEOUT`]; so has a directory that hides
-/// the one below it, before its own member.
+/// Writes the changes of a root, read from the upper directory of its overlay, followed by several
+/// directories and their entries, as with [`pack`]. A removed entry becomes a member of the type
+/// [`WHITEOUT`]. A directory that hides the one below it (opaque) has such a member before its own.
 ///
-/// [`extract_root`](super::extract::extract_root) of all this is acts that programs with that root could do themselves: whoever
-/// forges an archive gains nothing by it.
+/// A forged archive gains nothing: [`extract_root`](super::extract::extract_root) performs only operations
+/// that programs with that root could perform themselves.
 pub(super) fn pack_root(
     changes: &OwnedFd,
     paths: &[String],

@@ -17,9 +17,9 @@ use crate::copy::copy_data;
 /// The owner of copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The one who copies.
+    /// The user of the copying process.
     Copier,
-    /// The original's, if we may give files away.
+    /// The owner of the original, if the process may change owners.
     Kept,
 }
 

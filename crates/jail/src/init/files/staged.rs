@@ -6,7 +6,8 @@ use std::io::{self, ErrorKind};
 use super::directory::Directory;
 use super::remove::remove_entry;
 
-/// Maximum number of names to try; others are left by killed processes that had our process id.
+/// Maximum number of temporary names to try. Killed processes that had the same process id may have left
+/// some.
 const MAX_NAMES: u32 = 1_000;
 
 /// An entry under a temporary name; removed when dropped unfinished.

@@ -73,7 +73,8 @@ fn read(path: &Path) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= MAX_INDEX).then_some(bytes)
 }
 
-/// Returns `true` if an index names files and links alone, no nested repository, and is complete in itself.
+/// Returns `true` if an index has only files and symbolic links, no nested repository, and no extension that
+/// refers to another index.
 fn is_flat(index: &[u8], hash: usize) -> bool {
     entries(index, hash).is_some_and(|extensions| are_known(extensions, hash))
 }
