@@ -103,7 +103,7 @@ impl Program {
         self
     }
 
-    /// Runs it with the inherited output streams; an exit status other than 0 is an error.
+    /// Runs the program with the inherited output streams; an exit status other than 0 is an error.
     pub(crate) fn run(mut self) -> Result<()> {
         let status = self
             .command
@@ -115,15 +115,15 @@ impl Program {
         Ok(())
     }
 
-    /// Runs it and returns its output and exit status.
+    /// Runs the program and returns its output and exit status.
     pub(crate) fn output(mut self) -> Result<Output> {
         self.command
             .output()
             .with_context(|| format!("cannot start `{}`", self.shown))
     }
 
-    /// Runs it and returns its standard output; an exit status other than 0 is an error with its standard
-    /// error.
+    /// Runs the program and returns its standard output; an exit status other than 0 is an error with its
+    /// standard error.
     pub(crate) fn stdout(self) -> Result<String> {
         let shown = self.shown.clone();
         let output = self.output()?;
@@ -135,13 +135,13 @@ impl Program {
             .with_context(|| format!("`{shown}` wrote something other than UTF-8"))
     }
 
-    /// Returns `true` if it starts and succeeds. Discards its output.
+    /// Returns `true` if the program starts and succeeds. Discards its output.
     pub(crate) fn succeeds(mut self) -> bool {
         self.command.stdout(Stdio::null()).stderr(Stdio::null());
         self.command.status().is_ok_and(|status| status.success())
     }
 
-    /// Starts it in its own process group with its output in `log`, and leaves it running.
+    /// Starts the program in its own process group with its output in `log`, and leaves it running.
     pub(crate) fn leave_running(mut self, log: File) -> Result<()> {
         let errors = log.try_clone()?;
         self.command.stdout(log).stderr(errors).process_group(0);

@@ -25,7 +25,7 @@ pub(crate) struct Source {
 /// A string literal.
 #[derive(Debug)]
 pub(crate) struct Literal {
-    /// Number of the line of its opening quote.
+    /// Number of the line of the literal's opening quote.
     pub(crate) line: usize,
     /// Text as written, with its escapes.
     pub(crate) text: String,

@@ -55,7 +55,7 @@ impl Dock {
         Ok(self.manager().await?.engine())
     }
 
-    /// Returns the address of its API, in the form of `DOCKER_HOST`.
+    /// Returns the address of the engine's API, in the form of `DOCKER_HOST`.
     pub(super) async fn address(&self) -> anyhow::Result<String> {
         Ok(match self.engine().await?.address() {
             Address::Unix(path) => format!("unix://{}", path.display()),

@@ -83,10 +83,10 @@ impl Drop for Directory {
 }
 
 impl BenchContext {
-    /// Creates its directories. With `full`, rows that move much data move ten times as much.
+    /// Creates a context and its directories. With `full`, rows that move much data move ten times as much.
     ///
     /// # Errors
-    /// If they cannot be created.
+    /// If the directories cannot be created.
     pub fn new(machine: Machine, full: bool) -> anyhow::Result<Self> {
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread()

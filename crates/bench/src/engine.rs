@@ -70,7 +70,7 @@ impl Engine {
         })
     }
 
-    /// Waits until its number of processes is stable: used workers are being replaced.
+    /// Waits until the server's number of processes is stable: used workers are being replaced.
     pub(super) fn settle(&self) -> usize {
         let since = Instant::now();
         let mut count = descendants(self.id()).len();

@@ -15,7 +15,7 @@ pub(super) struct Monty(LineProcess);
 const WARM_UP: usize = 5;
 
 impl Monty {
-    /// Starts it, if the package is installed.
+    /// Starts Monty, if the package is installed.
     pub(super) fn start(place: &BenchContext) -> anyhow::Result<Self> {
         let python = place.find("python3")?.context("no python3 is on the PATH")?;
         let mut monty = Self(LineProcess::start(&mut place.plain(&python, &["-c", PROGRAM]))?);

@@ -30,7 +30,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Measures its figures. A failure is a figure with its reason: the other rows are still useful.
+    /// Measures the row's figures. A failure is a figure with its reason: the other rows are still useful.
     pub fn measure(&self, place: &mut BenchContext) -> Vec<Figure> {
         (self.measure)(place)
             .unwrap_or_else(|error| vec![Figure::unmeasured(self.name, format!("{error:#}"))])

@@ -281,7 +281,7 @@ impl Group {
         self.counters.tasks().map(|file| TaskGauge(Arc::clone(file)))
     }
 
-    /// Returns its freezer, if the group was made with one and the kernel has it.
+    /// Returns the group's freezer, if the group was made with one and the kernel has it.
     pub fn freezer(&self) -> Option<Freezer> {
         let folder = self.places.freezer.as_ref()?;
         let kernel_has_it = self.version == Version::V1 || folder.join("cgroup.freeze").exists();

@@ -56,7 +56,7 @@ pub enum Body {
     Empty,
     Json(Value),
     Bytes(Vec<u8>),
-    /// Pieces until their sender is dropped. An error breaks the request off.
+    /// A stream of chunks that ends when the sender is dropped. An error aborts the request.
     Stream(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 

@@ -75,7 +75,7 @@ impl Sandbox {
         query(&(path + operation), &all)
     }
 
-    /// Returns its description.
+    /// Returns the sandbox's description.
     ///
     /// # Errors
     /// If there is no server, or no such sandbox.
@@ -85,7 +85,7 @@ impl Sandbox {
             .await
     }
 
-    /// Ends it.
+    /// Ends the sandbox.
     ///
     /// # Errors
     /// If there is no server, or no such sandbox.
@@ -95,7 +95,7 @@ impl Sandbox {
             .await
     }
 
-    /// Stops its processes until [`Sandbox::resume`]. Returns its description.
+    /// Stops the sandbox's processes until [`Sandbox::resume`]. Returns its description.
     ///
     /// # Errors
     /// If there is no such sandbox, or the server's machine has no freezer.
@@ -104,7 +104,7 @@ impl Sandbox {
         self.client.json(Method::POST, &path, Body::Empty).await
     }
 
-    /// Continues its processes. Returns its description.
+    /// Continues the sandbox's processes. Returns its description.
     ///
     /// # Errors
     /// If there is no such sandbox.
@@ -113,7 +113,8 @@ impl Sandbox {
         self.client.json(Method::POST, &path, Body::Empty).await
     }
 
-    /// Copies its files into new sandboxes. Returns them, and the names of what they do not have.
+    /// Copies the sandbox's files into new sandboxes. Returns their descriptions, and the names of files that
+    /// could not be copied.
     ///
     /// # Errors
     /// If there is no such sandbox, or its files are more than a copy may be.
@@ -122,7 +123,7 @@ impl Sandbox {
         self.client.post(&path, &json!({ "count": count })).await
     }
 
-    /// Keeps its files as a snapshot, which is returned.
+    /// Stores the sandbox's files as a snapshot. Returns its description.
     ///
     /// # Errors
     /// If there is no such sandbox, or there is no room.
@@ -131,7 +132,7 @@ impl Sandbox {
         self.client.post(&path, &json!({ "name": name })).await
     }
 
-    /// Returns its processes.
+    /// Returns the sandbox's processes.
     ///
     /// # Errors
     /// If there is no server, or no such sandbox.
@@ -418,7 +419,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Parses it. A name of one letter or with a slash before the colon is a path of this machine.
+    /// Parses a path of `cp`. With one letter or a slash before the colon, it is a path of this machine.
     pub fn parse(text: &str) -> Self {
         match text.split_once(':') {
             Some((sandbox, path))

@@ -18,7 +18,7 @@ impl Snapshots {
         Self { client, user }
     }
 
-    /// Returns their descriptions.
+    /// Returns the descriptions of the snapshots.
     ///
     /// # Errors
     /// If there is no server.
@@ -27,7 +27,7 @@ impl Snapshots {
         Ok(response["snapshots"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Removes one by its id or name.
+    /// Removes a snapshot by its id or name.
     ///
     /// # Errors
     /// If there is no server, or no such snapshot.

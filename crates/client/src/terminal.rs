@@ -17,7 +17,7 @@ pub fn size() -> Option<(u16, u16)> {
 pub struct RawMode(Termios);
 
 impl RawMode {
-    /// Enters it. `None` if standard input is not a terminal.
+    /// Switches the terminal to raw mode. `None` if standard input is not a terminal.
     ///
     /// # Errors
     /// If the terminal refuses.

@@ -15,7 +15,7 @@ use crate::settings::{Sandboxes, Settings};
 
 /// Timeout of the creation of a sandbox.
 const CREATION: Duration = Duration::from_secs(60);
-/// Timeout of its end.
+/// Timeout of the end of a sandbox.
 const KILL: Duration = Duration::from_secs(15);
 
 const KEY: HeaderName = HeaderName::from_static("x-api-key");

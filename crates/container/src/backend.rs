@@ -71,7 +71,7 @@ impl Containers {
         }
     }
 
-    /// Returns the settings of its containers.
+    /// Returns the settings of containers.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }

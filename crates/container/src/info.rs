@@ -14,11 +14,11 @@ pub struct Info {
     pub runtimes: Vec<String>,
     /// The OCI runtime that it uses by default.
     pub default_runtime: String,
-    /// Set if it runs rootless.
+    /// Set if the engine runs rootless.
     pub rootless: bool,
     /// Version of control groups: `1` or `2`.
     pub cgroup_version: Option<String>,
-    /// Resources that it cannot limit: `MEMORY`, `PROCESSES`, `PROCESSOR`.
+    /// Resources that the engine cannot limit: `MEMORY`, `PROCESSES`, `PROCESSOR`.
     pub unlimited: Vec<&'static str>,
 }
 

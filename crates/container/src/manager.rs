@@ -277,7 +277,7 @@ impl Sandbox {
         &self.name
     }
 
-    /// Returns the id of its container.
+    /// Returns the id of the sandbox's container.
     pub fn id(&self) -> &Id {
         &self.id
     }
@@ -287,12 +287,12 @@ impl Sandbox {
         &self.warnings
     }
 
-    /// Returns its observed status.
+    /// Returns the sandbox's observed status.
     pub fn life(&self) -> Life {
         self.life.borrow().clone()
     }
 
-    /// Freezes its processes. Its running time continues to count.
+    /// Freezes the sandbox's processes. Its running time continues to count.
     ///
     /// # Errors
     /// If the sandbox is not running.
@@ -300,7 +300,7 @@ impl Sandbox {
         self.command(Command::Pause).await
     }
 
-    /// Resumes its processes.
+    /// Resumes the sandbox's processes.
     ///
     /// # Errors
     /// If the sandbox is not paused.
@@ -327,14 +327,14 @@ impl Sandbox {
         Ok(result)
     }
 
-    /// Ends it and waits for its removal.
+    /// Ends the sandbox and waits for its removal.
     pub async fn stop(&self) -> Life {
         let _ = self.commands.send(Command::Stop).await;
         self.ended().await
     }
 
-    /// Kills its processes if the engine responds within `patience`; otherwise leaves that to the supervising
-    /// task.
+    /// Kills the sandbox's processes if the engine responds within `patience`; otherwise leaves that to the
+    /// supervising task.
     pub(super) async fn kill(&self, patience: Duration) {
         let killed = tokio::time::timeout(patience, self.engine.kill(&self.id)).await;
         if !matches!(killed, Ok(Ok(()))) {

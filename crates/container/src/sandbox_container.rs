@@ -32,9 +32,10 @@ pub struct NewContainer<'a> {
     pub engine: EngineKind,
     pub scope: &'a Scope,
     pub limits: Limits,
-    /// Hosts that its programs may reach. [`Network::Allowlist`] of none lets them listen, and reach nobody.
+    /// Hosts that the sandbox's programs may reach. With an empty [`Network::Allowlist`] programs can listen
+    /// on ports, but reach no host.
     pub network: &'a Network,
-    /// Environment of its programs, beside the image's.
+    /// Environment of the sandbox's programs, beside the image's.
     pub env: &'a [(EnvName, String)],
     pub fence: Fence,
 }
@@ -151,7 +152,7 @@ fn warnings(manager: &Manager, warm: &Warm, resources: Resources) -> Vec<String>
 }
 
 impl SandboxContainer {
-    /// Returns the client of its init; what that starts reaches the allowed hosts.
+    /// Returns the client of the container's init. Processes that it starts reach the allowed hosts.
     pub const fn init(&self) -> &InitClient {
         &self.init
     }
@@ -200,7 +201,7 @@ impl SandboxContainer {
         }
     }
 
-    /// Ends it with everything in it, and waits for its removal.
+    /// Ends the container with everything in it, and waits for its removal.
     pub async fn close(self) {
         let sandbox = self.warm.shared();
         drop(self);
@@ -221,7 +222,7 @@ impl ContainerPause {
         self.0.pause().await
     }
 
-    /// Continues them.
+    /// Resumes all processes.
     ///
     /// # Errors
     /// If the engine cannot, or the container has ended.

@@ -63,7 +63,7 @@ pub struct NewSandbox {
     /// Name of the seccomp filter.
     pub filter: String,
     pub oci_runtime: OciRuntime,
-    /// Hosts that its commands may reach; without any, it has no network.
+    /// Hosts that the sandbox's commands may reach; without any, it has no network.
     pub allowed_hosts: Vec<String>,
     /// Address ranges that are not public but may be reached.
     pub private_networks: Vec<String>,

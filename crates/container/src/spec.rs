@@ -53,9 +53,9 @@ pub struct Spec {
     /// The first process.
     pub init: Init,
     pub stdin: Stdin,
-    /// Log of its output.
+    /// Log of the container's output.
     pub log: Log,
-    /// Scope of its requests: scopes share no container.
+    /// Scope of the container's requests: scopes share no container.
     pub scope: String,
     /// The process responsible for its removal.
     pub owner: Owner,

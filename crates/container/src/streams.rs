@@ -261,7 +261,7 @@ pub struct RunResult {
     pub stderr: Captured,
     /// Egress attempts, if it had allowed hosts.
     pub egress: Option<EgressFacts>,
-    /// Set if its sandbox was ended with it.
+    /// Set if the command's sandbox was ended with it.
     pub sandbox_ended: bool,
 }
 

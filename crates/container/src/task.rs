@@ -29,7 +29,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct SandboxSpec {
     pub spec: Spec,
-    /// Limit of its running time.
+    /// Limit of the sandbox's running time.
     pub max_duration: Duration,
     /// Set to attach to its streams from the first byte on.
     pub attach: bool,

@@ -43,7 +43,7 @@ struct Connection {
     patience: ReadTimeout,
     /// Requests sent to this gateway and not ended: only these can be answered through it.
     sent: HashMap<Id, (Chat, Digest)>,
-    /// Chats that it serves. `None`: all.
+    /// Chats that the gateway serves. `None`: all.
     chats: Option<BTreeSet<Chat>>,
     name: String,
     listener: Listener,

@@ -86,7 +86,7 @@ pub enum FromGateway {
     Hello {
         #[serde(default = "version")]
         version: u32,
-        /// Chats that it serves. `None`: all.
+        /// Chats that the gateway serves. `None`: all.
         #[serde(default)]
         chats: Option<BTreeSet<String>>,
         /// Default name of the answerer.

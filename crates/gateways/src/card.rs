@@ -133,7 +133,7 @@ impl Card {
         }
     }
 
-    /// Returns its number at the [desk](super::Desk).
+    /// Returns the card's number at the [desk](super::Desk).
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

@@ -30,7 +30,7 @@ const MAX_TIMEOUT: u64 = 24 * 60 * 60;
 /// Approval requests of a gateway with buttons.
 #[derive(Debug)]
 pub(crate) struct Desk {
-    /// Chats that it serves.
+    /// Chats that the gateway serves.
     chats: BTreeSet<String>,
     cards: BTreeMap<u64, Card>,
     notices: VecDeque<Notice>,

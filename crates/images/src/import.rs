@@ -18,7 +18,7 @@ use crate::store::Store;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     pub references: Vec<Reference>,
-    /// Digest of its configuration.
+    /// Digest of the image's configuration.
     pub digest: Digest,
 }
 

@@ -21,7 +21,7 @@ pub struct Progress {
     /// Number of the layer, from 1.
     pub layer: usize,
     pub layers: usize,
-    /// Bytes of it that have arrived.
+    /// Number of bytes of the layer that have arrived.
     pub received: u64,
     pub size: u64,
 }
@@ -29,7 +29,7 @@ pub struct Progress {
 /// An image after a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pulled {
-    /// Digest of its configuration.
+    /// Digest of the image's configuration.
     pub digest: Digest,
     /// Set if the store already had the image, so that no layer was fetched.
     pub was_there: bool,

@@ -9,11 +9,11 @@ use crate::digest::{Digest, ParseDigestError};
 
 /// Default registry of references, as with Docker.
 const DEFAULT_REGISTRY: &str = "docker.io";
-/// Another name of it.
+/// Another name of the default registry.
 const DEFAULT_ALIAS: &str = "index.docker.io";
-/// The host that serves it.
+/// The host that serves the default registry.
 const DEFAULT_HOST: &str = "registry-1.docker.io";
-/// Folder of its images whose names have one part.
+/// Folder of the default registry's images whose names have one part.
 const DEFAULT_FOLDER: &str = "library";
 const DEFAULT_TAG: &str = "latest";
 
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for Reference {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     Reference(Reference),
-    /// Digest of its configuration, as `ringfence image ls` prints it.
+    /// Digest of the image's configuration, as `ringfence image ls` prints it.
     Digest(Digest),
 }
 

@@ -54,12 +54,12 @@ pub(crate) struct Description {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImageInfo {
     pub references: Vec<Reference>,
-    /// Digest of its configuration.
+    /// Digest of the image's configuration.
     pub digest: Digest,
     pub architecture: String,
     pub layers: usize,
     pub content: Content,
-    /// Time at which it was unpacked, in seconds since 1970.
+    /// Time at which the image was unpacked, in seconds since 1970.
     pub unpacked: u64,
     pub process: Process,
 }

@@ -56,7 +56,7 @@ struct Bracket {
     opener: TokenKind,
     /// Depth that the enclosing expression had added.
     outer: usize,
-    /// Set if it is the replacement field of an f-string, or inside one.
+    /// Set if the bracket is the replacement field of an f-string, or inside one.
     in_interpolation: bool,
 }
 

@@ -100,17 +100,17 @@ pub(crate) struct SandboxInit<'a> {
 pub(crate) struct Cell {
     /// Process id of its init, if that is the launcher's child.
     pub(crate) init: Option<libc::pid_t>,
-    /// Pidfd of its init, through which its namespaces can be joined.
+    /// Pidfd of the cell's init, through which its namespaces can be joined.
     pub(crate) pidfd: OwnedFd,
     /// Output directory of the cell.
     pub(crate) output: OwnedFd,
     /// The server's listening socket, until it is handed over.
     pub(crate) listener: Option<OwnedFd>,
-    /// Set if it has its own time namespace.
+    /// Set if the cell has its own time namespace.
     pub(crate) time_namespace: bool,
     /// Socket to its init, if that creates cells for forks.
     pub(crate) nest: Option<OwnedFd>,
-    /// Handles of its namespaces, for a session's fork to join.
+    /// Handles of the cell's namespaces, for a session's fork to join.
     pub(crate) namespaces: Vec<OwnedFd>,
     /// The confinement of its init, if that starts the programs of a sandbox.
     pub(crate) applied: Option<Applied>,

@@ -31,7 +31,7 @@ pub(crate) struct CellSetup {
 /// Mounts of a cell that only its init can reach.
 #[derive(Debug, Default)]
 pub(crate) struct InitMounts {
-    /// Handles with which it creates cells for forks.
+    /// Handles with which the init creates cells for forks.
     pub(crate) home: Option<Home>,
     /// Upper directory of the root's overlay, if programs may change the root.
     pub(crate) changes: Option<OwnedFd>,
@@ -161,7 +161,7 @@ pub(crate) fn open_inner_mounts<'a>(
         .step("copy a mount in a writable place")
 }
 
-/// Attaches them again, on top of what covers them.
+/// Attaches the inner mounts again, on top of the mounts that cover them.
 pub(crate) fn attach_inner_mounts(mounts: &[(&CString, OwnedFd)]) -> Result<(), StepError> {
     const STEP: &str = "attach a mount in a writable place";
     let root = sys::open_path(c"/").step(STEP)?;

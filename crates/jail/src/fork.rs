@@ -48,7 +48,7 @@ const REPORT: usize = 8;
 pub(crate) struct Forking {
     /// Channel on which the fork reports that it runs.
     pub(crate) reports: OwnedFd,
-    /// Channel on which it will receive fork requests itself.
+    /// Channel on which the fork will receive fork requests.
     pub(crate) session: OwnedFd,
     /// Files that the fork may have open, as named by `/proc`.
     pub(crate) descriptors: Vec<PathBuf>,

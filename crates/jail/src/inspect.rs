@@ -19,7 +19,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) pid: libc::pid_t,
     /// The cell that it was asked to join.
     pub(crate) cell: &'a Cell,
-    /// Files that it may have open.
+    /// Files that the fork may have open.
     pub(crate) descriptors: &'a [PathBuf],
     /// A file of the session's own, which no fork may share memory with.
     pub(crate) private: &'a OwnedFd,
@@ -95,8 +95,8 @@ fn lives_in(process: &Path, cell: &Cell) -> io::Result<bool> {
     Ok(!cell.namespaces.is_empty())
 }
 
-/// Returns `true` if it has a file open other than the given ones and the placeholder for the session's
-/// files.
+/// Returns `true` if the process has a file open other than the given ones and the placeholder for the
+/// session's files.
 fn shares_files(process: &Path, given: &[PathBuf]) -> io::Result<bool> {
     for entry in fs::read_dir(process.join("fd"))? {
         match fs::read_link(entry?.path()) {

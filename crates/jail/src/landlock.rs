@@ -51,7 +51,7 @@ pub(crate) struct Ruleset {
 }
 
 impl Ruleset {
-    /// Enforces it on the calling process. Returns the ABI in force.
+    /// Enforces the ruleset on the calling process. Returns the ABI in force.
     pub(crate) fn enforce(self) -> io::Result<u32> {
         sys::landlock_restrict(self.fd.as_fd())?;
         Ok(self.abi)

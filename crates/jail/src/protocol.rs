@@ -122,7 +122,7 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// The complete environment.
     pub environment: Vec<(String, String)>,
-    /// Set if it reads its job from file descriptor 3, which is closed otherwise.
+    /// Set if the program reads its job from file descriptor 3, which is closed otherwise.
     pub reads_job: bool,
 }
 
@@ -179,7 +179,7 @@ impl Guest {
         }
     }
 
-    /// Returns `true` if its control group needs a freezer: sandboxes alone are paused.
+    /// Returns `true` if the guest's control group needs a freezer: sandboxes alone are paused.
     pub const fn needs_freezer(&self) -> bool {
         match self {
             Self::Sandbox { .. } => true,

@@ -101,13 +101,13 @@ pub enum Users {
 pub struct Surface {
     /// Permitted sockets.
     pub sockets: Sockets,
-    /// Ownership of its IPC objects.
+    /// Ownership of the guest's IPC objects.
     pub ipc: Ipc,
-    /// Handling of its forks.
+    /// Handling of the guest's forks.
     pub forks: Forks,
-    /// Handling of its exit.
+    /// Handling of the guest's exit.
     pub exits: Exits,
-    /// Users that its processes may become.
+    /// Users that the guest's processes may become.
     pub users: Users,
 }
 

@@ -147,7 +147,7 @@ impl Shared {
         self.restarts.load(Ordering::Acquire)
     }
 
-    /// Gives its sandbox its lifetime anew.
+    /// Restarts the lifetime of the kernel's sandbox.
     ///
     /// # Errors
     /// If the sandbox has ended.
@@ -157,7 +157,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Ends the connections of its clients. Its sandbox is ended by others.
+    /// Ends the connections of the kernel's clients. Does not end the sandbox.
     pub(crate) fn end(&self) {
         self.state().status = Status::Dead;
         self.ended.send_replace(true);

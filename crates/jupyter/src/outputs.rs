@@ -13,9 +13,9 @@ use crate::media::{ANSWER, ERROR};
 /// The forms of results that clients get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forms {
-    /// Those that front ends show as text and pictures, whatever they contain.
+    /// Forms that front ends show as text and pictures, whatever they contain.
     Inert,
-    /// All of them, for clients that render nothing or trust the guest.
+    /// All forms, for clients that render nothing or trust the guest.
     All,
 }
 

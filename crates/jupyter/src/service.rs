@@ -49,7 +49,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Describes it.
+    /// Describes the kernel.
     pub fn info(&self) -> KernelInfo {
         let shared = &self.shared;
         KernelInfo {

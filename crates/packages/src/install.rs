@@ -79,7 +79,7 @@ impl Installation<'_> {
         RunSpec::new(request, Target::Local, fence)
     }
 
-    /// Runs it, and unpacks what it wrote.
+    /// Runs the installation, and unpacks what it wrote.
     pub(crate) async fn run(
         self,
         staging: Staging,

@@ -105,7 +105,7 @@ impl Packages {
         self.publish(staging, tree, publication).await
     }
 
-    /// Waits until nobody else installs.
+    /// Waits until no other installation runs.
     async fn begin(&self) -> Result<(MutexGuard<'_, ()>, Staging), Error> {
         let turn = self.turn.lock().await;
         let store = self.store.clone();

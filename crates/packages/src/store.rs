@@ -118,11 +118,11 @@ pub enum Removal {
 struct Record {
     packages: Vec<String>,
     bytes: u64,
-    /// Interpreter that they were installed for.
+    /// Interpreter that the packages were installed for.
     interpreter: Fingerprint,
 }
 
-/// The environment that a request led to.
+/// The environment that resulted from a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
@@ -335,7 +335,7 @@ impl Store {
         Ok(Removal::Removed)
     }
 
-    /// Removes environments that nobody uses, until no more than allowed are left, and answers that lead nowhere.
+    /// Evicts unused environments beyond the limit, and answers whose environment is gone.
     fn evict(&self) -> Result<(), StoreError> {
         let mut kept = self.list()?;
         let mut total: u64 = kept.iter().map(|kept| kept.size.0).sum();

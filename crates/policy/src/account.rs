@@ -13,7 +13,7 @@ pub enum Account {
 }
 
 impl Account {
-    /// Returns the name of its user.
+    /// Returns the name of the account's user.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sandbox => "sandbox",
@@ -22,7 +22,7 @@ impl Account {
         }
     }
 
-    /// Returns its home directory.
+    /// Returns the account's home directory.
     pub const fn home(self) -> &'static str {
         match self {
             Self::Sandbox => "/workspace",
@@ -39,7 +39,7 @@ impl Account {
         }
     }
 
-    /// Returns `true` if it is the root of its cell.
+    /// Returns `true` if the account is the root of its cell.
     pub const fn is_root(self) -> bool {
         matches!(self, Self::Root)
     }

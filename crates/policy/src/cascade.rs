@@ -45,9 +45,9 @@ impl Default for Rules {
 /// A decision about a command line, from mildest to strictest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Run it.
+    /// Run the command.
     Allow,
-    /// Run it and notify.
+    /// Run the command and notify the user.
     Notify,
     /// Ask a model or a person.
     Review,

@@ -45,9 +45,9 @@ use crate::shell::{Redirect, Simple};
 pub(crate) struct Judged {
     /// Effects, without redirections and without the commands in its words.
     pub(crate) findings: Vec<Finding>,
-    /// Set if it runs another command, so that a pattern with its name would match anything.
+    /// Set if the command runs another command, so that a pattern with its name would match anything.
     pub(crate) wraps: bool,
-    /// Set if it sets variables that could change its effect.
+    /// Set if the command sets variables that could change its effect.
     pub(crate) assigns: bool,
     /// Options to insert if it is allowed.
     pub(crate) forced: Vec<Forced>,

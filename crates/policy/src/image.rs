@@ -9,11 +9,11 @@ use crate::EnvName;
 pub struct Image {
     /// Reference in full, or digest, by which the caller named it.
     pub reference: String,
-    /// Digest of its configuration.
+    /// Digest of the image's configuration.
     pub digest: String,
     /// Directory of the host with its files, all of one owner.
     pub root: PathBuf,
-    /// Entries of its root that the run sees.
+    /// Entries of the image's root that the run sees.
     pub entries: Vec<RootEntry>,
     /// Environment variables of its configuration.
     pub env: Vec<(EnvName, String)>,

@@ -34,7 +34,7 @@ pub struct Traits {
     /// Name in every interface.
     pub name: &'static str,
     pub family: Family,
-    /// Features that it lacks. A request for one is refused.
+    /// Features that the runtime lacks. A request for one is refused.
     pub lacks: &'static [Lack],
 }
 

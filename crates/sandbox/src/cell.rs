@@ -84,7 +84,7 @@ impl ConnectedCell {
         self.cell.warnings.clone()
     }
 
-    /// Ends it with everything in it, and waits for that.
+    /// Ends the cell with all processes, and waits for it.
     pub(crate) async fn close(self) {
         self.init.release();
         drop(self.cell.close().await);

@@ -95,7 +95,7 @@ impl Sandbox {
         })
     }
 
-    /// Fills it with the files of a snapshot.
+    /// Fills the sandbox with the files of a snapshot.
     pub(crate) async fn fill(&self, reader: &mut SnapshotReader) -> Result<(), Error> {
         with_deadline(&self.pauses().clock(), copy(Source::Snapshot(reader), &[self])).await
     }

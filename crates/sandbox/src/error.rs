@@ -138,7 +138,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Formats it with its causes, on one line.
+    /// Formats the error with its causes, on one line.
     fn explain(&self) -> String {
         let error: &dyn std::error::Error = self;
         let causes = iter::successors(error.source(), |error| error.source());

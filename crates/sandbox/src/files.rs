@@ -70,7 +70,7 @@ pub struct FileReader {
 }
 
 impl Sandbox {
-    /// Returns its files, in which what is made belongs to a user; `None` is the sandbox's own.
+    /// Returns the sandbox's files. New files belong to `user`, or to the sandbox's own user if `None`.
     pub const fn files_of<'a>(&'a self, user: Option<&'a str>) -> Files<'a> {
         Files { sandbox: self, user }
     }

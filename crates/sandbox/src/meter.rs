@@ -43,7 +43,8 @@ impl Meter {
         }
     }
 
-    /// Returns what was used since the last reading. A figure that nobody measured this time is left for the next.
+    /// Returns the usage since the last reading. A figure that is missing this time is left for the next
+    /// reading.
     pub(crate) fn read(&mut self, cpu_seconds: Option<f64>, memory_bytes: Option<u64>) -> Consumption {
         let mut used = Consumption::default();
         if let Some(now) = cpu_seconds {

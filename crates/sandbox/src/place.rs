@@ -86,7 +86,7 @@ impl Place {
         }
     }
 
-    /// Returns the source of its root file system, as descriptions name it.
+    /// Returns the name of the root file system's source, for descriptions.
     pub(crate) fn image(&self) -> String {
         match self {
             Self::Cell(_) => "host".to_owned(),
@@ -109,7 +109,7 @@ impl Place {
         }
     }
 
-    /// Returns its limits, and its usage unless only an engine measures that.
+    /// Returns the limits, and the usage unless only a container engine measures that.
     pub(crate) fn resources(&self) -> Resources {
         match self {
             Self::Cell(cell) => cell.resources(),
@@ -142,7 +142,7 @@ impl Place {
         }
     }
 
-    /// Ends it with everything in it, and waits for that.
+    /// Ends the cell or container with all processes, and waits for it.
     pub(crate) async fn close(self) {
         match self {
             Self::Cell(cell) => cell.close().await,
@@ -178,7 +178,7 @@ fn count(place: &Mutex<Option<Place>>) -> u64 {
 }
 
 impl Runtime {
-    /// Returns the engine of its containers; `None` for cells.
+    /// Returns the engine of the runtime's containers; `None` for cells.
     pub(crate) const fn engine(self) -> Option<EngineKind> {
         match self {
             Self::Local => None,

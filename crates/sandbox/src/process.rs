@@ -219,12 +219,12 @@ impl Process {
         }
     }
 
-    /// Returns `true` while it runs.
+    /// Returns `true` while the process runs.
     pub fn is_running(&self) -> bool {
         self.output.ended().is_none()
     }
 
-    /// Returns `true` while its standard input is open.
+    /// Returns `true` while the process's standard input is open.
     pub fn takes_input(&self) -> bool {
         lock(&self.stdin).is_some()
     }
@@ -238,24 +238,25 @@ impl Process {
         }
     }
 
-    /// Closes its standard input. In a terminal without effect: send it the character EOT (Ctrl-D).
+    /// Closes the process's standard input. Has no effect in a terminal: send the character EOT (Ctrl-D)
+    /// instead.
     pub fn close_stdin(&self) {
         lock(&self.stdin).take();
     }
 
-    /// Sends it a signal; see signal(7).
+    /// Sends the process a signal; see signal(7).
     pub fn signal(&self, signal: u32) {
         self.control.signal(signal, Recipient::Process);
     }
 
-    /// Kills it with its descendants.
+    /// Kills the process with its descendants.
     pub fn kill(&self) {
         self.control.kill();
         // Its end must not wait for a reader.
         self.output.release();
     }
 
-    /// Changes the size of its terminal.
+    /// Changes the size of the process's terminal.
     pub fn resize(&self, size: TerminalSize) {
         self.control.resize(size);
     }

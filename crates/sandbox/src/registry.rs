@@ -214,7 +214,7 @@ impl Sandboxes {
         Ok(made.into_iter().map(Unpublished::publish).collect())
     }
 
-    /// Makes a sandbox that nobody can find before it is published.
+    /// Creates a sandbox that cannot be found before it is published.
     async fn make(&self, scope: &Scope, new: NewSandbox) -> Result<Unpublished<'_>, Error> {
         let lifetime = new.timeout.unwrap_or(LIFETIME);
         let expires = expiry(lifetime)?;
@@ -608,7 +608,7 @@ fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {
     Ok(SystemTime::now() + timeout.as_duration())
 }
 
-/// A sandbox that lives, and that nobody can find. Dropping this ends it.
+/// A running sandbox that cannot be found yet. Dropping this ends it.
 struct Unpublished<'a> {
     reserved: Reserved<'a>,
     sandbox: Arc<Sandbox>,
@@ -699,7 +699,7 @@ impl<'a> Reserved<'a> {
         })
     }
 
-    /// Returns the receiver of its stop, for who keeps the sandbox from now on.
+    /// Returns the receiver of the stop signal, for the task that owns the sandbox from now on.
     fn keep(&mut self) -> watch::Receiver<Option<&'static str>> {
         self.stage = Stage::Kept;
         self.stop.subscribe()

@@ -37,7 +37,7 @@ const PRELOADING: Bytes = Bytes::mib(256);
 /// The place of a sandbox; `None` once it has ended.
 pub(crate) type SharedPlace = Arc<Mutex<Option<Place>>>;
 
-/// A sandbox that lives.
+/// A running or paused sandbox.
 #[derive(Debug)]
 pub struct Sandbox {
     id: SandboxId,
@@ -53,9 +53,9 @@ pub struct Sandbox {
     creating: tokio::sync::Mutex<()>,
     pauses: Pauses,
     meter: Mutex<Meter>,
-    /// Set if its expiry has paused it.
+    /// Set if the sandbox's expiry has paused it.
     pub(crate) paused_by_expiry: AtomicBool,
-    /// Time of its expiry.
+    /// Time of the sandbox's expiry.
     expiry: watch::Sender<SystemTime>,
 }
 
@@ -110,7 +110,7 @@ impl Sandbox {
         own.or_else(home).unwrap_or("/workspace")
     }
 
-    /// Returns the account of its programs.
+    /// Returns the account of the sandbox's programs.
     pub const fn account(&self) -> Account {
         self.new.account
     }
@@ -241,7 +241,7 @@ impl Sandbox {
         self.pauses.pause().await
     }
 
-    /// Continues its processes. Without effect on one that runs.
+    /// Resumes the sandbox's processes. Has no effect unless the sandbox is paused.
     ///
     /// # Errors
     /// If the sandbox has ended.
@@ -253,12 +253,12 @@ impl Sandbox {
         self.pauses.state()
     }
 
-    /// Returns its state, which changes with it.
+    /// Returns a receiver of the sandbox's state.
     pub fn watch_state(&self) -> watch::Receiver<SandboxState> {
         self.pauses.watch()
     }
 
-    /// Checks that its processes can act.
+    /// Checks that the sandbox is not paused.
     ///
     /// # Errors
     /// If it is paused.

@@ -117,7 +117,7 @@ pub struct NewSnapshot {
 }
 
 impl SnapshotInfo {
-    /// Returns `true` if it has the changes of a root.
+    /// Returns `true` if the snapshot has the changes of a root.
     pub(crate) fn is_of_root(&self) -> bool {
         self.fence == Some(SandboxFence::Box)
     }
@@ -389,13 +389,13 @@ struct Unfinished {
     store: SnapshotStore,
     owner: Scope,
     info: SnapshotInfo,
-    /// Set if it takes the place of the one with its name.
+    /// Set if the snapshot takes the place of the one with its name.
     replaces: bool,
     is_kept: bool,
 }
 
 impl Unfinished {
-    /// Counts it among the owner's.
+    /// Counts the snapshot among the owner's.
     fn begin(
         store: &SnapshotStore,
         owner: &Scope,

@@ -55,20 +55,21 @@ pub struct NewSandbox {
     pub name: Option<SandboxName>,
     pub runtime: Runtime,
     pub limits: SandboxLimits,
-    /// Hosts that its programs may reach; without any, it has no network.
+    /// Hosts that the sandbox's programs may reach; without any, it has no network.
     pub egress: Option<EgressPolicy>,
-    /// Permission of its programs to listen on TCP ports, which [`Sandbox::connect`](crate::Sandbox::connect) reaches.
+    /// Permission of the sandbox's programs to listen on TCP ports, which
+    /// [`Sandbox::connect`](crate::Sandbox::connect) reaches.
     pub ports: bool,
     /// Default environment of its programs.
     pub env: Vec<(EnvName, String)>,
-    /// Labels of its owner: without meaning here.
+    /// Labels set by the sandbox's owner, without an effect.
     pub metadata: BTreeMap<String, String>,
     /// Time until it expires. Can be set anew.
     pub timeout: Option<Timeout>,
     pub on_expiry: OnExpiry,
     /// Id or name of the snapshot whose files it begins with.
     pub snapshot: Option<String>,
-    /// Packages that its interpreters find. They are not removed before it ends.
+    /// Packages for the sandbox's interpreters. They are not removed before the sandbox ends.
     pub packages: Option<Arc<Checkout>>,
     /// User and home directory, in which programs and interpreters start by default.
     pub account: Account,
@@ -101,7 +102,7 @@ impl SandboxImage {
         Self { root, _lease: lease }
     }
 
-    /// Returns its name.
+    /// Returns the image's name.
     pub fn name(&self) -> ImageName {
         ImageName {
             reference: self.root.reference.clone(),
@@ -144,7 +145,7 @@ impl Default for SandboxLimits {
 }
 
 impl NewSandbox {
-    /// Returns its fence, if it is on this machine.
+    /// Returns the sandbox's fence, if it is on this machine.
     pub(crate) fn fence(&self) -> Option<SandboxFence> {
         let fence = match self.account.is_root() {
             true => SandboxFence::Box,

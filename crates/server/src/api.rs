@@ -157,7 +157,7 @@ impl Api {
         })
     }
 
-    /// Makes it report the state of a listener's certificate.
+    /// Sets the certificate whose state the API reports.
     pub(crate) fn report_certificate(&self, state: Arc<CertificateState>) {
         // A server has one listener with TLS.
         let _ = self.certificate.set(state);

@@ -156,7 +156,7 @@ impl Site {
         }
     }
 
-    /// Returns the addresses of its listeners, as URLs or `unix:PATH`.
+    /// Returns the addresses of the site's listeners, as URLs or `unix:PATH`.
     pub fn urls(&self) -> impl Iterator<Item = String> {
         let loopback = self.loopback.iter().map(Listener::url);
         loopback.chain(self.further.iter().map(Further::url))

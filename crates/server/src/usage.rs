@@ -179,7 +179,7 @@ impl ReportedKey {
         }
     }
 
-    /// Renders it on a line.
+    /// Renders the usage on a line.
     pub fn to_line(&self) -> String {
         let of = |quota: Option<u64>| quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
         let egress_quota = self
@@ -295,7 +295,7 @@ impl Quota {
         *self == Self::default()
     }
 
-    /// Renders it for a line; nothing without limits.
+    /// Renders the quota for a line; nothing without limits.
     pub(crate) fn to_text(self) -> String {
         let limits = [
             self.runs.map(|runs| format!("{runs} runs")),

@@ -34,7 +34,7 @@ pub struct Run {
     pub workspace: Option<PathBuf>,
     /// Working directory of a command, below the workspace.
     pub working_directory: Option<PathBuf>,
-    /// Paths that it must not change.
+    /// Paths that the program must not change.
     #[serde(default)]
     pub trusted: Trusted,
     /// Owner of the request.
@@ -148,11 +148,11 @@ pub struct SandboxRequest {
 pub enum SandboxAction {
     List,
     New(Box<NewSandbox>),
-    /// Freeze its processes.
+    /// Freeze the sandbox's processes.
     Pause {
         name: String,
     },
-    /// Thaw its processes.
+    /// Thaw the sandbox's processes.
     Resume {
         name: String,
     },
@@ -184,7 +184,7 @@ pub enum SandboxAnswer {
     Sandboxes(Vec<SandboxInfo>),
     /// Result of a command.
     Ran(Ran),
-    /// Output of its commands.
+    /// Output of the sandbox's commands.
     Log(SandboxLog),
 }
 

@@ -60,7 +60,7 @@ pub trait Skill: fmt::Debug + Send + Sync {
         arguments: Map<String, Value>,
     ) -> Asked<'a, Result<Value, CallError>>;
 
-    /// Stops its processes, and waits for them.
+    /// Stops the source's processes, and waits for them.
     fn close(&self) -> Asked<'_, ()> {
         Box::pin(std::future::ready(()))
     }

@@ -208,8 +208,8 @@ impl Toolbox {
         self
     }
 
-    /// Closes it without a sync of the audit log's record to the disk, for a process that lives for one call. The
-    /// records of commands on the host are synced all the same.
+    /// Closes the toolbox without a sync of the audit log's record to the disk, for a process that lives for
+    /// one call. The records of commands on the host are synced all the same.
     pub fn close_without_sync(self) {
         if let Some(log) = self.parts.audit {
             log.close_without_sync();

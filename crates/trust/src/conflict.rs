@@ -37,7 +37,7 @@ pub enum Conflict {
         tree: PathBuf,
         /// Protected link, or settings of git.
         entry: PathBuf,
-        /// Path it leads to.
+        /// Path that the entry leads to.
         target: PathBuf,
     },
     /// Protected entries lead to more paths than can be kept.

@@ -28,7 +28,8 @@ struct Opened {
     path: PathBuf,
     /// Device and inode. `None`: it does not exist yet.
     identity: Option<(u64, u64)>,
-    /// Time of its creation in nanoseconds, where the file system keeps it: inodes are used again.
+    /// Time of the directory's creation in nanoseconds, where the file system keeps it: inodes are used
+    /// again.
     #[serde(default)]
     born: Option<u64>,
     /// Set if the entry represents some of the directories below it: no program could write to all of it.
@@ -56,11 +57,11 @@ impl GitEntry {
 /// The protection of a recorded directory from its programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Protected names at its top are read-only for them.
+    /// Programs may write, except protected names at the top.
     Workspace,
-    /// All of it is theirs.
+    /// Programs may write everywhere.
     Writable,
-    /// Represents several directories below it.
+    /// Represents several recorded directories below.
     Shared,
 }
 

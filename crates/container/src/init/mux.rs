@@ -60,7 +60,7 @@ struct State {
 /// Received data and flow control of one call.
 #[derive(Debug)]
 struct Inbox {
-    /// Position of its start frame in the stream of all bytes sent.
+    /// Position of the call's start frame in the stream of all bytes sent.
     begins: u64,
     chunks: VecDeque<Chunk>,
     /// Output bytes that the init may still send.

@@ -74,7 +74,7 @@ impl ProcessControl {
         self.line.send(&InitRequest::Drain { call: self.call });
     }
 
-    /// Changes the size of its terminal.
+    /// Changes the size of the process's terminal.
     pub fn resize(&self, size: TerminalSize) {
         self.line.send(&InitRequest::Resize {
             call: self.call,

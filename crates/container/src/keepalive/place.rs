@@ -41,7 +41,7 @@ pub(super) struct Container {
     pub(super) environment: Vec<(EnvName, String)>,
     /// Egress settings shared by the outlets of its calls.
     pub(super) egress: NetworkSettings,
-    /// Synchronizes its `/output` with that directory, if `/output` is a tmpfs.
+    /// Synchronizes the container's `/output` with that directory, if `/output` is a tmpfs.
     pub(super) exchange: Exchange,
     /// Host directory mounted as its workspace, if it has neither a workspace nor one on tmpfs.
     pub(super) own: Option<PathBuf>,
@@ -245,7 +245,7 @@ impl Container {
         }
     }
 
-    /// Returns `true` if it can serve calls.
+    /// Returns `true` if the container can serve calls.
     pub(super) fn is_alive(&self) -> bool {
         let init = match &self.runs {
             Runs::Init(warm) => warm.init().is_connected(),

@@ -49,7 +49,7 @@ struct Entry<K, T> {
     running: u32,
     /// Time of the end of its last call.
     idle_since: Instant,
-    /// Set if it takes no more calls, and is removed after its last one.
+    /// Set if the container takes no more calls, and is removed after its last one.
     retired: bool,
 }
 
@@ -173,7 +173,7 @@ impl<K, T: Clone> Entry<K, T> {
         }
     }
 
-    /// Returns the expiry of its idle timeout; `None` if it is busy.
+    /// Returns the expiry of the container's idle timeout; `None` if it is busy.
     fn due(&self) -> Option<Instant> {
         (self.running == 0).then(|| self.idle_since + self.rule.idle)
     }

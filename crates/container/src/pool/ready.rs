@@ -21,6 +21,6 @@ pub(crate) struct Ready {
     pub(super) environment: Vec<(EnvName, String)>,
     /// Egress settings of its outlet, if the request has a network.
     pub(super) egress: NetworkSettings,
-    /// Set if it was created for its request.
+    /// Set if the container was created for its request.
     pub(super) fresh: bool,
 }

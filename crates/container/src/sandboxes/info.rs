@@ -10,10 +10,10 @@ pub struct SandboxInfo {
     pub engine: EngineKind,
     /// Name of the template that its limits come from.
     pub template: String,
-    /// Name of its state.
+    /// Name of the sandbox's state.
     pub state: String,
     /// Seconds since its creation.
     pub age_seconds: f64,
-    /// Seconds until its end.
+    /// Seconds until the sandbox's end.
     pub left_seconds: f64,
 }

@@ -182,7 +182,7 @@ impl Bind {
         }
     }
 
-    /// Returns `true` if it is marked as the user's.
+    /// Returns `true` if the bind is marked as the user's.
     pub(crate) fn is_users(&self) -> bool {
         self.is_users
     }
@@ -206,7 +206,7 @@ impl Bind {
         self.access
     }
 
-    /// Rejects it if a program could exchange its path, for an engine whose mounts cannot be checked.
+    /// Rejects the bind if a program could exchange its path, for an engine whose mounts cannot be checked.
     ///
     /// # Errors
     /// If programs may write in a directory around it, or the ledger cannot be read.

@@ -44,7 +44,7 @@ pub enum Error {
     Exposing {
         /// Interpreter.
         program: PathBuf,
-        /// Directory of its installation.
+        /// Directory of the interpreter's installation.
         directory: PathBuf,
         /// Private directory.
         private: PathBuf,

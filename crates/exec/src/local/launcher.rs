@@ -228,7 +228,7 @@ impl LauncherClient {
         self.zygote.send_replace(Zygote::Broken);
     }
 
-    /// Checks that it lives, without waiting for the task that dispatches its events.
+    /// Checks that the launcher lives, without waiting for the task that dispatches its events.
     pub(super) fn check(&self) -> Result<(), Error> {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         if let Ok((0, _)) = rustix::net::recv(&self.socket, &mut [0; 1], flags) {

@@ -470,7 +470,7 @@ struct Terms<'a> {
     limits: &'a Limits,
     /// Working directory, relative to the workspace.
     below: Option<&'a Path>,
-    /// Set if it may reach the proxy.
+    /// Set if the program may reach the proxy.
     has_network: bool,
 }
 

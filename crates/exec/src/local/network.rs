@@ -35,7 +35,7 @@ impl Exit {
         Ok(Self { outlet, serving })
     }
 
-    /// Closes it, and returns the recorded attempts.
+    /// Closes the proxy, and returns the recorded connection attempts.
     pub(super) async fn close(mut self) -> EgressFacts {
         self.serving.shutdown().await;
         self.outlet.facts()

@@ -30,7 +30,7 @@ pub(super) struct Opener {
 #[derive(Clone, Copy)]
 pub(super) struct Opening<'a> {
     pub(super) fence: Fence,
-    /// Limits of its first guest.
+    /// Limits of the launcher's first guest.
     pub(super) first: Option<&'a Limits>,
     pub(super) settings: &'a Settings,
     pub(super) groups: &'a Grouping,

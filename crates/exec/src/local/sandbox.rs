@@ -290,7 +290,7 @@ impl SandboxCell {
         }
     }
 
-    /// Waits until its init has exited, and everything with it.
+    /// Waits until the cell's init has exited, and everything with it.
     pub async fn ended(&mut self) {
         if !self.guest.exited.is_terminated() {
             // A closed channel means that the launcher has died, and all cells before it.
@@ -298,8 +298,8 @@ impl SandboxCell {
         }
     }
 
-    /// Ends it with all its processes, and removes its files. Returns the attempts to reach hosts, if it had a network,
-    /// and the last words of its init.
+    /// Ends the cell with all its processes, and removes its files. Returns the attempts to reach hosts, if
+    /// it had a network, and the last words of its init.
     pub async fn close(self) -> (Option<EgressFacts>, String) {
         let Self {
             mut guest,

@@ -54,7 +54,7 @@ pub enum Error {
         /// Missing precondition.
         why: &'static str,
     },
-    /// Forking it failed.
+    /// Forking the session failed.
     #[error("cannot fork the session `{id}`: {step} failed: {}", std::io::Error::from_raw_os_error(*errno))]
     Fork {
         id: SessionId,

@@ -108,7 +108,7 @@ impl Wheels {
         hex(&fingerprint.finalize())[..cache::DIGITS].to_owned()
     }
 
-    /// Writes them into a directory.
+    /// Writes the wheels into a directory.
     pub(super) fn write(&self, directory: &Path) -> Result<(), RunError> {
         let written = |wheel: &Wheel| cache::put(&directory.join(&wheel.name), &wheel.bytes);
         self.0.iter().try_for_each(written)

@@ -7,11 +7,11 @@ use ringfence_gateway_protocol::lines;
 
 /// Maximum length of a message, in UTF-16 units. Discord counts characters, which are never more.
 const MAX_MESSAGE: usize = 2000;
-/// Part of it reserved for the outcome.
+/// Part of a message reserved for the outcome.
 const FOR_ENDING: usize = 200;
 /// Maximum length of the notes.
 const MAX_NOTES: usize = 700;
-/// Maximum length of their tail.
+/// Maximum length of the notes' tail.
 const MAX_TAIL: usize = 300;
 /// Maximum length of a notice.
 const MAX_NOTICE: usize = 1800;

@@ -5,7 +5,7 @@ use crate::card::Card;
 
 /// Maximum length of a message in UTF-16 units, without the part reserved for the outcome.
 const MAX_UNITS: usize = 4096 - 196;
-/// Part of it for the first line.
+/// Part of a message for the first line.
 const HEAD_UNITS: usize = 100;
 /// Maximum length of a request's text: about ten messages.
 pub(super) const ROOM: usize = 36_000;

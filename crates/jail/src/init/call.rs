@@ -282,7 +282,8 @@ impl Call {
         started
     }
 
-    /// Returns `true` if its supervisor exited without reporting on the guest, which may still be alive.
+    /// Returns `true` if the call's supervisor exited without reporting on the guest, which may still be
+    /// alive.
     fn is_lost(&self) -> bool {
         self.gone && self.worker.is_some() && self.ended.is_none() && self.failed.is_none()
     }
@@ -295,7 +296,7 @@ impl Call {
         }
     }
 
-    /// Returns its bridge as soon as the guest has read the whole job from it.
+    /// Returns the call's bridge as soon as the guest has read the whole job from it.
     pub(super) fn bridge(&mut self) -> Option<OwnedFd> {
         let worker = self.worker.as_mut()?;
         let given = worker

@@ -236,7 +236,7 @@ pub struct Start {
     pub timeout: Duration,
     /// Environment variables to set to the address of an HTTP proxy. Empty: no network.
     pub proxy: Vec<String>,
-    /// Set if it gets a bridge: a stream to the server, as its file descriptor 3.
+    /// Set if the call gets a bridge: a stream to the server, as its file descriptor 3.
     pub bridge: bool,
     /// Size of a terminal to run it in. Its output is then all standard output, and input does not end.
     pub terminal: Option<TerminalSize>,
@@ -366,9 +366,9 @@ pub enum Report {
 pub struct Ready {
     /// [`VERSION`].
     pub version: u32,
-    /// Path of its Python.
+    /// Path of the container's Python.
     pub python: Option<String>,
-    /// Path of its bash.
+    /// Path of the container's bash.
     pub bash: Option<String>,
     /// The mount points of [`Hello::mount_points`], in their order.
     pub mount_points: Vec<MountPoint>,
@@ -386,7 +386,7 @@ pub enum Stream {
 /// The end of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// Fate of its first process.
+    /// Fate of the call's first process.
     pub fate: Fate,
     /// Reason why the init killed it, if it did.
     pub cut: Cut,

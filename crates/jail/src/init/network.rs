@@ -53,7 +53,7 @@ struct Connection {
     ended: bool,
     /// Set if the server wants no more data of the guest.
     dropped: bool,
-    /// Set if it has ended but is kept open; see [`Connection::hang_up`].
+    /// Set if the connection has ended but is kept open; see [`Connection::hang_up`].
     hung_up: bool,
 }
 

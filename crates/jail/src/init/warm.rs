@@ -76,7 +76,7 @@ impl Warm {
             .is_none_or(|zygote| zygote.state >= State::Hidden)
     }
 
-    /// Returns `true` if it exists, so that guests can be expected.
+    /// Returns `true` if the zygote exists, so that guests can be expected.
     pub(super) fn is_there(&self) -> bool {
         self.zygote.is_some()
     }
@@ -87,7 +87,7 @@ impl Warm {
         zygote.chain(self.spares.iter().map(|spare| spare.reports.as_fd()))
     }
 
-    /// Returns its processes that are, or could become, children of the init.
+    /// Returns the zygote's processes that are, or could become, children of the init.
     pub(super) fn pids(&self) -> impl Iterator<Item = libc::pid_t> {
         let zygote = self.zygote.iter().map(|zygote| zygote.pid);
         zygote.chain(self.spares.iter().filter_map(|spare| spare.supervisor))

@@ -149,7 +149,7 @@ impl Execution {
         })
     }
 
-    /// Marks it as reading a job from its file descriptor 3.
+    /// Marks the execution as reading a job from its file descriptor 3.
     pub(super) fn reading_a_job(self) -> Self {
         Self {
             reads_job: true,
@@ -162,17 +162,17 @@ impl Execution {
         Self { leftovers, ..self }
     }
 
-    /// Runs it in a terminal of this size.
+    /// Runs the execution in a terminal of this size.
     pub(super) fn in_terminal(self, terminal: Option<TerminalSize>) -> Self {
         Self { terminal, ..self }
     }
 
-    /// Runs it as another user, or has what a file operation makes belong to that.
+    /// Runs the execution as another user. Files that a file operation creates belong to that user.
     pub(super) fn of_user(self, user: Option<String>) -> Self {
         Self { user, ..self }
     }
 
-    /// Becomes its user, if that is another one. A file operation keeps the init's rights.
+    /// Becomes the execution's user, if that is another one. A file operation keeps the init's rights.
     fn enter_user(&mut self) -> Result<(), StepError> {
         let Some(wanted) = &self.user else { return Ok(()) };
         let user = User::find(wanted)?;

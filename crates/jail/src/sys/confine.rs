@@ -41,7 +41,7 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
 }
 
-/// Returns `true` if it adopts them.
+/// Returns `true` if the process adopts orphaned descendants.
 pub(crate) fn is_subreaper() -> bool {
     let mut answer: libc::c_int = 0;
     // SAFETY: the option writes one int, to a place that outlives the call.

@@ -209,7 +209,7 @@ fn effects(words: &[Part]) -> Vec<Effect> {
 }
 
 impl Pattern {
-    /// Returns `true` if it spells out one command in full.
+    /// Returns `true` if the pattern spells out one command in full.
     pub(super) fn is_exact(&self) -> bool {
         matches!(&self.kind, Kind::Words { effects: None, .. })
     }
@@ -238,7 +238,7 @@ impl Pattern {
         Some(format!("it does not let `{sample}` run: {remedy}"))
     }
 
-    /// Returns `true` if it allows the command with these findings.
+    /// Returns `true` if the pattern allows the command with these findings.
     pub(super) fn matches(&self, asked: &Asked<'_>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
         let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, asked.words) else {

@@ -53,7 +53,8 @@ impl Effect {
         }
     }
 
-    /// Returns `true` if it leaves files, processes, the terminal and foreign hosts alone.
+    /// Returns `true` if the effect changes neither files, processes nor the terminal, and reaches no other
+    /// host.
     pub fn is_read_only(self) -> bool {
         self <= Self::Remote
     }

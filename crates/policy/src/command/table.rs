@@ -74,7 +74,7 @@ pub(super) struct Entry {
     pub(super) everywhere: bool,
     /// Maximum number of operands with which the command is harmless.
     pub(super) operands: usize,
-    /// Number of operands before the command that it runs.
+    /// Number of operands before a command among the arguments, which this command runs.
     pub(super) wraps: Option<usize>,
     /// Set if the command reads settings from its working directory.
     pub(super) settings: bool,

@@ -23,7 +23,7 @@ pub enum Node {
         variable: Option<String>,
         /// Loop values, or the words of a test.
         words: Vec<Word>,
-        /// Commands that it may run.
+        /// Commands that the construct may run.
         body: Vec<Self>,
         /// Redirections of the whole construct.
         redirects: Vec<Redirect>,
@@ -202,7 +202,7 @@ impl Word {
         Some(text)
     }
 
-    /// Returns `true` if it expands to file names.
+    /// Returns `true` if the word expands to file names.
     pub fn is_glob(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Glob(_)))
     }

@@ -122,7 +122,7 @@ pub enum Kind {
     Skill {
         /// Path of the function, such as `Notes.add`.
         path: String,
-        /// Digest of its definition; an answer holds for no other.
+        /// Digest of the function's definition. An answer is valid for this definition only.
         #[serde(default)]
         definition: Option<Digest>,
         /// Set if the definition differs from the one last approved.
@@ -312,7 +312,7 @@ pub struct Question {
     pub scope: Scope,
     /// Session that the question belongs to.
     pub session: Option<SessionId>,
-    /// Chat in which it is asked.
+    /// Chat in which the question is asked.
     pub chat: Chat,
     /// Time until the question expires.
     pub patience: Timeout,
@@ -329,7 +329,7 @@ pub struct Request {
     pub scope: String,
     /// Session that the question belongs to.
     pub session: Option<String>,
-    /// Chat in which it is asked.
+    /// Chat in which the question is asked.
     pub chat: Chat,
     /// Process that waits for the answer.
     pub asker: String,
@@ -340,7 +340,7 @@ pub struct Request {
     pub state: State,
     /// Person who answered.
     pub by: Option<String>,
-    /// Time at which it left the state `pending`.
+    /// Time at which the question left the state `pending`.
     pub ended: Option<u64>,
 }
 
@@ -358,7 +358,7 @@ pub struct Answer {
     pub verdict: Verdict,
     /// Lifetime of the answer.
     pub remember: Remember,
-    /// Chat in which it was given.
+    /// Chat in which the answer was given.
     pub chat: Chat,
     /// Digest of the text that the person was shown.
     pub digest: Digest,

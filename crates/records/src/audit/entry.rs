@@ -32,7 +32,7 @@ pub struct Entry<'a> {
     pub tool: &'a str,
     /// Redacted arguments.
     pub arguments: &'a Arguments,
-    /// Hosts that it tried to reach, with the verdict on each.
+    /// Hosts that the tool tried to reach, with the verdict on each.
     pub attempts: &'a [String],
     /// Verdict of the command policy, if one applies.
     pub judgement: Option<&'a str>,
@@ -150,7 +150,7 @@ pub struct Answered<'a> {
     /// Session that the request belongs to.
     #[serde(serialize_with = "optional_name")]
     pub session: Option<&'a str>,
-    /// Chat in which it was asked.
+    /// Chat in which the request was asked.
     #[serde(serialize_with = "name")]
     pub chat: &'a str,
     pub approved: bool,

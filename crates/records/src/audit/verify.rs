@@ -25,7 +25,7 @@ pub struct Verified {
     pub removed: Option<Removed>,
     /// Time of that removal.
     pub removed_at: Option<String>,
-    /// Number of refused uses that have no record of their own, but are counted in one.
+    /// Number of refused uses that are counted in a common record, without their own.
     pub counted: u64,
     /// Number of records of a truncated torn line.
     pub repairs: u64,

@@ -13,7 +13,8 @@ use crate::id::{SandboxId, SandboxName};
 use crate::lock::lock;
 
 impl SnapshotInfo {
-    /// Returns its tags, with the times of their assignment (RFC 3339). One that was given none has the default one.
+    /// Returns the snapshot's tags, with the times of their assignment (RFC 3339). One that was given none
+    /// has the default one.
     pub fn tags(&self) -> BTreeMap<Tag, String> {
         let own = self.template.as_ref().map(|template| &template.tags);
         match own.filter(|tags| !tags.is_empty()) {

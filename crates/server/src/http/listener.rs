@@ -115,7 +115,7 @@ impl Listener {
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
-    /// Returns the state of its certificate, if it has one.
+    /// Returns the state of the listener's certificate, if it has one.
     pub(crate) fn certificate(&self) -> Option<&Arc<CertificateState>> {
         self.tls.as_ref().map(|tls| tls.certificate())
     }
@@ -129,7 +129,7 @@ impl Listener {
         self.address
     }
 
-    /// Returns the URL of its root.
+    /// Returns the URL of the listener's root.
     pub(crate) fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)

@@ -28,13 +28,13 @@ const MAX_FILE: u64 = 1 << 20;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Minimum time between two looks at the files.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two looks while nobody connects: whoever renews the files learns soon that they cannot be used.
+/// Interval between checks of the files without connections, so that an invalid renewal is reported soon.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The files of a certificate, both PEM.
 #[derive(Debug, Clone)]
 pub struct CertificateFiles {
-    /// The certificate, followed by those that lead to its authority's.
+    /// The certificate chain: the server's certificate, followed by intermediate ones.
     pub certificate: PathBuf,
     /// Private key of the certificate: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
@@ -202,7 +202,7 @@ impl Current {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `true` if it is time to look at the files, once for all callers.
+    /// Returns `true` if the interval between checks of the files has passed, to one of concurrent callers.
     fn is_due(&self) -> bool {
         let mut loaded = self.loaded();
         let is_due = loaded.seen.elapsed() >= INTERVAL;

@@ -19,7 +19,7 @@ use hyper::body::{Frame, SizeHint};
 struct Tracked {
     body: Body,
     is_read: bool,
-    /// Set once it is dropped before its end. While it is kept, an answer that has begun may still read it.
+    /// Set once the body is dropped before its end. Until then, an answer that has begun may still read it.
     is_abandoned: Arc<AtomicBool>,
 }
 

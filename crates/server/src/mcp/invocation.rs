@@ -30,9 +30,9 @@ pub(super) struct Use {
 /// Capabilities of the client for an invocation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Client {
-    /// Set if its user can answer questions.
+    /// Set if the client's user can answer questions.
     pub(super) answers: bool,
-    /// Set if it wants progress notifications.
+    /// Set if the client wants progress notifications.
     pub(super) listens: bool,
 }
 
@@ -156,7 +156,7 @@ impl Invocation {
         self.unwanted.clone()
     }
 
-    /// Returns `true` if its task has ended.
+    /// Returns `true` if the invocation's task has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.notices.is_closed()
     }

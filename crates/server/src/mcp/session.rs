@@ -41,7 +41,7 @@ pub(crate) struct Session {
 pub(crate) struct SessionOwner {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) scope: Scope,
-    /// Name of its credential.
+    /// Name of the client's credential.
     pub(crate) credential: String,
 }
 

@@ -51,7 +51,7 @@ pub struct HostLimits {
     pub memory: Bytes,
     /// Minimum strength of the fence.
     pub fence: Fence,
-    /// Paths that it must not change.
+    /// Paths that the process must not change.
     pub trusted: Trusted,
     /// Consent to the demands of the files in the directory.
     pub consent: Consent,
@@ -102,7 +102,7 @@ struct Found {
 }
 
 impl Served {
-    /// Returns `true` if its process is running or starting, or a restart would fail again.
+    /// Returns `true` if no start is needed: the file's process runs or starts, or would fail again.
     fn stands(&self) -> bool {
         match &*self.started.borrow() {
             None => true,

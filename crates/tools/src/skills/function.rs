@@ -82,7 +82,7 @@ pub struct Function {
     takes: Validator,
     gives: Option<Validator>,
     definition: Digest,
-    /// Policy that its skill demands.
+    /// Policy that the function's skill demands.
     pub policy: Policy,
 }
 
@@ -127,7 +127,7 @@ impl Function {
         self
     }
 
-    /// Returns the digest of its definition. An approval holds for this definition only.
+    /// Returns the digest of the function's definition. An approval holds for this definition only.
     pub const fn definition(&self) -> Digest {
         self.definition
     }
@@ -141,7 +141,7 @@ impl Function {
         self.path().split('.').next().unwrap_or_default()
     }
 
-    /// Returns its name without the skill's.
+    /// Returns the function's name without the skill's.
     pub fn name(&self) -> &str {
         self.path().split('.').nth(1).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ impl Function {
         self.declared.result.as_ref()
     }
 
-    /// Renders its signature in Python syntax: `add(text: str, tags: list[str] = []) -> int`.
+    /// Renders the function's signature in Python syntax: `add(text: str, tags: list[str] = []) -> int`.
     pub fn signature(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         let mut last = None;
@@ -195,7 +195,7 @@ impl Function {
         format!("{}({}){returns}", self.name(), parts.join(", "))
     }
 
-    /// Renders its `def` line and its documentation.
+    /// Renders the function's `def` line and its documentation.
     pub fn description(&self) -> String {
         let doc = self
             .doc()
@@ -209,7 +209,7 @@ impl Function {
         format!("def {}:\n    {body}", self.signature())
     }
 
-    /// Renders its entry in the catalogue for programs.
+    /// Renders the function's entry in the catalogue for programs.
     pub(super) fn entry(&self) -> Value {
         let Declared {
             path,

@@ -46,7 +46,7 @@ impl PathPattern {
         (!self.0.ends_with('*')).then_some(&*self.0)
     }
 
-    /// Returns `true` if it matches the function at this path.
+    /// Returns `true` if the pattern matches the function at this path.
     pub fn names(&self, path: &str) -> bool {
         match self.0.strip_suffix('*') {
             Some(beginning) => path.starts_with(beginning),

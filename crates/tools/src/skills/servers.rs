@@ -46,7 +46,7 @@ const PROTOCOL: &str = "2025-11-25";
 /// Configuration of a server.
 #[derive(Debug, Clone)]
 pub struct ServerPlan {
-    /// Name of its skill, see [`skill_name`].
+    /// Name of the server's skill, see [`skill_name`].
     pub name: String,
     pub reach: Reach,
 }
@@ -74,7 +74,7 @@ pub struct ServerProcess {
     pub env: Vec<(EnvName, String)>,
     /// Mounts, as `HOST:GUEST[:ro|rw]`.
     pub mounts: Vec<String>,
-    /// Hosts that it may reach.
+    /// Hosts that the server may reach.
     pub hosts: Vec<HostPattern>,
     /// Memory of all its processes together.
     pub memory: Bytes,
@@ -89,7 +89,7 @@ pub struct Surroundings {
     pub hidden: DeniedPaths,
     /// Paths that no process may change.
     pub trusted: Trusted,
-    /// Rules by which its mounts are found.
+    /// Rules for resolving the paths of mounts.
     pub paths: NamedPaths,
     /// Network settings for remote servers.
     pub network: NetworkSettings,

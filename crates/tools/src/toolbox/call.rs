@@ -460,7 +460,7 @@ impl Call<'_> {
 /// The result of a run.
 pub(crate) struct Executed {
     pub(crate) result: ExecutionResult,
-    /// Set if its output files are in the output directory of the conversation.
+    /// Set if the run's output files are in the output directory of the conversation.
     pub(crate) keeps_output: bool,
 }
 

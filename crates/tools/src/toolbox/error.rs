@@ -50,7 +50,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns `true` if it is a refusal rather than a failure.
+    /// Returns `true` if the error is a refusal rather than a failure.
     pub const fn is_refusal(self) -> bool {
         match self {
             Self::InvalidArguments

@@ -19,7 +19,8 @@ pub(crate) struct ReviewInfo<'a> {
     pub(crate) directory: &'a Path,
     /// Identities of the files that its words name.
     pub(crate) named: &'a PathIdentity,
-    /// Set if its programs execute configuration in that directory that an agent could have written.
+    /// Set if the command line's programs execute configuration in that directory that an agent could have
+    /// written.
     pub(crate) obeys: bool,
 }
 

@@ -29,9 +29,9 @@ pub struct SandboxSettings {
     pub keep_alive: KeepAlive,
     /// Limits of all programs in a container together.
     pub limits: Limits,
-    /// Hosts that they may reach.
+    /// Hosts that the programs may reach.
     pub reach: Network,
-    /// Host paths that they see beside the workspace.
+    /// Host paths that the programs see beside the workspace.
     pub mounts: Vec<Mount>,
     /// Output directories of programs.
     pub outputs: Outputs,

@@ -71,9 +71,9 @@ enum State {
 
 #[derive(Debug)]
 enum Call {
-    /// Start it, with the limits of the plan.
+    /// Starts the interpreter, with the limits of the plan.
     Start(Box<Plan>, Limits),
-    /// Fork it. Answered by `None` if that is impossible.
+    /// Forks the interpreter. The answer is `None` if that is impossible.
     Fork(Box<Plan>, oneshot::Sender<Option<Guest>>),
 }
 

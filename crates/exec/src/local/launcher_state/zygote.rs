@@ -165,7 +165,7 @@ exec(compile(posix.read(4, 1 << 20), '<worker>', 'exec'))
 #[derive(Debug)]
 pub(super) struct WarmPython {
     python: Python,
-    /// Directories that it imports from, joined by newlines.
+    /// Directories that the interpreter imports from, joined by newlines.
     search_path: String,
     /// Modules to import in advance, without those that failed.
     pub(super) modules: Vec<String>,

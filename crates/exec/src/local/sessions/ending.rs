@@ -17,7 +17,7 @@ const MAX_REMEMBERED: usize = 256;
 pub(super) enum Reason {
     /// Idle timeout.
     Idle(Duration),
-    /// End of its lifetime.
+    /// End of the session's lifetime.
     Old(Duration),
     TimedOut,
     Memory,

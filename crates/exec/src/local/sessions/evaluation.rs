@@ -36,7 +36,7 @@ pub(super) struct Evaluated {
     pub(super) finished: Finished,
     pub(super) value: Option<Value>,
     pub(super) results: RichResults,
-    /// Set if it was interrupted and the session lives on.
+    /// Set if the code was interrupted and the session lives on.
     pub(super) interrupted: bool,
     /// Reason for the session's end, if it ended.
     pub(super) ended: Option<Reason>,

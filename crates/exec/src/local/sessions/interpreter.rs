@@ -22,12 +22,12 @@ pub(in super::super) struct Interpreter {
     pub(in super::super) guest: Guest,
     pub(in super::super) served: Arc<LauncherState>,
     pub(in super::super) origin: SessionOrigin,
-    /// Request that it was created for, without its code. Its timeout is the session's lifetime.
+    /// Request that the interpreter was created for, without its code. Its timeout is the session's lifetime.
     pub(in super::super) made_for: Request,
     pub(in super::super) fence: Fence,
-    /// Version of its control group.
+    /// Version of the interpreter's control group.
     pub(in super::super) cgroup: Option<String>,
-    /// Set if its last evaluation was interrupted.
+    /// Set if the interpreter's last evaluation was interrupted.
     pub(in super::super) interrupted: bool,
 }
 
@@ -162,7 +162,7 @@ impl Interpreter {
         }
     }
 
-    /// Ends it with everything that belongs to it.
+    /// Ends the interpreter with everything that belongs to it.
     pub(super) async fn close(self) {
         clear_up(self.served, Some(self.guest)).await;
     }

@@ -171,7 +171,7 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
     pub text: String,
-    /// Set if its end was truncated.
+    /// Set if the text's end was truncated.
     pub cut: bool,
 }
 

@@ -103,7 +103,7 @@ pub struct ListEnd {
 /// A created directory, or the one that was there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeDirectory {
-    /// Set if it did not exist.
+    /// Set if the directory did not exist.
     pub created: bool,
     pub entry: Entry,
 }

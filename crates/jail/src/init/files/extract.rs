@@ -227,7 +227,7 @@ impl Extraction {
 }
 
 impl Attributes {
-    /// Sets them. The owner first: a change of it takes bits of the mode away.
+    /// Sets the attributes of a file. The owner is set first, since changing it clears bits of the mode.
     fn set(&self, file: &File) -> io::Result<()> {
         if let Some(owner) = self.owner {
             fchown(file, Some(owner.user), Some(owner.group))?;

@@ -65,7 +65,7 @@ struct Below<'a> {
     path: &'a Path,
     /// Remaining depth.
     depth: usize,
-    /// Depth of its entries below the first directory.
+    /// Depth of the directory's entries below the first directory.
     level: usize,
 }
 

@@ -80,7 +80,7 @@ impl Attributes {
         }
     }
 
-    /// Sets them on a file. A time before 1970 or beyond the clock's range is left out.
+    /// Sets the attributes of a file. A time before 1970 or beyond the clock's range is left out.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -111,7 +111,7 @@ pub enum Record {
         path: FilePath,
         /// [`super::identity`] of the file.
         identity: u64,
-        /// Length of its contents.
+        /// Length of the file's contents.
         size: u64,
         attributes: Attributes,
     },

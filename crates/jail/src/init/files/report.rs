@@ -12,11 +12,11 @@ const MAX_NAMED: usize = 100;
 pub struct TreeReport {
     /// Number of members.
     pub entries: u64,
-    /// Bytes of their contents.
+    /// Total size of the members' contents, in bytes.
     pub bytes: u64,
     /// Number of entries left out.
     pub skipped: u64,
-    /// The first of them.
+    /// The first entries left out.
     pub named: Vec<SkippedEntry>,
 }
 

@@ -91,8 +91,8 @@ impl Injection {
         })
     }
 
-    /// Returns `true` if it applies to the request. An injection for the `https` port applies to requests for
-    /// the `http` port.
+    /// Returns `true` if the injection applies to the request. An injection for the `https` port applies to
+    /// requests for the `http` port.
     fn is_for(&self, url: &Url) -> bool {
         let port = if self.port == SECURE_PORT {
             PLAIN_PORT

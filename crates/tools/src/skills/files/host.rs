@@ -68,7 +68,7 @@ type Ended = Arc<OnceLock<&'static str>>;
 
 #[derive(Debug)]
 pub(super) struct StartingProcess {
-    /// Digest of its file and of the modules that it may import.
+    /// Digest of the skill's file and of the modules that it may import.
     source: Digest,
     orders: mpsc::Sender<QueuedCall>,
     offered: oneshot::Receiver<Result<Offered, String>>,
@@ -96,7 +96,7 @@ pub(super) enum Called {
 struct Offered {
     functions: Vec<Declared>,
     left_out: Vec<String>,
-    /// Set if it accepts a call before it has answered the previous one.
+    /// Set if the process accepts concurrent calls.
     at_once: bool,
 }
 

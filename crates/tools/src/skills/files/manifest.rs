@@ -18,11 +18,12 @@ const MAX_LENGTH: u64 = 64 * 1024;
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Manifest {
-    /// Mounts of its process, as `HOST:GUEST[:ro|rw]`. Relative paths are below the directory of skills.
+    /// Mounts of the skill file's process, as `HOST:GUEST[:ro|rw]`. Relative paths are below the directory of
+    /// skills.
     mounts: Vec<String>,
-    /// Hosts that its process may reach, such as `api.example.com:443`.
+    /// Hosts that the skill file's process may reach, such as `api.example.com:443`.
     hosts: Vec<String>,
-    /// Policy of its functions, by `Skill.function`, `Skill.*` or `*`.
+    /// Policy of the skill file's functions, by `Skill.function`, `Skill.*` or `*`.
     policy: BTreeMap<String, Policy>,
     /// Resolved path of the manifest, if there is one.
     #[serde(skip)]
@@ -91,7 +92,7 @@ impl Manifest {
         })
     }
 
-    /// Returns its demands, or `None` if it is empty.
+    /// Returns the manifest's demands, or `None` if it is empty.
     pub(super) fn demand(&self) -> Option<Asked> {
         let quoted = |(name, texts): (&str, Vec<String>)| {
             let texts: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
@@ -134,7 +135,7 @@ impl Manifest {
         .collect()
     }
 
-    /// Renders its mounts and hosts as written, for the digest of what a person consents to.
+    /// Renders the manifest's mounts and hosts as written, for the digest of a person's consent.
     pub(super) fn reach(&self) -> String {
         format!("{:?} {:?}", self.mounts, self.hosts)
     }

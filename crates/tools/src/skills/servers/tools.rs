@@ -28,9 +28,9 @@ pub(super) struct Tool {
     pub(super) name: String,
     /// Renamed arguments: our name, and the server's.
     renamed: Vec<(String, String)>,
-    /// Set if it declares a structured result.
+    /// Set if the tool declares a structured result.
     pub(super) is_structured: bool,
-    /// Set if its structured result is an object with the only member `result`, which is unwrapped.
+    /// Set if the tool's structured result is an object with the only member `result`, which is unwrapped.
     pub(super) is_wrapped: bool,
 }
 
