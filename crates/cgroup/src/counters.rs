@@ -86,7 +86,7 @@ impl Counters {
         self.memory.as_ref().and_then(number)
     }
 
-    /// Returns the file with the number of processes and threads, those included that nobody has reaped.
+    /// Returns the file with the number of processes and threads, including zombies.
     pub(super) fn tasks(&self) -> Option<&Arc<File>> {
         self.tasks.as_ref()
     }

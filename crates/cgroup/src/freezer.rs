@@ -57,10 +57,10 @@ impl Freezer {
         }
     }
 
-    /// Thaws the group; its processes are killed first if all of them are frozen. A process that has SIGKILL pending when
-    /// it is thawed executes no instruction of its program: the kernel looks for signals on its way back there. While the
-    /// group is frozen nobody forks and nobody is reaped, so the list of its processes is exact. Without that, a
-    /// process id could belong to a stranger by now.
+    /// Thaws the group; its processes are killed first if all of them are frozen. A process that has SIGKILL
+    /// pending when it is thawed executes no instruction of its program: the kernel looks for signals on its
+    /// way back there. While the group is frozen, no process forks or is reaped, so the list of processes is
+    /// exact. Otherwise a process id could belong to an unrelated process by now.
     ///
     /// # Errors
     /// If the group cannot be thawed; its processes have SIGKILL pending then.

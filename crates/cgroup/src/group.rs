@@ -39,7 +39,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns what was used after `before`. The peak has no beginning.
+    /// Returns the usage since `before`. The peak is not a difference.
     fn since(self, before: &Self) -> Self {
         let seconds = |now: f64| now - before.cpu_seconds.unwrap_or(0.0);
         Self {
@@ -71,7 +71,7 @@ impl MemoryGauge {
     }
 }
 
-/// The file with the number of a group's processes and threads, those included that nobody has reaped.
+/// The file with the number of a group's processes and threads, including zombies.
 #[derive(Debug)]
 pub struct TaskGauge(Arc<File>);
 
@@ -293,9 +293,9 @@ impl Group {
         self.places.accounting.is_some()
     }
 
-    /// Restarts the counters for the next guest. Returns `true` if the group is as good as new: without a process,
-    /// not even one that nobody has reaped, with the same limits, hardly charged, its peak reset (version 2
-    /// cannot), and never at its limits. If not, create another.
+    /// Restarts the counters for the next guest. Returns `true` if the group can be reused: it has no
+    /// process, not even a zombie, the same limits, hardly any charge, a reset peak (version 2 cannot reset
+    /// it), and was never at its limits. If not, create another.
     pub fn reset(&mut self, limits: GroupLimits) -> bool {
         let usage = self.restart_counting();
         let is_empty = |tasks: TaskGauge| matches!(tasks.read(), Ok(0));

@@ -62,7 +62,7 @@ pub(crate) async fn provide(
     Ok(Some(provided))
 }
 
-/// Says on a terminal that packages are installed: it takes seconds, and nothing else says why.
+/// Reports on a terminal that packages are being installed, which takes seconds.
 pub(crate) fn announce(packages: &[Requirement], installer: &Installer, context: &Context) {
     if io::stderr().is_terminal() {
         let names: Vec<String> = packages.iter().map(ToString::to_string).collect();

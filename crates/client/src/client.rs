@@ -60,7 +60,7 @@ pub enum Body {
     Stream(mpsc::Receiver<io::Result<Vec<u8>>>),
 }
 
-/// An answer whose body has not been read.
+/// A response whose body has not been read.
 #[derive(Debug)]
 pub struct Response {
     body: Incoming,
@@ -160,7 +160,7 @@ impl Client {
         self.json(Method::POST, path, Body::of(value)?).await
     }
 
-    /// Sends a request whose answer has no content.
+    /// Sends a request whose response has no content.
     ///
     /// # Errors
     /// As [`Client::send`].

@@ -74,7 +74,7 @@ fn parse(block: &[u8]) -> Result<Option<Event>, Error> {
 }
 
 impl Event {
-    /// Returns the bytes of output that the event brings: text, or what is not text in base64.
+    /// Returns the output bytes of the event. They are sent as text, or as base64 if they are not UTF-8.
     pub fn output(&self) -> Vec<u8> {
         match (self.data["text"].as_str(), self.data["base64"].as_str()) {
             (Some(text), _) => text.as_bytes().to_vec(),

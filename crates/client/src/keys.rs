@@ -14,10 +14,10 @@ impl Client {
         self.get("/v1/usage").await
     }
 
-    /// Removes a key that is revoked or has expired, with what the server keeps for it.
+    /// Removes a revoked or expired key, with the files that the server stores for it.
     ///
     /// # Errors
-    /// If there is no server or no such key, or the key still opens something.
+    /// If there is no server or no such key, or the key is still valid.
     pub async fn remove_key(&self, id: &str) -> Result<(), Error> {
         let mut path = "/v1/keys/".to_owned();
         encode(id, &mut path);

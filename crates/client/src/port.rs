@@ -17,8 +17,8 @@ use super::sandbox::{PIECE, Sandbox, UNSENT};
 const MAX_CONNECTIONS: usize = 16;
 
 impl Sandbox {
-    /// Relays the connections of a listener to a TCP port of the sandbox until accepting one fails. A connection that could
-    /// not be made is closed, and its error passed to `tell`.
+    /// Relays the connections of a listener to a TCP port of the sandbox until accepting one fails. If the
+    /// port cannot be reached, the connection is closed and the error passed to `tell`.
     pub async fn forward(&self, listener: &TcpListener, port: u16, tell: impl Fn(&Error)) -> io::Error {
         let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut relaying = JoinSet::new();
@@ -76,7 +76,7 @@ impl Sandbox {
     }
 }
 
-/// Sends what a client writes, up to its end.
+/// Forwards the client's data until end of file.
 async fn send(mut reading: OwnedReadHalf, sender: mpsc::Sender<io::Result<Vec<u8>>>) {
     let mut buffer = vec![0; PIECE];
     loop {

@@ -113,8 +113,7 @@ impl Sandbox {
         self.client.json(Method::POST, &path, Body::Empty).await
     }
 
-    /// Copies the sandbox's files into new sandboxes. Returns their descriptions, and the names of files that
-    /// could not be copied.
+    /// Copies the sandbox's files into new sandboxes. Returns the descriptions of the copies.
     ///
     /// # Errors
     /// If there is no such sandbox, or its files are more than a copy may be.
@@ -248,7 +247,7 @@ impl Sandbox {
         self.client.post(&self.path("/exec", &[]), process).await
     }
 
-    /// Prints what a process has printed so far and, if `follow`, what it prints until its end.
+    /// Prints the output of a process so far and, if `follow_it`, until its end.
     ///
     /// # Errors
     /// If there is no such process.
@@ -305,7 +304,7 @@ impl Sandbox {
         Ok(bytes)
     }
 
-    /// Stores what a reader gives as a file of the sandbox.
+    /// Stores the content of a reader as a file of the sandbox.
     ///
     /// # Errors
     /// If it cannot be stored.

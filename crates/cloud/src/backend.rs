@@ -1,4 +1,4 @@
-//! The backend: runs that end with their sandboxes, even if nobody waits for them any more.
+//! The backend. A run ends with its sandbox, even if its caller has gone.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -88,7 +88,7 @@ impl Cloud {
         receiver.await.unwrap_or_else(|_| Err(Error::Lost.into()))
     }
 
-    /// Waits for the runs, whose sandboxes they kill.
+    /// Waits until all runs have ended and killed their sandboxes.
     pub async fn close(&self) {
         let mut runs = std::mem::take(&mut *self.runs());
         while runs.join_next().await.is_some() {}

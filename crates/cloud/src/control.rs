@@ -25,7 +25,7 @@ const KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub(crate) struct Control {
     origin: Origin,
     settings: Arc<Settings>,
-    /// Never repeated from what the service says.
+    /// Never taken from the service's answers.
     key: String,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Sandbox {
     traffic_token: Option<String>,
 }
 
-/// A sandbox of whose description no more is understood.
+/// The part of a sandbox's description that is needed.
 #[derive(Debug, Deserialize)]
 struct Named {
     #[serde(rename = "sandboxID")]

@@ -17,9 +17,10 @@ use crate::frames::{Frame, Frames, framed};
 
 /// Timeout of a call that does not wait for a program.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval at which a stream without output says that it lives, in seconds.
+/// Keep-alive interval of a stream without output, in seconds.
 const KEEPALIVE: &str = "20";
-/// Time without a word after which a stream counts as lost. Services that know no interval speak every 90 seconds.
+/// Time without a message after which a stream counts as lost. Services that ignore the interval send one
+/// every 90 seconds.
 const SILENCE: Duration = Duration::from_secs(200);
 
 const STREAMED: HeaderValue = HeaderValue::from_static("application/connect+json");
@@ -113,7 +114,7 @@ impl WireError {
 }
 
 impl Envd {
-    /// Writes a file, whose directories are made.
+    /// Writes a file. Creates missing directories.
     pub(crate) async fn write(&self, path: &str, bytes: Vec<u8>) -> Result<(), Error> {
         let call = Call {
             method: Method::POST,
@@ -293,7 +294,7 @@ fn status(end: &WireEnd) -> Option<i32> {
     (1..=64).contains(&number).then_some(-number)
 }
 
-/// Go's names of signals, in which the daemon of a sandbox tells them.
+/// Go's names of signals, as the daemon of a sandbox reports them.
 const SIGNALS: &[(&str, i32)] = &[
     ("hangup", 1),
     ("interrupt", 2),

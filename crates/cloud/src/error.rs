@@ -61,7 +61,7 @@ pub enum Error {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said(String);
 
-/// Limit of what is repeated of a service's words.
+/// Maximum length of a quoted message of the service.
 const MAX_SAID: usize = 200;
 
 impl Said {

@@ -21,8 +21,8 @@ use crate::outputs;
 use crate::program::{self, OutputReader};
 use crate::settings::Settings;
 
-/// Time that a sandbox has beside that of its program: to be prepared, and for its files to be fetched. It ends by itself
-/// after that, should nobody end it.
+/// Lifetime of a sandbox beyond its program's time limit, for its preparation and for fetching files. The
+/// sandbox ends by itself after that.
 const MARGIN: Duration = Duration::from_secs(180);
 
 /// Timeout of the preparation of a sandbox: it may trickle bytes for ever.
@@ -41,7 +41,7 @@ pub(crate) struct Order {
     /// Names that no output file may have.
     pub(crate) protected: Arc<Vec<String>>,
     pub(crate) connection: Connection,
-    /// Closes when nobody waits for the result.
+    /// Closes when the caller no longer waits for the result.
     pub(crate) caller: watch::Receiver<bool>,
 }
 
@@ -54,7 +54,7 @@ enum Ending {
     Broken(Error),
 }
 
-/// A program's end, with what is left of it.
+/// The end of a program, with its output and files.
 #[derive(Debug)]
 struct Ran {
     ending: Ending,
@@ -69,7 +69,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Resolves when the run is cancelled, or nobody waits for it.
+    /// Resolves when the run is cancelled, or the caller no longer waits for it.
     async fn reached(self) {
         tokio::select! {
             () = cancellation(self.cancelled) => {}

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ringfence_exec::mount_guard::{DeniedPath, DeniedPaths, overlaps};
 
-/// Paths to an engine's socket or storage, and others whose exposure hands over the host.
+/// Paths to an engine's socket or storage, and others whose exposure gives control of the host.
 const ENGINES: &[&str] = &[
     "/run",
     "/var/run",
@@ -15,7 +15,8 @@ const ENGINES: &[&str] = &[
     "/boot",
 ];
 
-/// Directory of the mounts. A file system in memory that nobody empties recursively: below each mount lie the user's files.
+/// Directory of the mounts, in a tmpfs. It must never be emptied recursively: below each mount lie the user's
+/// files.
 pub(super) const MOUNTS: &str = "/run/ringfence/mounts";
 
 /// Checks that mounting this path gives no control of the host.

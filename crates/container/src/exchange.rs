@@ -345,7 +345,7 @@ struct Transfer {
     /// The new common content.
     known: Known,
     left: Skipped,
-    /// Set to the error of a transfer that broke off.
+    /// Error of a transfer that was interrupted.
     outcome: io::Result<()>,
 }
 
@@ -502,7 +502,7 @@ impl Taking {
         }
     }
 
-    /// Keeps what was not reported, unless something reported took its place on the host.
+    /// Keeps the state of entries that were not reported, unless a reported entry replaced them on the host.
     fn keep_rest(&mut self) {
         let (host, before) = (&self.host, std::mem::take(&mut self.before));
         for (path, pair) in before.files {

@@ -89,7 +89,7 @@ pub async fn build(
     Ok(engine.image(tag).await?)
 }
 
-/// Has the engine pull an image from its registry; returns the image by digest. Passes lines of progress to
+/// Pulls an image from its registry with the engine. Returns the image by digest. Passes progress lines to
 /// `report`.
 ///
 /// # Errors

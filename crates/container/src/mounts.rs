@@ -93,7 +93,7 @@ fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
     }
 }
 
-/// Chooses the program's user: never the host's root, and never another person, whose files it could access.
+/// Chooses the program's user: never the host's root, and never another person's user.
 pub(super) fn user(settings: &Settings, manager: &Manager) -> User {
     let ours = settings.user;
     if manager.info().rootless {

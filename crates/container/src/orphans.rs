@@ -18,7 +18,7 @@ pub struct Swept {
     pub failed: Vec<(String, Error)>,
 }
 
-/// Removes orphaned containers and volumes that carry our owner label. Others belong to somebody else.
+/// Removes orphaned containers and volumes that carry our owner label. Others are not removed.
 pub(super) async fn sweep(
     engine: &ContainerRuntime,
     is_orphan: &(dyn Fn(&str, &Owner) -> bool + Sync),

@@ -36,7 +36,8 @@ const GROWTH: usize = 4;
 const SOON: Duration = Duration::from_millis(200);
 /// Time for the removal of a container, beside its idle time and its use.
 const ROOM: Duration = Duration::from_secs(120);
-/// Bash gets its script as an argument, whose length the kernel limits (MAX_ARG_STRLEN).
+/// Maximum length of a bash script: it is passed as an argument, whose length the kernel limits
+/// (MAX_ARG_STRLEN).
 const MAX_SCRIPT: usize = 100_000;
 /// Limit of a call's texts: fits into the frame that starts a call, with a margin.
 const MAX_TEXT: usize = 7 << 20;

@@ -175,7 +175,8 @@ impl SandboxContainer {
         &self.warnings
     }
 
-    /// Returns a future that resolves to its resource usage; to `None` if the engine does not tell in time.
+    /// Returns a future that resolves to its resource usage; to `None` if the engine does not respond in
+    /// time.
     pub fn measure(&self) -> impl Future<Output = Option<Use>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.warm.sandbox().id().clone());
         async move {

@@ -95,7 +95,7 @@ pub fn with_init(
 /// Creates a container specified by [`with_init`], and connects to its init. Removes everything on failure.
 ///
 /// # Errors
-/// If the container cannot be created, the init does not answer, or its mounts are not what was checked.
+/// If the container cannot be created, the init does not answer, or the mounts differ from the checked ones.
 pub async fn start(
     manager: &Manager,
     sandbox_spec: SandboxSpec,

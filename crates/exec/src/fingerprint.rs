@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// Version of what is serialised. A change of the meaning of a setting, not of its name, increases it.
+    /// Version of the serialised form. Increase it when a setting changes its meaning but not its name.
     const VERSION: u32 = 1;
 
     /// Digests settings. `None` if they cannot be serialised, because a path is not UTF-8.

@@ -1,4 +1,4 @@
-//! Serves connections concurrently until told to stop. Provides a Unix socket for one user.
+//! Serves connections concurrently until shutdown. Provides a Unix socket for one user.
 
 use std::fs::{self, Permissions};
 use std::future::{Future, poll_fn};
@@ -33,7 +33,7 @@ impl Socket {
         Self::create(path)
     }
 
-    /// Listens at `path`, wherever that is. Replaces a socket that nobody listens at, and nothing else.
+    /// Listens at `path` in any directory. Replaces only a socket without a listener.
     pub fn bind_anywhere(path: &Path) -> io::Result<Self> {
         match fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {

@@ -1,4 +1,4 @@
-//! Limits of images, which whoever made an image cannot raise.
+//! Limits of images, which an image's author cannot raise.
 
 use std::io::{self, Read};
 

@@ -22,7 +22,7 @@ use crate::tree::Tree;
 /// Number of entries that whiteouts may find and leave, for each that an image may have.
 const KEPT: u64 = 4;
 
-/// An image in the making. Dropped, it leaves nothing.
+/// An image under construction. Dropping it removes its files.
 #[derive(Debug)]
 pub(crate) struct Build {
     store: Store,
@@ -68,8 +68,8 @@ impl Build {
         })
     }
 
-    /// Applies the next layer, compressed or not. Its digest is that of the configuration, so that equal
-    /// configurations have equal trees, whoever sent their layers.
+    /// Applies the next layer, compressed or not. The layer must have the digest in the configuration, so
+    /// that equal configurations have equal trees, from any source.
     pub(crate) fn layer(&mut self, file: File) -> Result<(), Error> {
         self.layer_unless(file, &AtomicBool::new(false))
     }
@@ -155,7 +155,7 @@ impl Build {
     }
 }
 
-/// Cancels a build whose caller waits no more. One that has ended does not look.
+/// Cancels a build when its caller is dropped. Has no effect on a completed build.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -164,7 +164,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// A layer whose next read fails once it is cancelled.
+/// A layer that fails to be read once its build is cancelled.
 struct Cancellable<'a> {
     decoded: Decoded,
     cancelled: &'a AtomicBool,

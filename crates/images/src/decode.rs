@@ -36,7 +36,7 @@ enum Source {
 }
 
 impl Decoded {
-    /// Opens a file, whose compression shows in its first bytes: media types are claims.
+    /// Opens a file. Detects the compression by its first bytes, since media types are unverified.
     pub(crate) fn of(file: File, bounds: &Bounds) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let mut reader = BufReader::with_capacity(BUFFER, file);

@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
-/// A stream that computes the digest of what passes, and counts it.
+/// A stream that computes the digest and length of the passing bytes.
 pub(crate) struct Hashing<S> {
     stream: S,
     hasher: Sha256,
@@ -97,7 +97,7 @@ impl<S> Hashing<S> {
         }
     }
 
-    /// Returns the digest and the length of what has passed.
+    /// Returns the digest and length of the bytes that have passed.
     pub(crate) fn finish(self) -> (Digest, u64) {
         (Digest(self.hasher.finalize().into()), self.length)
     }

@@ -84,7 +84,7 @@ pub(crate) struct Manifest {
 }
 
 impl Document {
-    /// Reads a document by its fields: the media type is a claim of whoever sent it.
+    /// Reads a document by its fields, since the media type is unverified.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, DocumentError> {
         const WHAT: &str = "the manifest";
         let malformed = |source| DocumentError::Malformed { what: WHAT, source };

@@ -94,8 +94,8 @@ fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Erro
     })
 }
 
-/// Rejects names with a digest, since nothing of an archive proves that it is what a registry calls so, and those of other
-/// images: whoever made an archive must not choose what runs under a name that is in use.
+/// Rejects names with a digest, since an archive cannot prove that it has a registry's digest. Rejects names
+/// of other images, since an archive's author must not replace an image in use.
 fn check_names(store: &Store, references: &[Reference], digest: Digest) -> Result<(), Error> {
     for name in references {
         if name.digest().is_some() {

@@ -93,7 +93,7 @@ impl Budget {
     }
 }
 
-/// Content of an image's layers, and what was left out.
+/// Content of an image's layers, and the omitted entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// Bytes of files.
@@ -291,8 +291,8 @@ impl Application<'_> {
     }
 }
 
-/// Returns the permission bits of a file: those of its owner for all, who may be somebody else inside, without
-/// set-user-ID and set-group-ID.
+/// Returns the permission bits of a file: its owner's for everybody, since the owner inside may be another
+/// user, without set-user-ID and set-group-ID.
 fn readable(mode: u32) -> u32 {
     let executable = match mode & 0o111 {
         0 => 0,

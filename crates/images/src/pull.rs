@@ -35,7 +35,7 @@ pub struct Pulled {
     pub was_there: bool,
 }
 
-/// Pulls an image. What a registry sends is checked by its digest; what a tag means is the registry's word.
+/// Pulls an image. All data of a registry is checked by digest, except for the meaning of a tag.
 ///
 /// # Errors
 /// If the registry fails, or the image exceeds a limit or does not match its digests. Nothing is kept then.

@@ -224,7 +224,7 @@ fn request(url: &str, headers: &[(String, String)]) -> Result<FetchRequest, Regi
     Ok(request)
 }
 
-/// Rejects what would go over the network in the clear.
+/// Rejects URLs that would go over the network unencrypted.
 fn checked(url: &Url) -> Result<(), RegistryError> {
     use ringfence_network::fetch::Scheme;
     match url.scheme {
@@ -237,7 +237,7 @@ fn checked(url: &Url) -> Result<(), RegistryError> {
     }
 }
 
-/// Returns the scheme of a registry: only one on this machine is spoken to in the clear.
+/// Returns the scheme of a registry: `http` only for one on this machine.
 fn scheme(authority: &str) -> &'static str {
     let host = match authority.rsplit_once(':') {
         Some((host, _)) if !host.ends_with(':') => host,

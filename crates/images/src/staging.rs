@@ -1,4 +1,4 @@
-//! Directories of images in the making. One whose process is gone is removed by the next.
+//! Directories of images under construction. The next process removes those of dead processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

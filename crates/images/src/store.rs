@@ -203,7 +203,7 @@ impl Store {
         Ok(index.references.get(reference).copied())
     }
 
-    /// Names an image that is there already; returns `false` if it is not.
+    /// Adds references to a stored image; returns `false` if the store does not have it.
     pub(crate) fn name(&self, digest: Digest, references: &[Reference]) -> Result<bool, Error> {
         let lock = self.exclusive()?;
         if describe(&self.directory(digest)).is_err() {
@@ -303,7 +303,7 @@ impl Store {
         self.bounds.store.saturating_sub(self.used())
     }
 
-    /// Moves the images that nobody names or uses to the trash. The caller holds the lock.
+    /// Moves images without a reference or a user to the trash. The caller holds the lock.
     fn discard_unnamed(&self, index: &Index) {
         for (digest, directory) in self.directories() {
             let is_free = lock_file(&directory).is_ok_and(|lock| lock.try_lock().is_ok());
@@ -318,7 +318,7 @@ impl Store {
         fs::rename(directory, self.path.join("trash").join(staging::random_name()?))
     }
 
-    /// Removes what is in the trash, outside of the lock: it may be much.
+    /// Empties the trash, outside of the lock because that may take long.
     fn empty_trash(&self) {
         for entry in fs::read_dir(self.path.join("trash"))
             .into_iter()

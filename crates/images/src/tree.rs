@@ -1,4 +1,4 @@
-//! The tree that layers are unpacked into. No name leads out of it, whatever links it has.
+//! The tree that layers are unpacked into. No name leads out of it, not even through links.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,7 +26,7 @@ const ATTEMPTS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
-    /// Path by which the kernel knows the root.
+    /// The kernel's path of the root.
     path: PathBuf,
 }
 
@@ -108,7 +108,7 @@ impl Directory {
         }
     }
 
-    /// Creates a file under a free name, which nobody else can open yet.
+    /// Creates a file under a free name, closed to other users.
     pub(crate) fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = openat(&self.handle, name, flags, Mode::from_raw_mode(0o600))?;
@@ -139,8 +139,8 @@ impl Directory {
         remove_at(self.handle.as_fd(), name)
     }
 
-    /// Removes an entry with all that is in it, except for what `keep` returns `true` for and the directories on
-    /// the way to that. An error of `keep` ends it.
+    /// Removes an entry with its contents, except for entries for which `keep` returns `true`, and their
+    /// parent directories. An error of `keep` ends the removal.
     pub(crate) fn remove_but(
         &self,
         name: &OsStr,
@@ -173,7 +173,7 @@ impl Directory {
     }
 }
 
-/// Opens a path below `root` as a program finds it whose root that is. Links lead no further.
+/// Opens a path below `root` as if `root` were the root directory. Links cannot lead out of it.
 pub(crate) fn open_inside(root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     open_with(root, path, flags, INSIDE)
 }
@@ -227,8 +227,7 @@ pub(crate) fn path_of(handle: &OwnedFd) -> io::Result<PathBuf> {
     Ok(PathBuf::from(std::ffi::OsString::from_vec(target.into_bytes())))
 }
 
-/// Returns the plain names of a member's path. An absolute one begins at the tree's root; `None` if it is too long
-/// or leads upwards.
+/// Returns the path of a member, relative to the tree's root. `None` if it is too long or contains `..`.
 pub(crate) fn plain(bytes: &[u8]) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(bytes));
     if bytes.len() >= 4096 || path.components().count() > MAX_DEPTH {

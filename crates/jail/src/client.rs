@@ -23,12 +23,12 @@ pub enum StartError {
     Instruct(#[source] io::Error),
 }
 
-/// Deadline for a launcher to come up. A slower process is taken for a program whose `main` does not call
+/// Deadline for a launcher to start. A slower process is assumed to be a program whose `main` does not call
 /// [`crate::init`] on every path.
 pub const START_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Job of a program that reads none: it is taken from the control channel just before the program begins, so whoever finds it unread knows
-/// that nothing of the program has run.
+/// Job of a program that reads none. It is read from the control channel just before the program begins:
+/// while it is unread, nothing of the program has run.
 pub const START_BYTE: u8 = 0;
 
 /// Steps that fail if the zygote has died, when the guest may not have begun.
@@ -38,7 +38,7 @@ pub const STEPS_OF_ZYGOTE: [&str; 3] = [
     "set a guest up",
 ];
 
-/// Returns `true` for an error of a launcher's socket that says that the launcher has died.
+/// Returns `true` for an error of a launcher's socket that means that the launcher has died.
 pub fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind as E;
     matches!(

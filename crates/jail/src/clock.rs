@@ -30,7 +30,7 @@ pub(crate) fn start_anew() -> io::Result<bool> {
     Ok(fs::write("/proc/self/timens_offsets", lines).is_ok())
 }
 
-/// Returns the machine's uptime, including suspend; [`Duration::MAX`] if the kernel cannot tell.
+/// Returns the machine's uptime, including suspend; [`Duration::MAX`] if the kernel does not report it.
 pub fn uptime() -> Duration {
     sys::clock(libc::CLOCK_BOOTTIME).unwrap_or(Duration::MAX)
 }

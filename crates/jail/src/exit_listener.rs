@@ -1,4 +1,4 @@
-//! The listener of a guest's filter: reports the guest's exit before the kernel takes the process apart.
+//! The listener of a guest's filter: reports the guest's exit before the kernel tears the process down.
 //!
 //! The guest's set-up sends it to the server as the first message on the control channel, before any code of
 //! the guest runs. It is the only one that the kernel makes for a filter, and the guest keeps no copy.

@@ -110,8 +110,8 @@ fn shares_files(process: &Path, given: &[PathBuf]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Returns `true` for shared mappings with the session, which survive a fork and a change of namespaces. The
-/// permitted ones are of files that nobody in a cell can write, such as a locale's tables.
+/// Returns `true` for shared mappings with the session, which survive a fork and a change of namespaces.
+/// Mappings of files that no process in a cell can write, such as a locale's tables, are permitted.
 fn shares_memory(process: &Path, private: &OwnedFd) -> io::Result<bool> {
     let anonymous = device(&sys::memfd(c"ringfence-probe")?)?;
     let own = [anonymous, device(private)?];

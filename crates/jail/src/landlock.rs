@@ -58,7 +58,7 @@ impl Ruleset {
     }
 }
 
-/// Builds a rule set that denies everything the kernel can govern except what `rules` grant.
+/// Builds a rule set that denies every access that the kernel can govern, except those that `rules` grant.
 pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
     let abi = abi()?;
     let handled = handled_rights(abi);
@@ -113,7 +113,8 @@ pub(crate) fn prepare(rules: &LandlockRules) -> io::Result<Ruleset> {
     Ok(ruleset)
 }
 
-/// Confines the calling thread for the rest of its life to what the rules grant; other threads are not affected.
+/// Confines the calling thread to the access that the rules grant, for the rest of its life. Other threads
+/// are not affected.
 ///
 /// # Errors
 /// If the kernel has no Landlock, or a path of the rules cannot be opened.

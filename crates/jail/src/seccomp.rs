@@ -83,7 +83,7 @@ pub enum Exits {
 /// Bits of an exit status by which a worker marks the end of its program; the kernel ignores them.
 ///
 /// Only marked exits wait for the listener's holder: the end of a child, or of a program that calls `_exit`
-/// itself, costs nobody anything.
+/// itself, has no cost.
 pub const LAST_EXIT: u32 = 0x5246_0000;
 
 /// Users that a guest's processes may become.
@@ -92,7 +92,7 @@ pub const LAST_EXIT: u32 = 0x5246_0000;
 pub enum Users {
     /// The one that it has.
     One,
-    /// Every user of its cell, which belong to nobody on the host: the fence `box`.
+    /// All users of its cell, whose ids no user of the host has: the fence `box`.
     Several,
 }
 

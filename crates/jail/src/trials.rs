@@ -74,7 +74,7 @@ pub enum Trial {
         /// The error number.
         errno: i32,
     },
-    /// The layer could be applied, but did not deny what it must.
+    /// The layer could be applied, but did not deny a forbidden operation.
     Toothless,
     /// The test was killed by this signal, or exited without a report (0).
     Killed(i32),
@@ -151,8 +151,8 @@ fn attempt(layer: Layer) -> Result<Trial, StepError> {
 
 const CLONE_NEWTIME: libc::c_int = 0x80;
 
-/// Prepares for namespaces like the template does: root of the host goes straight on, everybody else needs a
-/// user namespace first.
+/// Prepares for namespaces as the template does: the host's root needs nothing, other users first need a user
+/// namespace.
 fn take_rights() -> Result<(), StepError> {
     let map = fs::read_to_string("/proc/self/uid_map").step("read the id map")?;
     let host = map.split_whitespace().eq(["0", "0", "4294967295"]);

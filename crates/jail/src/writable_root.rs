@@ -157,7 +157,8 @@ impl CellRoot {
     }
 }
 
-/// Opens the upper directory. Whoever writes there while the overlay is mounted makes its files undefined, so nobody can.
+/// Opens the upper directory. Nothing may write there while the overlay is mounted, since the result would be
+/// undefined.
 fn open_changes(files: &OwnedFd) -> io::Result<OwnedFd> {
     let changes = sys::open_tree_below(files.as_fd(), c"upper")?;
     let read_only = sys::MountAttributes {

@@ -242,7 +242,8 @@ impl<'a> Cell<'a> {
             .await;
     }
 
-    /// Returns the content of the reply if the code failed. The guest's own report counts only if the server says that it failed.
+    /// Returns the content of the reply if the code failed. The guest's own report counts only if the server,
+    /// too, reports a failure.
     fn failure(&self, execution: &Execution) -> Option<Value> {
         let name = match execution.outcome {
             Outcome::Exited if execution.exit_code == 0 => return None,

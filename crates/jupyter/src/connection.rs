@@ -96,7 +96,7 @@ impl Channels {
 }
 
 impl Client {
-    /// Sends what the kernel has for the client. Meanwhile the sandbox's time is extended.
+    /// Sends the kernel's messages to the client. Extends the sandbox's lifetime meanwhile.
     async fn write<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mailbox: &mut Mailbox,
@@ -215,7 +215,7 @@ impl Client {
         }
     }
 
-    /// Does what a client asks for, if its gate allows it. Returns the content of the reply.
+    /// Performs an operation for a client, if its gate allows it. Returns the content of the reply.
     async fn act(&self, act: Act, done: impl Future<Output = Result<(), Error>>, content: Value) -> Value {
         let described = json!({"kernel": self.kernel.shared.id});
         if let Err(refusal) = self.gate.begin(act, &described) {

@@ -17,7 +17,7 @@ use crate::peer::{Mailbox, Peer, Request};
 use crate::questions;
 use crate::spec::Kind;
 
-/// Lifetime of a kernel's sandbox that nobody uses.
+/// Lifetime of an unused kernel's sandbox.
 pub(crate) const LIFETIME: Timeout = Timeout::seconds(60 * 60);
 
 /// Time for an interpreter to run the first code of all.
@@ -169,7 +169,7 @@ impl Shared {
         async move { drop(ended.wait_for(|ended| *ended).await) }
     }
 
-    /// Lets a client get what the kernel publishes.
+    /// Subscribes a client to the kernel's messages.
     pub(crate) fn join(&self) -> Result<(Arc<Peer>, Mailbox), Error> {
         let (peer, mailbox) = Peer::new(self.peers.fetch_add(1, Ordering::Relaxed));
         let mut state = self.state();

@@ -1,7 +1,8 @@
 //! The forms of results and text that may reach a front end.
 //!
-//! A notebook's page can write files and start kernels and terminals on the machine of its server. So a script that the page runs for a
-//! guest is the guest's way out. Nothing here decodes or follows what it passes on.
+//! A notebook's page can write files and start kernels and terminals on the machine of its server. A script
+//! that the page runs for a guest would let the guest escape. Nothing here decodes or follows the forwarded
+//! data.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +95,7 @@ impl Cleaner {
         }
     }
 
-    /// Adds text, and returns what is shown of it.
+    /// Adds text, and returns the part to show.
     pub(crate) fn push(&mut self, text: &str) -> String {
         if self.forms == Forms::All {
             return text.to_owned();
@@ -134,7 +135,7 @@ impl Cleaner {
 #[derive(Debug, Default)]
 pub(crate) struct Numbers(BTreeMap<u32, u32>);
 
-/// Cells whose numbers are kept.
+/// Maximum number of cells whose numbers are kept.
 const MAX_NUMBERS: usize = 1000;
 
 impl Numbers {

@@ -1,4 +1,4 @@
-//! A client at the channels of a kernel, as the kernel knows it.
+//! A client of a kernel's channels, from the kernel's side.
 
 use std::any::Any;
 use std::fmt;

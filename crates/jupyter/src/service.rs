@@ -86,7 +86,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Creates a service whose kernels are among these sandboxes.
+    /// Creates a service that creates its kernels among these sandboxes.
     pub fn new(sandboxes: Arc<Sandboxes>) -> Self {
         Self {
             sandboxes,
@@ -196,12 +196,12 @@ impl Service {
         Ok(())
     }
 
-    /// Forgets the kernels of an owner, whose sandboxes are ended by others.
+    /// Removes the kernels of an owner. The caller ends their sandboxes.
     pub fn clear(&self, scope: &Scope) {
         self.end(|kernel| kernel.shared.scope == *scope);
     }
 
-    /// Forgets all kernels, whose sandboxes are ended by others.
+    /// Removes all kernels. The caller ends their sandboxes.
     pub fn close(&self) {
         self.end(|_| true);
     }

@@ -1,4 +1,4 @@
-//! Enforces the egress policy: which hosts may be reached, and at which addresses.
+//! Enforces the egress policy: the allowed hosts and their addresses.
 //!
 //! The guard returns connected streams, and knows no protocol: page fetches and guests' tunnels share it.
 

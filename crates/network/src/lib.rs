@@ -1,5 +1,5 @@
-//! Every way out to the network: the rules of addresses, the proxy of programs, and requests of tools. Secrets that go
-//! out with them, and their redaction from what comes back.
+//! All network access: the rules of addresses, the proxy of programs, and requests of tools, with the secrets
+//! that are sent and their redaction from responses.
 
 pub mod address;
 pub mod egress;

@@ -17,7 +17,7 @@ pub struct Index {
     hosts: Vec<HostPattern>,
 }
 
-/// Access to what an index offers.
+/// Access to the packages of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Everybody has access: environments are shared by all scopes.

@@ -79,7 +79,7 @@ impl Installation<'_> {
         RunSpec::new(request, Target::Local, fence)
     }
 
-    /// Runs the installation, and unpacks what it wrote.
+    /// Runs the installation, and unpacks its archive.
     pub(crate) async fn run(
         self,
         staging: Staging,
@@ -123,7 +123,7 @@ fn installed(result: &ExecutionResult, tree: Result<Tree, TreeError>) -> Result<
     }
 }
 
-/// Returns `true` if the archive was refused for what is in it, not because it ended.
+/// Returns `true` if the archive was refused for its content, not for being truncated.
 fn is_refused(tree: &Result<Tree, TreeError>) -> bool {
     matches!(tree, Err(error) if !matches!(error, TreeError::Archive(_)))
 }

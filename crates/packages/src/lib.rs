@@ -1,7 +1,8 @@
 //! Installs Python packages in a fence, and keeps them for runs.
 //!
-//! A package is code of a stranger. Nothing of it is executed, imported or believed outside a fence: a guest installs it in a fence whose network ends at the index, and what comes out is an archive that [`tree`] unpacks
-//! under bounds into a directory that guests see read-only.
+//! A package is untrusted code. Nothing of it is executed, imported or trusted outside a fence: a guest
+//! installs it in a fence that reaches only the index, and writes an archive. [`tree`] unpacks the archive
+//! within limits into a directory that guests see read-only.
 //!
 //! - [`requirement`]: names and versions that a caller asks for; [`index`]: the place that they come from
 //! - [`install`]: the fenced installation; [`tree`]: its files on this machine

@@ -18,7 +18,7 @@ use crate::requirement::Requirement;
 use crate::store::{Checkout, Publication, Staging, Store};
 use crate::tree::Tree;
 
-/// Version of the layout of environments. A change of what an installation writes increases it.
+/// Version of the layout of environments. Increase it when an installation writes other files.
 const LAYOUT: &str = "1";
 
 const OLD: &str = "the packages were chosen more than a week ago, and the index could not be reached now";
@@ -135,7 +135,7 @@ impl Packages {
         }
     }
 
-    /// Digests what an environment belongs to: interpreter, machine, index and, unless everybody has access to that, the
+    /// Digests the origin of an environment: interpreter, machine, index and, unless the index is public, the
     /// scope.
     fn origin(&self, interpreter: &Fingerprint, scope: &Scope) -> Result<Digest, Error> {
         let interpreter = serde_json::to_vec(interpreter).map_err(|_| Error::NoPython)?;
@@ -154,7 +154,7 @@ impl Packages {
     }
 }
 
-/// Digests a request for packages, in whatever order and spelling they were named.
+/// Digests a request for packages, independent of their order and spelling.
 fn request(origin: &Digest, requirements: &[Requirement]) -> Digest {
     let mut requirements: Vec<String> = requirements.iter().map(ToString::to_string).collect();
     requirements.sort();

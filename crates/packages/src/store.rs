@@ -26,7 +26,7 @@ use crate::error::StoreError;
 use crate::locks::{InstallLock, UseLock, created};
 use crate::tree::Tree;
 
-/// Age at which a request is resolved anew, so that fixes of packages arrive.
+/// Age at which a request is resolved again, so that fixes of packages arrive.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Description of an environment, in its directory.
 const RECORD: &str = "environment.json";
@@ -138,7 +138,7 @@ pub(crate) struct Staging {
     _lock: InstallLock,
 }
 
-/// Removes what was not published, before others may install.
+/// Removes unpublished files, before the lock on installations is released.
 impl Drop for Staging {
     fn drop(&mut self) {
         // The next installation removes what is left.
@@ -228,7 +228,7 @@ impl Store {
         }))
     }
 
-    /// Waits until no other installation runs, and removes what one that was killed left.
+    /// Waits until no other installation runs, and removes the files of a killed one.
     pub(crate) fn begin(&self) -> Result<Staging, StoreError> {
         for name in ["requests", "environments"] {
             make_directory(&self.root.join(name))?;

@@ -29,7 +29,7 @@ const MAX_PACKAGES: usize = 1000;
 /// An unpacked tree.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// Digest of paths, contents and execute bits, whatever their order in the archive.
+    /// Digest of paths, contents and execute bits, independent of their order in the archive.
     pub(crate) digest: Digest,
     pub(crate) bytes: u64,
     /// Names and versions of the packages in it.

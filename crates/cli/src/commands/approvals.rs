@@ -113,7 +113,7 @@ fn standing(entry: &Entry) -> String {
     )
 }
 
-/// Removes the one standing approval whose id begins so.
+/// Removes the only standing approval whose id begins with `beginning`.
 fn revoke(service: &Service, beginning: &str) -> anyhow::Result<String> {
     let approved = service.approved();
     let entries = approved.entries().map_err(failure)?;

@@ -137,7 +137,7 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
     })
 }
 
-/// Tells that the certificate before stays in use. There is nobody to tell if that fails.
+/// Warns that the renewed certificate is not used. A failure to do so is ignored.
 fn not_renewed(error: &CertificateError) {
     let _ = writeln!(
         io::stderr(),

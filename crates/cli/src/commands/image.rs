@@ -12,7 +12,7 @@ use ringfence_images::{ImageInfo, Import, Progress, Pulled, Removal, Selector, S
 use crate::context::Context;
 use ringfence_gateway_protocol::interrupted;
 
-/// Maximum duration of the removal of what a cancelled pull has unpacked. The next command removes the rest.
+/// Timeout of removing the files that a cancelled pull has unpacked. The next command removes the rest.
 const CLEANUP: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<ExitCode> {
@@ -82,7 +82,7 @@ fn imported(args: &ImageImportArgs, store: &Store, context: &Context) -> anyhow:
     Ok(())
 }
 
-/// Says what of an image is not in its unpacked form.
+/// Notes the entries of an image that were not unpacked.
 fn note_left_out(store: &Store, selector: &Selector, context: &Context) -> anyhow::Result<()> {
     let images = store.list().map_err(|error| failure(&error))?;
     let is_it = |image: &&ImageInfo| Selector::Digest(image.digest) == *selector;

@@ -101,7 +101,7 @@ fn check_quotas(args: &KeysCreateArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the places of what the runs of keys leave.
+/// Returns the places of files that the runs of keys leave.
 pub(super) fn remains(context: &Context) -> anyhow::Result<Remains> {
     Ok(Remains {
         runs: settings::store(context)?,
@@ -136,7 +136,7 @@ fn usage(context: &Context) -> anyhow::Result<UsageReport> {
     Ok(usage.report(None).map_err(unusable)?)
 }
 
-/// Removes a key, by the server if one runs: it knows what lives.
+/// Removes a key, through the server if one runs, since it knows the key's live sandboxes.
 fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
     let removed = ask(context, |client| async move { client.remove_key(id).await })?;
     if removed.is_some() {

@@ -1,4 +1,4 @@
-//! `ringfence policy`: shows the decision about a command, without running it or asking anybody.
+//! `ringfence policy`: shows the decision about a command, without running it or requesting approval.
 
 use std::process::ExitCode;
 

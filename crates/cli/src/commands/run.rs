@@ -172,7 +172,7 @@ async fn supervise(
     }
 }
 
-/// Adds what only the command line knows to the warnings of a result.
+/// Adds warnings about the command line's options to a result.
 fn complete_warnings(result: &mut ExecutionResult, args: &RunArgs, context: &Context) -> anyhow::Result<()> {
     if let Some(directory) = args.skills.as_deref() {
         for warning in &mut result.meta.warnings {

@@ -103,7 +103,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
     })
 }
 
-/// Rejects images for templates whose names no image can have.
+/// Rejects invalid names of images for templates.
 fn check_images(args: &ServeArgs) -> Result<(), Failure> {
     for image in &args.template_image {
         image.parse::<Selector>().map_err(|error| {
@@ -127,7 +127,7 @@ fn warn_of(keys: &ApiKeys, context: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the sandboxes of clients, with the log of what they do.
+/// Returns the sandboxes of clients, with the log of operations on them.
 fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow::Result<RecordedSandboxes> {
     let fence = context.config()?.sandbox.isolation.fence();
     let sandboxes = ringfence_sandbox::Sandboxes::new(Arc::clone(&backend.local), fence, snapshots(context)?)

@@ -84,7 +84,7 @@ async fn perform(
     }
 }
 
-/// Records consent to what a directory's manifests ask for, and prints it.
+/// Records consent to the demands of a directory's manifests, and prints them.
 fn accept(args: &SkillsAcceptArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let asked = ringfence::skills::accept(args.skills.as_deref(), context)?.ok_or_else(none)?;
     for (file, words) in &asked {

@@ -1,4 +1,4 @@
-//! Resolves arguments and configuration into a plan of what to run.
+//! Resolves arguments and configuration into a plan of a run.
 
 mod egress;
 mod options;

@@ -21,7 +21,7 @@ use super::mux::{Arrived, Mux, Slot, Turn};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for a process to start, its turn included.
 const START: Duration = Duration::from_secs(20);
-/// Events that a slow reader leaves unread before its process has to wait.
+/// Capacity of the event queue. A process whose reader is slower has to wait.
 const UNREAD: usize = 16;
 /// Chunks of input that may wait for the process.
 const UNWRITTEN: usize = 16;
@@ -185,7 +185,7 @@ impl Driver {
         }
     }
 
-    /// Passes on what has arrived. Returns the last event.
+    /// Forwards the received events. Returns the last event.
     async fn take(
         &mut self,
         slot: &Slot<'_>,

@@ -137,7 +137,7 @@ impl Kept {
         .collect()
     }
 
-    /// Ends all containers with what runs in them. Their managers' shutdown waits for the removal.
+    /// Ends all containers with their processes. The shutdown of the managers waits for the removal.
     pub(crate) async fn close(&self) {
         let mut reaper = {
             let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);

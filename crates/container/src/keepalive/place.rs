@@ -45,7 +45,7 @@ pub(super) struct Container {
     pub(super) exchange: Exchange,
     /// Host directory mounted as its workspace, if it has neither a workspace nor one on tmpfs.
     pub(super) own: Option<PathBuf>,
-    /// Warning for a workspace to whose top directory nothing can be added.
+    /// Warning for a workspace with a read-only top directory.
     pub(super) closed: Option<String>,
 }
 
@@ -254,7 +254,7 @@ impl Container {
         init && self.sandbox().life().state.is_alive()
     }
 
-    /// Ends the container with what runs in it, and waits for its removal.
+    /// Ends the container with all processes, and waits for its removal.
     pub(super) async fn end(&self) {
         if let Runs::Init(warm) = &self.runs {
             warm.init().release();

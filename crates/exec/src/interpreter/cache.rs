@@ -32,7 +32,7 @@ const USUAL_BYTES: usize = 16 * 1024;
 struct Cache {
     format: u32,
     entries: Vec<Entry>,
-    /// Interpreters that were in use before, without what only their runs need.
+    /// Interpreters that were used earlier, without the paths that only their own runs need.
     #[serde(default)]
     past: Vec<Python>,
 }
@@ -209,8 +209,8 @@ impl FileStamp {
     }
 }
 
-/// Records the files that determine what an interpreter is: itself, the version that a shim selects, the
-/// `pyvenv.cfg` of a virtual environment, and the directories with packages and `.pth` files.
+/// Returns the state of the files that identify an interpreter: the program, the version that a shim selects,
+/// the `pyvenv.cfg` of a virtual environment, and the directories with packages and `.pth` files.
 fn stamps(candidate: &Path, found: &Found) -> Vec<Stamp> {
     let mut paths = vec![candidate.to_owned()];
     if let Some(shims) = candidate.parent().filter(|dir| dir.ends_with("shims")) {

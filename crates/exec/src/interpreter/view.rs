@@ -88,7 +88,7 @@ impl View {
         Ok(added)
     }
 
-    /// Returns the `.pth` files in the usual site directories of what is shown.
+    /// Returns the `.pth` files in the usual site directories of the shown trees.
     pub(super) fn path_files(&self) -> Vec<PathBuf> {
         self.shown
             .iter()

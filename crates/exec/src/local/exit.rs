@@ -24,7 +24,7 @@ pub(super) struct ExitWatch {
     /// Duplicate of the listener, registered with the event loop. It is not a socket, but tokio has no safe
     /// type for others; only its readiness is used.
     ready: UnixDatagram,
-    /// `None` if the end must be taken from the launcher, which alone knows the guest's processor time.
+    /// `None` if only the launcher can report the guest's processor time, and so its end.
     tasks: Option<TaskGauge>,
 }
 
@@ -57,8 +57,9 @@ impl ExitWatch {
         std::future::pending().await
     }
 
-    /// Returns `true` if nothing in the cell will run after this call. The order matters: whoever was alone
-    /// when counted, and is the guest, has started nobody since, for it waits.
+    /// Returns `true` if nothing in the cell will run after this call. The order of the checks matters: a
+    /// guest that was the only process when counted cannot have started another since, because it waits in
+    /// this call.
     fn is_end(&self, call: &ExitCall) -> bool {
         let alone = |tasks: &TaskGauge| matches!(tasks.read(), Ok(ALONE));
         self.tasks.as_ref().is_some_and(alone) && self.listener.is_last(call)

@@ -327,8 +327,8 @@ pub(super) async fn begin(
 }
 
 impl PendingGuest {
-    /// Sends `original` the message that has it let itself be forked, and waits for the fork. Kills an original that takes
-    /// longer than `patience`: it does something else.
+    /// Asks `original` to let itself be forked, and waits for the fork. Kills an original that takes longer
+    /// than `patience`.
     pub(super) async fn forked_by(
         self,
         original: &mut Guest,
@@ -391,8 +391,9 @@ impl PendingGuest {
 }
 
 impl PendingGuest {
-    /// Returns `false` if its program has certainly not begun: nobody has read all that was sent ahead of it, and nobody can any
-    /// more. The kernel resets a connection whose last owner leaves something unread.
+    /// Returns `false` if the guest's program has certainly not begun: the data sent ahead of it was not read
+    /// completely, and cannot be read any more. The kernel resets a connection whose last owner leaves unread
+    /// data.
     async fn has_begun(&mut self) -> bool {
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(Duration::from_secs(10), self.control.read_to_end(&mut rest)).await;

@@ -1,4 +1,4 @@
-//! Runs on an image: its root takes the place of the host's read-only view, its programs that of the host's.
+//! Runs on an image, whose root and programs replace the host's.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::error::Error;
 use super::extra::{Root, WORKSPACE};
 use super::settings::Fence;
 
-/// Rejects what an image could not take part in: it would be silently left out.
+/// Rejects requests with options that an image cannot support, which would silently be ignored.
 pub(super) fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     match request.image {
         None => Ok(()),

@@ -5,7 +5,8 @@ use ringfence_policy::EnvName;
 /// Job of length zero, which turns a worker into a session.
 pub(super) const SESSION: &[u8] = &[0; 4];
 
-/// Prefix of a job that has a worker import the packages of its programs first, and lets it be forked if a zygote made it.
+/// Prefix of a job that makes a worker import the packages first. A worker that was forked from a zygote can
+/// then be forked itself.
 pub(super) const PRELOADED: &[u8] = &[0xfe, 0xff, 0xff, 0xff];
 
 /// Prefix of a job whose program uses the channel as its bridge.

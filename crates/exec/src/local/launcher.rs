@@ -237,7 +237,7 @@ impl LauncherClient {
         self.is_open().then_some(()).ok_or(Error::LauncherLost)
     }
 
-    /// Gives up a launcher that has died: nobody gets it any more.
+    /// Marks a launcher as dead, so that it is not used again.
     pub(super) fn lose(&self) {
         *self.lock() = None;
     }
@@ -289,8 +289,8 @@ impl LauncherClient {
         let _ = self.send(&Command::Kill { id }, &[]).await;
     }
 
-    /// Sends SIGINT to a guest's first process. Resolves once it was sent: it cannot reach what the guest does
-    /// after it has received another message from us.
+    /// Sends SIGINT to a guest's first process. Resolves once the signal was sent. It cannot interrupt
+    /// anything that the guest does after a later message.
     pub(super) async fn interrupt(&self, id: u64) {
         let (sender, sent) = oneshot::channel();
         if let Some(waiter) = self.lock().as_mut().and_then(|all| all.get_mut(&id)) {

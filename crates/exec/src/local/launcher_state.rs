@@ -416,8 +416,8 @@ fn packages(extra: &Extra) -> Option<DirectoryIdentity> {
     Some((found.dev(), found.ino()))
 }
 
-/// Kills the rest of a guest, and closes the launcher if nobody else uses it. Leftovers are removed by the
-/// sweep of the next start.
+/// Kills the rest of a guest, and closes the launcher if it has no other user. The sweep at the next start
+/// removes leftovers.
 pub(super) async fn clear_up(served: Arc<LauncherState>, guest: Option<Guest>) {
     served.refill();
     match (Arc::try_unwrap(served), guest) {

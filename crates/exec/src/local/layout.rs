@@ -488,7 +488,7 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     }
 }
 
-/// Adapts a confinement to the init of a sandbox: with terminals, and adopting what programs leave.
+/// Adapts a confinement to the init of a sandbox, which has terminals and adopts orphaned processes.
 pub(super) fn inhabited(confinement: Confinement) -> Confinement {
     let landlock = confinement.landlock.map(|mut rules| {
         rules.devices.push(PathBuf::from("/dev/pts"));

@@ -92,7 +92,8 @@ pub fn is_limits_gap(warning: &str) -> bool {
 /// Messages that programs print when a write exceeds a size limit.
 const FULL: [&str; 3] = ["No space left on device", "Disk quota exceeded", "File too large"];
 
-/// Returns a warning that names the limit, if a program's errors say that a file did not fit.
+/// Returns a warning with the limit of disk space, if a program's standard error reports that a file did not
+/// fit.
 pub(super) fn full(stderr: &str, runtime: RuntimeKind, limits: &Limits) -> Option<String> {
     let is_full = FULL.iter().any(|text| stderr.contains(text));
     let (size, why) = match runtime.traits().family {

@@ -50,8 +50,8 @@ const TMPFS: i64 = 0x0102_1994;
 /// mm/shmem.c).
 const EMPTY: i64 = 40;
 
-/// Returns `true` if a directory is an empty one of a tmpfs. The kernel counts the entries there, and no program
-/// can set what it counts. Most programs write no output files, and a walk takes five times as many calls.
+/// Returns `true` if a directory is an empty one of a tmpfs. The kernel counts the entries there, and no
+/// program can set the count. Most programs write no output files, and a walk takes five times as many calls.
 pub fn is_empty_tmpfs(directory: &OwnedFd) -> bool {
     let is_empty = rustix::fs::fstat(directory).is_ok_and(|found| found.st_size == EMPTY);
     is_empty && rustix::fs::fstatfs(directory).is_ok_and(|found| found.f_type == TMPFS)

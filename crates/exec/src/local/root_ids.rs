@@ -10,11 +10,11 @@ use super::user::MAPS_ANY_ID;
 
 /// Number of sandboxes with root inside of one server at a time.
 const MAX: u32 = 32;
-/// Host ids of each: root and users of its cell, and what its launcher needs.
+/// Number of host ids of each sandbox: for root and users of its cell, and for its launcher.
 const IDS: u32 = 2_048;
 /// First host id of such ranges. Those of other launchers lie below.
 const BASE: u32 = 1 << 31;
-/// Number of servers, told apart by their process ids, whose ranges do not overlap.
+/// Number of servers, distinguished by process id, whose ranges do not overlap.
 const SERVERS: u32 = 32_767;
 
 /// Ranges in use.

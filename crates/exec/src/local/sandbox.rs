@@ -1,4 +1,4 @@
-//! Cells that stay: the place of a sandbox, whose init starts programs at the server's request.
+//! Cells of sandboxes. Their init starts programs at the server's request.
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
@@ -199,7 +199,7 @@ pub enum PauseError {
         "this machine gives the server no control group with a freezer (cgroup v1 `freezer`, or v2 `cgroup.freeze`)"
     )]
     NoFreezer,
-    /// Some processes did not stop in time, and all go on.
+    /// Some processes did not stop in time, and all continue.
     #[error("not all processes of the sandbox stopped within {} s", FREEZING.as_secs())]
     Unstoppable,
     /// The kernel refused.
@@ -217,8 +217,8 @@ impl PauseControl {
         self.0.is_some()
     }
 
-    /// Stops all processes: they use no processor until [`PauseControl::resume`], and keep their memory. If this fails
-    /// or is dropped on its way, they go on.
+    /// Stops all processes: they use no processor until [`PauseControl::resume`], and keep their memory. If
+    /// this fails or is dropped before its end, they continue.
     ///
     /// # Errors
     /// If there is no freezer, or they do not stop in time.

@@ -54,7 +54,7 @@ pub enum Closed {
     Leads(PathBuf),
 }
 
-/// A workspace's entries, and the protection of what they lead to.
+/// A workspace's entries, and the protection of the paths that they lead to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guarded {
     pub top: Entries,

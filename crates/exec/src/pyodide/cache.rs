@@ -1,8 +1,7 @@
 //! A cache of files created for one version of Ringfence, or for some wheels, and removed when unused.
 //!
-//! File names show what belongs together: `KEY-snapshot` and similar names are the set `KEY`;
-//! `KEY-packages-MARK` is a set of its own. Users of a set hold the lock `SET.lock` shared; removing a set
-//! takes it exclusively.
+//! File names show the set: `KEY-snapshot` and similar names belong to the set `KEY`; `KEY-packages-MARK` is
+//! its own set. Users of a set hold the lock `SET.lock` shared; removing a set takes it exclusively.
 
 use std::fs::{self, File};
 use std::io;

@@ -279,7 +279,8 @@ pub(super) async fn snapshot(installed: &Installed, local: &Arc<Local>) -> Resul
     made.await?.map_err(RunError::Snapshot)
 }
 
-/// Unpacks wheels into the concatenation that a worker reads. The inner error tells what is wrong with them.
+/// Unpacks wheels into the concatenation that a worker reads. The inner error describes a defect of the
+/// wheels.
 pub(super) async fn unpacked(
     wheels: &PathBuf,
     installed: &Installed,

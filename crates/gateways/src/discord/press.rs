@@ -76,7 +76,7 @@ struct Component {
 }
 
 impl Press {
-    /// Parses an event. `None` if it lacks what a response needs.
+    /// Parses an event. `None` if it lacks the members that a response needs.
     pub(super) fn of(event: Value) -> Option<Self> {
         let mut interaction: Interaction = serde_json::from_value(event).ok()?;
         let button = interaction.button();

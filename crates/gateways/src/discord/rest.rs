@@ -28,7 +28,7 @@ const MAX_WORDS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
-/// Upper bound of a rate limit delay, whatever Discord says.
+/// Upper bound of a rate limit delay, even if Discord asks for more.
 const MAX_WAIT: Duration = Duration::from_secs(60 * 60);
 
 /// Discord's error code for an interaction that was already acknowledged.
@@ -326,7 +326,7 @@ impl Rest {
         }
     }
 
-    /// Waits as long as Discord says, for this bucket or for all.
+    /// Records the rate limit delay that Discord demands, for this bucket or for all.
     fn limited(&self, call: &Call, headers: &HeaderMap, body: &Value) {
         let told = body.get("retry_after").and_then(Value::as_f64).and_then(wait);
         let wait = told

@@ -243,7 +243,7 @@ impl Sessions {
         message(&json!({"op": op::HEARTBEAT, "d": sequence}))
     }
 
-    /// Reads a message, and keeps what is needed to resume.
+    /// Reads a message, and stores the values that a resume needs.
     fn read(&mut self, text: &str) -> Read {
         let Ok(payload) = serde_json::from_str::<Payload>(text) else {
             return Read::Nothing;

@@ -40,7 +40,7 @@ pub(super) struct Call {
     credit: u64,
     /// Earliest time of the next read of its output.
     listen_at: Instant,
-    /// Set if the server waits for what it has written so far.
+    /// Set if the server waits for the output written so far.
     draining: bool,
     cut: Cut,
     killing: Option<Killing>,
@@ -216,7 +216,7 @@ impl Call {
         }
     }
 
-    /// Has the output that it has written so far relayed, and that reported.
+    /// Relays the output written so far, and then reports that to the server.
     pub(super) fn drain(&mut self, now: Instant) {
         self.draining = true;
         self.listen_at = now;

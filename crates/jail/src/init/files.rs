@@ -68,7 +68,8 @@ pub const MAX_TREE_ENTRIES: usize = 1_000_000;
 /// Number of the descriptor of a root's changes, for [`Operation::PackRoot`].
 pub(crate) const CHANGES_FD: RawFd = SESSION_FD;
 
-/// Type of the members of an archive that stand for what was removed from a root. Nobody else's archives have it.
+/// Type of the members of an archive that represent removed entries of a root. Other programs' archives do
+/// not have it.
 const WHITEOUT: Kind = Kind::Other(b'W');
 
 /// Fingerprint of an empty directory.

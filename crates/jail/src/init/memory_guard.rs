@@ -1,4 +1,4 @@
-//! Has the kernel kill programs rather than the init for lack of memory: proc_pid_oom_score_adj(5).
+//! Makes the kernel kill programs rather than the init when memory runs out: proc_pid_oom_score_adj(5).
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,8 +8,8 @@ use crate::step_error::{Step, StepError};
 /// Adjustment of programs: half of the memory that they may use.
 const PROGRAMS: i32 = 500;
 
-/// The adjustment of the calling process, which its children inherit when they are forked. Only whoever opened it before
-/// the fence stood can change it.
+/// The adjustment of the calling process, which its children inherit when they are forked. Only a process
+/// that opened it before it was confined can change it.
 #[derive(Debug)]
 pub(crate) struct MemoryGuard {
     file: File,

@@ -52,7 +52,7 @@ pub(super) struct Init {
     /// Output directory of guests, if the server wants its state.
     output: Option<PathBuf>,
     leftovers: Leftovers,
-    /// `None` in a container, whose engine decides.
+    /// `None` in a container, where the engine sets the adjustment.
     guard: Option<MemoryGuard>,
 }
 
@@ -79,7 +79,7 @@ impl Init {
         })
     }
 
-    /// Has the kernel kill programs first for lack of memory.
+    /// Makes the kernel kill programs first when memory runs out.
     pub(super) fn guarded_by(self, guard: MemoryGuard) -> Self {
         Self {
             guard: Some(guard),

@@ -75,8 +75,7 @@ impl Test {
     }
 }
 
-/// The errors of refused calls; `Zero` is not an error: the call is skipped, and its caller is told that it
-/// succeeded.
+/// The errors of refused calls. With `Zero`, the call is skipped, and returns success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Errno {

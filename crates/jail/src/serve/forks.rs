@@ -234,7 +234,7 @@ fn is_under_way(running: &Running, session: u64) -> bool {
     }
 }
 
-/// Moves a fork into its cgroups. Not left to the fork itself: nobody could verify it afterwards.
+/// Moves a fork into its cgroups. If the fork did this itself, it could not be verified.
 fn move_into(groups: &[OwnedFd], pid: libc::pid_t) -> Result<(), StepError> {
     for group in groups {
         let copy = group.try_clone().step("join the control group")?;

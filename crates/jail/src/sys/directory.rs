@@ -56,7 +56,7 @@ pub(crate) fn read_names(
     Ok(read > 0)
 }
 
-/// Starts the list of a directory's names anew.
+/// Restarts the list of a directory's names.
 pub(crate) fn rewind(directory: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     let place = unsafe { libc::lseek(directory.as_raw_fd(), 0, libc::SEEK_SET) };
@@ -92,7 +92,7 @@ pub(crate) fn link_at(from: BorrowedFd<'_>, old: &CStr, to: BorrowedFd<'_>, new:
     check_int(unsafe { libc::linkat(from, old.as_ptr(), to, new.as_ptr(), 0) }).map(drop)
 }
 
-/// Renames an entry, replacing what has the new name.
+/// Renames an entry, replacing an existing entry with the new name.
 pub(crate) fn rename_at(from: BorrowedFd<'_>, old: &CStr, to: BorrowedFd<'_>, new: &CStr) -> io::Result<()> {
     let (from, to): (RawFd, RawFd) = (from.as_raw_fd(), to.as_raw_fd());
     // SAFETY: both are live C strings.

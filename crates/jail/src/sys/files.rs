@@ -160,7 +160,7 @@ pub(crate) fn replace_by_null(fd: BorrowedFd<'_>) -> io::Result<()> {
     dup2(std::os::fd::AsFd::as_fd(&null), fd.as_raw_fd())
 }
 
-/// Shuts down a socket in both directions, whoever else holds it.
+/// Shuts down a socket in both directions, for all processes that hold it.
 pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a plain call on an open descriptor.
     check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
@@ -193,8 +193,8 @@ pub(crate) fn is_open(number: RawFd) -> bool {
     unsafe { libc::fcntl(number, libc::F_GETFD) != -1 }
 }
 
-/// Returns the start and end of the data at or after an offset; `None` if there are only holes. A file system that
-/// knows none has data everywhere, as in gVisor.
+/// Returns the start and end of the data at or after an offset; `None` if there are only holes. A file system
+/// without holes has data everywhere, as in gVisor.
 pub(crate) fn next_data(file: BorrowedFd<'_>, from: u64) -> io::Result<Option<(u64, u64)>> {
     let seek = |offset: u64, whence| {
         // SAFETY: a plain call on an open descriptor.

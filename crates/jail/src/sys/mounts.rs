@@ -175,7 +175,7 @@ pub(crate) fn pivot_root_to_working_directory() -> io::Result<()> {
     check_int(unsafe { libc::umount2(c".".as_ptr(), libc::MNT_DETACH) }).map(drop)
 }
 
-/// Detaches the mount at `target`; what was opened or bound from it stays.
+/// Detaches the mount at `target`. Files opened and mounts bound from it stay usable.
 pub(crate) fn detach_mount(target: &CStr) -> io::Result<()> {
     // SAFETY: the path is a live C string.
     check_int(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(drop)

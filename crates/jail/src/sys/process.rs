@@ -82,7 +82,7 @@ pub(crate) fn clone3(namespaces: u64, parentage: Parentage) -> io::Result<Fork> 
     })
 }
 
-/// Returns the address where glibc stores the id of the calling thread; 0 if the kernel cannot tell.
+/// Returns the address where glibc stores the id of the calling thread; 0 if the kernel does not report it.
 fn thread_id_address() -> u64 {
     let mut address: u64 = 0;
     // SAFETY: PR_GET_TID_ADDRESS writes one pointer to the place given.

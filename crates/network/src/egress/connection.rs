@@ -1,4 +1,4 @@
-//! A connection to a host, whose bytes are counted.
+//! A connection to a host, with a byte counter.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ impl ByteCount {
     }
 }
 
-/// A connection to a host. What it sends and receives counts, whatever speaks over it.
+/// A connection to a host. Counts the bytes sent and received.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,

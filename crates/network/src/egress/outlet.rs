@@ -12,8 +12,8 @@ use super::proxy::{Injection, Proxy};
 use super::{AttemptLog, Guard, Resolver};
 use crate::fetch::Trust;
 
-/// Environment variables for the proxy's address; some programs know only one of the two spellings. The last
-/// one is our own: a caller may override all others.
+/// Environment variables for the proxy's address. Some programs read only one of the two spellings. The last
+/// one is Ringfence's own: a caller may override all others.
 const ADDRESS_VARIABLES: &[&str] = &[
     "HTTP_PROXY",
     "http_proxy",
@@ -37,7 +37,7 @@ pub struct NetworkSettings {
     pub injections: Vec<Injection>,
 }
 
-/// Serialises what decides how a guest reaches hosts, without any credential.
+/// Serialises the settings that determine how a guest reaches hosts, without credentials.
 impl Serialize for NetworkSettings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.trust.own(), &self.injections).serialize(serializer)

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 /// Limit of concurrent look-ups. Each blocks a thread until the system's timeout, even if its caller has
-/// timed out earlier, and whoever runs the name server can cause that. Files and disk monitoring need some of
-/// the eight threads, too.
+/// timed out earlier, and a hostile name server can cause that. Files and disk monitoring need some of the
+/// eight threads, too.
 const MAX_LOOKUPS: usize = 4;
 
 /// A resolver of host names. Clones share the limit of look-ups.

@@ -73,8 +73,9 @@ where
     }
 }
 
-/// Sends a request as [`send`] does, and passes the body of a success to `sink` as it arrives, up to the limit. A sink
-/// that breaks off ends the exchange; the page then counts as truncated. Any other body is in the page.
+/// Sends a request as [`send`] does, and passes the body of a success to `sink` as it arrives, up to the
+/// limit. A sink that returns `Break` ends the exchange; the page then counts as truncated. Any other body is
+/// in the page.
 ///
 /// # Errors
 /// As for [`send`].
@@ -97,7 +98,7 @@ where
     }
 }
 
-/// A consumer of a body, which may break off.
+/// A consumer of a body, which may stop early.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + Send + 'a;
 
 /// Performs the TLS handshake with the host of the URL.
@@ -181,7 +182,8 @@ fn message(request: &FetchRequest) -> Result<Request<Full<Bytes>>, FetchCause> {
     Ok(message)
 }
 
-/// Limits what no other limit counts: interim responses, and the framing of chunks.
+/// Returns the limit of bytes on the wire, including interim responses and chunk framing, which no other
+/// limit counts.
 fn max_wire(limits: &FetchLimits) -> u64 {
     let body = limits.max_body.saturating_mul(WIRE_PER_BYTE);
     u64::try_from(body.saturating_add(MAX_BUFFER)).unwrap_or(u64::MAX)
@@ -225,7 +227,7 @@ fn location(status: StatusCode, headers: &HeaderMap) -> Option<HeaderValue> {
     headers.get(header::LOCATION).filter(|_| moved).cloned()
 }
 
-/// Passes the body on, up to the limit; returns `true` if there was more, or the sink broke off.
+/// Passes the body on, up to the limit; returns `true` if there was more, or the sink stopped early.
 async fn pass(mut body: Incoming, limit: usize, sink: &mut Sink<'_>) -> Result<bool, FetchCause> {
     let mut room = limit;
     while let Some(frame) = body.frame().await {

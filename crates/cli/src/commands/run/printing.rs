@@ -46,9 +46,9 @@ impl Printer {
         Some((sender, Self { chunks, form }))
     }
 
-    /// Runs a program to its end, and prints what it prints before, in a thread: a reader that blocks us must not
-    /// delay a time limit or a signal. Most short programs need none, because a server's result arrives with their
-    /// output.
+    /// Runs a program to completion, and prints its live output in a thread, so that a blocked reader does
+    /// not delay a time limit or a signal. Most short programs need none, because a server's result arrives
+    /// with their output.
     pub(super) async fn print_during<T>(
         printer: Option<Self>,
         running: impl Future<Output = T>,

@@ -146,7 +146,8 @@ fn hints_of(result: &ExecutionResult, requested: Requested) -> Vec<String> {
     hints.chain(named).collect()
 }
 
-/// Prints the value, as an interactive prompt does, and what became of the session if the evaluation was stopped.
+/// Prints the value, as an interactive prompt does, and the fate of the session if the evaluation was
+/// stopped.
 fn tell_of_session(session: &SessionFacts, ui: Ui) -> anyhow::Result<()> {
     if let Some(value) = &session.value {
         ui.out(format!("{value}\n"))?;
@@ -173,8 +174,8 @@ fn show(result: &RichResult, ui: Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signals of a crash, or of somebody's `kill -9`, with their names. Others end programs on purpose, as SIGPIPE
-/// does at the end of `| head`.
+/// Signals of a crash or of `kill -9`, with their names. Others end programs regularly, as SIGPIPE at the end
+/// of `| head`.
 const CRASHES: &[(i32, &str)] = &[
     (3, "SIGQUIT"),
     (4, "SIGILL"),

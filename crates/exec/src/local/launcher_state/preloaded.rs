@@ -185,7 +185,7 @@ impl LauncherState {
         Some(guest)
     }
 
-    /// Has the interpreter with packages started, if a program would have used it.
+    /// Starts the interpreter with packages, if a program would have used it.
     pub(super) fn preload_packages(&self) {
         let Some(preloaded) = self.preloaded.get() else {
             return;
@@ -202,7 +202,8 @@ impl LauncherState {
         let _ = preloaded.calls.try_send(Call::Start(Box::new(plan), limits));
     }
 
-    /// Returns the reason why programs have to import their packages themselves, if that stays so.
+    /// Returns the permanent reason for which programs have to import their packages themselves, if there is
+    /// one.
     pub(super) fn preload_failure(&self) -> Option<&'static str> {
         match self.preloaded.get()?.shared.lock().state {
             State::Failed(reason) => Some(reason),
@@ -280,7 +281,8 @@ impl Keeper {
         while self.ended.join_next().await.is_some() {}
     }
 
-    /// Returns the time at which an interpreter is ended: idle, old, or with too many forks that know its layout of memory.
+    /// Returns the time at which an interpreter is ended: when it is idle or old, or has too many forks that
+    /// share its memory layout.
     fn due(&self, interpreter: &Interpreter) -> Instant {
         let Lifetime { forks, age, .. } = self.lifetime;
         match forks > 0 && interpreter.forks >= forks {

@@ -106,7 +106,7 @@ impl LauncherState {
         Ok((guest, SessionOrigin::Started))
     }
 
-    /// Requests a fork of the session with this number, which must then be told to allow it.
+    /// Requests a fork of the session with this number. The session must then be asked to allow the fork.
     pub(in super::super) async fn begin_fork(&self, of: u64, limits: &Limits) -> Result<PendingGuest, Error> {
         let job = Text::Job(Vec::new());
         let terms = Terms {
@@ -155,7 +155,8 @@ impl LauncherState {
     }
 }
 
-/// Adds the packages of a run to what its Python searches: behind the standard library, before the interpreter's own.
+/// Adds the packages of a run to the module search path, after the standard library and before the
+/// interpreter's own.
 pub(super) fn with_packages(mut python: Python, mounts: &[Mount]) -> Python {
     let packages = Path::new(PACKAGES);
     if mounts.iter().any(|mount| mount.guest() == packages) {

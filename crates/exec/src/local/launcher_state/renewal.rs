@@ -27,7 +27,8 @@ impl Renewal {
         self.used.notify_one();
     }
 
-    /// Resolves after guests were used and then none for a while: replacing the zygote then delays nobody.
+    /// Resolves after an idle period that follows the use of guests, so that replacing the zygote delays no
+    /// run.
     pub(super) async fn rested(&self) {
         self.used.notified().await;
         let mut uses = None;

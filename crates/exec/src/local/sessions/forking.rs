@@ -11,7 +11,7 @@ use super::super::session_error::Error;
 use super::interpreter::Interpreter;
 use super::messages::{self, Answer};
 
-/// Timeout for a session to let itself be forked. One that takes longer does something else.
+/// Timeout for a session to let itself be forked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Number that no evaluation has.

@@ -78,7 +78,8 @@ pub(super) fn pack_root(
     Ok(archiver.report)
 }
 
-/// Treatment of devices by which an overlay's upper directory marks what was removed: those with the number 0, 0.
+/// Treatment of the devices with the number 0, 0, with which an overlay's upper directory marks removed
+/// entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Whiteouts {
     Skipped,

@@ -165,7 +165,7 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Opens a file without blocking on a FIFO that somebody put in its place.
+/// Opens a file without blocking on a FIFO that may have replaced it.
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)

@@ -8,8 +8,8 @@ use std::path::Path;
 use super::error::{At, FileError};
 use super::stream::transfer;
 
-/// Connects to a TCP port at 127.0.0.1 and writes a line feed; then standard input goes there, and what comes from
-/// there goes to `out`, until that ends.
+/// Connects to a TCP port at 127.0.0.1 and writes a line feed. Then relays standard input to the port, and
+/// the port's data to `out`, until the port's end of stream.
 pub(super) fn connect(port: u16, input: File, out: &mut dyn Write) -> Result<(), FileError> {
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
     relay(address, input, out).at(Path::new(&address.to_string()))

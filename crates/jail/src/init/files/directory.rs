@@ -23,13 +23,14 @@ pub(in crate::init) struct FileOwner {
     pub(in crate::init) group: u32,
 }
 
-/// An open directory. Another program can rename it, or what is in it, at any time: a name leads to the entry of
-/// this directory or to an error, never elsewhere.
+/// An open directory. Other programs can rename it or its entries at any time, so a name resolves to an entry
+/// of this directory or to an error, never to another path.
 #[derive(Debug)]
 pub(super) struct Directory(OwnedFd);
 
 impl Directory {
-    /// Opens a directory by its path, following links. Every name in what is none is [`libc::ENOTDIR`].
+    /// Opens a directory by its path, following links. If the path is not a directory, every operation on a
+    /// name in it fails with [`libc::ENOTDIR`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         sys::open_path(&c_string(path.as_os_str())?).map(Self)
     }
@@ -70,7 +71,8 @@ impl Directory {
         File::from(self.0.try_clone()?).metadata()
     }
 
-    /// Returns `true` if the directory, opened for reading, hides what an overlay has below it (overlayfs, "opaque").
+    /// Returns `true` if the directory, opened for reading, hides the lower directories of an overlay
+    /// ("opaque").
     pub(super) fn is_opaque(&self) -> bool {
         let mut value = [0];
         let read = sys::attribute(self.0.as_fd(), c"user.overlay.opaque", &mut value);
@@ -278,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// 65534 is nobody.
+    /// The user and group `nobody`, 65534.
     const NOBODY: FileOwner = FileOwner {
         user: 65_534,
         group: 65_534,

@@ -25,8 +25,8 @@ pub(super) fn extract(path: &Path, input: &mut dyn Read) -> Result<TreeReport, F
     unpack(path, input, Mode::Anybodys)
 }
 
-/// Unpacks what [`pack_root`](super::archive::pack_root) has written. Like [`extract`], but members keep their owners and all
-/// permission bits, replace whatever has their names, and some stand for what is to be removed.
+/// Unpacks an archive of [`pack_root`](super::archive::pack_root). Like [`extract`], but members keep their
+/// owners and all permission bits, replace existing entries, and some represent removals.
 pub(super) fn extract_root(path: &Path, input: &mut dyn Read) -> Result<TreeReport, FileError> {
     unpack(path, input, Mode::Root)
 }
@@ -70,7 +70,8 @@ enum Mode {
 
 struct Extraction {
     root: Directory,
-    /// Attributes of directories, set last: they may forbid what comes into them, which also changes their times.
+    /// Attributes of directories, set last: they may forbid new entries, and adding entries changes the
+    /// times.
     directories: Vec<(PathBuf, Attributes)>,
     report: TreeReport,
     mode: Mode,
@@ -124,7 +125,7 @@ impl Extraction {
         Ok(())
     }
 
-    /// Removes what is there.
+    /// Removes the entry at a path.
     fn whiteout(&self, path: &Path) -> io::Result<()> {
         let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
         match remove_entry(&self.parent(path)?, name) {

@@ -28,8 +28,8 @@ pub enum Operation {
         path: String,
         /// Permission bits, at most `0o777`; those of the replaced file, or `0o644`, if `None`.
         mode: Option<u32>,
-        /// Length of the input. `None`: the input's end is the content's, so whoever loses the content's source must
-        /// kill the program and not end its input.
+        /// Length of the input. `None`: the content ends with the input, so a caller that loses the source
+        /// must kill the program instead of ending its input.
         size: Option<u64>,
     },
     /// Prints a [`MadeDirectory`](super::MadeDirectory).
@@ -58,13 +58,13 @@ pub enum Operation {
     Archive {
         path: String,
     },
-    /// Like `Archive`, of several directories and with paths relative to `/`: extracting it there makes them anew. A
-    /// directory that does not exist is left out.
+    /// Like `Archive`, of several directories and with paths relative to `/`, where extracting the archive
+    /// restores them. A directory that does not exist is left out.
     Pack {
         paths: Vec<String>,
     },
-    /// Like `Pack`, of a sandbox whose programs may change its root: first what they changed there, with members for what they
-    /// removed.
+    /// Like `Pack`, for a sandbox with a writable root: first the changes of the root, with members that
+    /// represent removals.
     PackRoot {
         paths: Vec<String>,
     },
@@ -72,10 +72,11 @@ pub enum Operation {
     Extract {
         path: String,
     },
-    /// Unpacks at `/` what `PackRoot` has written, with owners and all permission bits, and removes what was removed.
+    /// Unpacks an archive of `PackRoot` at `/`, with owners and all permission bits, and performs its
+    /// removals.
     ExtractRoot,
-    /// Prints a line feed once it is connected to this TCP port at 127.0.0.1; then standard input goes there, and what comes
-    /// from there is printed.
+    /// Connects to this TCP port at 127.0.0.1, and prints a line feed. Then relays standard input to the
+    /// port, and prints the port's data.
     Connect {
         port: u16,
     },

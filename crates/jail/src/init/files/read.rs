@@ -34,8 +34,8 @@ pub(super) fn read(path: &Path, range: FileRange, out: &mut dyn Write) -> Result
     .map(drop)
 }
 
-/// Opens a regular file. Nothing else is opened, because that alone can block or have effects; what replaces the
-/// file in between is opened without blocking.
+/// Opens a regular file. Other files are not opened, because that can block or have effects. A file that is
+/// replaced in between is opened without blocking.
 fn open(path: &Path) -> Result<File, FileError> {
     refuse_others(path, &fs::metadata(path).at(path)?)?;
     let mut options = OpenOptions::new();

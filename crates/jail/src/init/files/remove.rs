@@ -12,13 +12,13 @@ use super::error::{At, FileError};
 /// [`MAX_TREE_DEPTH`].
 const MAX_PASSES: usize = 4096;
 
-/// Removes a file, or a directory with all that is in it. Links are removed, not followed.
+/// Removes a file, or a directory with its contents. Links are removed, not followed.
 pub(super) fn remove(path: &Path) -> Result<(), FileError> {
     let found = Location::of(path)?;
     remove_entry(&found.parent, &found.name).at(path)
 }
 
-/// Removes an entry of a directory, and what is in it.
+/// Removes an entry of a directory, with its contents.
 pub(super) fn remove_entry(parent: &Directory, name: &OsStr) -> io::Result<()> {
     match parent.remove_file(name) {
         Err(error) if error.raw_os_error() == Some(libc::EISDIR) => {}
@@ -43,8 +43,8 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Removes what is in a directory of this depth. A deeper one than handles can be held for is moved to the
-    /// top, where the next pass finds it.
+    /// Removes the contents of a directory of this depth. A directory that is too deep to hold handles for is
+    /// moved to the top, for the next pass.
     fn empty(&mut self, directory: &Directory, depth: usize) -> io::Result<()> {
         directory.each_name(|name| match self.entry(directory, name, depth) {
             // Others removed it or put something into it: the next pass knows.

@@ -20,8 +20,8 @@ use crate::sys::{self, Inotify, Notice};
 pub const MAX_WATCHES: usize = 8_192;
 /// Maximum number of entries of a new directory that are reported.
 const MAX_SCANNED: usize = 65_536;
-/// Interval at which the watched path is compared with the watched directory: the kernel does not tell that a directory
-/// above was renamed, and tells of a removal only when nobody has the directory open.
+/// Interval at which the watched path is compared with the watched directory. The kernel does not report that
+/// a directory above was renamed, and reports a removal only once no process has the directory open.
 const RECHECK_MS: i32 = if cfg!(test) { 20 } else { 2_000 };
 
 const CHANGES: u32 = libc::IN_CREATE
@@ -86,7 +86,8 @@ pub enum EventType {
     Rename,
     /// Metadata changed: mode, owner, times, extended attributes, number of links (`IN_ATTRIB`).
     Chmod,
-    /// Changes were lost (`IN_Q_OVERFLOW`), or a new directory has too many entries: list anew.
+    /// Changes were lost (`IN_Q_OVERFLOW`), or a new directory has too many entries: list the directory
+    /// again.
     Overflow,
     /// This directory and others are not watched: there are too many, or it is too deep or forbidden. Sent once.
     Limit,
@@ -239,7 +240,7 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Watches the directories below one that is watched, and reports what is in them.
+    /// Watches the directories below a watched one, and reports their entries.
     fn scan(&mut self, below: &Path, scan: Scan) -> Result<(), FileError> {
         if self.depth == WatchDepth::Flat {
             return Ok(());
@@ -339,7 +340,7 @@ impl Watcher<'_> {
     }
 }
 
-/// Reads what came, which has no meaning; returns `true` at the end.
+/// Discards input; returns `true` at its end.
 fn is_over(stop: &mut impl Read) -> bool {
     stop.read(&mut [0; 512]).unwrap_or_default() == 0
 }
