@@ -58,7 +58,7 @@ const SERVICES: &[Service] = &[
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Lists what would be removed, or removes it and runs the gate.
+/// Lists the files to remove, or removes them and runs the gate.
 pub(crate) fn bare(root: &Path, confirmed: bool) -> Result<()> {
     let made = ledger::entries()?;
     let directories = directories(root)?;

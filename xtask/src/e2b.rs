@@ -30,8 +30,8 @@ struct Suite {
 enum Runner {
     /// Tests of an installed package of Python, at these paths.
     Pytest(&'static [&'static str]),
-    /// Tests of a package of npm, of this name. Their own sources take its place where there is no server: what pretends to be one
-    /// is made for them.
+    /// Tests of a package of npm, of this name. Without a server they run on their own sources, for which the
+    /// fake server is made.
     Vitest(&'static str),
 }
 

@@ -33,8 +33,8 @@ pub(crate) const LOAD: Endurance = Endurance {
 };
 
 impl Endurance {
-    /// Runs the test for some seconds, and keeps what it prints. Fails if an answer is wrong or lost, or
-    /// something is left behind.
+    /// Runs the test for some seconds, and keeps its output. Fails if an answer is wrong or lost, or
+    /// processes or files are left behind.
     pub(crate) fn run(&self, root: &Path, seconds: u64) -> Result<()> {
         let name = self.name;
         let report = format!("docs/reports/{name}.txt");

@@ -20,7 +20,7 @@ pub(crate) const SECONDS: u64 = 20;
 /// Set where cargo calls this program in place of the compiler.
 pub(crate) const WRAPPED: &str = "RINGFENCE_COVERAGE";
 
-/// Runs every target briefly in the dev build, which is there already.
+/// Runs every target briefly in the existing dev build.
 pub(crate) fn brief(root: &Path) -> Result<()> {
     built(root, PROGRAM, &["--seconds", &SECONDS_IN_CI.to_string()])?.run()
 }
@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, seconds: u64) -> Result<()> {
         .run()
 }
 
-/// Becomes the compiler with these arguments, with counters in what is not a build script.
+/// Becomes the compiler with these arguments, with coverage counters unless it compiles a build script.
 pub(crate) fn compile(arguments: impl Iterator<Item = String>) -> Result<()> {
     let mut words: Vec<String> = arguments.collect();
     words.extend(counted(&words).then(|| "-Cinstrument-coverage".to_owned()));

@@ -53,7 +53,7 @@ const LONG: &[Step] = &[
 
 const LONG_REPORT: &str = "docs/reports/long.txt";
 
-/// Runs what takes too long for CI, and writes its report.
+/// Runs the tests that take too long for CI, and writes their report.
 pub(crate) fn long(root: &Path) -> Result<()> {
     let outcome = perform(root, LONG);
     let commit = program(root, "git", &["rev-parse", "--short", "HEAD"]).stdout()?;

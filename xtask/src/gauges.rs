@@ -1,6 +1,7 @@
-//! Programs that nobody here wrote, run against `ringfence serve` in a network namespace without a way out.
+//! Third-party programs, run against `ringfence serve` in a network namespace without a way out.
 //!
-//! Each gauge is a script in `xtask/gauges`, which succeeds if its programs find nothing. What it prints goes into the report.
+//! Each gauge is a script in `xtask/gauges`, which succeeds if its programs find nothing. Its output goes
+//! into the report.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! A minimal Rust scanner: strips comments and literals, and tells test code from the rest.
+//! A minimal Rust scanner: strips comments and literals, and separates test code.
 
 use std::fs;
 use std::iter::Peekable;

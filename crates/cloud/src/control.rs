@@ -25,7 +25,7 @@ const KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub(crate) struct Control {
     origin: Origin,
     settings: Arc<Settings>,
-    /// Never taken from the service's answers.
+    /// The key, which is removed from quoted messages of the service.
     key: String,
 }
 

@@ -93,7 +93,8 @@ fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
     }
 }
 
-/// Chooses the program's user: never the host's root, and never another person's user.
+/// Chooses the program's user: root in a rootless engine, else the server's own user, or `nobody` if that is
+/// root.
 pub(super) fn user(settings: &Settings, manager: &Manager) -> User {
     let ours = settings.user;
     if manager.info().rootless {

@@ -108,7 +108,7 @@ impl Directory {
         }
     }
 
-    /// Creates a file under a free name, closed to other users.
+    /// Creates a new file, closed to other users.
     pub(crate) fn create_file(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = openat(&self.handle, name, flags, Mode::from_raw_mode(0o600))?;

@@ -52,7 +52,8 @@ impl Index {
         own.into_iter().chain(self.hosts.iter().cloned()).collect()
     }
 
-    /// Returns the host and port that pip must be told to trust, because it is reached without TLS up to the proxy.
+    /// Returns the host and port for pip's `--trusted-host`, because the index is reached without TLS up to
+    /// the proxy.
     pub(crate) fn without_tls(&self) -> Option<String> {
         (self.url.scheme == Scheme::Http).then(|| self.url.authority())
     }

@@ -6,7 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// The lock of an environment, held by everybody who uses it. Its modification time is that of the last use.
+/// The lock of an environment, held by each of its users. The file's modification time is the time of the
+/// last use.
 #[derive(Debug)]
 pub(crate) struct UseLock {
     _file: File,
@@ -73,7 +74,8 @@ fn opened(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Returns `true` if an open file is still the one at its path: whoever held it before may have removed it.
+/// Returns `true` if an open file is still the one at its path: an earlier holder of the lock may have
+/// removed it.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
     let open = file.metadata().map(identity);

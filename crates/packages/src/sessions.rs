@@ -1,4 +1,5 @@
-//! A backend that keeps the packages of sessions as long as these live: whoever named them ends before.
+//! A backend that holds the packages of sessions while they live, longer than the call that named the
+//! packages.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -251,8 +251,8 @@ impl Store {
         Ok(staging)
     }
 
-    /// Publishes an installation under its key, unless the same content is there already; records the answer to its
-    /// request, and evicts what exceeds the limits.
+    /// Publishes an installation under its key, unless the same content is stored already. Records the answer
+    /// to its request, and evicts environments beyond the limits.
     pub(crate) fn publish(
         &self,
         staging: Staging,

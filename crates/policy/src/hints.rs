@@ -14,7 +14,7 @@ pub use refused::closed_address;
 pub struct Hint {
     /// Text for the user, who can choose limits and interpreters.
     pub person: String,
-    /// Text for a model, which can write another program; `None` if the result says all that helps it.
+    /// Advice for a model, which can write another program; `None` if the result itself is sufficient.
     pub model: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Images as values: what a run on one needs to know.
+//! The description of an image that a run needs.
 
 use std::path::PathBuf;
 
 use crate::EnvName;
 
-/// An unpacked image, which takes the place of this machine's read-only view as the root of a run.
+/// An unpacked image that is the root of a run, instead of this machine's read-only view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// Reference in full, or digest, by which the caller named it.
@@ -41,7 +41,7 @@ pub enum EntrySource {
 }
 
 impl Image {
-    /// Names at the root that the fence has itself, whatever is in the image.
+    /// Names at the root that the fence provides itself, in place of the image's.
     pub const RESERVED: &[&str] = &[
         "cell",
         "code",

@@ -45,7 +45,7 @@ impl Remedy {
         }
     }
 
-    /// Returns the words for a model, which passes on to its user what it cannot do itself.
+    /// Returns the words for a model, which are for its user if the model cannot act itself.
     pub fn model(&self) -> Cow<'_, str> {
         match self {
             Self::Run(remedy) => remedy.model().into(),

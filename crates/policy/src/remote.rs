@@ -1,4 +1,4 @@
-//! A request of somebody who has not the rights of this user: an agent, or a client of the server.
+//! A request of a caller without the rights of this user: an agent, or a client of the server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -237,7 +237,7 @@ pub struct Request {
     pub scope: Scope,
     /// The stateful interpreter to run in. `None`: a fresh one.
     pub session: Option<SessionId>,
-    /// Image that takes the place of this machine's files. `None`: the read-only view of this machine.
+    /// Image that replaces this machine's files. `None`: the read-only view of this machine.
     pub image: Option<Image>,
 }
 

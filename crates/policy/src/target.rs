@@ -68,7 +68,7 @@ pub enum Feature {
     Unfenced,
     Network,
     Workspace,
-    /// Files and directories of this machine, whatever their access.
+    /// Files and directories of this machine, with any access.
     Mount,
     WritableMount,
     /// Functions of this machine that programs call.

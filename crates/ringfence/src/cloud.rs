@@ -15,8 +15,8 @@ use crate::context::Context;
 /// Variable of the key, as E2B's clients read it.
 const KEY: &str = "E2B_API_KEY";
 
-/// Returns the backend. An address that cannot be used, or a missing key, fails only what would be sent there: the
-/// variables are those of other programs, too.
+/// Returns the backend. An invalid address or a missing key fails only the runs on this backend, since other
+/// programs use these variables, too.
 ///
 /// # Errors
 /// If the configuration cannot be used.

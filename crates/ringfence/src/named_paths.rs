@@ -1,4 +1,4 @@
-//! Paths that a person or a trusted file names: how they are resolved, and what their errors say.
+//! Resolution of paths that a person or a trusted file names, with the error messages.
 
 use std::path::{Path, PathBuf};
 

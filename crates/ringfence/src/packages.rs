@@ -183,7 +183,7 @@ fn check_place(spec: &RunSpec) -> Result<(), Failure> {
     }
 }
 
-/// Returns `true` for a run that has the configured packages. Others are left without, as the guide says.
+/// Returns `true` for a run that gets the configured packages. The guide lists the runs without them.
 fn has_defaults(spec: &RunSpec) -> bool {
     spec.request.session.is_none() && check_kind(spec).is_ok()
 }

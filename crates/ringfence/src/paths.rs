@@ -50,7 +50,7 @@ impl Paths {
         self.runtime.join("engine.sock")
     }
 
-    /// Returns what [`Self::socket_if_ours`] does, for a process that must not read its whole environment yet.
+    /// Like [`Self::socket_if_ours`], for a process that must not read its whole environment yet.
     pub fn socket_early() -> Option<PathBuf> {
         Self::new(&Environment::only(&["XDG_RUNTIME_DIR"])).socket_if_ours()
     }

@@ -56,7 +56,7 @@ pub struct Request {
     pub mounts: Vec<Mount>,
     /// Host directory mounted as `/workspace`.
     pub workspace: Option<PathBuf>,
-    /// Host directory that receives what the program writes to `/output`. It is created if missing.
+    /// Host directory that receives the files that the program writes to `/output`. It is created if missing.
     pub output_directory: Option<PathBuf>,
     /// Required strength of the fence.
     pub fence: Option<Fence>,
@@ -64,7 +64,7 @@ pub struct Request {
     pub scope: Scope,
     /// Stateful interpreter to run in.
     pub session: Option<SessionId>,
-    /// Image that takes the place of this machine's files.
+    /// Image that replaces this machine's files.
     pub image: Option<Image>,
 }
 

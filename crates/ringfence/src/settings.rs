@@ -122,7 +122,7 @@ pub fn passed_variables(context: &Context) -> Result<Vec<(EnvName, String)>, Pro
     Ok(passed.collect())
 }
 
-/// Rejects a resolved path that would expose what must stay hidden.
+/// Rejects a resolved path that would expose a hidden path.
 ///
 /// # Errors
 /// If it would, or the configuration cannot be used.
@@ -151,7 +151,7 @@ pub fn hidden(context: &Context) -> Result<DeniedPaths, Failure> {
 /// Resolves a workspace to its absolute path without links.
 ///
 /// # Errors
-/// If it does not exist, or mounting it would expose what must stay hidden.
+/// If it does not exist, or mounting it would expose a hidden path.
 pub fn workspace(path: &Path, context: &Context) -> Result<PathBuf, Failure> {
     let found = mount_guard::resolve(path)?;
     if !found.path.is_dir() {

@@ -48,7 +48,7 @@ pub fn check_manifests(named: Option<&Path>, context: &Context) -> Result<(), Er
     Err(Failure::refused(problems.join("; "), hint).into())
 }
 
-/// Records the user's consent to the manifests of a directory of skills, and returns what they ask for.
+/// Records the user's consent to the manifests of a directory of skills, and returns their demands.
 ///
 /// # Errors
 /// If the directory does not exist, or the consent cannot be stored.

@@ -238,7 +238,7 @@ pub fn audit_log(context: &Context) -> Result<Log, Error> {
     Ok(Log::open(&directory, audit::limits(context)?).map_err(audit::failure)?)
 }
 
-/// Opens the log of what clients do without a tool.
+/// Opens the log of clients' operations without a tool.
 ///
 /// # Errors
 /// If it cannot be used.

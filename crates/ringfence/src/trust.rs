@@ -84,7 +84,7 @@ fn believed(named: Named<'_>, context: &Context) -> Result<Vec<PathBuf>, Error> 
     Ok(files)
 }
 
-/// Records the consent to what lies in directories that become writable for programs, then these
+/// Records the consent to the existing content of directories that become writable for programs, then these
 /// directories. Protected names at the top of `workspace`, one of them, stay read-only.
 ///
 /// # Errors

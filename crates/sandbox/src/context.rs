@@ -1,4 +1,4 @@
-//! Interpreters with state inside a sandbox: what one piece of code defines, the next one finds.
+//! Interpreters with state inside a sandbox: definitions of one piece of code are visible to the next.
 //!
 //! An interpreter is a process of the sandbox with a bridge to the server, on which it gets code and answers. It is a guest:
 //! its answers are bounded and checked, and matter to its own context alone.
@@ -52,8 +52,8 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns the recipient of SIGINT: bash and Node.js wait for what they have started before they handle a signal of
-    /// their own.
+    /// Returns the recipient of SIGINT. Bash and Node.js wait for their children before they handle a signal
+    /// themselves.
     const fn recipient(self) -> Recipient {
         match self {
             Self::Python => Recipient::Process,
@@ -207,7 +207,7 @@ impl Contexts {
         }
     }
 
-    /// Starts the Python of the first context, which imports the sandbox's packages while nobody waits.
+    /// Starts the Python of the first context in advance, which imports the sandbox's packages.
     pub(crate) async fn preload(&self, init: &InitClient, cwd: String) {
         let started = Started {
             language: Language::Python,
@@ -409,7 +409,7 @@ struct Evaluating<'a> {
 }
 
 impl Interpreter {
-    /// Returns `false` if the process has ended. Discards what it has printed.
+    /// Returns `false` if the process has ended. Discards its output so far.
     fn lives(&mut self) -> bool {
         loop {
             match self.process.events.try_recv() {
@@ -420,7 +420,7 @@ impl Interpreter {
         }
     }
 
-    /// Has code evaluated, relays its output, and interrupts it at its timeout.
+    /// Evaluates code, relays its output, and interrupts it at its timeout.
     async fn evaluate(&mut self, evaluating: Evaluating<'_>) -> Execution {
         let Self { process, bridge, .. } = self;
         let Evaluating {
@@ -490,7 +490,7 @@ impl Interpreter {
     }
 }
 
-/// Has an interpreter evaluate code.
+/// Asks an interpreter to evaluate code.
 async fn ask(
     bridge: &mut DuplexStream,
     language: Language,

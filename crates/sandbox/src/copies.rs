@@ -41,7 +41,7 @@ impl ArchiveStream {
         Ok(piece)
     }
 
-    /// Returns the sandbox's own account of what was left out, once the archive is complete.
+    /// Returns the number of omitted entries, as reported by the sandbox once the archive is complete.
     pub(crate) fn skipped(&self) -> u64 {
         let report: Result<TreeReport, Error> = self.operating.report();
         report.map_or(0, |report| report.skipped)

@@ -308,7 +308,7 @@ impl Error {
     }
 }
 
-/// Returns the message of a call that was not run. Its own speaks of a container, as most of the calls are in one.
+/// Returns the message of a call that was not run. The message of [`NotRun`] itself mentions a container.
 fn not_started(error: &NotRun) -> String {
     match error {
         NotRun::NotStarted { step, errno } => {
@@ -331,7 +331,7 @@ fn file_hint(kind: FileErrorKind) -> &'static str {
 }
 
 impl Error {
-    /// Names what is missing where a program could not be started.
+    /// Converts the error of a program that could not be started to one that names the missing file.
     pub(crate) fn not_started(error: NotRun, program: String, directory: &str, user: Option<&str>) -> Self {
         match error {
             error if error.is_missing() => Self::NoProgram(program),

@@ -47,7 +47,8 @@ pub struct Operating {
     memory_kills: MemoryKills,
 }
 
-/// The files of a sandbox, for one of its users. Operations have the rights of the sandbox's own user, whoever they are for.
+/// The files of a sandbox, for one of its users. Operations have the rights of the sandbox's own user, for
+/// any user.
 #[derive(Debug, Clone, Copy)]
 pub struct Files<'a> {
     sandbox: &'a Sandbox,
@@ -226,7 +227,7 @@ impl Operating {
         drop(self.take_input());
     }
 
-    /// Takes the input out: it ends when what is returned is dropped.
+    /// Takes the input. Dropping the sender ends the input.
     pub(crate) fn take_input(&mut self) -> mpsc::Sender<Vec<u8>> {
         let (closed, _) = mpsc::channel(1);
         std::mem::replace(&mut self.process.stdin, closed)

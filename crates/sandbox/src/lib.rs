@@ -1,4 +1,4 @@
-//! Sandboxes that live: a file system, processes and interpreters that stay until somebody ends them or they expire.
+//! Long-lived sandboxes, each with a file system, processes and interpreters, until it is ended or expires.
 //!
 //! A sandbox is a cell of this machine, or a container of Docker or Podman. Its init starts programs, and
 //! reads and writes files, inside and with the guest's rights; the server opens no path that a guest may have written.

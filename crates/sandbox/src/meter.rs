@@ -1,4 +1,4 @@
-//! The meter of a sandbox: what it has used since it was read last.
+//! The meter of a sandbox: its usage since the last reading.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringfence_policy::Scope;
 
-/// Sums of what sandboxes have used.
+/// Total usage of sandboxes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Consumption {
     /// Processor time.
@@ -15,7 +15,7 @@ pub struct Consumption {
     pub memory_byte_seconds: f64,
 }
 
-/// Sums of what sandboxes have used, by their owner.
+/// Total usage of sandboxes, by owner.
 pub type ConsumptionByOwner = BTreeMap<Scope, Consumption>;
 
 impl AddAssign for Consumption {

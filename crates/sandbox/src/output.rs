@@ -101,7 +101,7 @@ impl Output {
         result
     }
 
-    /// Adds output, as soon as no reader would miss what must be dropped for it.
+    /// Adds output. Waits while that would drop output which a reader has not read.
     pub(crate) async fn push(&self, chunk: Chunk) {
         let mut version = self.version.subscribe();
         while !self.state().has_room(chunk.bytes.len() as u64) {
@@ -113,7 +113,7 @@ impl Output {
         self.change(|state| state.add(chunk));
     }
 
-    /// Waits for readers no longer: what they have not read in time, they miss.
+    /// Stops waiting for readers, which miss output that they do not read in time.
     pub(crate) fn release(&self) {
         self.change(|state| state.released = true);
     }

@@ -129,7 +129,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// Sets the alarm anew.
+    /// Resets the alarm.
     pub(crate) fn set(&mut self, after: Duration) {
         self.due = Instant::now() + after;
         self.paused = None;

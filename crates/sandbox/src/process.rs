@@ -131,7 +131,7 @@ pub struct Process {
     stdin: Mutex<Option<mpsc::Sender<Vec<u8>>>>,
 }
 
-/// The parts of a process's description that its starter knows.
+/// The part of a process's description that the start determines.
 #[derive(Debug)]
 pub(crate) struct Described {
     pub(crate) command: Vec<String>,

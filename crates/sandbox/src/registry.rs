@@ -71,7 +71,7 @@ struct Registry {
     all: BTreeMap<SandboxId, Entry>,
     /// Ends of sandboxes, the newest last.
     gone: VecDeque<(Scope, SandboxId, String)>,
-    /// Consumption of sandboxes that have ended, until somebody asks.
+    /// Consumption of ended sandboxes since the last query.
     consumed: ConsumptionByOwner,
 }
 
@@ -338,15 +338,15 @@ impl Sandboxes {
         all.iter().map(|sandbox| sandbox.info()).collect()
     }
 
-    /// Returns the states of all sandboxes, whoever they belong to.
+    /// Returns the states of all owners' sandboxes.
     pub fn states(&self) -> Vec<SandboxState> {
         let state = lock(&self.state);
         let sandboxes = state.all.values().filter_map(|entry| entry.sandbox.as_ref());
         sandboxes.map(|sandbox| sandbox.state()).collect()
     }
 
-    /// Returns what all sandboxes have used since it was asked last, those too that have ended meanwhile. Containers that live
-    /// are not among them.
+    /// Returns the usage of all sandboxes since the last call, including ended ones, but without running
+    /// containers.
     pub fn consumed(&self) -> ConsumptionByOwner {
         let mut state = lock(&self.state);
         let mut consumed = std::mem::take(&mut state.consumed);
@@ -360,7 +360,7 @@ impl Sandboxes {
         consumed
     }
 
-    /// Asks the engines of containers that live what these have used since it was asked last, one after the other.
+    /// Queries the usage of running containers since the last call from their engines, one after the other.
     pub async fn consumed_in_containers(&self, mut add: impl FnMut(&Scope, Consumption)) {
         let containers: Vec<(Scope, Arc<Sandbox>)> = lock(&self.state)
             .all
@@ -409,7 +409,7 @@ impl Sandboxes {
         Ok(sandbox.info())
     }
 
-    /// Resumes a sandbox; see [`Sandbox::resume`]. One that its expiry had paused gets its lifetime anew.
+    /// Resumes a sandbox; see [`Sandbox::resume`]. If its expiry had paused it, its lifetime restarts.
     ///
     /// # Errors
     /// If there is none.
@@ -440,10 +440,11 @@ impl Sandboxes {
         Ok(())
     }
 
-    /// Ends the sandboxes and sessions of a scope, those that are being created too, and removes its snapshots.
+    /// Ends the sandboxes and sessions of a scope, including those that are being created, and removes its
+    /// snapshots.
     ///
     /// # Errors
-    /// If files of a snapshot cannot be removed; what comes after it is kept.
+    /// If files of a snapshot cannot be removed. Later snapshots are then kept.
     pub async fn clear(&self, scope: &Scope) -> Result<(), Error> {
         let stops: Vec<_> = lock(&self.state)
             .all
@@ -521,7 +522,7 @@ async fn final_expiry(sandbox: &Sandbox) {
     }
 }
 
-/// Resolves at the expiry of a sandbox, which may be set anew meanwhile.
+/// Resolves at the expiry of a sandbox, which may change meanwhile.
 async fn expired(sandbox: &Sandbox) {
     let mut expiry = sandbox.expiry();
     loop {

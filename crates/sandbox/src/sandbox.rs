@@ -141,8 +141,8 @@ impl Sandbox {
         self.created
     }
 
-    /// Has the packages imported that it was created with, if it has some: its first Python context finds them. They are code
-    /// of strangers, which reaches no host before its owner's own code does.
+    /// Imports the sandbox's packages in advance, for its first Python context. Packages are untrusted code:
+    /// they reach no host before the owner's own code runs.
     pub(crate) async fn preload_packages(&self) {
         let is_roomy = self.new.limits.memory >= PRELOADING;
         if self.new.packages.is_some() && self.new.network() == Network::None && is_roomy {
@@ -151,7 +151,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends the relaying of all processes; whoever reads their output is told.
+    /// Stops relaying the output of all processes, and ends the streams of its readers.
     pub(crate) fn end_processes(&self) {
         self.contexts.clear();
         lock(&self.processes.tasks).abort_all();
@@ -211,7 +211,7 @@ impl Sandbox {
         info
     }
 
-    /// Returns what it has used since it was asked last, as far as no engine must be asked.
+    /// Returns the sandbox's usage since the last call, without asking a container engine.
     pub(crate) fn consumed(&self) -> Consumption {
         let now = self.of_place(Place::resources).unwrap_or_default();
         lock(&self.meter).read(now.cpu_seconds, now.memory_bytes)
@@ -232,11 +232,13 @@ impl Sandbox {
         &self.pauses
     }
 
-    /// Stops all its processes: they use no processor until it is resumed, and keep their memory. What was under way
-    /// waits, and its time limits with it; the sandbox's own expiry goes on. Without effect on a paused one.
+    /// Stops all processes of the sandbox: they use no processor until it is resumed, and keep their memory.
+    /// Running calls and their time limits are suspended; the sandbox's own expiry is not. Has no effect on a
+    /// paused sandbox.
     ///
     /// # Errors
-    /// If this machine has no freezer, processes do not stop in time (they go on then), or the sandbox has ended.
+    /// If this machine has no freezer, processes do not stop in time (they continue then), or the sandbox has
+    /// ended.
     pub async fn pause(&self) -> Result<(), Error> {
         self.pauses.pause().await
     }
@@ -411,7 +413,7 @@ impl Sandbox {
         Ok(made.info())
     }
 
-    /// Ends an interpreter, and starts another one in its place.
+    /// Replaces an interpreter by a new one.
     ///
     /// # Errors
     /// If there is none, the sandbox is paused, or the other one cannot be started.
@@ -449,8 +451,8 @@ impl Sandbox {
         self.contexts.find(context).map(|context| context.interrupt())
     }
 
-    /// Like [`Sandbox::execute`], in a task owned by the sandbox. If the receiver is dropped, the task goes
-    /// on until the interrupted code has ended.
+    /// Like [`Sandbox::execute`], in a task owned by the sandbox. If the receiver is dropped, the task
+    /// continues until the interrupted code has ended.
     pub fn spawn_execution(
         self: &Arc<Self>,
         context: ContextChoice,

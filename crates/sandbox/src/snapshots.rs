@@ -1,7 +1,8 @@
-//! Snapshots: files of sandboxes that are kept on disk, of which others are made.
+//! Snapshots: stored files of sandboxes, from which other sandboxes are created.
 //!
-//! A snapshot is two files of the server in one directory: an archive, which the server never unpacks, and a record of its
-//! owner and size. The record is written last; what has none is removed when the server starts.
+//! A snapshot is two files of the server in one directory: an archive, which the server never unpacks, and a
+//! record of its owner and size. The record is written last. Archives without a record are removed when the
+//! server starts.
 
 mod tag;
 mod tags;
@@ -155,8 +156,8 @@ struct Index {
 }
 
 impl SnapshotStore {
-    /// Opens a directory, which exists while there are snapshots, and removes what an interrupted server left unfinished
-    /// there. One server at a time may have it open.
+    /// Opens a directory, which exists while there are snapshots, and removes unfinished snapshots of an
+    /// interrupted server. One server at a time may have it open.
     ///
     /// # Errors
     /// If the directory cannot be read.
@@ -198,7 +199,7 @@ impl SnapshotStore {
         found.ok_or_else(|| Error::NoSnapshot(name.chars().take(80).collect()))
     }
 
-    /// Removes a snapshot. Who reads it goes on.
+    /// Removes a snapshot. Open readers can continue.
     pub(crate) fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
         let info = self.get(scope, name)?;
         let mut index = lock(&self.index);
@@ -224,7 +225,7 @@ impl SnapshotStore {
             .try_for_each(|info| self.remove(scope, info.id.as_str()))
     }
 
-    /// Removes the directory if nothing is in it. The index is locked, so that nobody is about to create a file there.
+    /// Removes the directory if it is empty. The index is locked, so that no file is being created there.
     fn remove_directory(&self, _: &MutexGuard<'_, Index>) {
         let _ = fs::remove_dir(&self.directory);
     }
@@ -328,7 +329,7 @@ enum Piece {
 }
 
 impl SnapshotWriter {
-    /// Writes a piece. `false` if it has failed, as [`Self::finish`] says.
+    /// Writes a chunk. Returns `false` on failure; [`Self::finish`] then returns the error.
     pub(crate) async fn write(&self, bytes: Vec<u8>) -> bool {
         self.pieces.send(Piece::Bytes(bytes)).await.is_ok()
     }
@@ -389,7 +390,7 @@ struct Unfinished {
     store: SnapshotStore,
     owner: Scope,
     info: SnapshotInfo,
-    /// Set if the snapshot takes the place of the one with its name.
+    /// Set if the snapshot replaces the one with its name.
     replaces: bool,
     is_kept: bool,
 }
@@ -428,7 +429,7 @@ impl Unfinished {
         })
     }
 
-    /// Writes what is received, to the end, and keeps it.
+    /// Writes the received data to its end, and publishes the snapshot.
     fn write(self, received: mpsc::Receiver<Piece>) -> Result<SnapshotInfo, Error> {
         let failed = failed("write");
         let file = self.store.create_archive(&self.info.id);
@@ -498,7 +499,7 @@ impl Drop for Unfinished {
 }
 
 impl SnapshotStore {
-    /// Writes the record of a snapshot, in place of the one that is there.
+    /// Writes the record of a snapshot, replacing an existing one.
     fn write_record(&self, owner: &Scope, info: &SnapshotInfo) -> io::Result<()> {
         let other_tags = || info.tags().keys().any(|tag| !tag.is_default());
         let record = Record {
@@ -540,7 +541,8 @@ impl SnapshotStore {
 }
 
 impl Index {
-    /// Returns what a name means: of several, as a server that was killed may leave them, the one that got it last.
+    /// Returns the snapshot with this name. A killed server may leave several; the last one to get the name
+    /// counts.
     fn find(&self, scope: &Scope, name: &str) -> Option<SnapshotInfo> {
         let own = self.kept.values().filter(|(owner, _)| owner == scope);
         let named = own.filter_map(|(_, info)| Some((info.named_since(name)?, info)));

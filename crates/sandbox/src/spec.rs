@@ -64,7 +64,7 @@ pub struct NewSandbox {
     pub env: Vec<(EnvName, String)>,
     /// Labels set by the sandbox's owner, without an effect.
     pub metadata: BTreeMap<String, String>,
-    /// Time until it expires. Can be set anew.
+    /// Time until the sandbox expires. Can be changed later.
     pub timeout: Option<Timeout>,
     pub on_expiry: OnExpiry,
     /// Id or name of the snapshot whose files it begins with.

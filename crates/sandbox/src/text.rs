@@ -5,7 +5,7 @@
 pub struct TextDecoder(Vec<u8>);
 
 impl TextDecoder {
-    /// Adds bytes, and returns all complete characters; what is not UTF-8 becomes U+FFFD.
+    /// Adds bytes, and returns all complete characters. Invalid UTF-8 becomes U+FFFD.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.0.extend_from_slice(bytes);
         let complete = match std::str::from_utf8(&self.0) {
@@ -28,7 +28,7 @@ impl TextDecoder {
         })
     }
 
-    /// Returns what is left at the end.
+    /// Returns the remaining bytes at the end.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned()
     }

@@ -106,13 +106,13 @@ pub struct Api {
     sandboxes: Arc<Sandboxes>,
     e2b: ringfence_e2b::Service,
     jupyter: Arc<ringfence_jupyter::Service>,
-    /// Records of what no tool stands behind.
+    /// Log of operations without a tool.
     log: RedactedLog,
     /// State of the certificate of its listener with TLS.
     certificate: OnceLock<Arc<CertificateState>>,
 }
 
-/// Sandboxes, with the log of what is done with them.
+/// Sandboxes, with the log of operations on them.
 #[derive(Debug)]
 pub struct RecordedSandboxes {
     pub sandboxes: Sandboxes,
@@ -176,7 +176,7 @@ impl Api {
         self.alone(Door::of_socket(Arc::clone(&self.metrics)))
     }
 
-    /// Returns the routes for a loopback address, to which `rest` answers what is not the API.
+    /// Returns the routes for a loopback address. `rest` serves all paths outside the API.
     pub(crate) fn on_loopback(self: &Arc<Self>, address: SocketAddr, rest: Option<Router>) -> Router {
         match rest {
             None => self.alone(Door::of_loopback(address, Arc::clone(&self.metrics))),

@@ -132,8 +132,8 @@ impl Client {
         }
     }
 
-    /// Waits until the server accepts the run; `Some` if it refuses. Called before any input is read: what is read from
-    /// a terminal cannot be put back.
+    /// Waits until the server accepts the run; `Some` if it refuses. Called before any input is read, because
+    /// input of a terminal cannot be put back.
     async fn refusal(&mut self) -> Result<Option<Vec<u8>>, Error> {
         match self.receiver.next().await.map_err(Error::Broken)? {
             Some(Frame {

@@ -90,7 +90,7 @@ pub enum Malformed {
 /// Removes the first frame from `buffer`. Returns `Ok(None)` if it is not complete yet.
 ///
 /// # Errors
-/// If the bytes cannot become a frame, whatever follows.
+/// If the bytes cannot be the beginning of a frame.
 pub fn decode(buffer: &mut Vec<u8>) -> Result<Option<Frame>, Malformed> {
     let Some((header, rest)) = buffer.split_at_checked(HEADER) else {
         return Ok(None);

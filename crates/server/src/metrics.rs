@@ -75,7 +75,7 @@ impl Metrics {
         &self.usage
     }
 
-    /// Returns a backend that counts the runs of `inner`, and what those of keys use.
+    /// Returns a backend that counts the runs of `inner`, and the usage of keys.
     pub fn counted(&self, inner: Arc<dyn Backend>) -> CountedBackend {
         CountedBackend::new(inner, Arc::clone(&self.runs), Arc::clone(&self.usage))
     }
@@ -170,7 +170,7 @@ fn render_usage(all: &BTreeMap<String, KeyUsage>, text: &mut Text) {
     );
 }
 
-/// Renders the queues of keys. No label names one: an operator's monitoring is not told who waits.
+/// Renders the queues of keys. No label names a key, since monitoring must not learn who waits.
 fn render_admission(figures: AdmissionFigures, text: &mut Text) {
     let AdmissionFigures {
         at_work,

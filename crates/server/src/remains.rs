@@ -1,4 +1,5 @@
-//! Files that the runs of clients leave in the state directory, which go with age and with the last key of their account.
+//! Files that clients' runs leave in the state directory, until they expire or the account's last key is
+//! removed.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,7 +14,7 @@ use ringfence_records::approval::{self, Service};
 /// Time between two looks for records that are too old.
 const INTERVAL: Duration = Duration::from_secs(60 * 60);
 
-/// The places of what is left. The audit log is none of them: it is the operator's record.
+/// The places of files that runs leave. The audit log is not among them: it is the operator's record.
 #[derive(Debug)]
 pub struct Remains {
     /// Stored runs.
@@ -47,10 +48,10 @@ impl RemainsError {
 }
 
 impl Remains {
-    /// Removes what the runs of an owner have left. None of them is under way any more. Blocks on the disk.
+    /// Removes the files that an owner's runs have left. No such run may be active. Blocks on the disk.
     ///
     /// # Errors
-    /// If something is left. It can be tried again.
+    /// If files are left. The call can be repeated.
     pub fn remove(&self, owner: &Scope) -> Result<(), RemainsError> {
         self.runs.remove_of(owner)?;
         self.outputs.remove_of(owner).map_err(RemainsError::Outputs)?;

@@ -1,4 +1,4 @@
-//! A backend that asks the server, and runs in this process what the server does not.
+//! A backend that runs requests on the server, or in this process if the server does not.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ enum Asked {
 }
 
 impl<B: Backend> ServerOrLocal<B> {
-    /// Creates a backend that runs on `own` what the server does not.
+    /// Creates a backend. Requests that the server does not run are run by `own`.
     pub const fn new(server: Server, own: B, python: Python) -> Self {
         Self {
             server,

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
-    /// Resolves once nobody uses the server.
+    /// Resolves once the server is unused.
     unused: Option<oneshot::Receiver<()>>,
 }
 
@@ -51,8 +51,8 @@ impl Stop {
     }
 }
 
-/// Waits for the exclusive lock on a thread of its own, and keeps it until this process has ended: whoever wants to use the
-/// server next waits for that, and finds no socket that is about to close.
+/// Waits for the exclusive lock on a thread of its own, and keeps it until this process has ended: a process
+/// that wants to use the server next waits for that, and never connects to a socket that is about to close.
 fn watch_lock(path: &Path) -> io::Result<oneshot::Receiver<()>> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = rustix::fs::open(path, flags, Mode::empty());

@@ -1,4 +1,4 @@
-//! The usage of keys: what their programs have used, today and in all, in a file that outlives the server.
+//! The usage of keys, today and in total, in a file that outlives the server.
 //!
 //! Callers name the owner of a run or sandbox (a [`Scope`]); the file has accounts: the ids of keys, and the names of tenants.
 
@@ -45,7 +45,7 @@ pub struct Usage {
 struct State {
     /// By the account: the id of a key or, with a prefix, the name of a tenant.
     used: BTreeMap<String, KeyUsage>,
-    /// Accounts by the owner of what their holders make.
+    /// Accounts, by the owner of their holders' runs and sandboxes.
     owners: HashMap<Scope, Account>,
     has_changed: bool,
 }
@@ -255,7 +255,7 @@ impl UsageError {
 }
 
 impl Figures {
-    /// Returns what a run has used.
+    /// Returns the usage of a run.
     pub(crate) fn of_run(result: &ExecutionResult) -> Self {
         let peak = result.meta.peak_memory_bytes.unwrap_or_default();
         Self {
@@ -266,7 +266,7 @@ impl Figures {
         }
     }
 
-    /// Returns what sandboxes have used.
+    /// Returns the usage of sandboxes.
     pub(crate) fn of_sandboxes(cpu_seconds: f64, memory_byte_seconds: f64) -> Self {
         Self {
             runs: 0,
@@ -386,7 +386,7 @@ impl Usage {
         quota.check(&self.of(account).today)
     }
 
-    /// Adds what was used to the account of its owner. What belongs to no key is not counted.
+    /// Adds usage to the account of its owner. Usage without a key is not counted.
     pub(crate) fn add(&self, owner: &Scope, more: Figures) {
         if let Some(account) = self.account_of(owner) {
             self.change(&account, |used| used.add(more));
@@ -429,7 +429,7 @@ impl Usage {
         })
     }
 
-    /// Forgets the usage of what is removed with a key: of its account, unless other keys have it, too.
+    /// Removes the usage of a removed key's account, unless other keys have the same account.
     ///
     /// # Errors
     /// If the file cannot be written, or the keys cannot be read.
@@ -542,12 +542,12 @@ impl KeyUsage {
     }
 }
 
-/// Returns the seconds until the quotas begin anew.
+/// Returns the number of seconds until the quotas are reset.
 pub(crate) fn seconds_left() -> u64 {
     DAY - now() % DAY
 }
 
-/// Returns the time at which the quotas begin anew.
+/// Returns the time at which the quotas are reset.
 pub(crate) fn next_day() -> SystemTime {
     UNIX_EPOCH + std::time::Duration::from_secs((today() + 1) * DAY)
 }

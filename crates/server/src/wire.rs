@@ -47,8 +47,8 @@ pub struct Run {
     pub fence: WireFence,
     /// The place where it runs.
     pub target: Target,
-    /// Fingerprint of the client's settings for the target. A server with others declines. `None`: the server's are
-    /// right, whatever they are.
+    /// Fingerprint of the client's settings for the target. A server with other settings declines. `None`:
+    /// any settings of the server are accepted.
     pub settings: Option<Fingerprint>,
     /// Host directory that receives the program's output files.
     pub output_directory: Option<PathBuf>,

@@ -97,7 +97,7 @@ impl<R: Read> Reader<R> {
         Content(self)
     }
 
-    /// Skips what follows the archive: padding, which writers have no common length of.
+    /// Skips the padding after the archive, whose length depends on the writer.
     ///
     /// # Errors
     /// If the input cannot be read.

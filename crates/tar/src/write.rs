@@ -43,8 +43,8 @@ impl<W: Write> Writer<W> {
         self.0.write_all(&block(member))
     }
 
-    /// Writes a member's content of exactly this length: what the source lacks is zeros, what it has more is left.
-    /// Returns the number of bytes that the source had.
+    /// Writes a member's content of exactly this length. A shorter source is padded with zeros, a longer one
+    /// truncated. Returns the number of bytes that the source had.
     ///
     /// # Errors
     /// If the archive cannot be written, or the source not read.
@@ -66,7 +66,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Returns the pax records for what the header has no room for.
+/// Returns the pax records for values that do not fit into the header.
 fn records(member: &Member) -> Vec<u8> {
     let mut records = Vec::new();
     for (key, value) in [("path", &member.path), ("linkpath", &member.target)] {

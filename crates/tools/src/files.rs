@@ -140,7 +140,7 @@ impl Root {
     }
 
     /// As [`Root::create`], for a path relative to the directory `base`. Only the path of `base` may contain
-    /// links: what is inside may come from an attacker.
+    /// links, since an attacker may control its content.
     ///
     /// # Errors
     /// If a part of the path is a link or leads upwards, or the directory cannot be created.
@@ -234,7 +234,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
         })
 }
 
-/// Returns a path that reopens exactly this file, whatever happened to its name.
+/// Returns a path that reopens exactly this file, even if its name was removed or replaced.
 fn handle(file: impl AsFd) -> String {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd())
 }

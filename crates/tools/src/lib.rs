@@ -1,4 +1,4 @@
-//! Everything that an agent may do, behind one door that checks, asks and records.
+//! The tools of agents, behind one entry point that checks, asks and records.
 //!
 //! The crate knows no protocol, flag or configuration file.
 //!

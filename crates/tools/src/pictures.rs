@@ -1,4 +1,4 @@
-//! Selects the pictures of a run that a model is shown: what a session displayed, and the files of `/output`.
+//! Selects the pictures of a run for a model: those that a session displayed, and files of `/output`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -89,7 +89,7 @@ impl Pictures {
     }
 }
 
-/// Returns the type that the first bytes of a file tell.
+/// Detects the type of a file by its first bytes.
 fn kind(bytes: &[u8]) -> Option<&'static str> {
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         Some("image/png")

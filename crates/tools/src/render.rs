@@ -68,8 +68,8 @@ impl<'a> From<&'a ExecutionResult> for ModelOutput<'a> {
 }
 
 impl<'a> ModelOutput<'a> {
-    /// Takes what a run has left beside its output, too: the value of its last expression, and files. `remarks` are
-    /// about its pictures.
+    /// Renders a run's output, with the value of its last expression and its files. `remarks` are about its
+    /// pictures.
     pub(crate) fn of_run(result: &'a ExecutionResult, remarks: &[String]) -> Self {
         let meta = &result.meta;
         let mut files: Vec<String> = meta.output_files.iter().take(MAX_FILES).map(file).collect();

@@ -83,7 +83,7 @@ pub struct Parts {
     pub skills: Option<Arc<Skills>>,
     /// Audit log. `None` only for callers that keep records themselves.
     pub audit: Option<audit::Log>,
-    /// Counter of what tools themselves exchange with hosts.
+    /// Counter of the bytes that tools themselves exchange with hosts.
     pub egress_meter: Option<Arc<dyn EgressMeter>>,
 }
 
@@ -201,7 +201,8 @@ impl Toolbox {
         Ok(Self { parts, tools })
     }
 
-    /// Counts what its tools themselves exchange with hosts. Programs' results have what these exchange.
+    /// Sets the counter of bytes that tools themselves exchange with hosts. The bytes of programs are in
+    /// their results.
     #[must_use]
     pub fn with_egress_meter(mut self, meter: Arc<dyn EgressMeter>) -> Self {
         self.parts.egress_meter = Some(meter);

@@ -19,7 +19,7 @@ pub struct Workspaces {
     rules: Rules,
     /// Set if the disk limit of runs applies to the workspace.
     measured: bool,
-    /// Cached workspaces. A call keeps its directory open, whatever replaces it at its path.
+    /// Cached workspaces. A call keeps its directory open, even if another one replaces it at its path.
     open: Mutex<HashMap<Key, Arc<Root>>>,
 }
 

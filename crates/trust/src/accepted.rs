@@ -125,7 +125,7 @@ impl Accepted {
         }
     }
 
-    /// Returns the recorded directory around a file, or around what it is a link to.
+    /// Returns the recorded directory around a file, or around the target of a link.
     fn around(&self, file: &Path) -> io::Result<Option<PathBuf>> {
         match self.opened.around(file)? {
             None => self.opened.around(&resolve(file)?.path),

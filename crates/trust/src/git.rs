@@ -1,4 +1,4 @@
-//! Files that git believes when it runs in a directory: its store, and what the settings there name.
+//! Files that git obeys when it runs in a directory: its store, and the paths in the settings there.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -27,7 +27,7 @@ pub const PARTS: &[&str] = &[
     "commondir",
 ];
 
-/// Names that nobody but git has a use for, and that lead it to other settings.
+/// Names that only git uses, and that lead it to other settings.
 pub const NEVER: &[&str] = &["commondir", "config.worktree"];
 
 /// Maximum size of a settings file that is read, and maximum number of such files.
@@ -47,7 +47,7 @@ pub fn is_repository_at(directory: &Path) -> bool {
 }
 
 impl Acted {
-    /// Finds what these protected links in a workspace, and the settings of git, lead to.
+    /// Finds the paths that these protected links in a workspace, and the settings of git, lead to.
     pub fn find(tree: &Path, links: &[PathBuf]) -> Self {
         let mut acted = Self::default();
         for link in links.iter().filter(|link| link.is_symlink()) {
@@ -58,7 +58,7 @@ impl Acted {
     }
 }
 
-/// Adds what git believes in `tree`: it looks for a repository there and in each directory above.
+/// Adds the files that git obeys in `tree`. Git looks for a repository there and in each directory above.
 fn believed(tree: &Path, acted: &mut Acted) {
     for directory in tree.ancestors() {
         let named = directory.join(".git");
@@ -102,7 +102,7 @@ struct Repository<'a> {
 }
 
 impl Repository<'_> {
-    /// Adds the settings, the hooks, and what both lead to.
+    /// Adds the settings, the hooks, and the paths that both lead to.
     fn believe(&self, acted: &mut Acted) {
         let mut stores = vec![self.store.to_owned()];
         let shared = self.store.join("commondir");
@@ -154,7 +154,7 @@ impl Repository<'_> {
     }
 }
 
-/// Adds what a directory of hooks, and hooks that are links, lead to.
+/// Adds the paths that a directory of hooks, and hooks that are links, lead to.
 fn hooks(directory: &Path, acted: &mut Acted) {
     if directory.is_symlink() {
         acted.follow(directory, directory);

@@ -20,7 +20,7 @@ pub(super) enum Setting {
     Unknown(PathBuf),
 }
 
-/// Returns the paths of settings, whatever section they are in.
+/// Returns the paths of settings in any section.
 pub(super) fn settings(text: &[u8]) -> Vec<Setting> {
     let mut found = Vec::new();
     let mut rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -57,7 +57,7 @@ pub(super) fn settings(text: &[u8]) -> Vec<Setting> {
     found
 }
 
-/// Returns what follows a section's header; a quoted name in it may hold brackets.
+/// Returns the text after a section's header. A quoted name in the header may contain brackets.
 fn after_section(text: &[u8]) -> &[u8] {
     let (mut quoted, mut escaped) = (false, false);
     after(text, |byte| {
@@ -68,7 +68,7 @@ fn after_section(text: &[u8]) -> &[u8] {
     })
 }
 
-/// Returns what follows the first byte that `ends` accepts.
+/// Returns the text after the first byte that `ends` accepts.
 fn after(text: &[u8], ends: impl FnMut(u8) -> bool) -> &[u8] {
     let end = text.iter().copied().position(ends);
     &text[end.map_or(text.len(), |end| end + 1)..]

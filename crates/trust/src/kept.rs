@@ -122,8 +122,8 @@ pub struct Protection {
     pub leads: Option<PathBuf>,
 }
 
-/// Decides what guests must not change in a workspace: the trusted paths in it, and paths that programs of the
-/// host read or run.
+/// Returns the paths that guests must not change in a workspace: trusted paths, and paths that programs of
+/// the host read or run.
 ///
 /// A link or a missing path is protected through its parent directory. `room` is the maximum total [`cost`] of the
 /// mounts.
@@ -220,7 +220,7 @@ pub fn cost(path: &Path) -> usize {
 /// them.
 #[derive(Debug, Clone, Default)]
 pub struct ActedOn {
-    /// Paths relative to the workspace, protected with what lies below them.
+    /// Paths relative to the workspace, protected with everything below them.
     paths: Vec<PathBuf>,
     /// Set if the files directly in the workspace are protected, too.
     top: bool,

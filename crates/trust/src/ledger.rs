@@ -11,8 +11,8 @@ use std::time::UNIX_EPOCH;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of directories. Beyond it, those with one parent become that parent: none is forgotten,
-/// because what a program planted would then count as the person's.
+/// Maximum number of directories. Beyond it, directories with a common parent are replaced by the parent.
+/// None is dropped, because files that a program planted would then count as the person's.
 const MOST: usize = 1024;
 
 /// The directories that programs of this user were ever allowed to write, in a file of the state directory.
@@ -35,7 +35,8 @@ struct Opened {
     /// Set if the entry represents some of the directories below it: no program could write to all of it.
     #[serde(default = "in_parts")]
     parts: bool,
-    /// The `.git` at its top, if that was there before any program could write here and no program could since.
+    /// The `.git` at the directory's top, if it existed before any program could write here, and no program
+    /// could change it since.
     #[serde(default)]
     git: Option<GitEntry>,
 }
@@ -46,7 +47,7 @@ struct GitEntry(u64, u64, u64);
 
 impl GitEntry {
     /// Returns the `.git` of a directory. `None` for a link, for a file with another name, and where the file
-    /// system does not say when it was made: another one could have its inode.
+    /// system has no creation times, since inodes are reused.
     fn of(directory: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(directory.join(".git")).ok()?;
         let is_own = found.is_dir() || (found.is_file() && found.nlink() == 1);
@@ -65,7 +66,7 @@ enum Kind {
     Shared,
 }
 
-/// Returns the value of an entry that does not say.
+/// Returns the default for an entry without this member.
 const fn in_parts() -> bool {
     true
 }
@@ -246,7 +247,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Reads a state file; a missing one is empty. A damaged one is an error: nobody else writes it.
+/// Reads a state file; a missing one is empty. A damaged file is an error, since no other program writes it.
 pub fn read<T: DeserializeOwned + Default>(file: &Path) -> io::Result<T> {
     match File::open(file) {
         Ok(file) => serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::other),

@@ -54,11 +54,11 @@ impl DeniedPaths {
         self.open.iter().any(|open| lies_in(&nearest(open).whole()))
     }
 
-    /// Checks that mounting `path`, which must be resolved, exposes neither our own directories nor kernel
-    /// interfaces or sockets of the host.
+    /// Checks that mounting `path`, which must be resolved, exposes neither Ringfence's directories nor
+    /// kernel interfaces or sockets of the host.
     ///
     /// # Errors
-    /// If it does, with what it would expose.
+    /// If it does, with the path that it would expose.
     pub fn check(&self, path: &Path) -> Result<(), DeniedPath> {
         let refuse = |why: &str| Err(DeniedPath::new(why));
         let own = self.own.iter().filter(|_| !self.is_for_guests(path));
@@ -108,7 +108,7 @@ pub struct Nearest {
     pub missing: PathBuf,
 }
 
-/// Splits `path` into what exists and what is missing.
+/// Splits `path` into its existing and its missing part.
 pub fn nearest(path: &Path) -> Nearest {
     let found = path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;

@@ -1,7 +1,7 @@
 //! Rejects write access to the code of MCP servers that run without a fence.
 //!
-//! Read-only mounts do not help here: what a program on the host executes of its surroundings (modules beside
-//! a script, `node_modules` above it, site-packages) is not known from its command.
+//! Read-only mounts do not help here: the files that a program on the host executes (modules beside a script,
+//! `node_modules` above it, site-packages) are not known from its command.
 
 use std::fs::{self, Metadata};
 use std::io;

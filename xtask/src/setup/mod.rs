@@ -207,7 +207,8 @@ fn tools(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Installs numpy, pandas and matplotlib for guests, and what tests of the SDK need, at exact versions.
+/// Installs numpy, pandas and matplotlib for guests, and packages for the tests of the SDK, at exact
+/// versions.
 fn venv(root: &Path) -> Result<()> {
     environment(root, "virtual environment", VENV, "xtask/test-requirements.txt")?;
     // Not in the same one: guests see that.

@@ -71,7 +71,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     Ok(fs::rename(fresh, path)?)
 }
 
-/// Returns the runtimes that the daemon does not know, or whose script is missing.
+/// Returns the runtimes that are not registered with the daemon, or whose script is missing.
 fn unknown(root: &Path) -> Result<Vec<&'static str>> {
     let info = program(root, "docker", &["info", "--format", "{{json .Runtimes}}"]).stdout()?;
     let known: Map<String, Value> = serde_json::from_str(&info).context("read what docker says of itself")?;

@@ -1,4 +1,4 @@
-//! Refuses names of our command line and configuration in the texts of crates that know neither.
+//! Rejects names of the command line and configuration in the texts of crates that are independent of both.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,8 @@ const COMMANDS: &str = "docs/reference/cli.md";
 const SETTINGS: &str = "docs/reference/config.md";
 const OLDER_VARIABLES: &str = "docs/guide/configuration.md";
 
-/// Crates that do not know who calls them. Their errors have a `ringfence_policy::Remedy`, which has the names.
+/// Crates that are independent of their callers. Their errors have a `ringfence_policy::Remedy`, which has
+/// the names.
 const CRATES: &[&str] = &[
     "crates/exec/src/",
     "crates/container/src/",

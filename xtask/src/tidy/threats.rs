@@ -56,7 +56,7 @@ fn promises(text: &str) -> Vec<&str> {
 /// Length of the beginning by which two rows count as versions of one.
 const ALIKE: usize = 60;
 
-/// Reports rows below one heading that begin alike: what a merge leaves of two versions of a row.
+/// Reports rows below one heading that begin alike, as a merge of two versions of a row leaves them.
 fn doubled(text: &str) -> Vec<String> {
     let mut seen: Vec<&str> = Vec::new();
     let mut breaches = Vec::new();

@@ -29,7 +29,7 @@ pub(super) struct Extra {
     pub(super) trees: Vec<Tree>,
     /// Entries of the workspace's top directory.
     pub(super) top: Entries,
-    /// Image that takes the place of the host's files.
+    /// Image that replaces the host's files.
     pub(super) image: Option<Image>,
     /// Ids of a sandbox whose account is root.
     pub(super) root_ids: Option<RootIds>,

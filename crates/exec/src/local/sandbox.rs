@@ -48,7 +48,7 @@ pub struct SandboxRequest {
     pub mounts: Vec<Mount>,
     /// User and home directory of the programs.
     pub account: Account,
-    /// Image that takes the place of the host's files.
+    /// Image that replaces the host's files.
     pub image: Option<Image>,
 }
 

@@ -326,7 +326,7 @@ impl Rest {
         }
     }
 
-    /// Records the rate limit delay that Discord demands, for this bucket or for all.
+    /// Applies the rate limit delay that Discord demands to this bucket, or to all.
     fn limited(&self, call: &Call, headers: &HeaderMap, body: &Value) {
         let told = body.get("retry_after").and_then(Value::as_f64).and_then(wait);
         let wait = told

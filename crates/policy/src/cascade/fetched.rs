@@ -1,4 +1,4 @@
-//! Detects code that a line downloads and runs: nobody has read it, and its server can send different code
+//! Detects code that a line downloads and runs. No person has read it, and its server can send different code
 //! each time.
 
 use crate::shell::{Node, Piece, RedirectKind, Script, Simple, Word};

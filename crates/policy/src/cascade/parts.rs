@@ -402,7 +402,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns the reason why no list may allow this command, whatever its words.
+/// Returns the reason for which no list may allow this command, with any arguments.
 fn blocked(simple: &Simple, inside: Option<&'static str>) -> Option<String> {
     match inside {
         Some(construct) => Some(format!("`{}` stands inside {construct}", visible(&simple.text))),

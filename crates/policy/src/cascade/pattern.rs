@@ -12,7 +12,7 @@ use crate::shell::{self, Node, Piece, Simple, Word};
 ///
 /// Its words must equal the command's. A star inside a word matches any characters but a slash; a star as the
 /// last word matches any further words that give the command no effect beyond the words before the star.
-/// `@read-only` matches every command that the table knows to change nothing.
+/// `@read-only` matches every command that changes nothing according to the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,

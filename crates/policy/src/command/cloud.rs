@@ -104,7 +104,8 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
 /// Options of `gcloud` that name the account which sees the request.
 const ACCOUNTS: &[&str] = &["--project", "--billing-project"];
 
-/// Anybody can own a project, and its log shows what is asked for there: only a plain list says nothing.
+/// Judges the account and project of `gcloud`. A stranger can own the project, and read the requests in its
+/// log: only a plain list discloses nothing.
 fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str, found: &mut Found) {
     let name = |word: &Word| word.text.split('=').next().unwrap_or_default().to_owned();
     let named = |word: &Word| {
@@ -130,8 +131,8 @@ fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str
     elsewhere(args, title, &[], found);
 }
 
-/// `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees what is asked for there. `gcloud --project x`:
-/// the account counts for the subcommand.
+/// Judges named buckets and accounts. `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees the
+/// requests. `gcloud --project x`: the account counts for the subcommand.
 pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     found.account |= title == "gcloud" && scanned.options.iter().any(|option| ACCOUNTS.contains(option));
     // A data set of one's own has no project before it.
@@ -146,7 +147,8 @@ pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
     }
 }
 
-/// Adds a finding for options, and for values, that name what may be anybody's: buckets, accounts, resources.
+/// Adds a finding for options and values that name resources which a stranger may own: buckets, accounts,
+/// resources.
 fn elsewhere(args: &[Word], title: &str, names: &[&str], found: &mut Found) {
     // `arn:partition:service:region:account:resource`
     let account = |text: &str| {
@@ -185,7 +187,7 @@ const AWS_NAMED: &[&str] = &[
     "--queue-url",
 ];
 
-/// Groups of `az` that ask a service at its own name, which anybody can own.
+/// Groups of `az` that connect to a service at its own name, which a stranger can own.
 const AZ_NAMED: &[&str] = &[
     "az storage ",
     "az keyvault ",
@@ -215,7 +217,8 @@ const AZ_OPTIONS: &[&str] = &[
     "--vault-name",
 ];
 
-/// Operations of `aws` that write to a named file, after options whose values cannot be told from it.
+/// Operations of `aws` that write to a named file, after options whose values cannot be distinguished from
+/// it.
 const TO_FILE: &[&str] = &[
     "get-object",
     "get-object-torrent",
@@ -370,7 +373,7 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// Judges `gh api`: a read, unless fields or a method say otherwise.
+/// Judges `gh api`: a read, unless it has fields or another method.
 pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let elsewhere = args.iter().any(|word| word.text.contains("://"));
     if elsewhere || scanned.values.iter().any(|(name, _)| *name == "--hostname") {

@@ -171,7 +171,7 @@ pub(super) fn is_obeyed(path: &str) -> bool {
     SYSTEM.iter().any(|place| below(place)) || path.split('/').any(obeyed)
 }
 
-/// `chmod u+s` and `chmod 4755` give the owner's privileges to anybody who runs the file.
+/// Judges the mode of `chmod`. `u+s` and `4755` give the owner's privileges to every user who runs the file.
 pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let first = scanned.operands.first().map(|index| args[*index].literal());
     if first.is_some_and(|mode| mode.is_none_or(|mode| gives_rights(&mode))) {
@@ -218,7 +218,7 @@ pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
     }
 }
 
-/// Judges `man name`: a path could be anybody's page.
+/// Judges `man name`: a path could be a page that a stranger wrote.
 pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |text: &str| {
         text.chars()

@@ -96,11 +96,11 @@ pub(super) struct Found {
     pub(super) forced: Vec<Forced>,
     /// Hosts contacted if the command is allowed.
     pub(super) hosts: Vec<Host>,
-    /// Set if an option before the subcommand names an account, which may be anybody's.
+    /// Set if an option before the subcommand names an account, which may be a stranger's.
     pub(super) account: bool,
     /// Position after the name of the program being judged.
     pub(super) at: Option<usize>,
-    /// Judges a command: commands name others in their words, so what reads the words needs it again.
+    /// Judges a command. Needed by code that reads arguments, which can contain further commands.
     pub(super) judge: Judge,
 }
 

@@ -136,7 +136,7 @@ fn is_plain(name: &str) -> bool {
     section.is_some_and(|section| PLAIN.contains(&section)) && !telling
 }
 
-/// A configured remote's name; a URL could be anybody's.
+/// Accepts a configured remote's name only: a URL could be a stranger's.
 pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
     let first = scanned.operands.first().and_then(|first| args[*first].literal());
@@ -148,7 +148,7 @@ pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: 
     }
 }
 
-/// `git clone ext::program`: such a URL names a program to run.
+/// Judges the URL of a remote: `ext::program` names a program to run.
 pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     for index in &scanned.operands {
         if args[*index].shape().is_none_or(|text| text.contains("::")) {
@@ -187,7 +187,8 @@ pub(super) fn tree(args: &[Word], title: &str, scanned: &Scanned, found: &mut Fo
     }
 }
 
-/// `git grep --no-index` searches any directory, and `--untracked` what is not part of the repository.
+/// Judges `git grep`: `--no-index` searches any directory, and `--untracked` files that are not part of the
+/// repository.
 fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let leaves = |option: &&str| matches!(*option, "--no-index" | "--untracked");
     if scanned.options.iter().any(leaves) {

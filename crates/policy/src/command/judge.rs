@@ -251,7 +251,7 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
     }
 }
 
-/// Returns the operands that are files whatever their names. The first one may be a pattern, unless an option
+/// Returns the operands that are files, with any names. The first one may be a pattern, unless an option
 /// supplies it.
 fn files(entry: &Entry, scanned: &Scanned) -> Vec<usize> {
     let Some(skip) = entry.files else {

@@ -257,7 +257,8 @@ fn is_path(path: &str) -> bool {
     last.is_some_and(|last| FIELDS.contains(&last.as_str()))
 }
 
-/// A path of plain names, over which a template iterates; what it prints stands in other braces.
+/// Returns `true` for a path of plain names, over which a template iterates. The printed values are in other
+/// braces.
 fn is_steps(path: &str) -> bool {
     plain_steps(path.trim()).is_some()
 }

@@ -230,8 +230,7 @@ fn is_option(text: &str, entry: &Entry) -> bool {
             && entry.options.iter().any(|option| option.name.starts_with('+')))
 }
 
-/// Matches operands of `find` tests: less than, more than, missing permissions. The tests take the next word
-/// whatever it is.
+/// Matches operands of `find` tests: less than, more than, missing permissions. The tests take any next word.
 fn is_measure(option: &str, text: &str) -> bool {
     let measures = [
         "-size", "-perm", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-links", "-inum",

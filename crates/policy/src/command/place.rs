@@ -73,7 +73,7 @@ pub(crate) fn prints_ids(nodes: &[Node]) -> bool {
     }
 }
 
-/// Returns `true` if the commands print names, and no contents through which somebody could choose names.
+/// Returns `true` if the commands print names, but no contents by which a file's author could choose names.
 pub(crate) fn prints_names(nodes: &[Node]) -> bool {
     let first = |words: &[Word]| {
         let program = words.first().and_then(Word::literal);

@@ -61,7 +61,7 @@ pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// Adds a finding for every argument that names a secret, or that is unknown. `files` are operands that are
-/// files whatever their names.
+/// files, with any names.
 pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Found) {
     for (index, word) in args.iter().enumerate() {
         if is_fed(word, found) {

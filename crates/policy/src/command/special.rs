@@ -356,7 +356,7 @@ fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Accepts files only: programs open `tcp:host` and `http://host` without an option that says so.
+/// Accepts files only: programs open `tcp:host` and `http://host` without a further option.
 fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     if title.ends_with("compose") {
         processes::compose_files(scanned, title, found);

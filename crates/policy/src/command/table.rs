@@ -44,7 +44,7 @@ pub(super) struct Entry {
     pub(super) any: Option<&'static str>,
     /// Number of leading operands that are not files; the others are files whose contents are shown.
     pub(super) files: Option<usize>,
-    /// Project files decide which program runs, whatever the arguments.
+    /// Set if project files determine which program runs, with any arguments.
     pub(super) local: bool,
     /// `-v` alone prints the version.
     pub(super) version: bool,

@@ -29,9 +29,10 @@ pub enum AddressClass {
     Benchmarking,
     /// A private IPv6 network.
     UniqueLocal,
-    /// An IPv4 address inside an IPv6 address, in a form routed through a gateway of somebody's choice.
+    /// An IPv4 address inside an IPv6 address, in a form that is routed through a gateway which the caller
+    /// may choose.
     Transition,
-    /// An address of this machine, whatever its range: no network separates its services from this process.
+    /// An address of this machine, in any range: no network separates its services from this process.
     Own,
 }
 

@@ -55,7 +55,7 @@ impl HostPattern {
         at_port && self.names(host)
     }
 
-    /// Returns `true` if the pattern matches the host, whatever the port.
+    /// Returns `true` if the pattern matches the host, at any port.
     pub fn names(&self, host: &Host) -> bool {
         match (&self.hosts, host) {
             (Hosts::Any, _) => true,

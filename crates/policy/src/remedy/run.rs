@@ -45,7 +45,7 @@ pub enum Run {
     CheckService,
     /// For an account that has as many sandboxes as it may have.
     EndSandboxes,
-    /// A template with what a program needs.
+    /// A template with the limits that a program needs.
     NameTemplate,
 }
 

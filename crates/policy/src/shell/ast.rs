@@ -137,7 +137,7 @@ pub enum Piece {
     Commands(Vec<Node>),
     /// A process substitution: `<( … )`, or `>( … )` for output.
     Process {
-        /// Set for `>( … )`, where the commands read what is written.
+        /// Set for `>( … )`, where the commands read the written data.
         output: bool,
         /// The commands.
         body: Vec<Node>,

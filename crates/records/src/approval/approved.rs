@@ -53,7 +53,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the id by which a person names it: the start of a digest of what it approves.
+    /// Returns the id of the entry for people: the start of a digest of the approved command.
     pub fn id(&self) -> String {
         let exact = format!("{:?}", (&self.text, &self.scope, &self.directory, &self.files));
         Digest::of(exact.as_bytes())
@@ -113,7 +113,7 @@ impl Approved {
         Ok(entries.iter().any(|entry| entry.is(scope, text, kind)))
     }
 
-    /// Appends an entry after the existing content, unless it is there already.
+    /// Appends an entry after the existing content, unless it exists.
     pub(super) fn add(&self, scope: &str, text: &str, kind: &Kind, by: &str) -> Result<(), Error> {
         let mut file = OpenOptions::new()
             .read(true)

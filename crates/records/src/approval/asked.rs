@@ -50,12 +50,12 @@ impl Asked {
         self.service.dismiss(&self.request, by).await
     }
 
-    /// Returns `true` if nobody waits for an answer any more.
+    /// Returns `true` if the asker no longer waits for an answer.
     pub fn is_over(&mut self) -> bool {
         matches!(self.over.try_recv(), Err(oneshot::error::TryRecvError::Closed))
     }
 
-    /// Resolves when nobody waits for an answer any more.
+    /// Resolves when the asker no longer waits for an answer.
     pub async fn over(&mut self) {
         // Nothing is ever sent: only the drop of the sender resolves it.
         let _ = (&mut self.over).await;

@@ -93,9 +93,8 @@ fn latest(uptime: u64) -> u64 {
     uptime.saturating_add(lifetime).min(i64::MAX.cast_unsigned())
 }
 
-/// Returns the key of a session's answers. Without a session, a process counts as one: nothing else tells
-/// where it ends. The key contains the boot id, so no answer survives a reboot: the last uses spent before it
-/// may not have reached the disk.
+/// Returns the key of a session's answers. Without a session, a process counts as one. The key contains the
+/// boot id, so no answer survives a reboot: the last uses spent before it may not have reached the disk.
 fn conversation(session: Option<&str>, process: &str) -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot = boot.trim();

@@ -9,8 +9,8 @@ use rusqlite::params;
 use super::store::{Store, foreign, is_dead, now, parsed};
 use super::{Chat, Error};
 
-/// Maximum number of undelivered notices per chat. The first ones stay: a program that goes on calling must
-/// not push out the record of its first calls.
+/// Maximum number of undelivered notices per chat. The first ones are kept, so that a program cannot evict
+/// the record of its first calls by further ones.
 const MAX_WAITING: i64 = 100;
 /// Number of delivered notices kept per chat.
 const MAX_DELIVERED: i64 = 100;

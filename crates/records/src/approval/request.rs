@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{Error, State};
 use crate::audit::Digest;
 
-/// A request's id: 128 random bits that nobody can guess.
+/// The id of a request: 128 random bits, so that it cannot be guessed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Id(String);
@@ -273,8 +273,8 @@ impl Kind {
         subjects
     }
 
-    /// Returns the key of a denial for the session: the text and its working directory, whatever its files
-    /// contain by then.
+    /// Returns the key of a denial for the session: the text and its working directory, with any content of
+    /// the directory's files.
     pub(super) fn refusal(&self, text: &str) -> String {
         let directory = Digest::of(self.directory().as_bytes());
         format!("refused:{}:{directory}", Digest::of(text.as_bytes()))

@@ -89,7 +89,7 @@ impl Service {
     }
 
     /// Asks, and waits for the answer until the question expires. Dropping the future withdraws the question.
-    /// This call consumes the approval, so nobody else can.
+    /// This call consumes the approval, so that no other call can.
     ///
     /// # Errors
     /// If the question cannot be asked. It is then not approved.

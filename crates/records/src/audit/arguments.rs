@@ -26,7 +26,7 @@ const MAX_BRIEF_VALUES: usize = 32;
 const MAX_DEPTH: usize = 16;
 /// Maximum length of a member's name.
 const MAX_NAME: usize = 128;
-/// No credential that we know of is shorter.
+/// Minimum length of a credential. No known one is shorter.
 const MIN_SECRET: usize = 6;
 
 /// A tool's arguments, redacted and truncated, with the digest of the originals.

@@ -32,7 +32,7 @@ pub struct Limits {
 pub(super) enum Crowded {
     /// Refuses the record, of something that has not happened yet.
     Refuse,
-    /// Appends the record to the current file beyond its limit: what it records has happened.
+    /// Appends the record to the current file beyond its limit, since the recorded operation has happened.
     Append,
 }
 

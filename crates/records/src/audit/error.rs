@@ -55,7 +55,7 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
-    /// The log's content is not what was recorded.
+    /// The log's content differs from the recorded one.
     #[error("the audit log is broken: {0}")]
     Broken(ChainBreak),
 }

@@ -70,7 +70,7 @@ pub(super) fn seal<C: Serialize>(line: &mut Vec<u8>, before: &Link, content: &C)
     })
 }
 
-/// Parses a line, without its newline, and checks its hash. The error says what is wrong.
+/// Parses a line, without its newline, and checks its hash. The error describes the defect.
 pub(super) fn open(line: &[u8]) -> Result<Record, &'static str> {
     let no_record = "it holds no record";
     let split = line

@@ -1,4 +1,4 @@
-//! Records of what clients do without a tool, such as with sandboxes.
+//! Records of clients' operations without a tool, such as on sandboxes.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use super::entry::{AuditedCaller, Decision, Entry, Outcome};
 use super::error::Error;
 use super::log::Log;
 
-/// A log that redacts what it records.
+/// A log that redacts its records.
 #[derive(Debug)]
 pub struct RedactedLog {
     log: Log,

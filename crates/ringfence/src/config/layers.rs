@@ -65,7 +65,7 @@ pub struct Loaded {
     origins: BTreeMap<Vec<String>, Origin>,
     /// The files that were read.
     pub files: Vec<PathBuf>,
-    /// The file of `--config`, with the digest of what was read.
+    /// The file of `--config`, with the digest of its content.
     pub explicit: Option<(PathBuf, Digest)>,
     /// Ignored settings of the project's file, with the reason; one sentence each.
     pub passed_over: Vec<String>,

@@ -177,7 +177,8 @@ const SENT: &str = "it would decide to whom your programs and files are sent, an
 /// Another image of this machine may hold data that the project may not see.
 const IMAGE: &str = "it would choose what your containers are made of";
 
-/// A question that stays longer holds its place among all that wait; one that ends at once nobody sees.
+/// Reason to reject a project's time limit of questions. A longer one would occupy the queue of questions, and
+/// a shorter one would end them before a person sees them.
 const PATIENCE: &str = "it would decide how long you have to answer";
 
 /// The engine's default may be gVisor.

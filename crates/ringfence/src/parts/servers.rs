@@ -72,8 +72,8 @@ impl Entry<'_> {
         Ok(ServerPlan { name, reach })
     }
 
-    /// Rejects a malformed mount, and one that exposes what must stay hidden. A missing path is reported when
-    /// the server starts.
+    /// Rejects a malformed mount, and one that exposes a hidden path. A missing path is reported when the
+    /// server starts.
     fn check_mounts(self, hidden: &DeniedPaths) -> Result<(), Wrong> {
         for text in &self.server.mounts {
             let mount: Mount = self.parsed("mounts", text)?;

@@ -50,7 +50,7 @@ pub(super) fn tools(checks: &mut Checks<'_>) -> Option<Tools> {
     })
 }
 
-/// Returns the directories of users or sessions; none of them may expose what must stay hidden.
+/// Returns the directories of users or sessions; none of them may expose a hidden path.
 fn root(checks: &mut Checks<'_>) -> Option<Option<UserRoot>> {
     const KEY: &str = "permissions.filesystem.user_root";
     let filesystem = &checks.config().permissions.filesystem;

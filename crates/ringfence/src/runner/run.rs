@@ -77,7 +77,8 @@ pub(super) fn pair(stdin: Stdin, output: Output) -> (Run, End) {
 }
 
 impl Run {
-    /// Waits for the next output of the program; `None` at its end. Until somebody reads, the program waits.
+    /// Waits for the next output of the program; `None` at its end. The program blocks until its output is
+    /// read.
     pub async fn output(&mut self) -> Option<Chunk> {
         self.chunks.as_mut()?.recv().await
     }
@@ -107,7 +108,7 @@ impl Run {
     }
 }
 
-/// Cancels a run that nobody waits for any more, whoever else could cancel it.
+/// Cancels a run when its handle is dropped, beside other cancellations.
 #[derive(Debug)]
 struct CancelOnDrop(Cancellation);
 

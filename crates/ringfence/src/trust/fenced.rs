@@ -49,7 +49,7 @@ const SCRIPTS: &[&str] = &[
 ];
 
 /// Returns the program and the scripts of a server, with the directories that these import from, unless
-/// `is_shared` says that such a directory holds much else.
+/// `is_shared` returns `true` for a directory with much unrelated content.
 ///
 /// There is no certain way to recognise code among the arguments, so this returns the program, the first word
 /// that is not an option, the value of an option that names a project, and every file that a word names,

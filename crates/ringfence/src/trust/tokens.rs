@@ -48,7 +48,7 @@ fn glued(piece: &str) -> &str {
     }
 }
 
-/// Returns `true` for what separates words in shell lines, lists, addresses and JSON.
+/// Returns `true` for a separator of words in shell lines, lists, addresses and JSON.
 fn is_punctuation(character: char) -> bool {
     character.is_whitespace() || "\"'`;&|()<>{}[],=:$@!#*?\\^".contains(character)
 }

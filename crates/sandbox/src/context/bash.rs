@@ -9,9 +9,9 @@ use super::{Answer, Code, read_until};
 /// Longest answer: a number, a space, and a status of three digits.
 const MAX_STATUS: usize = 16;
 
-/// Reads code and sources it in this very shell, which keeps variables, functions, options and the working directory. The
-/// programs that it starts have no bridge. SIGINT ends what it runs, and
-/// returns from the code, or from the function that runs. A loop of nothing but builtins does not heed it.
+/// Reads code and sources it in this very shell, which keeps variables, functions, options and the working
+/// directory. The programs that it starts have no bridge. SIGINT ends the running program, and returns from
+/// the code or its running function. A loop of builtins alone ignores it.
 const SCRIPT: &str = r#"
 trap 'return 130' INT
 while IFS= read -r -d '' -u 3 ringfence_number && IFS= read -r -d '' -u 3 ringfence_code; do
@@ -26,7 +26,7 @@ pub(super) fn command() -> (String, Vec<String>) {
     ("bash".to_owned(), arguments.into())
 }
 
-/// Has code evaluated.
+/// Sends code to the interpreter, and waits for the answer.
 pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
     number: u32,

@@ -20,7 +20,7 @@ pub(super) async fn greet(bridge: &mut DuplexStream, directory: &str, imports: I
     let _ = bridge.write_all(&interpreter_greeting(directory, imports)).await;
 }
 
-/// Has code evaluated.
+/// Sends code to the interpreter, and waits for the answer.
 pub(super) async fn evaluate(
     bridge: &mut DuplexStream,
     number: u32,

@@ -22,7 +22,7 @@ impl Sandboxes {
         self.lease(selector, reference).await
     }
 
-    /// Returns the image that a snapshot was made on, whatever its reference means now.
+    /// Returns the image that a snapshot was made on, even if its reference means another image now.
     pub(crate) async fn image_of(&self, name: &ImageName) -> Result<Arc<SandboxImage>, Error> {
         let unusable = |error| Error::Broken(format!("the snapshot's image: {error}"));
         let digest = name

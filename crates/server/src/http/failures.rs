@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::refusal::RETRY_AFTER;
 
-/// Failures of all peers in [`RETRY_AFTER`] seconds from which on answers ask to wait.
+/// Number of failures of all peers in [`RETRY_AFTER`] seconds after which answers ask to wait.
 const MAX: u32 = 30;
 
-/// Failures of a peer in [`WINDOW_OF_PEER`] from which on it is not told whether a guess is right.
+/// Number of failures in [`WINDOW_OF_PEER`] after which a peer's guesses are not answered with the result.
 const MAX_OF_PEER: u32 = 10;
 const WINDOW_OF_PEER: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,7 @@ const MAX_REPORTS: u32 = 10;
 /// The effect of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// There were too many in all: a guesser is told to wait.
+    /// Set if there were too many failures of all peers: a guesser must wait.
     pub(crate) is_one_too_many: bool,
     pub(crate) lockout: Option<Lockout>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Failed {
 /// The begin of a time in which failures have consequences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lockout {
-    /// The peer is not told whether a guess at a weak key is right.
+    /// The peer does not learn whether a guess at a weak key is right.
     OfPeer(IpAddr),
     /// Answers to wrong keys ask to wait.
     OfAll,
@@ -104,7 +104,7 @@ impl Failures {
         }))
     }
 
-    /// Counts a failure. Right credentials are never counted, so nobody is refused because of others.
+    /// Counts a failure. Valid credentials are never counted, so that no client is refused because of others.
     pub(crate) fn add(&self, peer: Option<PeerAddress>) -> Failed {
         let mut counts = self.lock();
         let mut lockout = None;
@@ -154,8 +154,9 @@ impl Counts {
     }
 }
 
-/// Returns what one peer can hardly have several of: an IPv4 address, or the network of a site (/48) of an IPv6 one. This machine's own
-/// addresses, of which it has 16 million, are one.
+/// Returns the address by which peers are counted: an IPv4 address, or the network of a site (/48) of an IPv6
+/// one, since one peer hardly has several. This machine's loopback addresses, of which there are 16 million,
+/// count as one.
 fn network(address: IpAddr) -> IpAddr {
     let address = address.to_canonical();
     if address.is_loopback() {

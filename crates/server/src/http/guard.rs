@@ -136,8 +136,8 @@ pub(crate) fn has_token(uri: &Uri) -> bool {
     names.any(|name| name == "token" || name.contains('%'))
 }
 
-/// Returns `false` if a page of another site sent the request, as its `Origin` or `Sec-Fetch-Site` says. An origin of this host begins
-/// with one of `schemes`.
+/// Returns `false` if a page of another site sent the request, according to its `Origin` or `Sec-Fetch-Site`.
+/// An origin of this host begins with one of `schemes`.
 pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>, schemes: &[&str]) -> bool {
     let is_own = |origin: &str| {
         let authority = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));

@@ -51,7 +51,7 @@ pub(crate) struct Routes {
 /// Peers that can connect to a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reach {
-    /// Processes of this machine, whose users the kernel knows.
+    /// Processes of this machine. The kernel reports their users.
     Loopback,
     Network,
 }
@@ -69,8 +69,8 @@ impl Listener {
     /// Listens at the loopback address `address`; with port 0 the kernel chooses one.
     ///
     /// # Errors
-    /// If the socket cannot be created, the address is not a loopback address, or the kernel cannot tell the
-    /// user of a connection.
+    /// If the socket cannot be created, the address is not a loopback address, or the kernel does not report
+    /// the user of a connection.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         if !address.ip().is_loopback() {
             let why = "other machines could reach it";
@@ -105,7 +105,7 @@ impl Listener {
         })
     }
 
-    /// Connects to itself, to check that the kernel can tell the user of a connection.
+    /// Connects to itself, to check that the kernel reports the user of a connection.
     async fn try_peer(&self) -> io::Result<()> {
         let client = TcpStream::connect(self.address).await?;
         if is_ours(client.local_addr()?, self.address) {

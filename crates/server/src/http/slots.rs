@@ -23,7 +23,7 @@ pub(crate) struct ConnectionSlot {
     evicted: Notify,
 }
 
-/// The peer of a connection, as its last request with valid credentials says.
+/// The peer of a connection, by its last request with valid credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Peer {
     Unknown,
@@ -147,7 +147,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Closes the connection, whatever happens on it.
+    /// Closes the connection, even during a request.
     pub(crate) fn evict(&self) {
         self.evicted.notify_one();
     }

@@ -174,7 +174,7 @@ impl Tls {
         tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
     }
 
-    /// Looks at the files at intervals, whether anybody connects or not.
+    /// Checks the files at intervals, with or without connections.
     pub(crate) async fn keep_new(&self) -> Infallible {
         loop {
             tokio::time::sleep(LOOK).await;

@@ -1,7 +1,8 @@
-//! Says in an answer that its connection ends, where the request's body has not been read to its end (RFC 9112, section 9.6).
+//! Adds `Connection: close` to an answer if the request's body was not read to its end (RFC 9112, section
+//! 9.6).
 //!
-//! The HTTP library closes such a connection after the answer: the next request cannot begin before that body ends. A client that was
-//! not told sends its next request there, and gets nothing.
+//! The HTTP library closes such a connection after the answer: the next request cannot begin before that body
+//! ends. Without the header a client sends its next request there, and gets no answer.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl<R: AsyncRead + Unpin + Send> Lines<R> {
     }
 
     /// Receives the next valid message. Invalid ones get an error response, or are ignored where the protocol
-    /// says so.
+    /// demands it.
     async fn message(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
             // Reads nothing from a client that does not read its responses.

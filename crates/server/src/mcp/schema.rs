@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-/// Keywords that say nothing about the shape of a value, or that clients mishandle: the dialect, which they would look
-/// up (MCP's default is 2020-12), and the formats of Rust's numbers.
+/// Keywords that do not constrain a value, or that clients mishandle: the dialect, which they would look up
+/// (MCP's default is 2020-12), and the formats of Rust's numbers.
 const LEFT_OUT: [&str; 4] = ["$schema", "title", "format", "default"];
 /// Levels of an answer that are described: its members. Below, an object is any object, whose members
 /// `ringfence tool --list --json` has.
@@ -14,8 +14,8 @@ pub(super) fn arguments(schema: &Map<String, Value>) -> Map<String, Value> {
     shortened(schema)
 }
 
-/// Returns the schema of an answer or, in its place, an error: clients validate both. Programs read it, so descriptions
-/// are left to the documentation.
+/// Returns the schema of an answer or an error, since clients validate both. Programs read it, so
+/// descriptions are left to the documentation.
 pub(super) fn answer(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut outline = outlined(&shortened(schema), LEVELS);
     let required = outline.remove("required").unwrap_or_else(|| json!([]));
@@ -33,7 +33,7 @@ pub(super) fn answer(schema: &Map<String, Value>) -> Map<String, Value> {
     outline
 }
 
-/// Returns a schema without what is left out, with nested alternatives joined.
+/// Returns a schema without these keywords, with nested alternatives joined.
 fn shortened(schema: &Map<String, Value>) -> Map<String, Value> {
     let kept = schema
         .iter()

@@ -121,7 +121,7 @@ impl Streams {
         open.standing = None;
     }
 
-    /// Returns the stream of a message, with the message. `None` if nobody reads it.
+    /// Returns the stream of a message, with the message. `None` if the stream has no reader.
     fn route(&self, mut message: TxJsonRpcMessage<RoleServer>) -> Option<(mpsc::Sender<Outgoing>, Outgoing)> {
         let answered = match &mut message {
             JsonRpcMessage::Response(response) => Some(&mut response.id),

@@ -6,7 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::text::{Kind, Text};
 
-/// Renders what the kernel says about this process. A figure that it does not say is left out.
+/// Renders the kernel's figures about this process. Missing figures are left out.
 pub(super) fn render(text: &mut Text) {
     let mut gauge = |name, help, value: Option<u64>| {
         if let Some(value) = value {

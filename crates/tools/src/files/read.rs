@@ -244,7 +244,7 @@ fn binary(file: &File, head: &[u8]) -> Result<FileText, Trouble> {
     })
 }
 
-/// Shows the text, followed by a notice of what was left out.
+/// Shows the text, followed by a notice of the omitted part.
 impl fmt::Display for FileText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes;

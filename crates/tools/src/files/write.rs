@@ -186,7 +186,7 @@ fn make_directory(above: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
 }
 
 /// Gives a new file or directory the owner of the file that it replaces, or of its parent, so that code and
-/// users can go on with it.
+/// users can continue to change it.
 fn give(made: impl AsFd, like: &Stat) -> Result<(), Errno> {
     let own = fstat(&made)?;
     if (own.st_uid, own.st_gid) == (like.st_uid, like.st_gid) {

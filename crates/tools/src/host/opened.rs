@@ -1,7 +1,7 @@
 //! Detection of secrets among the files that a line reads, with globs and symbolic links resolved.
 //!
 //! The policy sees only names. A harmless one can be a link, a glob can expand to any file, and only the
-//! configuration knows where Ringfence keeps its own state.
+//! configuration has the place of Ringfence's own state.
 
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
@@ -101,7 +101,7 @@ fn opened(line: &str, decision: &Decision, place: &LineDirectory) -> Option<Path
     None
 }
 
-/// Returns `true` for `~name`, `~+`, `~-` and `~1`: only the shell knows the directory.
+/// Returns `true` for `~name`, `~+`, `~-` and `~1`, which only the shell can resolve.
 fn is_elsewhere(text: &str) -> bool {
     let behind = text.strip_prefix('~');
     behind.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))

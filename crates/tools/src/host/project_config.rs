@@ -160,7 +160,7 @@ fn in_one(line: &str, directory: &Path, home: Option<&Path>, ledger: &Ledger) ->
 }
 
 /// Returns a directory and those above it, in which programs look, too. The user's own settings in the home
-/// directory do not count for what lies below it.
+/// directory do not count for directories below it.
 fn upwards(directory: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let start = real(directory).unwrap_or_else(|| directory.to_path_buf());
     let home = home.map(|home| real(home).unwrap_or_else(|| home.to_path_buf()));
@@ -241,7 +241,8 @@ pub(super) fn names(line: &str, program: &str) -> bool {
     })
 }
 
-/// Returns `true` unless it is certain that nothing has this name: what cannot be examined counts as there.
+/// Returns `true` unless the path certainly does not exist. A path that cannot be examined counts as
+/// existing.
 fn is_there(path: &Path) -> bool {
     match path.symlink_metadata() {
         Ok(_) => true,

@@ -17,7 +17,7 @@ use crate::toolbox::MAX_LASTING_RISK;
 pub enum Standing {
     /// The command runs without a question.
     Holds(Entry),
-    /// The approval no longer applies; the text says why a person is asked again.
+    /// The approval no longer applies, for this reason, and a person is asked again.
     Ended(Entry, &'static str),
 }
 

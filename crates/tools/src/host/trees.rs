@@ -105,8 +105,8 @@ impl<'a> Trees<'a> {
         }
     }
 
-    /// Returns the first secret that the line's program could show when it opens a path, or the file or directory
-    /// that is too large to tell.
+    /// Returns the first secret that the line's program could show when it opens a path, or the file or
+    /// directory that is too large to examine.
     pub(super) fn secret(&mut self, path: &Path) -> Option<PathBuf> {
         let path = real(path)?;
         if self.place.is_broad(&path) {
@@ -301,8 +301,8 @@ impl<'a> Trees<'a> {
         }
     }
 
-    /// Returns `true` for a directory of which the line's programs read nothing by themselves: what git keeps,
-    /// and, for cargo or package managers of Node.js alone, what these built or installed.
+    /// Returns `true` for a directory from which the line's programs read nothing by themselves: git's own,
+    /// and, for cargo or package managers of Node.js alone, built or installed files.
     fn is_built(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default();
         let package = || path.with_file_name("Cargo.toml").is_file() && !path.join("mod.rs").exists();

@@ -98,8 +98,8 @@ impl Call<'_> {
         }
     }
 
-    /// Converts a request of the caller under these terms. The kernel has read its timeout, and may let it go on
-    /// for longer where the configuration says so.
+    /// Converts a request of the caller under these terms. The toolbox has read its timeout, and may extend
+    /// it if the configuration allows.
     pub(crate) fn accept(&self, request: RemoteRequest) -> RemoteRun {
         let request = RemoteRequest {
             timeout: None,

@@ -17,7 +17,7 @@ pub(super) struct DiskQuota {
 }
 
 /// Awaits `run`, and cancels it if it exceeds the quota, or adds to a directory that already exceeded it: a
-/// run that only deletes goes on. `run` gets the cancellation signal.
+/// run that only deletes continues. `run` gets the cancellation signal.
 pub(super) async fn within(
     room: Option<DiskQuota>,
     cancelled: Option<watch::Receiver<bool>>,

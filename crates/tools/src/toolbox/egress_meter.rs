@@ -1,4 +1,4 @@
-//! Counts what tools themselves send to hosts and receive from them, for their callers.
+//! Counts the bytes that tools themselves exchange with hosts, by caller.
 
 use std::fmt::Debug;
 

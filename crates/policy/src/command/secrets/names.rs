@@ -286,8 +286,8 @@ pub(super) const NAMES: &[&[&str]] = &[
     &["kcore", "kmem"],
 ];
 
-/// Words in a file name that suggest a secret. Source files are excepted: their names say what they deal
-/// with.
+/// Words in a file name that suggest a secret. Source files are excepted, since their names describe their
+/// subject.
 pub(super) const TELLING: &[&str] = &[
     "token",
     "secret",
@@ -342,7 +342,7 @@ pub(super) const TELLING_WHOLE: &[&str] = &[
     "history",
 ];
 
-/// Extensions of source and text files, whose names say what they deal with.
+/// Extensions of source and text files, whose names describe their subject.
 pub(super) const SOURCES: &[&str] = &[
     "rs", "py", "pyi", "js", "jsx", "mjs", "cjs", "ts", "tsx", "go", "java", "kt", "kts", "c", "h", "cc",
     "cpp", "cxx", "hpp", "hh", "m", "mm", "rb", "php", "swift", "scala", "cs", "fs", "vb", "ex", "exs",

@@ -245,7 +245,7 @@ const ETC: &[&str] = &[
     "fish/**",
 ];
 
-/// Process information from the kernel, without what was passed to the process.
+/// Process information from the kernel, without the arguments and variables of the process.
 const PROCESS: &[&str] = &[
     "status",
     "stat",
@@ -336,7 +336,7 @@ const PROC: &[&str] = &[
     "latency_stats",
 ];
 
-/// Devices without anybody's data.
+/// Devices without stored data.
 const DEV: &[&str] = &[
     "", "null", "zero", "full", "random", "urandom", "stdin", "stdout", "stderr", "tty", "fd/0", "fd/1",
     "fd/2", "fd/63", "shm/**",

@@ -29,7 +29,7 @@ const PYTHONS: &[&str] = &["python", "pypy", "graalpy"];
 const SURROUNDINGS: &[&str] = &["/usr", "/run", "/mnt", "/media"];
 
 impl Found<'_> {
-    /// Adds what the code that was found leads to.
+    /// Adds the paths that the found code leads to.
     pub(super) fn search(&mut self) {
         while let Some(directory) = self.todo.pop() {
             self.below(&directory);
@@ -104,7 +104,7 @@ impl Found<'_> {
         })
     }
 
-    /// Adds what an entry of a directory, `top` or below it, leads to.
+    /// Adds the path that an entry of a directory, `top` or below it, leads to.
     fn entry(&mut self, entry: &DirEntry, top: &Path) {
         let path = entry.path();
         match entry.file_type() {
@@ -144,7 +144,7 @@ impl Found<'_> {
         }
     }
 
-    /// Adds the directories of a `.pth` file, and what the modules mention that it imports.
+    /// Adds the directories of a `.pth` file, and the paths that its imported modules mention.
     fn search_path(&mut self, file: &Path, site: &Path) {
         let Some(text) = self.text(file) else { return };
         let is_code = |line: &&str| line.starts_with("import ") || line.starts_with("import\t");

@@ -149,7 +149,7 @@ fn is_comment(line: &str) -> bool {
     line.is_empty() || line.starts_with('#')
 }
 
-/// Matches what may follow a file's name in an item.
+/// Matches the text that may follow a file's name in an item.
 fn is_detail(line: &str) -> bool {
     ["required: true", "required: false", "format: raw"].contains(&line.trim())
 }

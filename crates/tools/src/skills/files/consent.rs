@@ -125,8 +125,8 @@ impl Consent {
         Ok(told)
     }
 
-    /// Accepts a directory if programs are about to get write access to it, or to what a link in it leads to,
-    /// for the first time: until then its content is the user's own.
+    /// Accepts a directory if programs are about to get write access to it, or to the target of a link in it,
+    /// for the first time. Until then its content is the user's own.
     ///
     /// # Errors
     /// If the directory cannot be read, or the consent cannot be written.
