@@ -19,7 +19,7 @@ export interface CodeOutput {
   text?: string;
   stdout: string;
   stderr: string;
-  /** Why the code did not reach its end: an exception, or an outcome such as `timed_out`. */
+  /** The reason for which the code did not reach its end: an exception, or an outcome such as `timed_out`. */
   error?: { name: string; value: string };
   outcome: Outcome;
   truncated: boolean;

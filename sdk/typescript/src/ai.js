@@ -14,7 +14,7 @@ const MAX_PICTURES = 4 * 2 ** 20;
 const MAX_LINKS = 40;
 const TIMED_OUT = 124;
 const KILLED = 137;
-/** How pictures begin, in base64. */
+/** Beginnings of pictures, in base64. */
 const PICTURES = { "image/png": "iVBORw0KGgo", "image/jpeg": "/9j/" };
 
 const CODE = `Run code in a sandbox that cannot reach this machine. Variables, imports and functions stay for the next call in the same language. \
@@ -152,7 +152,7 @@ async function spawn(sandbox, { command, stdin = false, abortSignal, ...options 
   };
 }
 
-/** Output of one kind. Each has a connection of its own, so that one that nobody reads holds up nothing. */
+/** Output of one kind. Each has a connection of its own, so that an unread one does not block the other. */
 function outputOf(handle, stream) {
   let source;
   return new ReadableStream(

@@ -66,7 +66,7 @@ export declare class Client {
   constructor(options?: Connection);
   /** Runs a program in a fence of its own. */
   run(code: string, options?: RunOptions): Promise<RunResult>;
-  /** Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest. */
+  /** Runs many programs, and yields the end of each on arrival. Leaving the loop cancels the rest. */
   batch(
     programs: Iterable<string | ({ code: string } & Omit<RunOptions, keyof Printed | "signal">)>,
     options?: Cancellable,
@@ -269,7 +269,7 @@ export interface Execution {
   /** The text of the last expression's value. */
   text?: string;
   logs: { stdout: string[]; stderr: string[] };
-  /** Why the code did not reach its end: an exception, or an outcome such as `timed_out`. */
+  /** The reason for which the code did not reach its end: an exception, or an outcome such as `timed_out`. */
   error?: { name: string; value: string; traceback: string };
   executionCount: number;
   outcome: Outcome;

@@ -1,6 +1,6 @@
 // Starts a server of this user if none runs, and keeps it while this process lives.
 //
-// The server is started with `--while-used FILE`: it ends once nobody holds a lock (flock) of that file. Node.js has no flock, so
+// The server is started with `--while-used FILE`: it ends once no process locks (flock) that file. Node.js has no flock, so
 // the program locks a file that is open here: such a lock is one of the open file, and the kernel drops it as the last process
 // with it ends, however that ends. The program itself ends at once.
 
@@ -126,7 +126,7 @@ function tail(log) {
   return readFileSync(log).subarray(-TAIL).toString().trim() || "it printed nothing";
 }
 
-/** Resolves to `true` if a server accepts connections at a socket that nobody else could have put there. */
+/** Resolves to `true` if a server accepts connections at a socket that no other user could have put there. */
 async function listens(path) {
   if (!hasSocket(path, true)) return false;
   return await new Promise((resolve, reject) => {

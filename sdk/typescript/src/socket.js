@@ -49,7 +49,7 @@ export function hasSocket(path, isPrivate) {
   return true;
 }
 
-/** Checks that there is a socket, and that nobody else could have put it there. */
+/** Checks that there is a socket, and that no other user could have put it there. */
 export function checkSocket(path, isPrivate) {
   if (!hasSocket(path, isPrivate)) throw new ServerUnavailable(`no server listens at ${path}`, "start `ringfence serve`");
 }

@@ -1,4 +1,4 @@
-"""Where the server is: an address with a key, or a private socket."""
+"""The address of the server: a URL with a key, or a private socket."""
 
 from __future__ import annotations
 

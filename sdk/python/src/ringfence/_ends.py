@@ -40,7 +40,7 @@ _FILES = {
 def exit_status(result: CommandResult) -> int:
     """Returns the exit status as a shell has it: 128 + N after the signal N.
 
-    Raises if the end says nothing about the program: somebody else ended it, or nobody saw its end.
+    Raises if the end says nothing about the program: another caller ended it, or its end is unknown.
     """
     if result.outcome in ("unknown", "cancelled"):
         raise RingfenceError(f"the end of the command is {result.outcome}: {result.error or 'something else ended it'}")

@@ -1,6 +1,6 @@
 """Starts a server of this user if none runs, and keeps it while this process lives.
 
-The server is started with `--while-used FILE`: it ends once nobody holds the lock of that file. The kernel drops the
+The server is started with `--while-used FILE`: it ends once no process locks that file. The kernel drops the
 lock of a process however it ends, and several processes share one server.
 """
 

@@ -24,7 +24,7 @@ TIMEOUT = 30 * 60
 """Seconds that a command has, unless the agent asks for others."""
 
 ARTIFACTS = "/tmp/deepagents"
-"""Where agents keep long results. deepagents itself would put them into `/`, where programs cannot write."""
+"""Directory for long results of agents. deepagents itself would put them into `/`, where programs cannot write."""
 
 # deepagents knows these four; others are told in words.
 _FAILURES = {

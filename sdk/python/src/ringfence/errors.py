@@ -61,7 +61,7 @@ class Unauthenticated(ApiError):
 
 
 class PermissionDenied(ApiError):
-    """The key has not the right, or the operator allows it to nobody."""
+    """The key lacks the right, or the operator allows it to no key."""
 
     type = "permission_denied"
 

@@ -272,7 +272,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Logs:
-    """What code printed, in pieces."""
+    """The output of code, in chunks."""
 
     stdout: List[str] = field(default_factory=list)
     stderr: List[str] = field(default_factory=list)
@@ -283,7 +283,7 @@ class Logs:
 
 @dataclass(frozen=True)
 class ExecutionError:
-    """Why code did not reach its end: an exception, or an outcome such as `timed_out`.
+    """The reason for which code did not reach its end: an exception, or an outcome such as `timed_out`.
 
     Name and value of an exception are read from what the interpreter printed.
     """

@@ -67,7 +67,7 @@ class AsyncClient:
         raise ServerGone("the stream of events ended before the result")
 
     async def batch(self, programs: Iterable[Union[str, Mapping[str, Any]]]) -> AsyncIterator[BatchItem]:
-        """Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest.
+        """Runs many programs, and yields the end of each on arrival. Leaving the loop cancels the rest.
 
         A program is its code, or a mapping with the arguments of `run`.
         """

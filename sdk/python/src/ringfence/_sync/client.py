@@ -68,7 +68,7 @@ class Client:
         raise ServerGone("the stream of events ended before the result")
 
     def batch(self, programs: Iterable[Union[str, Mapping[str, Any]]]) -> Iterator[BatchItem]:
-        """Runs many programs, and yields the end of each as it comes. Leaving the loop cancels the rest.
+        """Runs many programs, and yields the end of each on arrival. Leaving the loop cancels the rest.
 
         A program is its code, or a mapping with the arguments of `run`.
         """

@@ -41,7 +41,7 @@ _LIMITS = {
     "timed_out": "the cell went past its time limit ({}); install the kernel with a larger `--cell-timeout`",
     "memory_exceeded": "the sandbox reached its memory limit; install the kernel with a larger `--memory`",
 }
-"""Why a cell was stopped, by its outcome, with the option that raises the limit."""
+"""Explanations of a stopped cell, by its outcome, with the option that raises the limit."""
 
 
 class RingfenceKernel(Kernel):

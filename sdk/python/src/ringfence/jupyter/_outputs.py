@@ -1,4 +1,4 @@
-"""What a guest made, in the forms that may reach a front end.
+"""Output of a guest, in the forms that may reach a front end.
 
 A notebook's page can start other kernels, which run outside of any sandbox. So a script that it runs for a guest would be
 the guest's way out. Nothing here decodes, parses or follows what it passes on.
