@@ -14,7 +14,7 @@ pub(crate) struct Endurance {
     name: &'static str,
     /// Sandboxes or clients at a time.
     count: &'static str,
-    /// Seconds, unless others are asked for.
+    /// Default duration, in seconds.
     pub(crate) seconds: u64,
 }
 

@@ -18,7 +18,7 @@ const fn step(name: &'static str, run: fn(&Path) -> Result<()>) -> Step {
     Step { name, run }
 }
 
-/// The gate of a working change. Cheap and often failing first, so that bad news comes early.
+/// The gate of a working change. Cheap and often failing steps are first.
 const CHANGE: &[Step] = &[
     step("prerequisites", setup::setup),
     step("format", format),

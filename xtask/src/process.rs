@@ -51,14 +51,14 @@ fn is_of_this_package(name: &OsStr) -> bool {
     name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
-/// Builds everything that is linked for development, tests included. One command for all: another selection of
-/// packages would compile most dependencies once more, with other features.
+/// Builds everything that is linked for development, tests included. One command for all: another selection
+/// of packages would compile most dependencies again, with other features.
 pub(crate) fn build(root: &Path) -> Result<()> {
     cargo(root, &["build", "--locked", "--workspace", "--all-targets"]).run()
 }
 
-/// Prepares the build of one program for development. A test is built with it: without one, cargo selects no features
-/// of development dependencies, and [`build`] would compile the libraries once more.
+/// Prepares the build of one program for development. A test is built with it: without one, cargo selects no
+/// features of development dependencies, and [`build`] would compile the libraries again.
 pub(crate) fn build_of(root: &Path, name: &str) -> Program {
     let selection = ["--workspace", "--bin", name, "--test", "read_only"];
     cargo(root, &[&["build", "--locked"], &selection[..]].concat())

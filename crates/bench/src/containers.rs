@@ -122,8 +122,8 @@ impl Dock {
         Ok(warm::start(self.manager().await?, sandbox_spec, Interpreter::Warm).await?)
     }
 
-    /// Does the API calls of `docker run --rm`, until the container is removed; returns the milliseconds
-    /// until then. The command must print `expected`.
+    /// Makes the API calls of `docker run --rm`, until the container is removed; returns the duration in
+    /// milliseconds. The command must print `expected`.
     pub(super) async fn run_by_api(&self, command: &[&str], expected: &str) -> anyhow::Result<f64> {
         let engine = self.engine().await?;
         let spec = self.spec(command, OciRuntime::Default).await?;

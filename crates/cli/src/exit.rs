@@ -125,7 +125,7 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
 
 const BEHIND: &str = "write a command, or the arguments of a program, after `--`";
 
-/// Returns `true` if an argument is unexpected only where it stands: the command takes some after `--`.
+/// Returns `true` if an argument is unexpected only at its position: the command takes some after `--`.
 fn takes_more(kind: clap::error::ErrorKind, rendered: &str) -> bool {
     let usage = rendered.lines().find(|line| line.starts_with("Usage: "));
     kind == clap::error::ErrorKind::UnknownArgument

@@ -52,8 +52,8 @@ impl SkillCalls {
     }
 }
 
-/// Returns a command of `ringfence skills` for a hint, runnable as it stands: with the directory and the
-/// configuration that this command line named.
+/// Returns a complete command of `ringfence skills` for a hint, with the directory and the configuration of
+/// this command line.
 pub(crate) fn command(words: &[&str], named: Option<&Path>, context: &Context) -> String {
     let mut all = vec!["ringfence".to_owned(), "skills".to_owned()];
     all.extend(words.iter().map(|&word| word.to_owned()));

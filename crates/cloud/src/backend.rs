@@ -25,8 +25,8 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Creates the backend. Settings that cannot be used fail the requests alone: the variables that they come from may
-    /// be meant for other programs.
+    /// Creates the backend. Invalid settings fail only the requests, because their variables may be meant for
+    /// other programs.
     pub fn new(settings: Result<Settings, SettingsError>, protected: Vec<String>) -> Self {
         Self {
             settings: settings.map(Arc::new),

@@ -61,7 +61,7 @@ pub(crate) enum Event {
     Started(u32),
     Output(Chunk),
     Alive,
-    /// Exit status, or a negative signal; `None` if the service gives none.
+    /// Exit status, or a negative signal; `None` if the service reports none.
     Ended(Option<i32>),
 }
 

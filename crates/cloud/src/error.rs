@@ -1,4 +1,4 @@
-//! The errors of a run that did not come to a program's end.
+//! The errors of a run without a program's result.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Files that are sent to a sandbox: those that came with a request, and no other of this machine.
+//! Files that are sent to a sandbox: only those of the request, no others of this machine.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ pub(crate) struct SentFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads the files that came with a request.
+/// Reads the files of a request.
 pub(crate) fn gathered(mounts: &[Mount]) -> Result<Vec<SentFile>, Error> {
     let mut gathering = Gathering::default();
     for mount in mounts {

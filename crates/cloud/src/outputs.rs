@@ -1,4 +1,4 @@
-//! Files of `/output` that are fetched from a sandbox, as an archive of which nothing is believed.
+//! Files of `/output` that are fetched from a sandbox, as an untrusted archive.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -20,7 +20,7 @@ use super::{Attached, ContainerRuntime, Error};
 const MAKING: Duration = Duration::from_secs(120);
 /// Grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time for an engine to come back before its containers count as lost.
+/// Time for an engine to restart before its containers count as lost.
 const COME_BACK: Duration = Duration::from_secs(20);
 /// Interval of retries during that time.
 const ASK_AGAIN: Duration = Duration::from_millis(200);

@@ -84,7 +84,7 @@ impl fmt::Debug for Hooks<'_> {
     }
 }
 
-/// Runs every request, wherever it came from: [`Runner::run`] is the only way to a program.
+/// Runs requests of all origins: [`Runner::run`] is the only way to start a program.
 #[derive(Debug)]
 pub struct Runner {
     backend: Arc<dyn Backend>,

@@ -1,4 +1,4 @@
-//! Decompresses layers and archives, of which no more comes out than their length allows.
+//! Decompresses layers and archives, with a bound on the ratio of compression.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -26,7 +26,7 @@ pub(crate) struct ForeignCompression(&'static str);
 /// Content after decompression.
 pub(crate) struct Decoded {
     source: Source,
-    /// Bytes that may still come.
+    /// Number of bytes that may still be decompressed.
     rest: u64,
 }
 

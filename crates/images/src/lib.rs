@@ -1,7 +1,7 @@
 //! OCI and Docker images for the local fence, without a daemon: pulled or imported, unpacked once, listed, removed.
 //!
-//! Whoever made an image is untrusted. Every blob is checked against its digest, every size is bounded before it is
-//! believed, and nothing of an image is executed here.
+//! An image is untrusted. Every blob is checked against its digest, every size is bounded before use, and
+//! nothing of an image is executed here.
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -24,7 +24,7 @@ const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, application/vnd.o
                       application/vnd.docker.distribution.manifest.v2+json";
 
 const CONNECTING: Duration = Duration::from_secs(20);
-/// Time without a byte after which a transfer is given up.
+/// Time without a byte after which a transfer is aborted.
 const STALL: Duration = Duration::from_secs(60);
 /// Time for one transfer.
 const TRANSFER: Duration = Duration::from_secs(4 * 60 * 60);
@@ -44,7 +44,7 @@ pub struct Network {
     pub trust: Arc<Trust>,
 }
 
-/// A registry, asked for one image.
+/// A client of a registry, for one image.
 pub(crate) struct Registry<'a> {
     reference: &'a Reference,
     network: &'a Network,

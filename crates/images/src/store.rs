@@ -215,7 +215,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Adds an unpacked image under its references, unless it came to be there meanwhile.
+    /// Adds an unpacked image under its references, unless another process has added it meanwhile.
     pub(crate) fn commit(
         &self,
         staging: &Staging,
@@ -298,7 +298,8 @@ impl Store {
         self.described().iter().map(|image| image.content.stored()).sum()
     }
 
-    /// Returns the bytes that the store has room for. The files of an import on its way may take as much once more.
+    /// Returns the number of free bytes in the store. The temporary files of an import may take as much
+    /// again.
     pub(crate) fn room(&self) -> u64 {
         self.bounds.store.saturating_sub(self.used())
     }

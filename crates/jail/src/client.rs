@@ -175,8 +175,8 @@ impl Launcher {
         sys::await_child(pid)
     }
 
-    /// Kills and reaps a process that did not come up as a launcher. It may be any program, and need not exit
-    /// by itself.
+    /// Kills and reaps a process that did not become a launcher. It may be any program, and may never exit by
+    /// itself.
     ///
     /// # Errors
     /// If the process cannot be awaited.

@@ -13,7 +13,7 @@ pub(crate) const CLONE_NEWTIME: libc::c_int = 0x80;
 const START: Duration = Duration::from_secs(3600);
 
 /// Puts the next child of the caller into a time namespace with a fresh uptime. `false` if it keeps the
-/// caller's clocks: the kernel (before 5.6) has no such namespaces, or does not let us set them.
+/// caller's clocks: the kernel (before 5.6) has no such namespaces, or does not permit setting them.
 ///
 /// Cloning directly into a new time namespace would give the child its parent's clocks, which can no longer
 /// be set.

@@ -41,7 +41,7 @@ impl ExitListener {
         sys::ask_for_senders(control)
     }
 
-    /// Receives the listener that a guest's set-up has sent; `None` if the kernel gave it none.
+    /// Receives the listener that a guest's set-up has sent; `None` if the kernel created no listener.
     ///
     /// # Errors
     /// If there is no such message.

@@ -53,8 +53,8 @@ pub(crate) fn write_id_maps(pid: libc::pid_t, uids: &str, gids: &str) -> io::Res
     fs::write(format!("/proc/{pid}/uid_map"), uids)
 }
 
-/// Creates a user namespace in which the caller is root. An ordinary user may map no id but the own one, and
-/// must give up setgroups for it.
+/// Creates a user namespace in which the caller is root. An ordinary user may map only its own id, and must
+/// disable setgroups before.
 pub(crate) fn become_root_of_own_namespace() -> Result<(), StepError> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;

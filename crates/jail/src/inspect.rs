@@ -1,5 +1,4 @@
-//! Verifies a session's fork from outside before the launcher accepts it. Nothing is asked of the fork
-//! itself.
+//! Verifies a session's fork from outside before the launcher accepts it, without relying on the fork itself.
 
 use std::fs;
 use std::io;
@@ -17,7 +16,7 @@ use crate::sys;
 pub(crate) struct Claim<'a> {
     /// The process, in the launcher's pid namespace.
     pub(crate) pid: libc::pid_t,
-    /// The cell that it was asked to join.
+    /// The cell that the fork was asked to join.
     pub(crate) cell: &'a Cell,
     /// Files that the fork may have open.
     pub(crate) descriptors: &'a [PathBuf],

@@ -182,7 +182,7 @@ fn forbid_executable_memory_files() {
 
 /// Returns template mounts that lie where cells mount their own file systems, and must be stacked on them.
 ///
-/// Mounts within others come along with these. Their paths would be resolved among files that guests may
+/// Mounts within others are included in these. Their paths would be resolved among files that guests may
 /// change.
 fn inner_mounts(template: &Template) -> Vec<CString> {
     let guests = || template.binds.iter().map(|bind| &bind.guest);

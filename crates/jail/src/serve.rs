@@ -397,7 +397,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Starts a guest in its cell. A session comes with the socket for its fork requests.
+    /// Starts a guest in its cell. For a session, also returns the socket for its fork requests.
     fn begin_guest(
         &self,
         cell: &Cell,
@@ -504,7 +504,7 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Returns the pid of a guest that the zygote was asked for and that has already reported.
+    /// Returns the pid of a guest that was requested from the zygote and has already reported.
     fn await_pid(&mut self, id: u64) -> Option<libc::pid_t> {
         while self.forks.front().is_some_and(|front| *front != id) {
             self.receive_fork();

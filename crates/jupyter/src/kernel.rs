@@ -230,7 +230,7 @@ impl Shared {
         self.broadcast("status", parent, content).await;
     }
 
-    /// Answers a request on the channel that it came by.
+    /// Answers a request on its channel.
     pub(crate) async fn reply(&self, request: &Request, kind: &str, content: Value) {
         let Incoming { header, channel, .. } = &request.message;
         let message = self.message(*channel, kind, header, content);

@@ -7,7 +7,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 /// Version of the messaging protocol.
 pub(crate) const VERSION: &str = "5.3";
 
-/// Maximum length of each text in a header: headers come back with every answer.
+/// Maximum length of each text in a header, which is repeated in every answer.
 const MAX_TEXT: usize = 512;
 
 /// Maximum number of parts of a binary message: buffers are ignored.

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Resolves when a client's key is revoked or expires; never, if it cannot.
 pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A share of the memory for requests, given back on drop.
+/// A share of the memory for requests, released on drop.
 pub type Kept = Box<dyn Any + Send + Sync>;
 
 /// An act of a client.
@@ -44,7 +44,7 @@ pub struct Refusal {
 
 /// The caller's side of a connection.
 pub trait Gate: Send + Sync + fmt::Debug {
-    /// Checks an act, counts it and leaves a record of it. It is not done if that fails.
+    /// Checks, counts and records an operation, which is not performed if that fails.
     ///
     /// # Errors
     /// If it is not allowed, or cannot be recorded.

@@ -109,7 +109,7 @@ pub struct Decision {
     pub runs: Option<String>,
 }
 
-/// The authority that lets a line run.
+/// The authority that allows a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authority {
     /// A list or a model, without human review.

@@ -10,11 +10,11 @@ use ringfence_policy::{
     SessionId, Timeout,
 };
 
-/// A request of a caller who has the rights of this process: it may name paths of the host, and give up the fence.
+/// A request of a caller who has the rights of this process: it may name paths of the host, and disable the
+/// fence.
 ///
-/// Absent options are those of its [`Runner`](crate::Runner), whose own come from the configuration. Others
-/// than this user ask with a type that cannot name any of that:
-/// [`RemoteRequest`](ringfence_policy::RemoteRequest).
+/// Absent options are those of its [`Runner`](crate::Runner), whose own come from the configuration. Requests
+/// of other users have a type that cannot express these: [`RemoteRequest`](ringfence_policy::RemoteRequest).
 ///
 /// ```
 /// use ringfence::{Bytes, Request, Timeout};

@@ -1,5 +1,5 @@
-//! Trusted paths: files that Ringfence executes, loads or believes under this configuration, and the links to
-//! them.
+//! Trusted paths: files that Ringfence executes, loads or relies on under this configuration, and the links
+//! to them.
 
 mod fenced;
 mod servers;
@@ -68,8 +68,7 @@ pub fn consent(context: &Context) -> Consent {
     )
 }
 
-/// Returns the files that are believed where they lie, but protected only from programs of runs that use
-/// them.
+/// Returns the files that are trusted in place, but protected only from programs of runs that use them.
 fn believed(named: Named<'_>, context: &Context) -> Result<Vec<PathBuf>, Error> {
     let loaded = context.loaded()?;
     let mut files: Vec<PathBuf> = loaded.explicit.iter().map(|(file, _)| file.clone()).collect();

@@ -140,7 +140,7 @@ pub(crate) struct Context {
     created: SystemTime,
     /// For an interrupt from aside.
     control: ProcessControl,
-    /// Set by such an interrupt, which may come too late for the code that it was meant for.
+    /// Set by such an interrupt, which may be too late for the code that it was meant for.
     interrupted: AtomicBool,
     queued: AtomicUsize,
     interpreter: tokio::sync::Mutex<Interpreter>,

@@ -1,7 +1,7 @@
 //! Copies of a sandbox's files: into other sandboxes, and into a snapshot.
 //!
-//! The init of the sandbox archives its files, that of another one unpacks them. What comes between is bytes of a guest:
-//! bounded in number and time, and never looked into.
+//! The init of the sandbox archives its files, and that of another sandbox unpacks them. The archive is a
+//! guest's bytes: bounded in number and time, and never parsed by the server.
 
 use std::time::Duration;
 

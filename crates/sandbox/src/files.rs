@@ -35,11 +35,11 @@ const MAX_ERROR: usize = 64 * 1024;
 /// Maximum length of a line.
 const MAX_LINE: usize = 64 * 1024;
 
-/// An operation under way: its output comes in pieces. Dropping it ends the operation.
+/// A running operation, with a stream of output. Dropping it ends the operation.
 #[derive(Debug)]
 pub struct Operating {
     process: Process,
-    /// Output that came with the first line.
+    /// Output that was received with the first line.
     unread: Vec<u8>,
     error: Vec<u8>,
     done: bool,
@@ -278,7 +278,8 @@ impl Operating {
         Ok(None)
     }
 
-    /// Returns the next piece of output, which must come soon: a program may have stopped the operation.
+    /// Returns the next chunk of output. Fails after a timeout, because a program may have stopped the
+    /// operation.
     pub(crate) async fn next_with_deadline(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let clock = self.clock.clone();
         let next = clock.timeout(PATIENCE, self.next()).await;

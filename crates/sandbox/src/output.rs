@@ -1,4 +1,4 @@
-//! The output of a process, kept within bounds for readers that come and go.
+//! A bounded buffer of a process's output, for any number of readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::lock::lock;
 
-/// Bytes of output that are kept for a reader that comes late. A reader that has come holds its process up before it
-/// misses any.
+/// Number of bytes kept for a late reader. An attached reader that is slow blocks the process before it
+/// misses output.
 pub const KEPT: u64 = 1 << 20;
 
 /// Time that a process waits for a reader that reads nothing, before that misses output.
@@ -248,7 +248,7 @@ pub async fn collect(mut reader: Reader, most: Bytes) -> Collected {
     Collected { stdout, stderr, end }
 }
 
-/// The whole of a process's output.
+/// The complete output of a process.
 #[derive(Debug)]
 pub struct Collected {
     pub stdout: Captured,

@@ -1,4 +1,4 @@
-//! Pauses: processes that a freezer stops, and clocks that stand still meanwhile.
+//! Pauses: a freezer stops the processes, and clocks stop meanwhile.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Pauses {
         self.starting.read().await
     }
 
-    /// Returns a clock that stands still while the sandbox is paused.
+    /// Returns a clock that stops while the sandbox is paused.
     pub(crate) fn clock(&self) -> Clock {
         Clock(self.state.subscribe())
     }
@@ -95,7 +95,7 @@ impl Drop for RunningOnDrop<'_> {
     }
 }
 
-/// A clock that stands still while a sandbox is paused.
+/// A clock that stops while a sandbox is paused.
 #[derive(Debug, Clone)]
 pub(crate) struct Clock(watch::Receiver<SandboxState>);
 
@@ -109,7 +109,7 @@ impl Clock {
         }
     }
 
-    /// Awaits a future for at most this time of this clock; `None` if it has not resolved by then.
+    /// Awaits a future for at most this time of this clock; `None` on timeout.
     pub(crate) async fn timeout<T>(&self, after: Duration, future: impl Future<Output = T>) -> Option<T> {
         let mut limit = self.alarm(after);
         tokio::select! {

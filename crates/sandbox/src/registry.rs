@@ -270,15 +270,16 @@ impl Sandboxes {
     /// Returns a snapshot by its id, or by its name. The name of a template may have a tag, as in `tools:v1`.
     ///
     /// # Errors
-    /// If the scope has none such.
+    /// If the scope has no such build or snapshot.
     pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
         self.store.get(scope, name)
     }
 
-    /// Returns the builds of the template with this name, or with the name of the build with this id. The oldest comes first.
+    /// Returns the builds of the template with this name, or with the name of the build with this id. Sorted
+    /// by age, oldest first.
     ///
     /// # Errors
-    /// If the scope has none such.
+    /// If the scope has no such build or snapshot.
     pub fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
         self.store.builds(scope, name)
     }

@@ -373,7 +373,7 @@ impl Usage {
         })
     }
 
-    /// Takes back a run that came to nothing.
+    /// Subtracts a run that did not take place.
     pub(crate) fn take_back(&self, account: &Account) {
         self.change(account, |used| {
             used.today.runs = used.today.runs.saturating_sub(1);

@@ -1,7 +1,7 @@
 //! Tar archives (POSIX.1-2001, pax), of which GNU's long names are read, too.
 //!
-//! Archives are untrusted: every length is bounded before it is believed, and nothing is interpreted but names,
-//! types and numbers. Callers decide where a member may go.
+//! Archives are untrusted: every length is bounded before use, and nothing is interpreted but names, types
+//! and numbers. Callers decide where a member may go.
 #![forbid(unsafe_code)]
 
 mod read;

@@ -129,8 +129,8 @@ impl Ledger {
         }
     }
 
-    /// Adds directories that a program is about to be given write access to, or that its files are delivered
-    /// to. They need not exist yet.
+    /// Adds directories that a program is about to get write access to, or that its files are delivered to.
+    /// They need not exist yet.
     ///
     /// # Errors
     /// If one cannot be resolved, or the ledger cannot be read or written.
@@ -146,7 +146,7 @@ impl Ledger {
         self.note(&[directory], Kind::Workspace)
     }
 
-    /// Adds directories that stand for those below them, of which a program is given one.
+    /// Adds directories that represent those below them. A program may write to one of these.
     ///
     /// # Errors
     /// As [`Self::add`].

@@ -151,7 +151,7 @@ impl NamedPaths {
         self.ledger.around(path)
     }
 
-    /// Records directories that a program is about to be given write access to.
+    /// Records directories that a program is about to get write access to.
     ///
     /// # Errors
     /// If the ledger cannot be written.

@@ -14,7 +14,7 @@ const RECORD: &str = "docs/decisions/074-named-paths.md";
 /// Start of the table's header.
 const HEADER: &str = "| files |";
 
-/// Crates that are given host paths. The jail is given paths without links.
+/// Crates that receive host paths. The jail receives paths without links.
 const CRATES: &[&str] = &[
     "crates/bench/src/",
     "crates/cli/src/",

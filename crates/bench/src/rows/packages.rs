@@ -1,4 +1,4 @@
-//! Packages that the server has imported before a program comes, beside a fresh interpreter.
+//! Packages that the server has imported in advance, compared with a fresh interpreter.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -62,7 +62,7 @@ async fn ask(context: &Context) -> Result<ConsoleAccess, Failure> {
     })
 }
 
-/// Renders the link. The ticket stands behind the `#`, which a browser does not send.
+/// Renders the link. The ticket is in the fragment (`#`), which a browser does not send.
 fn link(access: &ConsoleAccess) -> String {
     format!("http://{}/#token={}", access.address, access.ticket)
 }

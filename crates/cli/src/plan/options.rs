@@ -77,7 +77,7 @@ fn asking(args: &RunArgs, feature: Feature) -> Option<&'static str> {
     given.then_some(option)
 }
 
-/// Returns the first given option that only a fence gives an effect.
+/// Returns the first given option that has an effect only in a fence.
 fn unfenced(args: &RunArgs) -> Option<Ignored> {
     let (option, why) = if !args.mount.is_empty() {
         (

@@ -73,7 +73,7 @@ struct Inbox {
     ended: bool,
     /// Process id of the call's first process, once that runs and until it is taken.
     pid: Option<u32>,
-    /// Set once the output that was asked for has arrived.
+    /// Set once the requested output has arrived.
     drained: bool,
     /// Set if the call has a network.
     has_network: bool,
@@ -92,7 +92,7 @@ struct Inbox {
 pub(super) struct Arrived {
     /// Process id of its first process, once.
     pub(super) pid: Option<u32>,
-    /// Set if `chunks` ends with the output that was asked for.
+    /// Set if `chunks` ends with the requested output.
     pub(super) drained: bool,
     pub(super) chunks: VecDeque<Chunk>,
     pub(super) connected: Vec<u32>,

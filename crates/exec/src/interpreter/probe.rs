@@ -72,7 +72,7 @@ pub struct ProbeOutput {
 /// A function that runs an untrusted program in a fence to completion.
 pub type Ask<'a> = dyn Fn(&Question<'_>) -> Result<ProbeOutput, ProbeError> + 'a;
 
-/// The part of the answer that even an outdated Python gives.
+/// The part of the answer that even an outdated Python can print.
 #[derive(Deserialize)]
 struct VersionAnswer {
     version: Version,

@@ -29,8 +29,8 @@ pub(super) struct ExitWatch {
 }
 
 impl ExitWatch {
-    /// Receives the listener that the set-up of a guest in this control group sent; `None` if the kernel gave
-    /// it none.
+    /// Receives the listener that the set-up of a guest in this control group sent; `None` if the kernel
+    /// created no listener.
     pub(super) fn receive(control: &UnixStream, group: Option<&Group>) -> io::Result<Option<Self>> {
         let Some(listener) = ExitListener::receive(control.as_fd())? else {
             return Ok(None);

@@ -62,7 +62,7 @@ pub(super) struct Guest {
     pub(super) stderr: pipe::Receiver,
     pub(super) control: UnixStream,
     pub(super) exited: oneshot::Receiver<Exit>,
-    /// Early word of its exit. Kept until it is dead, for its exit waits for an answer that does not come.
+    /// Announcement of the guest's exit. Kept until the guest is dead, because its exit waits for an answer.
     pub(super) exit: Option<ExitWatch>,
     pub(super) applied: Applied,
     pub(super) group: Option<Group>,

@@ -54,7 +54,7 @@ pub(super) struct LauncherState {
     warnings: Vec<String>,
     /// The protected paths at opening.
     view: View,
-    /// A session's trusted paths, and those of them that could come to lie in its trees: determined when first
+    /// A session's trusted paths, and those of them that could get into its trees. Computed when first
     /// needed.
     near: OnceLock<(Trusted, Trusted)>,
 }

@@ -229,8 +229,8 @@ impl Launchers {
     }
 }
 
-/// Returns the packages of a request that has no other files of the host. A directory that programs may write is different:
-/// packages that are imported before a program comes would write there.
+/// Returns the packages of a request that has no other files of the host. A writable directory does not
+/// count: packages that are imported in advance would write there.
 fn packages_alone(request: &Request) -> Option<PathBuf> {
     match request.mounts.as_slice() {
         [mount] if request.workspace.is_none() && *mount == Mount::packages(mount.host.clone()) => {

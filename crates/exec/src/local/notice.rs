@@ -59,7 +59,7 @@ pub(super) fn not_preloaded(FailedModule { module, reason }: &FailedModule) -> S
     )
 }
 
-/// Returns the warning about packages that cannot be imported before their programs come.
+/// Returns the warning about packages that cannot be imported in advance.
 pub(super) fn packages_not_preloaded(reason: &str) -> String {
     format!("{NOT_PRELOADED}each program imports the packages itself: {reason}")
 }

@@ -44,8 +44,8 @@ impl WorkerPool {
         }
     }
 
-    /// Takes an idle worker of a zygote that can be given these limits, if there is one. One of an older zygote would
-    /// share its layout of memory with programs that may have learned it.
+    /// Takes an idle worker of a zygote to which these limits can be applied, if there is one. A worker of an
+    /// older zygote would share its memory layout with programs that may have learned it.
     pub(super) fn take(&self, zygote: u64, limits: &Limits) -> Option<Guest> {
         if limits.disk != self.limits.disk {
             return None;

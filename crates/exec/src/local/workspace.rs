@@ -132,7 +132,7 @@ impl Workspace {
         found
     }
 
-    /// Keeps as many protected entries as can be looked at; those that are named exactly come first.
+    /// Keeps as many protected entries as can be examined. Exactly named ones take precedence.
     fn truncate(&self, found: &mut Entries) {
         let is_pattern = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();

@@ -58,7 +58,7 @@ struct Call {
     /// Rate limit bucket. `None` for responses to interactions, which are not limited.
     route: Option<String>,
     until: Instant,
-    /// Set if a failed attempt is repeated until then. Otherwise the caller sees the first failure.
+    /// Set if failed attempts are repeated until the deadline. Otherwise the caller sees the first failure.
     repeats: bool,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Sessions {
     session: Option<Session>,
     /// Address at which Discord wants the session resumed.
     resume_at: Option<Address>,
-    /// Set if events came over the last connection.
+    /// Set if the last connection delivered events.
     was_ready: bool,
 }
 

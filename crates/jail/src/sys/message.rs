@@ -90,8 +90,8 @@ pub(crate) fn ask_for_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
-/// Receives one message, without blocking, from an untrusted peer: its length, and its sender's id as the
-/// kernel gives it in the current pid namespace. Attached file descriptors are closed.
+/// Receives one message, without blocking, from an untrusted peer: its length, and its sender's process id in
+/// the current pid namespace. Attached file descriptors are closed.
 pub(crate) fn receive_from_sender(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],

@@ -86,7 +86,7 @@ pub(super) fn runs_what_it_fetches(script: &Script) -> bool {
     script.nodes.iter().any(piped) || in_order(&script.nodes, &mut Vec::new())
 }
 
-/// Matches a fetcher that precedes an interpreter in a pipeline, or stands in one of its words.
+/// Matches a fetcher that precedes an interpreter in a pipeline, or is in one of its words.
 fn piped(node: &Node) -> bool {
     match node {
         Node::Simple(simple) => {

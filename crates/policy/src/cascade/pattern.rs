@@ -11,8 +11,8 @@ use crate::shell::{self, Node, Piece, Simple, Word};
 /// A pattern of `allowList` or `notifyList`.
 ///
 /// Its words must equal the command's. A star inside a word matches any characters but a slash; a star as the
-/// last word matches any further words that give the command no effect beyond the words before the star.
-/// `@read-only` matches every command that changes nothing according to the table.
+/// last word matches any further words that add no effect to the command. `@read-only` matches every command
+/// that changes nothing according to the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
@@ -287,7 +287,7 @@ fn grants(effects: &[Effect], effect: Effect) -> bool {
     effect.is_read_only() || !NEVER.contains(&effect) && effects.contains(&effect)
 }
 
-/// Effects that a star never gives.
+/// Effects that a star never allows.
 const NEVER: &[Effect] = &[Effect::Code, Effect::Privilege, Effect::Unknown];
 
 impl Part {

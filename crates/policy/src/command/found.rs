@@ -61,7 +61,7 @@ pub struct Confinement {
     pub words: &'static str,
 }
 
-/// Text of a word that stands for anything read from standard input.
+/// Placeholder for words that are read from standard input.
 pub(crate) const INPUT: &str = "(input)";
 
 /// Bounds the reasons of a line with a thousand odd options.

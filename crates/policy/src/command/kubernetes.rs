@@ -1,4 +1,4 @@
-//! Clients of Kubernetes: secrets, and the values that programs are given.
+//! Clients of Kubernetes: secrets, and the configured values of programs.
 
 use super::effect::Effect;
 use super::found::Found;

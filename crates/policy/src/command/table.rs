@@ -164,7 +164,7 @@ impl Entry {
         fits.then_some(path.len())
     }
 
-    /// Returns `true` if no option at all gives it a further effect.
+    /// Returns `true` if no option adds an effect to the command.
     pub(super) fn takes_anything(&self) -> bool {
         // A file named like an option cannot lie in another directory: names in this one are not secret from
         // it.

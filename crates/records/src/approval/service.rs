@@ -52,7 +52,7 @@ pub enum Decision {
     },
     /// Nobody answered in time.
     Expired,
-    /// The caller's person gave no answer, and no gateway was connected.
+    /// The caller's person did not answer, and no gateway was connected.
     Dismissed {
         /// Person who dismissed it.
         by: String,

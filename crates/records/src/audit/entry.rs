@@ -56,7 +56,7 @@ pub struct AuditedCaller<'a> {
     /// Conversation.
     #[serde(serialize_with = "optional_name")]
     pub session: Option<&'a str>,
-    /// Interface on which the call came in.
+    /// Interface that received the call.
     #[serde(serialize_with = "name")]
     pub surface: &'a str,
     /// Client's name, as it claims.

@@ -21,7 +21,7 @@ use crate::config::values::ServerFence;
 use crate::context::Context;
 use crate::named_paths::is_broad;
 
-/// Search path of servers on the host that are given none.
+/// Default search path of servers on the host.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Variables of directories around everything that a user has: only a program that writes to the directory

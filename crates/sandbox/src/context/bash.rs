@@ -1,4 +1,5 @@
-//! Contexts in bash: a number and code come on the bridge, each with a zero byte behind it; the number and the status go back.
+//! Contexts in bash. The bridge carries a number and code, each followed by a zero byte; the reply is the
+//! number and the status.
 
 use ringfence_exec::local::session_messages::NoAnswer;
 use ringfence_policy::EnvName;

@@ -13,7 +13,7 @@ use crate::id::{SandboxId, SandboxName};
 use crate::lock::lock;
 
 impl SnapshotInfo {
-    /// Returns the snapshot's tags, with the times of their assignment (RFC 3339). One that was given none
+    /// Returns the snapshot's tags, with the times of their assignment (RFC 3339). A snapshot without tags
     /// has the default one.
     pub fn tags(&self) -> BTreeMap<Tag, String> {
         let own = self.template.as_ref().map(|template| &template.tags);
@@ -44,7 +44,8 @@ impl SnapshotInfo {
 }
 
 impl SnapshotStore {
-    /// Returns the builds of the template with this name, or with the name of the build with this id. The oldest comes first.
+    /// Returns the builds of the template with this name, or with the name of the build with this id. Sorted
+    /// by age, oldest first.
     pub(crate) fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
         let all = self.list(scope);
         let templates = || all.iter().filter(|info| info.template.is_some());

@@ -97,7 +97,7 @@ pub(super) async fn settle(asked: &Asked, answer: Option<(Verdict, Remember)>, b
     };
 }
 
-/// Parses an answer that came with another request.
+/// Parses an answer that was sent with another request.
 pub(super) fn read(answer: Option<&Value>, request: &Request) -> Option<(Verdict, Remember)> {
     meaning(&ElicitResult::deserialize(answer?).ok()?, request)
 }

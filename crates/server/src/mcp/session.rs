@@ -1,4 +1,4 @@
-//! A session of MCP over HTTP: its messages come in requests of their own, and answers leave on streams.
+//! A session of MCP over HTTP: each message is its own request, and answers are sent on streams.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) const MAX_MESSAGE: usize = lines::MAX_LINE;
 /// Maximum number of queued messages. Each request under way keeps one place, for its cancellation.
 const MAX_QUEUED: usize = 256;
 
-/// Maximum size of a message that begins a session: the library keeps all of it for as long as that.
+/// Maximum size of a message that begins a session. The library keeps it for the session's lifetime.
 pub(crate) const MAX_FIRST: usize = 16 * 1024;
 
 /// Maximum length of an id or progress token: each is repeated in messages to the client.

@@ -182,8 +182,8 @@ impl Exchange {
         RequestId::Number(self.number)
     }
 
-    /// Returns the next message; `None` at the end, which comes without an answer if the request was cancelled or the
-    /// session has ended.
+    /// Returns the next message; `None` at the end. There is no answer before the end if the request was
+    /// cancelled or the session has ended.
     pub(crate) async fn next(&mut self) -> Option<Outgoing> {
         self.messages.recv().await
     }

@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 1024;
 type Identity = (u64, u64);
 
 impl Root {
-    /// Rejects trusted paths and everything below them: Ringfence executes, loads or believes these.
+    /// Rejects trusted paths and everything below them: Ringfence executes, loads or relies on these.
     pub(super) fn untrusted(&self, place: &ResolvedPath) -> Result<(), Error> {
         let relied_on = || Error::Protected {
             path: shown(&place.given),

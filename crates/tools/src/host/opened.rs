@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::trees::Trees;
 use super::{pattern, project};
 
-/// Maximum number of paths examined; a line that could open more is asked about.
+/// Maximum number of paths examined. A person is asked about a line that could open more.
 const MAX_PATHS: usize = 5_000;
 
 /// The working directory of a line, with the directories that count as secret.

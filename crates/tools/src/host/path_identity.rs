@@ -33,7 +33,7 @@ pub(crate) struct PathIdentity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMuch;
 
-/// Reason that a question gives if the line is partial.
+/// Reason shown in a question if the line's files cannot all be watched.
 pub(crate) const PARTIAL: &str = "it could run more files than can be watched, so a yes holds once";
 
 /// Returns everything in a line that could be a word.

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 /// The paths that a glob matches.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Expanded {
-    /// The paths, as many as were asked for.
+    /// The matching paths, up to the requested number.
     pub(super) paths: Vec<PathBuf>,
     /// Set if there are more, or may be.
     pub(super) truncated: bool,

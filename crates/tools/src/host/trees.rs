@@ -13,7 +13,7 @@ use super::opened::{LineDirectory, real};
 use super::pattern;
 use super::project_config::names;
 
-/// Maximum number of directory entries examined; a larger tree is asked about.
+/// Maximum number of directory entries examined. A person is asked about a larger tree.
 const MAX_ENTRIES: usize = 100_000;
 /// Maximum number of bytes of files that are examined for names of others.
 const MAX_BYTES: u64 = 64 << 20;

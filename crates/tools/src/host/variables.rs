@@ -1,4 +1,4 @@
-//! Variables in the words of a line, and the values that the line gives them.
+//! Variables in the words of a line, and the values that the line assigns.
 
 /// Returns `true` if a word of a line holds a variable with a value that can be more than the name of one visible
 /// file: a glob in its place does not find what the word stands for.

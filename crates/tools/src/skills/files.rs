@@ -248,7 +248,7 @@ impl SkillFiles {
         }
     }
 
-    /// Records the directories that a skill is given write access to: it is a program as any other.
+    /// Records the directories that a skill may write to, as for any other program.
     fn note_writes(&self, mounts: &[Mount]) -> Result<(), String> {
         let writable = mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
         let trees: Vec<&Path> = writable.map(|mount| mount.host.as_path()).collect();

@@ -37,7 +37,7 @@ pub struct Call<'a> {
     pub caller: &'a Caller,
     /// Time limit, from the start of the invocation.
     pub allowance: Allowance,
-    /// Set if the caller asked for more time than that.
+    /// Set if the caller requested more time than the limit.
     pub asked_beyond: bool,
     /// End of the time limit.
     pub deadline: Instant,

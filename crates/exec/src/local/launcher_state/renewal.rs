@@ -13,7 +13,7 @@ pub(super) struct Renewal {
     pub(super) forks: AtomicU64,
     pub(super) after: AtomicU64,
     pub(super) due: Notify,
-    /// Number of guests that were given a program.
+    /// Number of guests that have run a program.
     pub(super) uses: AtomicU64,
     pub(super) used: Notify,
     /// Signalled when no zygote will be started any more.
@@ -21,7 +21,7 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// Notes that a guest was given a program, which can learn all state that its zygote's workers share.
+    /// Counts a guest that gets a program, which can learn all state that its zygote's workers share.
     pub(super) fn note_use(&self) {
         self.uses.fetch_add(1, Ordering::Relaxed);
         self.used.notify_one();

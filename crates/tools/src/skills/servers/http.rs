@@ -396,7 +396,7 @@ impl Post<'_> {
         self.said(&kept, secrets).await.map(drop)
     }
 
-    /// Reads events until the response has come: a server could leave the stream open forever.
+    /// Reads events until the response has arrived: a server could leave the stream open forever.
     async fn events(
         &self,
         mut body: Body,

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 /// Maximum size of a message. A result must fit into a bridge message, a page of a list need not.
 pub(super) const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// Capacity of the channel to the server. A server that lets it fill up does not read.
+/// Capacity of the channel to the server. It is full only if the server does not read.
 const MAX_UNSENT: usize = 64;
 
 /// Capacity of the channel from the server.
