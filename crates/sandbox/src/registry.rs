@@ -270,7 +270,7 @@ impl Sandboxes {
     /// Returns a snapshot by its id, or by its name. The name of a template may have a tag, as in `tools:v1`.
     ///
     /// # Errors
-    /// If the scope has no such build or snapshot.
+    /// If the scope has no such snapshot.
     pub fn find_snapshot(&self, scope: &Scope, name: &str) -> Result<SnapshotInfo, Error> {
         self.store.get(scope, name)
     }
@@ -279,7 +279,7 @@ impl Sandboxes {
     /// by age, oldest first.
     ///
     /// # Errors
-    /// If the scope has no such build or snapshot.
+    /// If the scope has no such build.
     pub fn builds(&self, scope: &Scope, name: &str) -> Result<Vec<SnapshotInfo>, Error> {
         self.store.builds(scope, name)
     }
