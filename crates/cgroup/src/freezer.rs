@@ -166,7 +166,7 @@ mod tests {
         })
     }
 
-    /// Length of what the child has written, which it begins once its input has ended.
+    /// Returns the length of the child's output, which begins once the child's input has ended.
     fn written(dir: &Path) -> u64 {
         std::fs::metadata(dir.join("file")).map_or(0, |found| found.len())
     }

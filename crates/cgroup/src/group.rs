@@ -199,8 +199,8 @@ impl Group {
         }
     }
 
-    /// Version 1 has one limit for memory and one for memory with swap, and the second is never below the
-    /// first.
+    /// Sets the memory limit. Version 1 has one limit for memory and one for memory with swap, and the second
+    /// is never below the first.
     fn set_memory_v1(&self, bytes: u64) -> Result<(), Error> {
         let value = bytes.to_string();
         let limit = self.places.memory.join("memory.limit_in_bytes");
@@ -362,7 +362,8 @@ mod tests {
         cpus: 0.5,
     };
 
-    /// A version 2 group over a plain directory, which contains the files that the kernel would create.
+    /// Creates a version 2 group over a plain directory, which contains the files that the kernel would
+    /// create.
     fn unified(folder: &Path, files: &[(&str, &str)]) -> Group {
         for (name, content) in files {
             std::fs::write(folder.join(name), content).unwrap();

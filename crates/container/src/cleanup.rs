@@ -38,7 +38,7 @@ pub(super) async fn clean(engine: &ContainerRuntime, remains: &Remains, grace: D
     problems
 }
 
-/// A container that does not exist need not be stopped.
+/// Returns `false` if the container does not exist, and so need not be stopped.
 fn is_problem(error: &Error) -> bool {
     !matches!(error, Error::NotFound { .. })
 }

@@ -225,7 +225,7 @@ fn start(arguments: &[&str]) -> Start {
 }
 
 impl Known {
-    /// Returns the files of the container that were written since.
+    /// Returns the files of the container that were written since this time.
     fn written(&self, since: SystemTime) -> Vec<OutputFile> {
         let files = self.files.iter().filter(|(_, pair)| pair.inside.is_some());
         let written = files.filter(|(_, pair)| pair.outside.modified + COARSE >= since);

@@ -267,7 +267,7 @@ fn private(base: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// `/proc/self` belongs to our own user.
+/// Returns `true` for a private directory of this process's user, who owns `/proc/self`.
 fn is_ours(found: &Metadata) -> io::Result<bool> {
     let us = fs::metadata("/proc/self")?.uid();
     Ok(found.is_dir() && found.uid() == us && found.mode() & 0o077 == 0)

@@ -507,7 +507,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// The engine matches substrings of names; the results are filtered again.
+/// Returns the filter for Ringfence's containers. The engine matches substrings of names, so results are
+/// filtered again.
 fn ours() -> HashMap<&'static str, Vec<&'static str>> {
     HashMap::from([("name", vec![PREFIX])])
 }

@@ -148,7 +148,7 @@ pub enum OciRuntime {
 pub enum Init {
     /// The engine's init: forwards signals and reaps orphaned processes.
     Engine,
-    /// The program itself, which does both.
+    /// The program itself, which forwards signals and reaps processes.
     Program,
 }
 

@@ -201,7 +201,7 @@ pub fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Also returns `true` for characters that look like a space or like nothing.
+/// Returns `true` for invisible characters, including those that look like a space.
 fn unseen(c: char) -> bool {
     is_hidden(c)
         || matches!(

@@ -281,7 +281,7 @@ impl Card {
         }
     }
 
-    /// The first outcome counts.
+    /// Records the outcome. The first one counts.
     pub(super) fn end(&mut self, ending: Ending) {
         if !self.is_over() {
             self.standing = Standing::Over(ending);

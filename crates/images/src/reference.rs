@@ -52,7 +52,7 @@ impl Reference {
         }
     }
 
-    /// Name of the image within its registry.
+    /// Returns the name of the image within its registry.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -66,7 +66,7 @@ impl Reference {
         }
     }
 
-    /// Digest of the manifest, if the reference names it.
+    /// Returns the digest of the manifest, if the reference has one.
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }

@@ -29,12 +29,12 @@ impl Staging {
         Ok(Self { path, _lock: lock })
     }
 
-    /// The directory that becomes the image.
+    /// Returns the directory that becomes the image.
     pub(crate) fn image(&self) -> PathBuf {
         self.path.join("image")
     }
 
-    /// A path for a file of this name.
+    /// Returns the path for a file of this name.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }

@@ -69,7 +69,7 @@ impl AttachedMount {
         }
     }
 
-    /// Path at which it is mounted.
+    /// Returns the path of the mount point.
     pub fn target(&self) -> PathBuf {
         PathBuf::from(std::ffi::OsStr::from_bytes(self.target.as_bytes()))
     }

@@ -31,7 +31,7 @@ use crate::sys;
 /// Limit on open files of each process.
 const OPEN_FILES: u64 = 512;
 
-/// Entry point of the init, and of the file transfer programs in the same executable.
+/// Runs the init, or one of the file transfer programs in the same executable.
 pub fn init_main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if !arguments.is_empty() {

@@ -51,7 +51,7 @@ pub(crate) fn check(claim: &Claim<'_>) -> Result<(), Refusal> {
     .map_err(Refusal::Failed)
 }
 
-/// The fork has exited, or must not be inspected.
+/// Converts an error of inspecting a fork: the fork has exited, or must not be inspected.
 fn unseen<T>(error: io::Error) -> Result<T, Refusal> {
     Err(error).step("look at the fork").map_err(Refusal::Failed)
 }

@@ -557,8 +557,8 @@ impl<'a> Launcher<'a> {
     }
 }
 
-/// Only a session may move between namespaces, and only a confined one: its forks are checked from outside. Only a sandbox
-/// has several users, and only above a root of its own.
+/// Checks the filter's parameters. Only a confined session may move between namespaces, since its forks are
+/// checked from outside. Only a sandbox with its own root has several users.
 fn check_filter(spawn: &Spawn, ground: &CellGround) -> Result<(), StepError> {
     let session = spawn.guest == Guest::Session;
     let surface = spawn.confinement.surface;

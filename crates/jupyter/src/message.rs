@@ -47,7 +47,7 @@ pub(crate) struct Header {
     pub(crate) version: String,
 }
 
-/// Some clients have no date, and send `null`.
+/// Deserializes a text that may be `null`. Some clients send no date.
 fn text_or_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }

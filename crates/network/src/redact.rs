@@ -71,7 +71,7 @@ pub struct Redactor {
 struct Span<'a> {
     start: usize,
     end: usize,
-    /// Label that replaces it.
+    /// Label that replaces the text.
     label: &'a str,
 }
 

@@ -54,7 +54,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Stable name for machine-readable output.
+    /// Returns a stable name for machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -78,7 +78,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Stable name for machine-readable output.
+    /// Returns a stable name for machine-readable output.
     pub fn name(self) -> &'static str {
         match self {
             Self::AllowList => "allowList",

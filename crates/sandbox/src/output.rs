@@ -158,7 +158,7 @@ impl Output {
 }
 
 impl State {
-    /// Position of the first byte that is kept.
+    /// Returns the position of the first byte that is kept.
     fn start(&self) -> u64 {
         self.chunks.front().map_or(self.end, |(position, _)| *position)
     }

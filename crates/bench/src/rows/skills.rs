@@ -56,7 +56,7 @@ for value in range(550):
 print(times[50:])
 "#;
 
-/// The directory of skills that the rows share.
+/// Returns the directory of skills that the rows share.
 fn skills(place: &BenchContext) -> anyhow::Result<PathBuf> {
     let directory = place.directory("skills");
     fs::create_dir_all(&directory)?;

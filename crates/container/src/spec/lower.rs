@@ -112,7 +112,7 @@ impl Spec {
         }
     }
 
-    /// `exec`: programs may create and run executables in `/tmp`, as usual.
+    /// Returns the mount options of `/tmp`. `exec`: programs may create and run executables there, as usual.
     fn tmp_options(&self) -> String {
         format!("rw,exec,nosuid,nodev,mode=1777,size={}", self.resources.disk.0)
     }
@@ -141,7 +141,7 @@ impl Spec {
     }
 }
 
-/// Non-recursive: a read-only bind mount would leave mounts below it writable.
+/// Converts a bind mount. Non-recursive, since a read-only bind mount would leave mounts below it writable.
 fn bind(bind: &Bind) -> Mount {
     Mount {
         typ: Some(MountType::BIND),
@@ -157,7 +157,7 @@ fn bind(bind: &Bind) -> Mount {
     }
 }
 
-/// `no_copy`: the engine would copy the image's files there before it limits the size.
+/// Converts a volume. `no_copy`: the engine would copy the image's files there before it limits the size.
 fn mount(volume: &Name, place: &Path) -> Mount {
     Mount {
         typ: Some(MountType::VOLUME),
@@ -198,7 +198,7 @@ fn ulimits() -> Vec<ResourcesUlimits> {
         .into()
 }
 
-/// The engine rejects sizes beyond the range of the wire format.
+/// Converts a size, saturating. The engine rejects sizes beyond the range of the wire format.
 fn number(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

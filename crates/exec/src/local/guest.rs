@@ -467,7 +467,7 @@ impl Guest {
         group.map_or(Ok(()), Group::close).map_err(Error::ControlGroup)
     }
 
-    /// [`Guest::close`], but for the group, which is returned.
+    /// Like [`Guest::close`], but returns the group.
     pub(super) async fn leave(self) -> Option<Group> {
         self.launcher.kill(self.id).await;
         // A closed channel means that the launcher has died, and all its guests before it.

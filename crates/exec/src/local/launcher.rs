@@ -43,7 +43,7 @@ pub(super) struct Exit {
 }
 
 impl Exit {
-    /// An exit that has been announced, and whose process the launcher has yet to reap.
+    /// Creates an announced exit, whose process the launcher has yet to reap.
     pub(super) const fn announced(status: i32) -> Self {
         Self {
             status,

@@ -12,7 +12,7 @@ use super::user::MAPS_ANY_ID;
 const MAX: u32 = 32;
 /// Number of host ids of each sandbox: for root and users of its cell, and for its launcher.
 const IDS: u32 = 2_048;
-/// First host id of such ranges. Those of other launchers lie below.
+/// First host id of these ranges. The ids of other launchers are below.
 const BASE: u32 = 1 << 31;
 /// Number of servers, distinguished by process id, whose ranges do not overlap.
 const SERVERS: u32 = 32_767;

@@ -35,7 +35,8 @@ const HOST_NAMESPACES: [(&str, &str); 2] = [
     ("/proc/self/ns/uts", "uts:[4026531838]"),
 ];
 
-/// The marker files alone prove little: virtual machines are built from container images, too.
+/// Returns `true` inside a container. Marker files alone prove little, since virtual machines are built from
+/// container images, too.
 fn in_container() -> bool {
     let marked = ["/.dockerenv", "/run/.containerenv"]
         .iter()

@@ -75,8 +75,8 @@ const WHITEOUT: Kind = Kind::Other(b'W');
 /// Fingerprint of an empty directory.
 pub const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Entry point of the programs: `collect DIR BYTES`, `place DIR`, or the arguments of an [`Operation`]. What an operation makes
-/// belongs to `owner`.
+/// Runs one of the programs: `collect DIR BYTES`, `place DIR`, or an [`Operation`] by its arguments. New
+/// files of an operation belong to `owner`.
 pub(super) fn main(arguments: &[OsString], owner: Option<FileOwner>) -> ExitCode {
     // A write beyond the limit on a file's size fails, as one on a full disk does, and leaves no staged file behind.
     let _ = sys::block_signals(&[libc::SIGXFSZ]);

@@ -443,7 +443,7 @@ fn job(start: &Start) -> Vec<u8> {
     .concat()
 }
 
-/// A frame is shorter than 4 GiB.
+/// Encodes the length of a frame, which is shorter than 4 GiB.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

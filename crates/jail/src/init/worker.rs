@@ -407,7 +407,7 @@ impl Worker {
     }
 }
 
-/// An invalid packet did not come from a supervisor: treated as its exit.
+/// Parses a packet. An invalid one is not from a supervisor, and treated as its exit.
 fn parse(packet: &[u8]) -> SupervisorMessage {
     parse_packet(packet).unwrap_or(SupervisorMessage::Gone)
 }

@@ -129,8 +129,8 @@ fn without(all: &[Arguments], taken: &Arguments) -> Vec<Arguments> {
     all.iter().flat_map(|arguments| split(arguments, taken)).collect()
 }
 
-/// For each bit that `taken` compares and `arguments` leaves open: the set that agrees with `taken` so far
-/// and differs there.
+/// Returns, for each bit that `taken` compares and `arguments` leaves open, the set that agrees with `taken`
+/// so far and differs there.
 fn split(arguments: &Arguments, taken: &Arguments) -> Vec<Arguments> {
     let apart =
         |((mask, value), (other, wanted)): (&(u64, u64), &(u64, u64))| (value ^ wanted) & mask & other != 0;

@@ -65,7 +65,7 @@ pub(crate) fn close_from(first: RawFd) -> io::Result<()> {
     }
 }
 
-/// [`close_from`] for kernels without close_range.
+/// Does the same as [`close_from`], for kernels without close_range.
 fn close_each_from(first: RawFd) -> io::Result<()> {
     let entries = std::fs::read_dir("/proc/self/fd")?.collect::<io::Result<Vec<_>>>()?;
     let numbers = entries
@@ -180,7 +180,7 @@ pub(crate) fn close_control() -> io::Result<()> {
     check_int(unsafe { libc::fcntl(3, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
 }
 
-/// [`dup2`], but closed on exec.
+/// Duplicates a descriptor like [`dup2`], but closed on exec.
 pub(crate) fn place(source: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     // SAFETY: callers pass a target number that they own, that is free, or whose owner must lose what it
     // refers to.

@@ -18,7 +18,8 @@ pub(crate) fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[Borrowed
     send(socket, bytes, fds, 0)
 }
 
-/// [`send_message`] to a peer that may have stopped reading: fails with `WouldBlock` instead of blocking.
+/// Sends a message like [`send_message`], but fails with `WouldBlock` instead of blocking if the peer has
+/// stopped reading.
 pub(crate) fn offer_message(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send(socket, bytes, fds, libc::MSG_DONTWAIT)
 }

@@ -32,7 +32,7 @@ pub(crate) use terminal::*;
 
 use std::io;
 
-/// The result of a system call made through libc: `-1` means that `errno` holds the error.
+/// Converts the result of a system call made through libc. `-1` means that `errno` holds the error.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result == -1 {
         Err(io::Error::last_os_error())
@@ -41,7 +41,7 @@ fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     }
 }
 
-/// [`check`] for calls that return an `int`.
+/// Does the same as [`check`], for calls that return an `int`.
 fn check_int(result: libc::c_int) -> io::Result<libc::c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())

@@ -17,7 +17,7 @@ pub(crate) struct Notification {
     pub(crate) argument: u64,
 }
 
-/// [`super::load_filter`], for a filter with calls that wait for an answer. Returns its listener.
+/// Loads a filter like [`super::load_filter`], with calls that wait for an answer. Returns the listener.
 ///
 /// Once such a call has been received, only a fatal signal ends it (Linux 5.19). `EBUSY`: there is a listener
 /// already.

@@ -436,7 +436,8 @@ pub(crate) fn take_signals(fd: BorrowedFd<'_>) -> Vec<libc::c_int> {
     taken.map(|(signal, _)| signal).collect()
 }
 
-/// [`take_signals`], with the senders' pids: 0 for processes outside the current pid namespace.
+/// Returns the same as [`take_signals`], with the senders' pids: 0 for processes outside the current pid
+/// namespace.
 pub(crate) fn take_signals_with_senders(fd: BorrowedFd<'_>) -> Vec<(libc::c_int, u32)> {
     let mut taken = Vec::new();
     loop {

@@ -21,19 +21,19 @@ impl ForkHooks {
         })
     }
 
-    /// To be called before the fork, with the interpreter lock held.
+    /// Prepares the interpreter. Must be called before the fork, with the interpreter lock held.
     pub(crate) fn before(self) {
         // SAFETY: called from the interpreter's main thread, which holds its lock (ctypes.PyDLL).
         unsafe { (self.before)() }
     }
 
-    /// To be called after the fork, in the parent.
+    /// Restores the interpreter. Must be called after the fork, in the parent.
     pub(crate) fn after_in_parent(self) {
         // SAFETY: as `before`, and the fork has happened.
         unsafe { (self.after_parent)() }
     }
 
-    /// To be called after the fork, in the child.
+    /// Restores the interpreter. Must be called after the fork, in the child.
     pub(crate) fn after_in_child(self) {
         // SAFETY: as `before`, in the child, whose only thread is the one that forked.
         unsafe { (self.after_child)() }

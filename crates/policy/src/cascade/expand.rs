@@ -186,7 +186,7 @@ fn product<T: Clone>(beginnings: &[Vec<T>], ends: &[Vec<T>]) -> Vec<Vec<T>> {
     all
 }
 
-/// A number or a hash: never begins with a minus.
+/// Returns the placeholder of a number or a hash, which never begins with a minus.
 fn id() -> Vec<Piece> {
     vec![Piece::Literal("0".to_owned()), Piece::Glob('*')]
 }

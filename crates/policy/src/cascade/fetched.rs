@@ -141,7 +141,7 @@ fn in_order(nodes: &[Node], files: &mut Vec<String>) -> bool {
     })
 }
 
-/// The files that a fetcher writes.
+/// Returns the files that a fetcher writes.
 fn written(simple: &Simple) -> Vec<String> {
     if !names(simple, FETCHERS) {
         return Vec::new();

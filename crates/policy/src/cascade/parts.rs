@@ -34,7 +34,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// A finding about the machine rather than about a word of the line.
+    /// Creates a finding about the machine rather than about a word of the line.
     pub(super) fn found(effect: Effect, reason: &str, floor: u8) -> Self {
         Self {
             text: visible(reason),

@@ -392,7 +392,7 @@ pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
-/// `gh -R host/owner/name` and URLs contact a host that the command names.
+/// Judges `gh`: `-R host/owner/name` and URLs contact a host that the command names.
 pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let values = scanned
         .values
@@ -418,7 +418,7 @@ pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Foun
     }
 }
 
-/// `ip monitor file name` reads a file.
+/// Judges `ip monitor`: `file name` reads a file.
 pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let objects = [
         "all", "address", "link", "mroute", "neigh", "netconf", "nexthop", "nsid", "prefix", "route", "rule",

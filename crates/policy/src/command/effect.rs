@@ -79,7 +79,7 @@ impl Effect {
         })
     }
 
-    /// Default reason, for table entries without one.
+    /// Returns the default reason, for table entries without one.
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Read => "reads",

@@ -202,7 +202,8 @@ fn host(address: &str) -> Option<&str> {
     (public && names <= MAX_NAMES && path.split('/').all(is_word)).then_some(host)
 }
 
-/// A word rather than an encoded value: lower case, few digits. Extensions and version dots are allowed.
+/// Returns `true` for a word rather than an encoded value: lower case, few digits. Extensions and version
+/// dots are allowed.
 fn is_word(name: &str) -> bool {
     let digits = name.bytes().filter(u8::is_ascii_digit).count();
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);

@@ -108,7 +108,8 @@ const SYSTEM: &[&str] = &[
     "/dev",
 ];
 
-/// Writing to a place whose files are executed or loaded as settings counts as running code.
+/// Judges the destination of a write. A place whose files are executed or loaded as settings counts as
+/// running code.
 pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let operands = scanned.operands.iter().filter_map(|index| args[*index].shape());
     let targets = scanned
@@ -136,7 +137,8 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
     }
 }
 
-/// Unpacking into such a place, or at the top of a tree, may replace programs.
+/// Judges the destination of an unpacked archive. Such a place, or the top of a tree, may have programs that
+/// are replaced.
 pub(super) fn unpacked(scanned: &Scanned, title: &str, found: &mut Found) {
     let places = scanned
         .values
@@ -234,7 +236,7 @@ pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     }
 }
 
-/// `pdftotext in -`: the second operand is the output file.
+/// Judges `pdftotext in -`: the second operand is the output file.
 pub(super) fn standard_output(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     match scanned.operands.as_slice() {
         [] => {}

@@ -99,7 +99,7 @@ fn split<'a>(args: &'a [Word], found: &mut Found) -> (Vec<Word>, Vec<&'a [Word]>
     (rest, commands)
 }
 
-/// A semicolon ends the command, or a plus after `{}`.
+/// Returns `true` if a word ends the command: a semicolon, or a plus after `{}`.
 fn ends(words: &[Word], index: usize) -> bool {
     match words[index].literal().as_deref() {
         Some(";") => true,

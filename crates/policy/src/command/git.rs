@@ -8,7 +8,7 @@ use super::secrets::{self, broad, broad_places};
 use super::table::within_word;
 use crate::shell::Word;
 
-/// `git push`: a plus forces, a colon deletes.
+/// Judges `git push`: a plus forces, a colon deletes.
 pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     helper(args, scanned, title, found);
     let forced = |word: &Word| word.text.starts_with(['+', ':']);
@@ -20,7 +20,7 @@ pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Fo
     }
 }
 
-/// `git branch`, `git tag`: a name creates one, except in list mode.
+/// Judges `git branch` and `git tag`: a name creates one, except in list mode.
 pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
     // Before git 2.19, `git branch -l` created a branch.
     let short = title != "git branch";
@@ -31,7 +31,7 @@ pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `git checkout`: with file names it discards changes.
+/// Judges `git checkout`: with file names it discards changes.
 pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let files = args
         .iter()
@@ -105,7 +105,7 @@ const TELLING: &[&str] = &[
     "*auth*",
 ];
 
-/// `git config`: reads one name, whose value is not secret.
+/// Judges `git config`: may read one name, whose value is not secret.
 pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     let asks = ["--get", "--get-all", "--get-color", "--get-colorbool"];
     let asks = title == "git config get" || scanned.options.iter().any(|option| asks.contains(option));
@@ -196,7 +196,7 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `git diff` compares any two directories, also without `--no-index` if one lies elsewhere.
+/// Judges `git diff`: it compares any two directories, also without `--no-index` if one lies elsewhere.
 fn diff(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     if scanned.operands.is_empty() {
         return;

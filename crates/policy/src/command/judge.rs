@@ -162,7 +162,8 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
     }
 }
 
-/// `-help`, for tools that document it; for git, `-h` and `--help`, which show a page.
+/// Returns `true` for `-help`, for tools that document it, and for git's `-h` and `--help`, which show a
+/// page.
 fn is_question(program: &str, args: &[Word]) -> bool {
     let [only] = args else { return false };
     match program {
@@ -172,7 +173,7 @@ fn is_question(program: &str, args: &[Word]) -> bool {
     }
 }
 
-/// `gh issue --help`: a known subcommand and nothing but the request for help.
+/// Matches `gh issue --help`: a known subcommand and nothing but the request for help.
 fn help_behind(path: &[String], rest: &[Word], program: &str) -> bool {
     let known = path
         .first()

@@ -203,7 +203,8 @@ fn kinds(args: &[Word], scanned: &Scanned) -> Option<Vec<String>> {
     })
 }
 
-/// A kind with or without its group and version: `networkpolicies.networking.k8s.io`.
+/// Returns `true` for a harmless kind, with or without its group and version:
+/// `networkpolicies.networking.k8s.io`.
 fn is_harmless(kind: &str) -> bool {
     match kind.split_once('.') {
         Some((kind, group)) => HARMLESS.contains(&kind) && group.ends_with("k8s.io"),
@@ -251,7 +252,7 @@ fn template(fields: &str) -> bool {
     })
 }
 
-/// A path of plain names that ends with a harmless field.
+/// Returns `true` for a path of plain names that ends with a harmless field.
 fn is_path(path: &str) -> bool {
     let last = plain_steps(path).and_then(|steps| steps.last().cloned());
     last.is_some_and(|last| FIELDS.contains(&last.as_str()))

@@ -156,7 +156,7 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
 
 const NOT_ASKED: &str = "changes something, unless an option says otherwise";
 
-/// `rustc` compiles only named files; `--print kind=file` writes a file.
+/// Judges `rustc`: it compiles only named files, and `--print kind=file` writes a file.
 pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
     for (name, value) in &scanned.values {
         if *name == "--print" && value.as_deref().is_none_or(|value| value.contains('=')) {
@@ -165,8 +165,8 @@ pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Package managers in the query mode of their first word; the letters after it mean other things in other
-/// modes.
+/// Judges package managers in the query mode of their first word. The letters after it have another meaning
+/// in other modes.
 pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
     let (mode, letters): (&str, &str) = match title {
         "rpm" => ("-q", "ailcdfpRv"),
@@ -203,7 +203,7 @@ fn changes(title: &str, found: &mut Found) {
     found.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
 }
 
-/// The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
+/// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
 fn compressor(scanned: &Scanned, title: &str, found: &mut Found) {
     let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = any(&["-c", "--stdout", "--to-stdout"]);

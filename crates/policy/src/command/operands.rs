@@ -6,7 +6,8 @@ use super::nested;
 use super::options::Scanned;
 use crate::shell::Word;
 
-/// Bash's `printf`: `%n` sets a variable; after `printf xx%n PATH` a command comes from the directory `2`.
+/// Judges bash's `printf`: `%n` sets a variable. After `printf xx%n PATH`, commands are searched in the
+/// directory `2`.
 pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let Some(first) = scanned.operands.first() else {
         return;
@@ -18,7 +19,8 @@ pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Bash's `read`: an array index would be evaluated, and other names than the line's own have a meaning.
+/// Judges bash's `read`: an array index would be evaluated, and other names than the line's own have a
+/// meaning.
 pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|name| nested::is_own(&name)) {
@@ -30,7 +32,7 @@ pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `ss` resolves names in its filter through DNS, and a name can carry any data.
+/// Judges `ss`: it resolves names in its filter through DNS, and a name can carry any data.
 pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
     const WORDS: &[&str] = &[
         "state",
@@ -84,7 +86,7 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `bat cache` is a subcommand; a pager runs on a terminal, or if an option asks for it.
+/// Judges `bat`: `cache` is a subcommand, and a pager runs on a terminal, or if an option requests it.
 pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned
         .operands
@@ -100,7 +102,7 @@ pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `lsof -i @name` resolves the name through DNS.
+/// Judges `lsof`: `-i @name` resolves the name through DNS.
 pub(super) fn open_files(args: &[Word], found: &mut Found) {
     for word in args {
         let host = word.text.split_once('@').map(|(_, host)| host);
@@ -127,7 +129,7 @@ fn sets(format: &str) -> bool {
     false
 }
 
-/// `nm @file` reads options from the file, and one of them loads code.
+/// Judges response files: `nm @file` reads options from the file, and one of them loads code.
 pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
     for word in args {
         let starts = word
@@ -161,7 +163,7 @@ pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, found: &mut 
     }
 }
 
-/// `diff -r` shows the targets of links in a tree.
+/// Judges `diff`: `-r` shows the targets of links in a tree.
 pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
     let has = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = !has(&["-q", "--brief", "--no-dereference"]);
@@ -189,7 +191,7 @@ pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mu
     }
 }
 
-/// `name`, `@scope/name`, `name@1.2`, or a response field such as `dist.tarball`.
+/// Returns `true` for `name`, `@scope/name`, `name@1.2`, or a response field such as `dist.tarball`.
 fn is_package(text: &str) -> bool {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "-_.+@~^=<>*[]".contains(sign);
     let files = [".rb", ".tgz", ".tar", ".gz", ".json"];
@@ -215,8 +217,8 @@ pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `yamllint -d 'extends: file'` prints the lines of the file that are not valid YAML. A text without a colon
-/// is also taken for a file name.
+/// Judges `yamllint`: `-d 'extends: file'` prints the lines of the file that are not valid YAML. A text
+/// without a colon is also taken for a file name.
 pub(super) fn yamllint(scanned: &Scanned, title: &str, found: &mut Found) {
     let data = |(name, _): &&(&str, Option<String>)| matches!(*name, "-d" | "--config-data");
     for (_, value) in scanned.values.iter().filter(data) {

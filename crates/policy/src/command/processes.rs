@@ -39,7 +39,7 @@ const VALUED: &[&str] = &[
 /// Letters without a minus that take a value, in the same word or the next.
 const VALUED_LETTERS: &[char] = &['o', 'O', 'p', 't', 'U', 'k', 'q'];
 
-/// `ps e`, within any bundle of letters, shows the environment of every process.
+/// Judges `ps`: `e`, within any bundle of letters, shows the environment of every process.
 pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
     let mut value = false;
     for word in args {
@@ -93,14 +93,14 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `docker top`: options of `ps` follow the container.
+/// Judges `docker top`: options of `ps` follow the container.
 pub(super) fn top(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
     if let Some(first) = scanned.operands.first() {
         ps(&args[first + 1..], title, found);
     }
 }
 
-/// `systemctl show`: the full set of properties contains the service's environment.
+/// Judges `systemctl show`: the full set of properties contains the service's environment.
 pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
     let named = |(name, _): &&(&str, Option<String>)| matches!(*name, "-p" | "-P" | "--property");
     let values: Vec<Option<&str>> = scanned
@@ -148,7 +148,7 @@ pub(super) fn service(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `docker inspect`: the full output contains the container's environment.
+/// Judges `docker inspect`: the full output contains the container's environment.
 pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
     let format = scanned
         .values
@@ -165,7 +165,7 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `docker ps`: command lines in full and labels can hold passwords.
+/// Judges `docker ps`: command lines in full and labels can contain passwords.
 pub(super) fn containers(scanned: &Scanned, title: &str, found: &mut Found) {
     let full = scanned.options.contains(&"--no-trunc");
     let quiet = ["-q", "--quiet"]
@@ -299,8 +299,8 @@ fn are_public(path: &str, public: &[&[&str]]) -> bool {
     path.contains('.') && !names_whole && fields.iter().all(is_public)
 }
 
-/// `docker compose -f`: a file of this machine, which is examined there. Other names are fetched (`github.com/x`), or
-/// read from standard input.
+/// Judges `docker compose -f`: it accepts a file of this machine, which is examined there. Other names are
+/// fetched (`github.com/x`), or read from standard input.
 pub(super) fn compose_files(scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./~".contains(sign);
     let is_local = |text: &str| {
@@ -315,7 +315,7 @@ pub(super) fn compose_files(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `docker compose config` prints all environments, unless asked for names only.
+/// Judges `docker compose config`: it prints all environments, unless only names are requested.
 pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) {
     let names = [
         "-q",
@@ -337,7 +337,8 @@ pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) 
     }
 }
 
-/// `journalctl -o json`: all fields of an entry contain environments (`COREDUMP_ENVIRON`) and command lines.
+/// Judges `journalctl`: with `-o json`, all fields of an entry contain environments (`COREDUMP_ENVIRON`) and
+/// command lines.
 pub(super) fn journal(scanned: &Scanned, title: &str, found: &mut Found) {
     let plain = |format: &str| format.starts_with("short") || matches!(format, "cat" | "with-unit");
     for (name, value) in &scanned.values {
@@ -350,7 +351,7 @@ pub(super) fn journal(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `crontab file` schedules the file's commands.
+/// Judges `crontab`: an operand is a file whose commands are scheduled.
 pub(super) fn crontab(scanned: &Scanned, found: &mut Found) {
     if !scanned.operands.is_empty() || !scanned.options.contains(&"-l") {
         found.add(Effect::Code, "crontab: sets what runs later");

@@ -114,7 +114,7 @@ fn readings(text: &str, found: &Found) -> Vec<String> {
     std::iter::once(text.to_owned()).chain(below).collect()
 }
 
-/// An option of `rg` or `grep` that selects files by pattern.
+/// Returns `true` for an option of `rg` or `grep` that selects files by pattern.
 fn is_filter(text: &str) -> bool {
     ["-g", "--glob=", "--iglob=", "--include="]
         .iter()
@@ -224,7 +224,7 @@ pub(super) fn names_secret(text: &str, glob: bool) -> bool {
         })
 }
 
-/// A public key may lie beside the private one.
+/// Returns `true` for a public key, which may lie beside the private one.
 fn is_public_key(text: &str) -> bool {
     let name = text.rsplit('/').next().unwrap_or_default();
     name.ends_with(".pub") && !name.contains(['*', '?', '['])
@@ -241,7 +241,7 @@ fn in_place(lower: &str) -> bool {
         || lower.contains("=/proc/") && lower.contains("environ")
 }
 
-/// A file name that suggests a secret.
+/// Returns `true` for a file name that suggests a secret.
 fn is_telling(name: &str, is_path: bool) -> bool {
     let telling = [
         "secret",
@@ -260,7 +260,7 @@ fn is_telling(name: &str, is_path: bool) -> bool {
     looks_like_a_file && name != "passwd" && telling.iter().any(|word| name.contains(word))
 }
 
-/// The value of a short option without a blank: `-f.env`.
+/// Returns `true` for the value of a short option without a blank: `-f.env`.
 fn is_attached(part: &str) -> bool {
     let letters = part
         .strip_prefix('-')

@@ -222,7 +222,7 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// Searching whole trees finds secrets, too.
+/// Judges `grep`: searching whole trees finds secrets, too.
 fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let recursive = ["-r", "-R", "--recursive", "--dereference-recursive"];
     let deep = scanned.options.iter().any(|option| recursive.contains(option))
@@ -248,7 +248,7 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `dd` is harmless only if it writes to standard output. An unknown word could be `of=`.
+/// Judges `dd`: it is harmless only if it writes to standard output. An unknown word could be `of=`.
 fn dd(args: &[Word], found: &mut Found) {
     for word in args {
         match word.literal() {
@@ -263,7 +263,7 @@ fn dd(args: &[Word], found: &mut Found) {
     }
 }
 
-/// `tar`: list mode only, in any notation of its first word.
+/// Judges `tar`: list mode only, in any notation of its first word.
 fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     let letters = |word: &String| -> String {
         match (word.starts_with("--"), word.strip_prefix('-')) {
@@ -305,7 +305,7 @@ fn assigning(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `date`: any operand but a format sets the clock.
+/// Judges `date`: any operand but a format sets the clock.
 fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
     for index in &scanned.operands {
         if !text(args, *index).is_some_and(|text| text.starts_with('+')) {
@@ -324,7 +324,7 @@ fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
     }
 }
 
-/// `fzf --bind`: keys that move, none that run something.
+/// Judges `fzf --bind`: only keys that move, none that run programs.
 fn fzf(scanned: &Scanned, found: &mut Found) {
     let runs = [
         "execute",
@@ -348,7 +348,8 @@ fn fzf(scanned: &Scanned, found: &mut Found) {
     }
 }
 
-/// `ifconfig`: one name shows that interface; more, or all of them, change something.
+/// Judges `ifconfig`: one name shows that interface. `up` or `down`, and operands after `-a`, change the
+/// network.
 fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
     if !scanned.operands.is_empty() && scanned.options.contains(&"-a") || scanned.operands.iter().any(verb) {
@@ -412,7 +413,7 @@ fn no_address(args: &[Word], title: &str, found: &mut Found) {
     }
 }
 
-/// `command -v` looks up a program; without it the program runs.
+/// Judges `command`: `-v` looks up a program; without it the program runs.
 fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
     if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
         return;

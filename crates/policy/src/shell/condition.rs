@@ -28,7 +28,7 @@ pub(super) fn condition(cursor: &mut Cursor) -> Result<Vec<Word>, Unclear> {
     }
 }
 
-/// `word`, `-f word` or `word == word`, with optional `!` before it.
+/// Parses `word`, `-f word` or `word == word`, with optional `!` before it.
 fn term(cursor: &mut Cursor, words: &mut Vec<Word>) -> Result<(), Unclear> {
     let mut first = next(cursor)?;
     while first.text == "!" {

@@ -62,7 +62,7 @@ impl Cursor {
         self.characters.get(self.at + ahead).copied()
     }
 
-    /// The previous character.
+    /// Returns the previous character.
     pub(super) fn before(&self) -> Option<char> {
         self.at
             .checked_sub(1)

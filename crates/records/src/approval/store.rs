@@ -274,7 +274,7 @@ fn version(connection: &Connection) -> Result<i64, Error> {
     Ok(connection.query_row("PRAGMA user_version", [], |row| row.get(0))?)
 }
 
-/// Busy handler: returns `true` to retry a statement that found the database locked.
+/// Returns `true` to retry a statement that found the database locked (SQLite's busy handler).
 fn wait(tries: i32) -> bool {
     std::thread::sleep(PAUSE);
     PAUSE * u32::try_from(tries).unwrap_or(u32::MAX) < BUSY

@@ -239,7 +239,7 @@ impl Writer {
         Err(Error::Busy(files::current(&self.directory)))
     }
 
-    /// Maximum number of closed files.
+    /// Returns the maximum number of closed files.
     fn max_closed(&self) -> usize {
         self.limits.max_files.clamp(2, 500) - 1
     }

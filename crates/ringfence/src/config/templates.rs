@@ -8,7 +8,7 @@ use super::schema::{Template, Templates};
 use super::values::{self, Milliseconds, NetworkMode, OciRuntime, SeccompProfile};
 
 impl Default for Template {
-    /// A new template starts from `code-executor`, which has no network.
+    /// Returns the limits of `code-executor`, from which new templates start. It has no network.
     fn default() -> Self {
         Self {
             plugin_name: None,

@@ -41,12 +41,12 @@ pub(crate) enum Connections {
     Many,
 }
 
-/// There are as many connections as there may be.
+/// The limit of connections is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TooManyConnections {
-    /// Of the client.
+    /// The limit of one client.
     OfClient(usize),
-    /// Of all clients.
+    /// The limit of all clients together.
     OfAll(usize),
 }
 

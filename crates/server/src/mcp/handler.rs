@@ -159,7 +159,8 @@ impl ServerHandler for Handler {
         self.0.ask_for_roots(&context).await;
     }
 
-    /// The library reports a request with invalid parameters as one of an unknown method.
+    /// Answers a request of an unknown method. The library also reports requests with invalid parameters as
+    /// such.
     async fn on_custom_request(
         &self,
         request: CustomRequest,

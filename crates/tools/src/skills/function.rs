@@ -429,7 +429,7 @@ fn told(validator: &Validator, value: &Value) -> Result<(), String> {
 pub(super) mod tests {
     use super::*;
 
-    /// `find(text: str, /, limit: int = 10, *, exact: bool = False) -> list[str]`.
+    /// Creates `find(text: str, /, limit: int = 10, *, exact: bool = False) -> list[str]`.
     pub(in super::super) fn find(path: &str, policy: Policy) -> Function {
         let declared = json!({
             "path": path,

@@ -14,7 +14,7 @@ fn frame(kind: u8, call: u32, out: &mut Vec<u8>, payload: impl FnOnce(&mut Vec<u
     out[start + HEADER - 4..start + HEADER].copy_from_slice(&length);
 }
 
-/// An excessive length saturates: the reader rejects it.
+/// Encodes a length. An excessive one saturates, and the reader rejects it.
 fn length(bytes: usize) -> [u8; 4] {
     u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes()
 }

@@ -32,7 +32,8 @@ pub(super) fn is_closed(path: &str) -> bool {
     }
 }
 
-/// Dot files in a home are settings and keys; other names are the user's own work.
+/// Returns `true` for a secret path in a home. Dot files there are settings and keys; other names are the
+/// user's own work.
 fn in_home(rest: &[&str]) -> bool {
     match rest.first() {
         Some(first) if first.starts_with(['.', '[', '?']) => !matches(rest, HOME),
