@@ -73,7 +73,7 @@ pub(crate) enum Error {
     #[error("the root certificates of this machine cannot be used: {0}")]
     Roots(String),
     /// The kernel returned no random bytes.
-    #[error("no random bytes: {0}")]
+    #[error("cannot read random bytes: {0}")]
     Random(std::io::Error),
 }
 

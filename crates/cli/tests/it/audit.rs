@@ -116,7 +116,7 @@ fn a_changed_log_is_refused_with_the_file_and_the_line() {
     );
 }
 
-/// Verifies the log with the script of the guide, which uses nothing of ours.
+/// Verifies the log with the script of the guide, which is independent of Ringfence.
 #[test]
 fn anybody_can_check_the_log() {
     let guide = include_str!("../../../../docs/guide/audit.md");

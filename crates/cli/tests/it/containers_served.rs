@@ -9,7 +9,7 @@ use crate::containers::{Engine, engines};
 use crate::support::{Output, entries, eventually, eventually_none, finish};
 use crate::world::World;
 
-/// A server of ours, and a container engine.
+/// A server under test, and a container engine.
 struct Place {
     world: World,
     engine: Engine,

@@ -171,7 +171,7 @@ impl Daemon {
         )
     }
 
-    /// Starts a server of ours that uses it.
+    /// Starts a Ringfence server that uses it.
     fn serve(&self) -> Child {
         let mut command = self.command(&["serve"]);
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());

@@ -229,7 +229,7 @@ fn launches(dir: &Dir, launcher: &Path) {
     assert_eq!(run("import os; os.kill(os.getpid(), 9)").status, 137);
 }
 
-/// Puts another program in the place of ours, as whoever takes its package's name could. Neither client nor launcher starts it.
+/// Replaces Ringfence's program by another, as an attacker with the package's name could. Neither client nor launcher starts it.
 fn another_program(dir: &Dir, place: &Path) {
     let program = place.join("node_modules/@ringfence/linux-x64/bin/ringfence");
     fs::remove_file(&program).unwrap();

@@ -444,7 +444,7 @@ fn nothing_of_a_run_is_seen_by_the_next() {
     });
 }
 
-/// Kills the launchers that a process of ours started.
+/// Kills the launchers that a Ringfence process started.
 fn break_launchers(world: &World, owner: u32) {
     let root = world.dir.path("");
     let all = processes();

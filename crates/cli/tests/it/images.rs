@@ -158,7 +158,7 @@ fn quiet(command: &mut Command) -> Child {
 }
 
 impl Engine<'_> {
-    /// Returns a command of ours with this image in its configuration.
+    /// Returns a Ringfence command with this image in its configuration.
     fn command(&self, image: &str, args: &[&str]) -> Command {
         let mut command = self.dir.command(args);
         command

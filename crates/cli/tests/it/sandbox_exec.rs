@@ -18,7 +18,7 @@ use crate::world::World;
 /// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// A server of ours, and a container engine.
+/// A server under test, and a container engine.
 struct Place {
     world: World,
     engine: Engine,

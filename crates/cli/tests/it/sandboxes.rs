@@ -11,7 +11,7 @@ use crate::network::{OPEN, Server};
 use crate::support::{Dir, Output, eventually_none, finish, none_within};
 use crate::world::World;
 
-/// A server of ours, and a container engine.
+/// A server under test, and a container engine.
 struct Place {
     world: World,
     engine: Engine,

@@ -45,7 +45,7 @@ fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A directory that everybody may enter and write to, with a file and a directory of ours alone.
+/// A directory that everybody may enter and write to, with a file and a directory of the test user alone.
 fn shared() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);

@@ -1,4 +1,4 @@
-//! Jupyter's protocol for kernels: with a WebSocket of ours, and with clients that are not.
+//! Jupyter's protocol for kernels: with a WebSocket of the tests, and with third-party clients.
 
 use std::net::TcpStream;
 use std::path::Path;

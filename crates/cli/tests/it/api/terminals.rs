@@ -1,4 +1,4 @@
-//! Terminals over a WebSocket, with a client that is not ours.
+//! Terminals over a WebSocket, with a third-party client.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

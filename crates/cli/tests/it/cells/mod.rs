@@ -23,7 +23,7 @@ use crate::oci;
 use crate::support::{Output, eventually, finish, start};
 use crate::world::{World, skip};
 
-/// A server of ours.
+/// A server under test.
 struct Lab {
     world: World,
     /// Runtime of its sandbox.

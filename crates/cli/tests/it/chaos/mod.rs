@@ -25,7 +25,7 @@ const HANGS: Duration = Duration::from_secs(120);
 /// The uid of programs in root's containers.
 const NOBODY: u32 = 65_534;
 
-/// A server of ours, with one container for all calls.
+/// A server under test, with one container for all calls.
 struct Setting {
     world: World,
     own: Own,

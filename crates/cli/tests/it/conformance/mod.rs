@@ -92,7 +92,7 @@ struct Suite {
     service: Option<Service>,
 }
 
-/// A server of ours, as a service by E2B's protocol.
+/// A server under test, as a service by E2B's protocol.
 struct Service {
     world: World,
     env: Vec<(&'static str, String)>,
