@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringfence_jail::StartError;
 use ringfence_policy::{Remedy, remedy};
 
-use super::launcher::{Failure, OpenError};
 use super::session_error::Error as SessionError;
 use crate::interpreter;
 
@@ -219,8 +219,25 @@ impl Error {
             OpenError::Failed(failure) => Self::from_failure(failure),
             OpenError::Io(error) => Self::Launcher(error),
             OpenError::NoLauncher => Self::NoLauncher,
-            OpenError::Start(ringfence_jail::StartError::NotInitialised) => Self::NotInitialised,
+            OpenError::Start(StartError::NotInitialised) => Self::NotInitialised,
             OpenError::Start(error) => Self::Launcher(io::Error::other(error)),
         }
     }
+}
+
+/// A failed step of the fence, as the launcher reported it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) step: String,
+    pub(super) errno: i32,
+}
+
+/// An error of starting a launcher.
+#[derive(Debug)]
+pub(super) enum OpenError {
+    Start(StartError),
+    Io(io::Error),
+    Failed(Failure),
+    /// The process died, or did not behave like a launcher.
+    NoLauncher,
 }

@@ -14,14 +14,7 @@ use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
 
-use super::error::Error;
-
-/// A failed step of the fence, as the launcher reported it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) step: String,
-    pub(super) errno: i32,
-}
+use super::error::{Error, Failure, OpenError};
 
 /// A running guest.
 #[derive(Debug)]
@@ -161,16 +154,6 @@ impl std::fmt::Debug for LauncherClient {
             .field("launcher", &self.launcher.id())
             .finish_non_exhaustive()
     }
-}
-
-/// An error of starting a launcher.
-#[derive(Debug)]
-pub(super) enum OpenError {
-    Start(StartError),
-    Io(io::Error),
-    Failed(Failure),
-    /// The process died, or did not behave like a launcher.
-    NoLauncher,
 }
 
 impl LauncherClient {

@@ -7,10 +7,10 @@ use ringfence_jail::Launcher;
 use ringfence_jail::protocol::{LauncherSpec, Missing};
 use ringfence_policy::{Access, Limits, Mount};
 
-use super::error::Error;
+use super::error::{Error, Failure, OpenError};
 use super::extra::{Extra, WORKSPACE};
 use super::guest::{Grouping, Groups, check_groups};
-use super::launcher::{Failure, LauncherClient, OpenError};
+use super::launcher::LauncherClient;
 use super::launcher_state::LauncherState;
 use super::layout::{self, Strength, WritableDirs};
 use super::settings::{Fence, Settings};
