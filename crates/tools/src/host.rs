@@ -4,6 +4,7 @@
 //! identities (`PathIdentity`) are recorded before the question and compared after the answer.
 
 mod addresses;
+mod line_directory;
 mod makes;
 mod opened;
 mod path_identity;
@@ -12,6 +13,7 @@ mod project;
 mod project_config;
 mod risk;
 mod standing;
+mod tokens;
 mod trees;
 mod variables;
 
@@ -24,11 +26,12 @@ use ringfence_policy::cascade::{Authority, Decision, Effect, Rules};
 use ringfence_policy::{EnvName, Timeout};
 
 pub(crate) use addresses::pinned;
+pub(crate) use line_directory::LineDirectory;
 pub use makes::confinements;
-pub(crate) use opened::{LineDirectory, secret};
+pub(crate) use opened::secret;
 pub(crate) use path_identity::{PARTIAL, PathIdentity, TooMuch};
 pub(crate) use project_config::{apply_to, executable_config};
-pub(crate) use risk::Risk;
+pub(crate) use risk::{MAX_LASTING_RISK, Risk};
 pub use standing::{Standing, standing};
 
 use crate::shell::{Host, Program, ShellRunner};
@@ -130,7 +133,7 @@ pub(crate) fn may_last(decision: &Decision) -> bool {
     let mut words = decision
         .parts
         .iter()
-        .flat_map(|part| path_identity::words(&part.text));
+        .flat_map(|part| tokens::of(&part.text, None));
     !decision.parts.is_empty()
         && effects.all(|finding| lasting(finding.effect))
         && !words.any(|word| RUNNERS.contains(&word.rsplit('/').next().unwrap_or_default()))

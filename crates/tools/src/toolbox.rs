@@ -40,7 +40,7 @@ pub use deadline_extension::Approvals;
 pub use egress_meter::EgressMeter;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
-pub(crate) use review::{MAX_LASTING_RISK, ReviewInfo};
+pub(crate) use review::ReviewInfo;
 pub use sandbox::SandboxSettings;
 pub use tool::{Answer, Clock, Definition, Effects, ModelView, Picture, Tool};
 

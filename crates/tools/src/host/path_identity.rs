@@ -6,17 +6,17 @@
 
 mod look;
 mod references;
-pub(super) mod tokens;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+pub(crate) use look::TooMuch;
 use look::{Examination, Stamp};
-pub(super) use tree::is_broad;
 use tree::{Leaf, is_systems};
 
-use super::{LineDirectory, pattern, project};
+use super::line_directory::{LineDirectory, is_broad};
+use super::{pattern, project, tokens};
 use ringfence_records::audit::Digest;
 
 /// The identities of the programs, files and directories that a line names.
@@ -29,17 +29,8 @@ pub(crate) struct PathIdentity {
     partial: bool,
 }
 
-/// The error for a line that names too many files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct TooMuch;
-
 /// Reason shown in a question if the line's files cannot all be watched.
 pub(crate) const PARTIAL: &str = "it could run more files than can be watched, so a yes holds once";
-
-/// Returns everything in a line that could be a word.
-pub(super) fn words(line: &str) -> BTreeSet<String> {
-    tokens::of(line, None)
-}
 
 /// Maximum number of directories examined, besides the working directory.
 const MAX_DIRECTORIES: usize = 64;

@@ -3,10 +3,9 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::path_identity::is_broad;
-use super::pattern::Expanded;
-use super::project_config::names;
-use super::{LineDirectory, pattern};
+use super::line_directory::{LineDirectory, is_broad};
+use super::pattern::{self, Expanded};
+use super::tokens::names;
 
 /// Maximum number of files that a glob expands to.
 const MAX_FILES: usize = 1_000;

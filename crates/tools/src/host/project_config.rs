@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::trust::Ledger;
 use ringfence_policy::cascade::{Decision, Effect};
 
-use super::opened::real;
-use super::path_identity::tokens;
-use super::pattern;
+use super::line_directory::real;
+use super::tokens::names;
+use super::{pattern, tokens};
 
 /// Programs, with the files that can make them run other programs, in the directory where they run or above it.
 /// File tools protect these names.
@@ -220,26 +220,6 @@ fn reads_elsewhere(text: &str, directory: &Path) -> bool {
 
 /// Maximum number of compose files examined.
 const MAX_COMPOSE: usize = 100;
-
-/// Returns `true` if a word of a line could be this program or one of its subprograms (`cargo-clippy`).
-/// Quotes are removed, as bash does.
-pub(super) fn names(line: &str, program: &str) -> bool {
-    // The escapes in such quotes are not parsed here.
-    if line.contains("$'") {
-        return true;
-    }
-    let bare: String = line
-        .replace("\\\n", "")
-        .chars()
-        .filter(|c| !"'\"\\".contains(*c))
-        .collect();
-    let separates = |c: char| c.is_whitespace() || "`$(){};&|<>=,".contains(c);
-    bare.split(separates).any(|word| {
-        let name = word.rsplit('/').next().unwrap_or_default();
-        name.strip_prefix(program)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-    })
-}
 
 /// Returns `true` unless the path certainly does not exist. A path that cannot be examined counts as
 /// existing.

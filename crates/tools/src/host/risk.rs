@@ -4,6 +4,9 @@ use ringfence_policy::cascade::Decision;
 
 use ringfence_assessor::{Model, ScoreError};
 
+/// A line of this risk or a higher one needs approval each time.
+pub(crate) const MAX_LASTING_RISK: u8 = 9;
+
 /// The risk of a line that no list allows.
 #[derive(Debug)]
 pub(crate) struct Risk {

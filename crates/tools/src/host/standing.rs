@@ -7,10 +7,9 @@ use ringfence_policy::cascade::{Decision, Verdict};
 use ringfence_records::approval::{Approved, Entry, Error};
 
 use super::{
-    HostSettings, LineDirectory, PathIdentity, apply_to, executable_config, is_blind, is_computed, may_last,
-    runs_code,
+    HostSettings, LineDirectory, MAX_LASTING_RISK, PathIdentity, apply_to, executable_config, is_blind,
+    is_computed, may_last, runs_code,
 };
-use crate::toolbox::MAX_LASTING_RISK;
 
 /// A standing approval of exactly this text in this directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

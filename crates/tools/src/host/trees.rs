@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::opened::{LineDirectory, real};
+use super::line_directory::{LineDirectory, real};
 use super::pattern;
-use super::project_config::names;
+use super::tokens::names;
 
 /// Maximum number of directory entries examined. A person is asked about a larger tree.
 const MAX_ENTRIES: usize = 100_000;

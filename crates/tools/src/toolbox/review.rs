@@ -7,11 +7,10 @@ use ringfence_network::egress::AttemptLog;
 use ringfence_policy::cascade::{Authority, Decision, Stage};
 
 use super::{Approvals, Call, ErrorKind, Questions, ToolError};
-use crate::host::{HostSettings, PARTIAL, PathIdentity, Risk, is_blind, is_computed, may_last};
+use crate::host::{
+    HostSettings, MAX_LASTING_RISK, PARTIAL, PathIdentity, Risk, is_blind, is_computed, may_last,
+};
 use ringfence_records::approval::{self, CommandContext, Kind, Lasting, Question};
-
-/// A line of this risk or a higher one needs approval each time.
-pub(crate) const MAX_LASTING_RISK: u8 = 9;
 
 /// The circumstances of a command line.
 #[derive(Debug, Clone, Copy)]

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat};
 
-use super::TooMuch;
 use crate::host::{PATH, project};
 use ringfence_records::audit::Digest;
 
@@ -23,6 +22,10 @@ const MAX_READ: u64 = 64 << 20;
 const MAX_SCRIPT: usize = 64 << 10;
 /// The kernel reads no more of a script's first line.
 const MAX_FIRST_LINE: usize = 256;
+
+/// The error for a line that names too many files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMuch;
 
 /// The identity of a file and of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, Metadata};
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags};
 
 use super::references;
-use crate::host::{LineDirectory, pattern, project};
+use crate::host::line_directory::{LineDirectory, is_broad, resolved};
+use crate::host::{pattern, project};
 use ringfence_records::audit::Digest;
 
 /// Maximum number of files and directories.
@@ -364,21 +364,6 @@ fn identity(found: &Metadata) -> Content {
     Content::Identity(found.dev(), found.ino(), found.len(), changed)
 }
 
-/// Returns `true` for a home, a directory above it, and the directories for temporary files: programs that
-/// have nothing to do with the line write there all the time.
-pub(in crate::host) fn is_broad(directory: &Path, home: Option<&Path>) -> bool {
-    let Some(directory) = resolved(directory) else {
-        return true;
-    };
-    home.is_some_and(|home| home.starts_with(&directory))
-        || home
-            .and_then(resolved)
-            .is_some_and(|home| home.starts_with(&directory))
-        || ["/", "/tmp", "/var/tmp"]
-            .iter()
-            .any(|broad| directory == Path::new(broad))
-}
-
 /// Returns `true` for a path of the system, which only root writes.
 pub(super) fn is_systems(path: &Path) -> bool {
     const SYSTEM: &[&str] = &[
@@ -386,12 +371,6 @@ pub(super) fn is_systems(path: &Path) -> bool {
         "/dev",
     ];
     resolved(path).is_some_and(|path| SYSTEM.iter().any(|system| path.starts_with(system)))
-}
-
-/// Returns the path without links.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    let place = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()
 }
 
 /// Returns the digest of all leaves.

@@ -7,7 +7,7 @@ use std::path::Path;
 const MAX_DEPTH: usize = 4;
 
 /// Returns the words of a line, both as written and unquoted, and their parts behind separators such as `=`.
-pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
+pub(super) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     let line = line.replace("${HOME}", "$HOME");
     let mut words = BTreeSet::new();
     let separates = |c: char| c.is_whitespace() || "'\"`$(){}[];&|<>\\".contains(c);
@@ -26,12 +26,32 @@ pub(in crate::host) fn of(line: &str, home: Option<&Path>) -> BTreeSet<String> {
     words
 }
 
+/// Returns `true` if a word of a line could be this program or one of its subprograms (`cargo-clippy`).
+/// Quotes are removed, as bash does.
+pub(super) fn names(line: &str, program: &str) -> bool {
+    // The escapes in such quotes are not parsed here.
+    if line.contains("$'") {
+        return true;
+    }
+    let bare: String = line
+        .replace("\\\n", "")
+        .chars()
+        .filter(|c| !"'\"\\".contains(*c))
+        .collect();
+    let separates = |c: char| c.is_whitespace() || "`$(){};&|<>=,".contains(c);
+    bare.split(separates).any(|word| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        name.strip_prefix(program)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    })
+}
+
 /// Maximum number of words that the braces of one word expand to.
 const MAX_BRACES: usize = 64;
 
 /// Returns the globs that a word with a glob, a variable or braces can expand to; none for a plain word or
 /// one of variables alone.
-pub(in crate::host) fn patterns(word: &str) -> Vec<String> {
+pub(super) fn patterns(word: &str) -> Vec<String> {
     if !word.contains(['*', '?', '[', '{', '$']) || word.contains(char::is_whitespace) || word.len() > 200 {
         return Vec::new();
     }
