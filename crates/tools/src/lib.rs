@@ -18,3 +18,5 @@ pub mod workspaces;
 mod pictures;
 mod render;
 mod tools;
+
+pub use tools::NAMES as TOOL_NAMES;

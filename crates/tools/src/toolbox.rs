@@ -6,6 +6,7 @@
 //! log before it returns the answer. A tool has no capability of its own: it reaches code, files and the
 //! network through its [`Call`].
 
+mod attention;
 mod bridge;
 mod call;
 mod caller;
@@ -14,6 +15,7 @@ mod disk_quota;
 mod egress_meter;
 mod error;
 mod limits;
+mod parts;
 mod record;
 mod review;
 mod sandbox;
@@ -21,18 +23,15 @@ mod schema;
 mod tool;
 mod watchdog;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_exec::backend;
-use ringfence_exec::local::{Chunk, Fence};
-use ringfence_exec::runner::{RunSpec, Runner};
-use ringfence_network::fetch::Fetcher;
-use ringfence_policy::{Fallback, Family, Limits, Network, Request, RuntimeKind, Target, Trusted, remedy};
+use ringfence_policy::{Target, Trusted, remedy};
+use ringfence_records::audit::Decision;
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
 
+pub use attention::{Attention, Questions};
 pub use call::Call;
 pub(crate) use call::Executed;
 pub use caller::{Caller, Surface};
@@ -40,142 +39,14 @@ pub use deadline_extension::Approvals;
 pub use egress_meter::EgressMeter;
 pub use error::{ErrorKind, ToolError};
 pub use limits::{Allowance, AtLimit, Extension, ToolLimits};
+pub use parts::{CodeLimits, CodeSettings, Parts};
 pub(crate) use review::ReviewInfo;
 pub use sandbox::SandboxSettings;
 pub use tool::{Answer, Clock, Definition, Effects, ModelView, Picture, Tool};
 
-pub use crate::tools::NAMES as TOOL_NAMES;
-
-use crate::host::HostSettings;
-use crate::shell::ShellRunner;
-use crate::skills::Skills;
-use crate::tools;
-use crate::workspaces::Workspaces;
 use deadline_extension::{DeadlineExtension, End, about};
 use record::CallRecord;
-use ringfence_records::approval::Asked;
-use ringfence_records::audit::{self, Decision};
 use watchdog::awaited;
-
-/// Components and configuration of a [`Toolbox`].
-#[derive(Debug)]
-pub struct Parts {
-    /// Runs every request.
-    pub runner: Runner,
-    pub code: CodeSettings,
-    /// Timeouts and output limit of tools.
-    pub limits: ToolLimits,
-    pub denied: Vec<String>,
-    /// Settings of the tool `sandbox_exec`. `None` disables it.
-    pub sandbox: Option<SandboxSettings>,
-    /// Runner of commands of the tool `shell`.
-    pub shell: ShellRunner,
-    /// Settings of commands on this machine itself. `None` disables the tool.
-    pub host: Option<HostSettings>,
-    pub workspaces: Workspaces,
-    /// HTTP client, limited to allowed hosts.
-    pub fetcher: Fetcher,
-    /// Directory for temporary directories of single runs.
-    pub scratch: PathBuf,
-    /// Destination of approval requests. `None` rejects calls that need approval.
-    pub approvals: Option<Approvals>,
-    /// Host functions that programs may call. `None` disables their tools.
-    pub skills: Option<Arc<Skills>>,
-    /// Audit log. `None` only for callers that keep records themselves.
-    pub audit: Option<audit::Log>,
-    /// Counter of the bytes that tools themselves exchange with hosts.
-    pub egress_meter: Option<Arc<dyn EgressMeter>>,
-}
-
-/// Defaults of code that a tool runs.
-#[derive(Debug, Clone)]
-pub struct CodeSettings {
-    /// Hosts that the code may reach.
-    pub network: Network,
-    /// Backend unless the caller names another.
-    pub runtime: RuntimeKind,
-    /// Fallback if `runtime` is a container engine that is unavailable.
-    pub fallback: Fallback,
-    /// Resource limits.
-    pub limits: CodeLimits,
-    /// Minimum strength of the fence.
-    pub fence: Fence,
-    /// Paths that the code must not change.
-    pub trusted: Trusted,
-    pub variables: Vec<(ringfence_policy::EnvName, String)>,
-}
-
-/// Resource limits of code, by backend.
-#[derive(Debug, Clone, Copy)]
-pub struct CodeLimits {
-    /// Limits in the fence of this machine.
-    pub local: Limits,
-    pub container: Limits,
-    /// Limits in Pyodide, whose timeout differs from a tool's.
-    pub pyodide: Limits,
-}
-
-impl CodeLimits {
-    fn on(&self, runtime: RuntimeKind) -> &Limits {
-        match runtime.traits().family {
-            Family::Container => &self.container,
-            Family::Pyodide => &self.pyodide,
-            Family::General | Family::Remote => &self.local,
-        }
-    }
-}
-
-impl CodeSettings {
-    /// Returns the specification of a request on a target, with the limits of its runtime instead of those of the
-    /// default one.
-    fn spec(&self, mut request: Request, target: Target) -> RunSpec {
-        let runtime = target.runtime();
-        let own = self.limits.on(runtime);
-        let Limits {
-            mut timeout,
-            max_output,
-            ..
-        } = request.limits;
-        if runtime.traits().family == Family::Pyodide {
-            timeout = timeout.min(own.timeout);
-        }
-        request.limits = Limits {
-            timeout,
-            max_output,
-            ..*own
-        };
-        RunSpec::new(request, target, self.fence)
-    }
-}
-
-/// The caller's side of an invocation: cancellation, live output, questions, notices.
-#[derive(Debug, Default)]
-pub struct Attention {
-    /// Set, or closed, when the caller cancels. `None` if it cannot.
-    pub cancelled: Option<watch::Receiver<bool>>,
-    pub output: Option<mpsc::Sender<Chunk>>,
-    /// Approval requests of the invocation, if the caller has a user.
-    pub questions: Option<Questions>,
-    /// Notices to the user about the invocation.
-    pub notices: Option<mpsc::Sender<String>>,
-}
-
-/// Channel for approval requests.
-#[derive(Debug)]
-pub enum Questions {
-    /// The user can answer on this channel.
-    Answered(mpsc::Sender<Asked>),
-    /// The user is only notified, and may answer elsewhere. A request that needs a present user is not sent.
-    Told(mpsc::Sender<Asked>),
-}
-
-impl Questions {
-    const fn sender(&self) -> &mpsc::Sender<Asked> {
-        match self {
-            Self::Answered(sender) | Self::Told(sender) => sender,
-        }
-    }
-}
 
 /// The single enforcement point of tool calls.
 #[derive(Debug)]
@@ -185,12 +56,11 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// Creates a dispatcher of all tools.
+    /// Creates a dispatcher of these tools.
     ///
     /// # Errors
     /// If `denied` names an unknown tool: a typo would leave the intended tool allowed.
-    pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
-        let tools = tools::all();
+    pub(crate) fn of(parts: Parts, tools: Vec<Definition>) -> Result<Self, UnknownTool> {
         let known = |name: &str| tools.iter().any(|tool| tool.name == name);
         if let Some(name) = parts.denied.iter().find(|name| !known(name)) {
             return Err(UnknownTool {
@@ -223,13 +93,7 @@ impl Toolbox {
     }
 
     pub fn tools(&self) -> impl Iterator<Item = &Definition> {
-        let is_offered = |tool: &&Definition| match tool.name {
-            tools::HOST_EXEC => self.parts.host.is_some(),
-            tools::SANDBOX_EXEC => self.parts.sandbox.is_some(),
-            tools::SEARCH_SKILLS | tools::DESCRIBE_FUNCTION => self.parts.skills.is_some(),
-            _ => true,
-        };
-        let tools = self.tools.iter().filter(is_offered);
+        let tools = self.tools.iter().filter(|tool| (tool.is_offered)(&self.parts));
         tools.filter(|tool| !self.is_denied(tool.name))
     }
 

@@ -13,36 +13,36 @@ mod sandbox_exec;
 mod search_skills;
 mod shell;
 
-use crate::toolbox::Definition;
+use crate::toolbox::{Definition, Parts, Toolbox, UnknownTool};
 
-/// Offered only if enabled in the configuration.
-pub(crate) const HOST_EXEC: &str = <host_exec::HostExec as crate::toolbox::Tool>::NAME;
-/// Offered only if container settings exist.
-pub(crate) const SANDBOX_EXEC: &str = <sandbox_exec::SandboxExec as crate::toolbox::Tool>::NAME;
-
-/// Offered only if skills are configured.
-pub(crate) const SEARCH_SKILLS: &str = <search_skills::SearchSkills as crate::toolbox::Tool>::NAME;
-pub(crate) const DESCRIBE_FUNCTION: &str =
-    <describe_function::DescribeFunction as crate::toolbox::Tool>::NAME;
-
-/// Names of all tools, to validate the configuration before a [`Toolbox`](crate::toolbox::Toolbox) exists.
+/// Names of all tools, to validate the configuration before a [`Toolbox`] exists.
 pub const NAMES: &[&str] = &[
     "run_python_code",
     "run_code",
-    SANDBOX_EXEC,
+    "sandbox_exec",
     "shell",
     "file_read",
     "file_write",
     "file_list",
     "file_delete",
     "http_fetch",
-    HOST_EXEC,
-    SEARCH_SKILLS,
-    DESCRIBE_FUNCTION,
+    "host_exec",
+    "search_skills",
+    "describe_function",
 ];
 
+impl Toolbox {
+    /// Creates a dispatcher of all tools.
+    ///
+    /// # Errors
+    /// If `denied` names an unknown tool: a typo would leave the intended tool allowed.
+    pub fn new(parts: Parts) -> Result<Self, UnknownTool> {
+        Self::of(parts, all())
+    }
+}
+
 /// Returns all tools. A new one is added here and to [`NAMES`].
-pub(crate) fn all() -> Vec<Definition> {
+fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),
         Definition::of::<run_code::RunCode>(),

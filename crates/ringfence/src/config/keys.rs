@@ -1,6 +1,6 @@
 //! The known keys, taken from the serialised default, and validation of single values.
 
-use ringfence_tools::toolbox::TOOL_NAMES;
+use ringfence_tools::TOOL_NAMES;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

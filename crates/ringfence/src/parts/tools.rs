@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ringfence_policy::{Scope, Timeout, UserRoot, UserScope};
 use ringfence_records::approval::Chat;
-use ringfence_tools::toolbox::{AtLimit, TOOL_NAMES, ToolLimits};
+use ringfence_tools::TOOL_NAMES;
+use ringfence_tools::toolbox::{AtLimit, ToolLimits};
 
 use super::checks::{Checks, Wrong};
 use super::files::{absolute, may_become_directory};

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Call, ErrorKind, ToolError, schema};
+use super::{Call, ErrorKind, Parts, ToolError, schema};
 
 /// A tool. Each file in `tools/` defines one, and `tools::all` lists it.
 pub trait Tool {
@@ -28,6 +28,11 @@ pub trait Tool {
     type Arguments: DeserializeOwned + JsonSchema + Send;
     /// Structured result; `()` for text only.
     type Output: Serialize + JsonSchema;
+
+    /// Returns `false` if a toolbox lacks what the tool needs: it is not offered then.
+    fn is_offered(_parts: &Parts) -> bool {
+        true
+    }
 
     fn call(
         call: &Call<'_>,
@@ -168,6 +173,7 @@ pub struct Definition {
     pub output_schema: LazyLock<Option<Map<String, Value>>>,
     pub effects: Effects,
     pub(super) clock: Clock,
+    pub(super) is_offered: fn(&Parts) -> bool,
     validator: OnceLock<Validator>,
     run: for<'a> fn(&'a Call<'a>, Value) -> Running<'a>,
 }
@@ -195,6 +201,7 @@ impl Definition {
             }),
             effects: T::EFFECTS,
             clock: T::CLOCK,
+            is_offered: T::is_offered,
             validator: OnceLock::new(),
             run: |call, arguments| {
                 Box::pin(async move {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::toolbox::{Answer, Call, Effects, ErrorKind, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Effects, ErrorKind, Parts, Tool, ToolError};
 
 pub(super) struct DescribeFunction;
 
@@ -22,6 +22,10 @@ impl Tool for DescribeFunction {
     const EFFECTS: Effects = Effects::Reads;
     type Arguments = Arguments;
     type Output = ();
+
+    fn is_offered(parts: &Parts) -> bool {
+        parts.skills.is_some()
+    }
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let gatekeeper = call.gatekeeper()?;

@@ -13,7 +13,7 @@ use crate::host::{
     runs_code, secret,
 };
 use crate::render::ModelOutput;
-use crate::toolbox::{Answer, Call, Clock, Effects, ErrorKind, ReviewInfo, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Clock, Effects, ErrorKind, Parts, ReviewInfo, Tool, ToolError};
 
 pub(super) struct HostExec;
 
@@ -35,6 +35,10 @@ impl Tool for HostExec {
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ();
+
+    fn is_offered(parts: &Parts) -> bool {
+        parts.host.is_some()
+    }
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let host = call.host()?;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::render::{self, ModelOutput};
-use crate::toolbox::{Answer, Call, Clock, Effects, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Clock, Effects, Parts, Tool, ToolError};
 
 pub(super) struct SandboxExec;
 
@@ -40,6 +40,10 @@ impl Tool for SandboxExec {
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ExecutionResult;
+
+    fn is_offered(parts: &Parts) -> bool {
+        parts.sandbox.is_some()
+    }
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let language = match arguments.language {

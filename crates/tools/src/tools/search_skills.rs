@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::skills::Found;
-use crate::toolbox::{Answer, Call, Effects, Tool, ToolError};
+use crate::toolbox::{Answer, Call, Effects, Parts, Tool, ToolError};
 
 pub(super) struct SearchSkills;
 
@@ -31,6 +31,10 @@ impl Tool for SearchSkills {
     const EFFECTS: Effects = Effects::Reads;
     type Arguments = Arguments;
     type Output = Output;
+
+    fn is_offered(parts: &Parts) -> bool {
+        parts.skills.is_some()
+    }
 
     async fn call(call: &Call<'_>, arguments: Arguments) -> Result<Answer, ToolError> {
         let gatekeeper = call.gatekeeper()?;
