@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use futures_util::stream;
 use http_body_util::{BodyExt, Limited};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::Error;
 
@@ -15,6 +16,10 @@ use crate::error::Error;
 pub(crate) const MAX: usize = 8 * 1024 * 1024;
 /// Time for the next part of a request to arrive.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The part of a request's body that its record shows: attached to the response.
+#[derive(Debug, Clone)]
+pub struct Described(pub Value);
 
 /// Reads a whole request.
 pub(crate) async fn whole(request: Request) -> Result<Bytes, Error> {

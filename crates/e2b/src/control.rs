@@ -5,41 +5,19 @@ mod create;
 mod life;
 mod list;
 mod network;
+mod sandbox;
 
-use axum::Json;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use ringfence_sandbox::Sandbox;
-use serde_json::{Value, json};
 
 use crate::body;
+use crate::client::{Client, KeyEnd};
 use crate::error::Error;
-use crate::service::{Client, KeyEnd, Known, Service};
-use crate::templates;
-
-pub(crate) use life::LIFETIME;
-
-/// Templates that are the root file system of this machine: `base`, and the one of the code interpreter.
-pub(crate) const BASE: &str = "base";
-const TEMPLATES: &[&str] = &[BASE, "code-interpreter-v1"];
-
-/// Returns `true` for a template that is this machine's root file system.
-pub(crate) fn is_machine(template: &str) -> bool {
-    TEMPLATES.contains(&template.strip_suffix(":default").unwrap_or(template))
-}
-
-/// Version of E2B's daemon whose behaviour is served: clients choose what they send by it.
-pub(crate) const ENVD_VERSION: &str = "0.6.13";
-
-/// Returns the parts of a path, without the versions of E2B's API that mean the same.
-pub(crate) fn parts(path: &str) -> Vec<&str> {
-    let mut parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    if parts.first() == Some(&"v2") && parts.get(1) == Some(&"sandboxes") && parts.len() != 2 {
-        parts.remove(0);
-    }
-    parts
-}
+use crate::protocol::parts;
+use crate::service::Service;
+use crate::templates::routes as templates;
+use sandbox::find;
 
 pub(crate) async fn answer(
     service: &Service,
@@ -96,27 +74,4 @@ async fn kill(service: &Service, client: &Client, id: &str) -> Result<Response, 
         .await?;
     service.forget(id);
     Ok(StatusCode::NO_CONTENT.into_response())
-}
-
-/// Returns a sandbox of a client by its id.
-fn find(service: &Service, client: &Client, id: &str) -> Result<std::sync::Arc<Sandbox>, Error> {
-    let found = service.sandboxes.get(&client.scope, id);
-    let found = found.ok().filter(|sandbox| sandbox.id().as_str() == id);
-    found.ok_or_else(|| {
-        let id: String = id.chars().take(80).collect();
-        Error::not_found(format!("sandbox `{id}` was not found"))
-    })
-}
-
-/// Returns the answer that gives a client its sandbox.
-fn handed_over(client: &Client, sandbox: &Sandbox, known: &Known) -> Json<Value> {
-    Json(json!({
-        "sandboxID": sandbox.id().as_str(),
-        "templateID": known.shared.settings.template,
-        "clientID": "ringfence",
-        "envdVersion": ENVD_VERSION,
-        "envdAccessToken": known.token.as_str(),
-        "trafficAccessToken": known.traffic_token.as_str(),
-        "domain": client.domain,
-    }))
 }

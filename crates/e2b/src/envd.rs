@@ -1,28 +1,27 @@
 //! Files and processes of a sandbox, as E2B's daemon serves them.
 
+mod entry;
 mod filesystem;
-mod metadata;
+pub(crate) mod metadata;
 mod multipart;
 mod paths;
 mod process;
-mod signature;
+pub(crate) mod signature;
+pub(crate) mod tags;
 mod transfer;
 mod watch;
+pub(crate) mod watchers;
 
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-pub(crate) use metadata::FileMetadata;
 use paths::User;
 pub(crate) use paths::{ACCOUNT, HOME};
-pub(crate) use process::Tags;
-pub(crate) use signature::Signature;
-pub(crate) use watch::Watchers;
 
 use crate::error::Error;
+use crate::known::Opened;
 use crate::rpc::{self, Framing};
-use crate::service::Opened;
 
 /// Returns `true` for a request that needs no credential.
 pub(crate) fn is_open(request: &Request) -> bool {

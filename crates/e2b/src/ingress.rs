@@ -1,12 +1,19 @@
 //! Visits of programs in a sandbox: who may make them, and the host that programs see.
 
+use std::sync::Arc;
+
 use axum::http::HeaderValue;
+use ringfence_sandbox::MAX_CONNECTIONS;
 use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
 
 /// Stands for the port in a host that programs see.
 const PORT: &str = "${PORT}";
+
+/// Maximum number of connections of anonymous visitors to a sandbox.
+const MAX_ANONYMOUS: usize = MAX_CONNECTIONS * 3 / 4;
 
 /// Rules for visits of a sandbox's programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +70,28 @@ impl Ingress {
             network["maskRequestHost"] = mask.as_str().into();
         }
         network
+    }
+}
+
+/// The connections of anonymous visitors to one sandbox: visitors with a credential always find room beside them.
+#[derive(Debug)]
+pub(crate) struct AnonymousVisitors(Arc<Semaphore>);
+
+impl Default for AnonymousVisitors {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_ANONYMOUS)))
+    }
+}
+
+impl AnonymousVisitors {
+    /// Takes the place of one more.
+    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let permit = Arc::clone(&self.0).try_acquire_owned();
+        permit.map_err(|_| {
+            Error::busy(format!(
+                "the sandbox has {MAX_ANONYMOUS} visitors without a token or key"
+            ))
+        })
     }
 }
 

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
-use crate::body;
+use crate::body::{self, Described};
 use crate::envd::HOME;
 use crate::error::Error;
-use crate::service::{Described, Opened};
+use crate::known::Opened;
 
 /// Time limit of code: clients end it by closing the connection.
 const TIMEOUT: Timeout = Timeout::seconds(24 * 60 * 60);

@@ -23,23 +23,21 @@ use axum::response::{IntoResponse, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use ringfence_sandbox::{Error as SandboxError, MAX_CONNECTIONS, Sandbox};
+use ringfence_sandbox::{Error as SandboxError, Sandbox};
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 
 pub use tunnel::Tunnel;
 
+use crate::body::Described;
 use crate::error::Error;
-use crate::service::Described;
 use tunnel::Switch;
 
 /// Time for a program to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
 /// Time for a program to answer.
 const ANSWERING: Duration = Duration::from_secs(10 * 60);
-/// Maximum number of connections of anonymous visitors to a sandbox.
-const MAX_ANONYMOUS: usize = MAX_CONNECTIONS * 3 / 4;
 /// Maximum size of the head of a program's answer.
 const MAX_HEAD: usize = 64 * 1024;
 /// Maximum number of headers of a program's answer.
@@ -58,28 +56,6 @@ pub(crate) struct Visit {
     pub(crate) host: Option<HeaderValue>,
     /// Place of an anonymous visitor; `None` for one with a credential.
     pub(crate) anonymous: Option<OwnedSemaphorePermit>,
-}
-
-/// The connections of anonymous visitors to one sandbox: visitors with a credential always find room beside them.
-#[derive(Debug)]
-pub(crate) struct AnonymousVisitors(Arc<Semaphore>);
-
-impl Default for AnonymousVisitors {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_ANONYMOUS)))
-    }
-}
-
-impl AnonymousVisitors {
-    /// Takes the place of one more.
-    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let permit = Arc::clone(&self.0).try_acquire_owned();
-        permit.map_err(|_| {
-            Error::busy(format!(
-                "the sandbox has {MAX_ANONYMOUS} visitors without a token or key"
-            ))
-        })
-    }
 }
 
 /// A connection to a program, which is closed when this is dropped.

@@ -121,7 +121,7 @@ impl Target {
 }
 
 fn control_operation(method: &Method, path: &str) -> Option<&'static str> {
-    let parts: Vec<&str> = crate::control::parts(path);
+    let parts: Vec<&str> = crate::protocol::parts(path);
     match (method.as_str(), &parts[..]) {
         ("POST", ["sandboxes"] | ["v2", "sandboxes"]) => Some("sandbox.create"),
         ("POST", ["sandboxes", _, "connect" | "resume" | "timeout"]) => Some("sandbox.timeout"),

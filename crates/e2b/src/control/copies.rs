@@ -9,10 +9,14 @@ use ringfence_sandbox::{SandboxState, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{create, find, handed_over, life};
+use super::sandbox::{find, handed_over};
+use super::{create, life};
 use crate::body;
+use crate::client::Client;
 use crate::error::Error;
-use crate::service::{Client, Service, Settings};
+use crate::known::Settings;
+use crate::protocol::LIFETIME;
+use crate::service::Service;
 
 /// Time for which a paused sandbox is kept: the longest that there is.
 const KEPT: Timeout = Timeout::seconds(24 * 60 * 60);
@@ -155,7 +159,7 @@ pub(super) async fn fork(
 ) -> Result<Response, Error> {
     let sandbox = find(service, client, id)?;
     let ForkRequest { timeout, count } = body::json(request).await?;
-    let timeout = create::timeout(timeout.unwrap_or(life::LIFETIME))?;
+    let timeout = create::timeout(timeout.unwrap_or(LIFETIME))?;
     let known = service.know(client, &sandbox, Settings::default())?;
     let made = service
         .sandboxes

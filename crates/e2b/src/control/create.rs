@@ -11,13 +11,17 @@ use ringfence_sandbox::{NewSandbox, OnExpiry, SandboxLimits, SnapshotInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{BASE, handed_over, is_machine, network};
-use crate::body;
+use super::network;
+use super::sandbox::handed_over;
+use crate::body::{self, Described};
+use crate::client::Client;
 use crate::envd::ACCOUNT;
 use crate::error::Error;
 use crate::ingress::Ingress;
-use crate::service::{Client, Described, Service, Settings};
-use crate::templates::{self, Sockets};
+use crate::known::Settings;
+use crate::protocol::{BASE, is_machine};
+use crate::service::Service;
+use crate::templates::start::{self, Sockets};
 
 /// A version of the route, which differ in the lifetime of sandboxes that ask for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +98,7 @@ pub(super) async fn create(
     };
     let sandbox = service.sandboxes.create(&client.scope, new).await?;
     if let Some(of_template) = &of_template
-        && let Err(error) = templates::start(&sandbox, of_template, sockets).await
+        && let Err(error) = start::start(&sandbox, of_template, sockets).await
     {
         service
             .sandboxes
@@ -133,7 +137,7 @@ impl CreateSandbox {
             timeout: Some(timeout(self.timeout.unwrap_or(version.lifetime()))?),
             ..NewSandbox::default()
         };
-        templates::with_settings(new, snapshot, self.env.unwrap_or_default())
+        start::with_settings(new, snapshot, self.env.unwrap_or_default())
     }
 
     fn asks_for_visitors(&self) -> bool {

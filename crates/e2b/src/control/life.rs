@@ -11,13 +11,15 @@ use ringfence_sandbox::{OnExpiry, SandboxInfo, SandboxState, rfc3339};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ENVD_VERSION, create, find, handed_over};
+use super::create;
+use super::sandbox::{find, handed_over};
 use crate::body;
+use crate::client::Client;
 use crate::error::Error;
-use crate::service::{Client, Service, Settings};
+use crate::known::Settings;
+use crate::protocol::{ENVD_VERSION, LIFETIME};
+use crate::service::Service;
 
-/// Lifetime that a connection asks for if it names none, in seconds.
-pub(crate) const LIFETIME: u64 = 300;
 const MIB: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::life::{listed, state};
+use crate::client::Client;
 use crate::error::Error;
-use crate::service::{Client, Service};
+use crate::service::Service;
 
 /// Maximum number of sandboxes on a page.
 const PAGE: usize = 100;

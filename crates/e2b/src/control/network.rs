@@ -5,10 +5,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::find;
+use super::sandbox::find;
 use crate::body;
+use crate::client::Client;
 use crate::error::Error;
-use crate::service::{Client, Service};
+use crate::service::Service;
 
 /// Members of a `network` that open no host.
 const HARMLESS: [&str; 3] = ["denyOut", "allowPublicTraffic", "maskRequestHost"];

@@ -1,7 +1,6 @@
 //! `process.Process`: starts processes, follows them, and sends them input and signals.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
@@ -14,13 +13,14 @@ use ringfence_policy::{Outcome, Timeout};
 use ringfence_sandbox::Error as SandboxError;
 use ringfence_sandbox::output::{Item, Reader, Stream};
 use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, Stdin, TerminalSize};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::paths::User;
-use crate::body::{self, BrokenOff};
+use super::tags::{Config, Tagged};
+use crate::body::{self, BrokenOff, Described};
+use crate::known::Opened;
 use crate::rpc::{self, Code, Frames, RpcError};
-use crate::service::{Described, Opened};
 use crate::token::header;
 
 /// Time without output after which a stream says that it lives, unless the client asks for another.
@@ -29,29 +29,6 @@ const KEEPALIVE: Duration = Duration::from_secs(90);
 const SIGKILL: u32 = 9;
 /// Time for a process that was killed to be gone: one in the kernel may take longer.
 const REAPING: Duration = Duration::from_secs(1);
-
-/// Processes with what their clients said of them, by process id.
-#[derive(Debug, Default)]
-pub(crate) struct Tags(Mutex<BTreeMap<u32, Tagged>>);
-
-#[derive(Debug, Clone)]
-struct Tagged {
-    tag: Option<String>,
-    config: Config,
-}
-
-/// A program to start.
-#[derive(Debug, Clone, Default, Deserialize, Serialize)]
-struct Config {
-    #[serde(default)]
-    cmd: String,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    envs: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cwd: Option<String>,
-}
 
 #[derive(Debug, Deserialize)]
 struct StartRequest {
@@ -233,7 +210,7 @@ async fn start(opened: Opened, user: User, request: Request) -> Result<Response,
         .known
         .shared
         .tags
-        .add(&opened, process.pid(), Tagged { tag, config });
+        .add(&opened.sandbox, process.pid(), Tagged { tag, config });
     let reader = process.output.read_from(0);
     Ok((Extension(described), follow(opened, &process, reader, &headers)).into_response())
 }
@@ -465,17 +442,4 @@ fn signal_name(signal: i32) -> String {
         other => return format!("signal {other}"),
     };
     name.to_owned()
-}
-
-impl Tags {
-    fn add(&self, opened: &Opened, pid: u32, tagged: Tagged) {
-        let known: Vec<u32> = opened.sandbox.processes().iter().map(|info| info.pid).collect();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|pid, _| known.contains(pid));
-        all.insert(pid, tagged);
-    }
-
-    fn all(&self) -> BTreeMap<u32, Tagged> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::metadata::{self, Metadata};
 use super::multipart::Multipart;
 use super::paths::User;
-use crate::body::{self, BrokenOff};
+use crate::body::{self, BrokenOff, Described};
 use crate::error::Error;
 use crate::gzip::{self, Content, Deflating};
-use crate::service::{Described, Opened};
+use crate::known::Opened;
 use crate::token;
 
 /// Parts of a form: files that are stored by one request.

@@ -1,25 +1,22 @@
 //! Watches directories: as a stream, or as a watcher whose events a client fetches.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::Request;
 use axum::response::Response;
-use ringfence_sandbox::files::{Event, EventType, Operating, Operation, WatchDepth, parse};
+use ringfence_sandbox::files::{Event, EventType, Operation, WatchDepth, parse};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::filesystem;
+use super::entry;
 use super::paths::User;
+use super::watchers::{MAX, Watcher};
 use crate::body::{self, BrokenOff};
+use crate::known::Opened;
 use crate::rpc::{self, Code, RpcError};
-use crate::service::Opened;
 use crate::token::Token;
 
-/// Watchers of a sandbox at a time: each is a process of its init.
-const MAX: usize = 16;
 /// Time to wait for a further event, when a client fetches.
 const SILENCE: Duration = Duration::from_millis(50);
 /// Time to collect events in all: a busy directory must not hold up the answer.
@@ -31,10 +28,6 @@ const KEEPALIVE: Duration = Duration::from_secs(50);
 
 /// Beginning of the names that files have until all of them has arrived.
 const STAGED: &str = ".ringfence-";
-
-/// The watchers of a sandbox, by id. Whoever fetches nothing makes the kernel drop events, which the next fetch says.
-#[derive(Debug, Default)]
-pub(crate) struct Watchers(Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>>);
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,18 +44,6 @@ struct WatchRequest {
 #[serde(rename_all = "camelCase")]
 struct WatcherId {
     watcher_id: String,
-}
-
-/// A directory that is being watched.
-#[derive(Debug)]
-pub(crate) struct Watcher {
-    operating: Operating,
-    path: String,
-    include_entry: bool,
-    /// Bytes of lines that have arrived.
-    lines: Vec<u8>,
-    /// Set if the next new name is that of a file that was stored.
-    has_stored: bool,
 }
 
 impl Watcher {
@@ -139,7 +120,7 @@ impl Watcher {
         if self.include_entry && has_entry {
             // It may have gone since.
             let path = format!("{}/{}", self.path.trim_end_matches('/'), event.path);
-            entry = filesystem::stat(opened, opened.sandbox.files_of(None), path)
+            entry = entry::stat(opened, opened.sandbox.files_of(None), path)
                 .await
                 .ok();
         }
@@ -246,33 +227,5 @@ pub(super) async fn remove(opened: &Opened, request: Request) -> Result<Value, R
     match opened.known.shared.watchers.remove(&watcher_id) {
         true => Ok(json!({})),
         false => Err(RpcError::new(Code::NotFound, "there is no such watcher")),
-    }
-}
-
-impl Watchers {
-    fn count(&self) -> usize {
-        self.all().len()
-    }
-
-    /// Adds a watcher. `false` if there are too many.
-    fn add(&self, id: String, watcher: Watcher) -> bool {
-        let mut all = self.all();
-        let has_room = all.len() < MAX;
-        if has_room {
-            all.insert(id, Arc::new(tokio::sync::Mutex::new(watcher)));
-        }
-        has_room
-    }
-
-    fn get(&self, id: &str) -> Option<Arc<tokio::sync::Mutex<Watcher>>> {
-        self.all().get(id).cloned()
-    }
-
-    fn remove(&self, id: &str) -> bool {
-        self.all().remove(id).is_some()
-    }
-
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<tokio::sync::Mutex<Watcher>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::traceback::Filter;
 use crate::body::{self, BrokenOff};
 use crate::error::advised;
-use crate::service::Opened;
+use crate::known::Opened;
 
 /// Time without output after which a line says that the connection lives.
 const KEEPALIVE: Duration = Duration::from_secs(5);

@@ -14,10 +14,10 @@ use ringfence_sandbox::{
 };
 
 use super::files::Archive;
-use super::{Status, Template, lock};
+use super::registry::{Status, Template, lock};
+use crate::client::{Client, KeyEnd};
 use crate::envd::HOME;
 use crate::error::{Error, advised};
-use crate::service::{Client, KeyEnd};
 
 /// Time for a whole build.
 const TIME: Timeout = Timeout::seconds(15 * 60);

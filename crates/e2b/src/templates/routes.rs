@@ -14,11 +14,13 @@ use serde_json::{Value, json};
 
 use super::build::{Base, Build, Step};
 use super::files::{self, Archive, Upload};
-use super::{Status, Template, Templates, not_open, tags};
+use super::registry::{Status, Template, Templates, not_open};
+use super::tags;
 use crate::body;
-use crate::control::is_machine;
+use crate::client::{Client, KeyEnd};
 use crate::error::Error;
-use crate::service::{Client, KeyEnd, Service};
+use crate::protocol::{ENVD_VERSION, is_machine, parts};
+use crate::service::Service;
 use crate::token::{Token, header};
 
 /// Memory of a template's sandboxes if none is asked for, and the most that there is.
@@ -180,7 +182,7 @@ fn described(snapshot: &SnapshotInfo) -> Value {
         "cpuCount": 1, "memoryMB": snapshot.memory_limit >> 20, "diskSizeMB": snapshot.disk_limit >> 20,
         "createdAt": snapshot.created_at, "updatedAt": snapshot.created_at, "createdBy": null,
         "lastSpawnedAt": null, "spawnCount": 0, "buildCount": 1, "buildStatus": "ready",
-        "envdVersion": crate::control::ENVD_VERSION,
+        "envdVersion": ENVD_VERSION,
     })
 }
 
@@ -268,7 +270,7 @@ async fn upload(
 impl Service {
     /// Returns the client to whom the address of an upload was given, if a request is one.
     pub fn uploader(&self, request: &Request) -> Option<Client> {
-        let parts = crate::control::parts(request.uri().path());
+        let parts = parts(request.uri().path());
         let ["templates", id, "files", hash] = parts[..] else {
             return None;
         };

@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::body;
+use crate::client::Client;
 use crate::error::Error;
-use crate::service::{Client, Service};
+use crate::service::Service;
 
 /// Id of builds that were made before builds had one.
 const NO_BUILD: &str = "00000000-0000-0000-0000-000000000000";

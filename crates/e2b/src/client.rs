@@ -1,0 +1,19 @@
+//! Clients of the service.
+
+use std::pin::Pin;
+
+use ringfence_policy::Scope;
+
+/// The holder of a credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// Owner of what it makes.
+    pub scope: Scope,
+    /// Name of the credential in records; no part of a secret.
+    pub name: String,
+    /// Domain below which it has reached the server and reaches sandboxes, with the port; `None` at an address without names.
+    pub domain: Option<String>,
+}
+
+/// Resolves when a client's key is revoked or expires; never, if it cannot.
+pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
