@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use ringfence_policy::Bytes;
 use ringfence_server::api::{Rights, Tenant};
-use ringfence_server::usage::CpuTime;
+use ringfence_server::quota::CpuTime;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:

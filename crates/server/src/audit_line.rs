@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::FIXED;
+use crate::api::tenant::FIXED;
 use ringfence_gateway_protocol::visible;
 
 /// Maximum displayed length of the arguments.

@@ -10,6 +10,7 @@
 //! - [`console`]: the web console for approvals.
 //! - [`metrics`]: figures for monitoring.
 //! - [`usage`]: the usage of keys.
+//! - [`quota`]: the most that each may use.
 //! - [`remains`]: files that runs leave.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
@@ -27,6 +28,7 @@ pub mod http;
 pub mod listener;
 pub mod mcp;
 pub mod metrics;
+pub mod quota;
 pub mod remains;
 pub mod server_or_local;
 pub mod site;

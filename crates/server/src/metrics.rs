@@ -16,7 +16,7 @@ use ringfence_exec::backend::Backend;
 use ringfence_records::approval::Service;
 use ringfence_sandbox::SandboxState;
 
-use crate::api::AdmissionFigures;
+use crate::api::admission::AdmissionFigures;
 use crate::usage::{KeyUsage, Usage};
 pub use runs::CountedBackend;
 use runs::Runs;

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use ringfence_client::Client;
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, shown_id};
+use ringfence_server::quota::Quota;
 use ringfence_server::remains::Remains;
-use ringfence_server::usage::{Quota, ReportedKey, Usage, UsageError, UsageReport};
+use ringfence_server::usage::{ReportedKey, Usage, UsageError, UsageReport};
 
 use super::sandbox::failure;
 use crate::context::Context;

@@ -20,10 +20,13 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::admission::Turn;
+use super::content::Content;
 use super::error::ApiError;
-use super::keys::{Grant, Right};
-use super::table::{Content, Needs, Route};
-use super::{Api, body, run, stream};
+use super::keys::Grant;
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
+use super::{body, run, stream};
 
 /// Maximum size of a batch. It is read in full before its first program runs: a client that sends all before it reads
 /// would otherwise wait for us as we wait for it.

@@ -2,18 +2,21 @@
 //!
 //! The page has no script, and loads nothing but its style from this server: it works without a network.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, OnceLock};
 
+use axum::Extension;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use schemars::json_schema;
 use serde_json::{Map, Value};
 
-use super::table::{Content, Needs, Route};
-use super::{Api, openapi};
+use super::content::Content;
+use super::openapi;
+use super::route::{AllRoutes, Needs, Route};
+use super::state::Api;
 
-static PAGE: LazyLock<String> = LazyLock::new(|| page(&openapi::document()));
+static PAGE: OnceLock<String> = OnceLock::new();
 
 const STYLE: &str = include_str!("docs/style.css");
 
@@ -41,10 +44,11 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-async fn show() -> Response {
+async fn show(Extension(AllRoutes(all)): Extension<AllRoutes>) -> Response {
+    let page = PAGE.get_or_init(|| page(&openapi::document(&all())));
     (
         [(header::CONTENT_TYPE, "text/html; charset=utf-8")],
-        PAGE.as_str(),
+        page.as_str(),
     )
         .into_response()
 }
@@ -244,12 +248,13 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table;
     use super::*;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_route_and_schema_is_on_the_page_and_every_link_leads_somewhere() {
-        let document = openapi::document();
+        let document = table::document();
         let page = page(&document);
         let ids: Vec<&str> = page
             .split(" id=\"")
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn the_page_runs_nothing_and_loads_its_style_alone() {
-        let page = page(&openapi::document());
+        let page = page(&table::document());
         for absent in [
             "<script",
             "style=",

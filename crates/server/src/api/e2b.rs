@@ -9,14 +9,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
 
-use super::Api;
 use super::error::{ApiError, Reason};
 use super::guard::{self, Door};
 use super::key_uses::KeyUse;
-use super::keys::{Grant, Right};
+use super::keys::Grant;
+use super::owner::Owner;
 use super::recording::{self, Recorder};
-use super::sandboxes::Owner;
-use super::usage::Work;
+use super::rights::Right;
+use super::state::Api;
+use super::work::Work;
 use crate::http::{self, ConnectionSlot, PeerAddress};
 
 /// A door by which E2B's clients come in, too.
@@ -185,11 +186,11 @@ fn client(api: &Api, door: &Door, request: &Request) -> Result<Client, Error> {
     if !grant.has(Right::Sandboxes) {
         return Err(Error::forbidden("the key lacks the right `sandboxes`"));
     }
-    holder(api, door, &grant, request.headers())
+    holder(door, &grant, request.headers())
 }
 
-fn holder(api: &Api, door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<Client, Error> {
-    let scope = api.scope(grant, &Owner::default());
+fn holder(door: &Door, grant: &Grant, headers: &HeaderMap) -> Result<Client, Error> {
+    let scope = Owner::default().scope(grant);
     Ok(Client {
         scope: scope.map_err(|error| Error::internal(error.message().to_owned()))?,
         name: grant.client.clone(),
@@ -203,7 +204,7 @@ fn owner(api: &Api, door: &Door, target: &Target, request: &Request) -> Option<A
         return None;
     }
     let grant = door.grant_of_visitor(api, request)?;
-    let client = holder(api, door, &grant, request.headers()).ok()?;
+    let client = holder(door, &grant, request.headers()).ok()?;
     let is_right = grant.has(Right::Sandboxes);
     is_right.then(|| api.e2b.admit_owner(&client, target)).flatten()
 }

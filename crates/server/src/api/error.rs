@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ringfence_sandbox::{Error as SandboxError, ErrorKind as SandboxErrorKind};
 use ringfence_tools::toolbox::{ErrorKind, ToolError};
 use serde_json::{Value, json};
 
@@ -304,6 +305,21 @@ impl IntoResponse for ApiError {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+impl From<SandboxError> for ApiError {
+    fn from(error: SandboxError) -> Self {
+        let reason = match error.kind() {
+            SandboxErrorKind::InvalidArguments => Reason::InvalidArguments,
+            SandboxErrorKind::NotFound => Reason::NotFound,
+            SandboxErrorKind::Conflict => Reason::Conflict,
+            SandboxErrorKind::LimitExceeded => Reason::LimitExceeded,
+            SandboxErrorKind::NotSupported => Reason::NotSupported,
+            SandboxErrorKind::RuntimeUnavailable => Reason::RuntimeUnavailable,
+            SandboxErrorKind::Internal => Reason::Internal,
+        };
+        Self::new(reason, error.to_string(), error.hint())
     }
 }
 

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hyper::body::Bytes;
 use ringfence_exec::local::{Chunk, Stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::content::Content;
 use super::invocation::Invocation;
 use super::stream;
-use super::table::Content;
 
 pub(super) const MEDIA: &str = "text/event-stream";
 
@@ -108,6 +110,19 @@ fn printed(name: &str, text: &str) -> String {
 /// Renders an event. JSON has no raw line breaks, so a program's output cannot begin another event.
 pub(super) fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
+}
+
+/// Returns the name and data of the event of a piece of output: as text, or in base64 what is none.
+pub(super) fn output_event(chunk: &Chunk) -> (&'static str, Value) {
+    let name = match chunk.stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    let data = match std::str::from_utf8(&chunk.bytes) {
+        Ok(text) => json!({ "text": text }),
+        Err(_) => json!({ "base64": STANDARD.encode(&chunk.bytes) }),
+    };
+    (name, data)
 }
 
 /// Decodes UTF-8 that arrives in pieces. Invalid bytes become U+FFFD, as in a result.

@@ -21,8 +21,9 @@ use super::budget::MAX_OF_CLIENT;
 use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
 use super::keys::{Conduct, Grant};
-use super::table::Needs;
-use super::{Api, body, key_store};
+use super::route::Needs;
+use super::state::Api;
+use super::{body, key_store};
 use crate::http::{self, Failures, PeerAddress, single};
 use crate::metrics::{Metrics, Refusal};
 

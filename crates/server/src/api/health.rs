@@ -9,9 +9,11 @@ use axum::routing::on;
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::body;
+use super::content::Content;
 use super::error::{ApiError, Reason};
-use super::table::{Content, Needs, Route};
-use super::{Api, body};
+use super::route::{Needs, Route};
+use super::state::Api;
 
 const CONTENT: Content = Content::new(&[body::JSON], status);
 

@@ -23,7 +23,7 @@ use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::tenant::Account;
-use super::{Api, body, events};
+use super::{body, events};
 use crate::http::single;
 
 /// Names a request, so that it is carried out once.
@@ -79,23 +79,14 @@ struct Whole {
     body: Bytes,
 }
 
-/// Treatment of requests with a key by a route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Replays {
-    /// Its answers are kept, and given to repetitions.
-    Given,
-    /// It streams its answers or takes streams, which are not kept: keys are refused.
-    Refused,
-}
-
 /// Carries out a request with a key once; see the module. Others pass.
-pub(super) async fn once(State(api): State<Arc<Api>>, request: Request, next: Next) -> Response {
+pub(super) async fn once(State(known): State<Arc<Idempotency>>, request: Request, next: Next) -> Response {
     let key = match key(request.headers()) {
         Ok(Some(key)) => key,
         Ok(None) => return next.run(request).await,
         Err(error) => return error.into_response(),
     };
-    match carry_out(&api, key, request, next).await {
+    match carry_out(&known, key, request, next).await {
         Ok(response) => response,
         Err(error) => error.into_response(),
     }
@@ -109,7 +100,12 @@ pub(super) async fn refuse(request: Request, next: Next) -> Response {
     }
 }
 
-async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) -> Result<Response, ApiError> {
+async fn carry_out(
+    known: &Arc<Idempotency>,
+    key: String,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     if events::accepts(request.headers()) {
         return Err(not_kept("answers of events are not kept"));
     }
@@ -123,19 +119,19 @@ async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) ->
     };
     let (parts, body) = request.into_parts();
     let bytes = body::whole(Request::from_parts(parts.clone(), body)).await?;
-    if let Some(answer) = api.idempotency.begin(&name, Digest::of(&bytes))? {
+    if let Some(answer) = known.begin(&name, Digest::of(&bytes))? {
         return replayed(answer);
     }
     let (done, answered) = tokio::sync::oneshot::channel();
     let under_way = UnderWay {
-        api: Arc::clone(api),
+        requests: Arc::clone(known),
         name: Some(name),
         // Until the end: the body is in memory.
         _share: parts.extensions.get::<Arc<BodyShare>>().cloned(),
     };
     let using = parts.extensions.get::<Arc<KeyUse>>().cloned();
     let request = Request::from_parts(parts, Body::from(bytes));
-    api.idempotency.spawn(async move {
+    known.spawn(async move {
         let ended = async {
             match using {
                 Some(using) => using.ended().await,
@@ -155,7 +151,7 @@ async fn carry_out(api: &Arc<Api>, key: String, request: Request, next: Next) ->
 
 /// A request that is carried out. Dropped without an answer, it is forgotten.
 struct UnderWay {
-    api: Arc<Api>,
+    requests: Arc<Idempotency>,
     name: Option<Name>,
     _share: Option<Arc<BodyShare>>,
 }
@@ -163,7 +159,7 @@ struct UnderWay {
 impl UnderWay {
     fn end(mut self, answer: Answer) {
         if let Some(name) = self.name.take() {
-            self.api.idempotency.end(&name, answer);
+            self.requests.end(&name, answer);
         }
     }
 }
@@ -171,7 +167,7 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(name) = self.name.take() {
-            self.api.idempotency.requests().remove(&name);
+            self.requests.requests().remove(&name);
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::admission::Turn;
 use super::error::ApiError;
 use super::key_uses::KeyUse;
-use super::usage::Begun;
+use super::work::Begun;
 
 /// Maximum number of buffered chunks of live output.
 const IN_FLIGHT: usize = 16;

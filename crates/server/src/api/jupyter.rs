@@ -15,14 +15,17 @@ use ringfence_jupyter::{
 };
 use serde_json::{Value, json};
 
+use super::content::Content;
 use super::error::{ApiError, Reason};
+use super::extract::{Client, IdOrName};
 use super::key_uses::KeyUse;
-use super::keys::{Grant, Right};
+use super::keys::Grant;
 use super::recording::{self, Described, Recorder};
-use super::sandboxes::{Client, IdOrName};
-use super::table::{Content, Form, Needs, Parameter, Place, Route};
-use super::usage::Work;
-use super::{Api, body, websocket};
+use super::rights::Right;
+use super::route::{Form, Needs, Parameter, Place, Route};
+use super::state::Api;
+use super::work::Work;
+use super::{body, websocket};
 
 /// Protocols that a client of a WebSocket offers, and the one that is chosen (RFC 6455, section 11.3.4).
 const SUBPROTOCOL: HeaderName = header::SEC_WEBSOCKET_PROTOCOL;

@@ -13,12 +13,14 @@ use ringfence_policy::Scope;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Api;
+use super::content::{Content, NOTHING, done};
 use super::error::{ApiError, Reason};
+use super::extract::IdOrName;
 use super::key_store::{EndKeyError, Revoked, ShownKey, StoredKey};
-use super::keys::{Right, scope_of};
-use super::sandboxes::{IdOrName, NOTHING, done};
-use super::table::{Content, Needs, Route};
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
+use super::tenant::scope_of;
 use crate::remains::RemainsError;
 
 /// Time for what is open in the name of a key to end.

@@ -10,10 +10,11 @@ use ringfence_policy::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::keys::{Right, Rights, digest, is_same, scope_of};
-use super::tenant::{Account, Tenant};
+use super::digest::{digest, is_same};
+use super::rights::{Right, Rights};
+use super::tenant::{Account, Allowance, Tenant, scope_of};
 use crate::http::random_hex;
-use crate::usage::Quota;
+use crate::quota::Quota;
 use ringfence_gateway_protocol::visible;
 
 /// Maximum size of a key's file.
@@ -190,6 +191,26 @@ impl StoredKey {
 
     fn has_expired(&self) -> bool {
         self.expires.is_some_and(|expires| expires <= now())
+    }
+}
+
+impl Account {
+    /// Returns the account of a key.
+    pub(crate) fn of(key: &StoredKey) -> Self {
+        match &key.tenant {
+            Some(tenant) => Self::of_tenant(tenant),
+            None => Self::of_client(&key.id),
+        }
+    }
+}
+
+impl Allowance {
+    /// Returns the allowance of a key.
+    pub(super) fn of(key: &StoredKey) -> Self {
+        Self {
+            account: Account::of(key),
+            quota: key.quota,
+        }
     }
 }
 

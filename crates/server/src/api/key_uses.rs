@@ -16,7 +16,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::error::{ApiError, Reason};
-use super::keys::{ApiKeys, Right};
+use super::keys::ApiKeys;
+use super::rights::Right;
 use super::tenant::Account;
 use crate::http::{ConnectionSlot, Connections, TooManyConnections};
 

@@ -1,6 +1,6 @@
 //! `/mcp`: the tools of agents by the Model Context Protocol, over streamable HTTP.
 
-mod sessions;
+pub(super) mod sessions;
 
 use std::sync::Arc;
 
@@ -14,22 +14,20 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::events::{COMMENT, HEARTBEAT, MEDIA};
-use super::keys::{Grant, Right};
-use super::sandboxes::Owner;
-use super::table::{Content, Form, Needs, Parameter, Place, Route};
-use super::{Api, body, stream};
+use super::keys::Grant;
+use super::owner::Owner;
+use super::route::{Form, Needs, Parameter, Place, Route};
+use super::state::Api;
+use super::{body, stream};
 use crate::http::single;
 use crate::mcp::session::{
     Exchange, Incoming, Kind, MAX_FIRST, MAX_MESSAGE, MessageError, Outgoing, SendError, SessionOwner,
     is_version,
 };
-use sessions::InUse;
-pub(super) use sessions::Sessions;
-
-/// The right that tools need on every path.
-const RIGHT: Right = Right::Tools;
+use sessions::{InUse, RIGHT};
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
@@ -168,7 +166,7 @@ async fn initialize(
     let owner = SessionOwner {
         toolbox: Arc::clone(&api.toolbox),
         // As for tools on other paths.
-        scope: api.scope(grant, &Owner::default())?,
+        scope: Owner::default().scope(grant)?,
         credential: grant.client.clone(),
     };
     let (id, session) = api.mcp.open(grant, owner, &api.key_uses)?;

@@ -8,9 +8,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use schemars::json_schema;
 
-use super::Api;
-use super::keys::Right;
-use super::table::{Content, Needs, Route};
+use super::content::Content;
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
 use crate::metrics::{Gauges, MEDIA};
 
 pub(super) fn routes() -> Vec<Route> {

@@ -1,7 +1,8 @@
 //! `GET /openapi.json`: the description of the API, made from the table of routes.
 
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
+use axum::Extension;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
@@ -10,11 +11,12 @@ use schemars::{SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::body;
+use super::content::Content;
 use super::error::Reason;
-use super::idempotency::{self, Replays};
-use super::table::{self, Content, Needs, Route};
+use super::idempotency;
+use super::route::{AllRoutes, Needs, Replays, Route};
 
-static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
+static DOCUMENT: OnceLock<String> = OnceLock::new();
 
 pub(super) fn routes() -> Vec<Route> {
     vec![Route {
@@ -33,8 +35,9 @@ pub(super) fn routes() -> Vec<Route> {
     }]
 }
 
-async fn show() -> Response {
-    ([(header::CONTENT_TYPE, body::JSON)], DOCUMENT.as_str()).into_response()
+async fn show(Extension(AllRoutes(all)): Extension<AllRoutes>) -> Response {
+    let document = DOCUMENT.get_or_init(|| document(&all()).to_string());
+    ([(header::CONTENT_TYPE, body::JSON)], document.as_str()).into_response()
 }
 
 /// Generators of the schemas of requests and of answers, whose members differ in what is required.
@@ -43,8 +46,8 @@ struct Schemas {
     answers: SchemaGenerator,
 }
 
-/// Creates the document.
-pub(super) fn document() -> Value {
+/// Creates the document of these routes.
+pub(super) fn document(routes: &[Route]) -> Value {
     let generator = |contract| {
         let mut settings = SchemaSettings::draft2020_12();
         settings.definitions_path = "/components/schemas".into();
@@ -56,9 +59,9 @@ pub(super) fn document() -> Value {
         answers: generator(Contract::Serialize),
     };
     let mut paths = Map::new();
-    for route in table::all() {
+    for route in routes {
         let methods = paths.entry(route.path).or_insert_with(|| json!({}));
-        methods[route.method.as_str().to_ascii_lowercase()] = operation(&route, &mut schemas);
+        methods[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut schemas);
     }
     let mut components = schemas.requests.take_definitions(true);
     components.extend(schemas.answers.take_definitions(true));

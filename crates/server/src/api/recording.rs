@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::middleware::Next;
@@ -11,10 +12,10 @@ use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
 use ringfence_tools::toolbox::Surface;
 use serde_json::{Value, json};
 
-use super::Api;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
-use super::sandboxes::Owner;
+use super::owner::Owner;
+use super::state::Api;
 use crate::http;
 
 /// Record of one route.
@@ -28,6 +29,13 @@ pub(super) struct Recorder {
 /// The part of a request's body that its record shows; a handler puts it into its response.
 #[derive(Debug, Clone)]
 pub(super) struct Described(pub(super) Value);
+
+/// Returns the part of a request that its record shows, with one more member.
+pub(super) fn described_as(described: &Value, name: &str, value: &str) -> Extension<Described> {
+    let mut described = described.clone();
+    described[name] = value.into();
+    Extension(Described(described))
+}
 
 /// An operation under way. Dropped without an answer, it is recorded as cancelled.
 struct UnderWay {
@@ -87,7 +95,7 @@ pub(super) async fn record_e2b(
 /// Records an act that a client asks for by a message, before it is done.
 pub(super) fn record_act(recorder: Recorder, grant: &Grant, described: &Value) -> Result<(), ApiError> {
     let mut act = UnderWay {
-        scope: recorder.api.scope(grant, &Owner::default())?.as_str().to_owned(),
+        scope: Owner::default().scope(grant)?.as_str().to_owned(),
         client: grant.client.clone(),
         arguments: described.clone(),
         started: SystemTime::now(),
@@ -112,7 +120,7 @@ impl UnderWay {
         let grant = request.extensions().get::<Arc<Grant>>()?;
         let owner = axum::extract::Query::<Owner>::try_from_uri(request.uri());
         let owner = owner.map(|query| query.0).unwrap_or_default();
-        let scope = recorder.api.scope(grant, &owner);
+        let scope = owner.scope(grant);
         Some(Self {
             scope: scope.map_or_else(|_| "-".to_owned(), |scope| scope.as_str().to_owned()),
             client: grant.client.clone(),

@@ -10,10 +10,13 @@ use axum::routing::on;
 use ringfence_policy::{ExecutionResult, RemoteRequest};
 use serde_json::Value;
 
+use super::content::Content;
 use super::error::ApiError;
-use super::keys::{Grant, Right};
-use super::table::{Content, Needs, Route};
-use super::{Api, body, events};
+use super::keys::Grant;
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
+use super::{body, events};
 
 /// The tool that every program goes through.
 pub(super) const TOOL: &str = "run_code";

@@ -18,10 +18,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::content::Content;
 use super::error::{ApiError, Reason};
-use super::keys::{Grant, Right};
-use super::table::{Content, Needs, Route};
-use super::{Api, body, run};
+use super::keys::Grant;
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
+use super::{body, run};
 
 /// Maximum size of a request, whose files are a third larger in base64.
 const MAX: usize = 32 * 1024 * 1024;

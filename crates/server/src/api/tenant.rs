@@ -2,12 +2,12 @@
 
 use std::str::FromStr;
 
+use ringfence_policy::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::key_store::StoredKey;
-use super::keys::FIXED;
-use crate::usage::Quota;
+use super::digest::digest;
+use crate::quota::Quota;
 
 /// The name of a tenant: 1 to 32 lowercase letters, digits and hyphens, of which the first is a letter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +57,11 @@ impl From<Tenant> for String {
     }
 }
 
+/// Name of the server's own user as a client.
+pub(super) const OWNER: &str = "socket";
+/// Name of the fixed key as a client.
+pub(crate) const FIXED: &str = "RINGFENCE_API_KEY";
+
 /// The party that what a key makes and uses belongs to: its tenant, or the key itself if it has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Account(String);
@@ -67,13 +72,10 @@ impl Account {
         Self(client.to_owned())
     }
 
-    /// Returns the account of a key.
-    pub(crate) fn of(key: &StoredKey) -> Self {
-        match &key.tenant {
-            // No id of a key has a colon.
-            Some(tenant) => Self(format!("tenant:{}", tenant.as_str())),
-            None => Self::of_client(&key.id),
-        }
+    /// Returns the account of a tenant.
+    pub(super) fn of_tenant(tenant: &Tenant) -> Self {
+        // No id of a key has a colon.
+        Self(format!("tenant:{}", tenant.as_str()))
     }
 
     /// Returns the account of the key in the server's environment.
@@ -101,14 +103,14 @@ impl Allowance {
             quota: Quota::default(),
         }
     }
+}
 
-    /// Returns the allowance of a key.
-    pub(super) fn of(key: &StoredKey) -> Self {
-        Self {
-            account: Account::of(key),
-            quota: key.quota,
-        }
-    }
+/// Returns the owner of what the clients of an account make, other than the server's user.
+pub(crate) fn scope_of(account: &Account) -> Option<Scope> {
+    let digits = digest(account.as_str());
+    // Of another form than a digest no scope is made, and none is shared.
+    let name = digits.get(..32).map(|digits| format!("key-{digits}"));
+    name.and_then(|name| name.parse().ok())
 }
 
 #[cfg(test)]

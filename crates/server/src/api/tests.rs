@@ -8,9 +8,9 @@ use axum::http::Method;
 use serde_json::Value;
 
 use super::error::Reason;
-use super::openapi::document;
-use super::table::{self, Needs};
-use super::usage::Work;
+use super::route::Needs;
+use super::table::{self, document};
+use super::work::Work;
 
 #[test]
 fn the_reference_is_made_from_the_table() {

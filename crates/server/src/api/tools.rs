@@ -11,10 +11,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::body;
+use super::content::Content;
 use super::error::ApiError;
-use super::keys::{Grant, Right};
-use super::table::{Content, Needs, Route};
-use super::{Api, body};
+use super::keys::Grant;
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
 
 /// Maximum size of the arguments of a tool.
 const MAX: usize = 32 * 1024 * 1024;

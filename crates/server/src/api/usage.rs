@@ -13,15 +13,17 @@ use axum::routing::on;
 use axum::{Extension, Json};
 use ringfence_policy::Scope;
 use ringfence_sandbox::Consumption;
-use ringfence_tools::toolbox::ErrorKind;
 
-use super::Api;
+use super::content::Content;
 use super::error::{ApiError, Reason};
-use super::keys::{Grant, Right};
+use super::keys::Grant;
 use super::recording::Recorder;
-use super::table::{Content, Needs, Route};
-use super::tenant::{Account, Allowance};
-use crate::usage::{self, Exceeded, Figures, Usage, UsageError, UsageReport};
+use super::rights::Right;
+use super::route::{Needs, Route};
+use super::state::Api;
+use super::tenant::{Allowance, OWNER};
+use super::work::{Begun, Work};
+use crate::usage::{self, Exceeded, Figures, UsageError, UsageReport};
 
 /// Time for which a measurement of sandboxes is new enough for who asks or begins work: each reads several files of every
 /// sandbox, on the thread that serves all.
@@ -58,60 +60,6 @@ async fn show(
         )
     })?;
     Ok(Json(report).into_response())
-}
-
-/// A run of a key that counts, unless it is taken back. Those of the server's own user are not counted.
-#[derive(Debug)]
-pub(super) struct Begun(Option<(Arc<Usage>, Account)>);
-
-impl Begun {
-    /// Takes it back: nothing has begun.
-    pub(super) fn take_back(self) {
-        if let Some((usage, account)) = self.0 {
-            usage.take_back(&account);
-        }
-    }
-
-    /// Takes it back if a tool says by this error that nothing has begun.
-    pub(super) fn end_with(self, error: ErrorKind) {
-        match error {
-            ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Internal => {}
-            ErrorKind::InvalidArguments
-            | ErrorKind::PermissionDenied
-            | ErrorKind::Blocked
-            | ErrorKind::Rejected
-            | ErrorKind::ApprovalTimeout
-            | ErrorKind::NotFound
-            | ErrorKind::RuntimeUnavailable
-            | ErrorKind::RuntimeLost
-            | ErrorKind::LimitExceeded
-            | ErrorKind::Busy => self.take_back(),
-        }
-    }
-}
-
-/// Work that an operation on a sandbox begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
-    /// Nothing that is not there yet.
-    Nothing,
-    /// A sandbox or an interpreter.
-    Place,
-    /// A process or a piece of code, which counts as a run.
-    Run,
-}
-
-impl Work {
-    /// Returns the work of an operation, by the name of its record.
-    pub(super) fn of(operation: &str) -> Self {
-        match operation {
-            "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {
-                Self::Place
-            }
-            "sandbox.exec" | "sandbox.start" | "sandbox.run" => Self::Run,
-            _ => Self::Nothing,
-        }
-    }
 }
 
 /// Answers a request of a sandbox's route within the quota of its key.
@@ -159,7 +107,7 @@ impl Api {
     /// Begins work that counts against an allowance.
     pub(super) fn begin_work(&self, allowance: &Allowance, work: Work) -> Result<Begun, ApiError> {
         let Allowance { account, quota } = allowance;
-        if account.as_str() == super::OWNER || work == Work::Nothing {
+        if account.as_str() == OWNER || work == Work::Nothing {
             return Ok(Begun(None));
         }
         if quota.cpu_seconds.is_some() {

@@ -13,9 +13,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::key_uses::KeyUse;
-use super::table::Content;
 
 /// Maximum size of messages that wait to be sent: one piece of output, and what the protocol adds.
 const MAX_UNSENT: usize = 1024 * 1024;

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::RIGHT;
 use crate::api::error::{ApiError, Reason};
 use crate::api::key_uses::{KeyUse, KeyUses};
 use crate::api::keys::Grant;
+use crate::api::rights::Right;
 use crate::api::tenant::Account;
 use crate::http::random_hex;
 use crate::mcp::session::{Session, SessionOwner};
+
+/// The right that tools need on every path.
+pub(super) const RIGHT: Right = Right::Tools;
 
 /// Maximum number of sessions of one account.
 const MAX_OF_ACCOUNT: usize = 16;

@@ -15,11 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
+use super::super::content::{Content, NOTHING, done};
 use super::super::error::ApiError;
+use super::super::events::output_event;
+use super::super::extract::{ContextId, InSandbox};
 use super::super::recording::Described;
-use super::super::table::{Content, Route};
+use super::super::route::Route;
 use super::super::{body, events, stream};
-use super::{ContextId, InSandbox, NOTHING, done, output_event, route};
+use super::route::route;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 8 * 1024 * 1024;

@@ -17,10 +17,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::body;
+use super::super::content::{Content, NOTHING, done};
 use super::super::error::{ApiError, Reason};
-use super::super::table::{Content, Route};
-use super::super::{Api, body};
-use super::{Client, IdOrName, InSandbox, NOTHING, Params, described_as, done, route};
+use super::super::extract::{Client, IdOrName, InSandbox, Params};
+use super::super::recording::described_as;
+use super::super::route::Route;
+use super::super::state::Api;
+use super::route::route;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;

@@ -9,10 +9,12 @@ use ringfence_sandbox::PortReader;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::super::content::{BYTES, MAX_BYTES};
 use super::super::error::ApiError;
-use super::super::table::Route;
+use super::super::extract::{InSandbox, Port};
+use super::super::route::Route;
 use super::super::{body, stream};
-use super::{BYTES, InSandbox, MAX_BYTES, Port, route};
+use super::route::route;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

@@ -19,14 +19,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::super::content::{BYTES, Content, MAX_BYTES, NOTHING, done};
 use super::super::error::{ApiError, Reason};
+use super::super::events::output_event;
+use super::super::extract::{InActiveProcess, InProcess, InSandbox, Params};
 use super::super::recording::Described;
-use super::super::table::{Content, Form, Parameter, Place, Route};
+use super::super::route::{Form, Parameter, Place, Route};
 use super::super::{body, events, stream};
 use super::life::Amount;
-use super::{
-    BYTES, InActiveProcess, InProcess, InSandbox, MAX_BYTES, NOTHING, Params, done, output_event, route,
-};
+use super::route::route;
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;

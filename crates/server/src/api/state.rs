@@ -1,0 +1,115 @@
+//! State of the routes.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use ringfence_records::audit::RedactedLog;
+use ringfence_sandbox::Sandboxes;
+use ringfence_tools::toolbox::Toolbox;
+
+use super::admission::Admission;
+use super::budget::BodyBudget;
+use super::idempotency::Idempotency;
+use super::invocation::Invocations;
+use super::key_uses::KeyUses;
+use super::keys::{ApiKeys, Grant};
+use super::mcp::sessions::Sessions;
+use crate::http::CertificateState;
+use crate::metrics::Metrics;
+use crate::usage::Usage;
+
+/// State of the routes.
+#[derive(Debug)]
+pub struct Api {
+    pub(super) toolbox: Arc<Toolbox>,
+    pub(super) keys: Arc<ApiKeys>,
+    pub(super) key_uses: KeyUses,
+    /// Rights of the server's own user.
+    pub(super) owner: Arc<Grant>,
+    pub(super) admission: Admission,
+    pub(super) bodies: Arc<BodyBudget>,
+    pub(super) invocations: Invocations,
+    pub(super) idempotency: Arc<Idempotency>,
+    pub(super) mcp: Sessions,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) usage: Arc<Usage>,
+    /// Time at which sandboxes were measured for a request.
+    pub(super) measured: Mutex<Option<Instant>>,
+    pub(super) sandboxes: Arc<Sandboxes>,
+    pub(super) e2b: ringfence_e2b::Service,
+    pub(super) jupyter: Arc<ringfence_jupyter::Service>,
+    /// Log of operations without a tool.
+    pub(super) log: RedactedLog,
+    /// State of the certificate of its listener with TLS.
+    pub(super) certificate: OnceLock<Arc<CertificateState>>,
+}
+
+/// Sandboxes, with the log of operations on them.
+#[derive(Debug)]
+pub struct RecordedSandboxes {
+    pub sandboxes: Sandboxes,
+    pub log: RedactedLog,
+    /// Images of the server's user on which keys may build templates of E2B's.
+    pub template_images: Vec<String>,
+}
+
+impl Api {
+    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`, whose calls pass `admission`. It counts its errors in `metrics`.
+    pub fn new(
+        toolbox: Toolbox,
+        sandboxes: RecordedSandboxes,
+        keys: ApiKeys,
+        metrics: Arc<Metrics>,
+        admission: Admission,
+    ) -> Arc<Self> {
+        let RecordedSandboxes {
+            sandboxes,
+            log,
+            template_images,
+        } = sandboxes;
+        let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));
+        Arc::new(Self {
+            toolbox: Arc::new(toolbox),
+            key_uses: KeyUses::new(Arc::clone(&keys)),
+            keys,
+            owner: Arc::new(Grant::of_owner()),
+            admission,
+            bodies: Arc::default(),
+            invocations: Invocations::default(),
+            idempotency: Arc::default(),
+            mcp: Sessions::default(),
+            usage: Arc::clone(metrics.usage()),
+            measured: Mutex::default(),
+            metrics,
+            e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
+            jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
+            sandboxes,
+            log,
+            certificate: OnceLock::new(),
+        })
+    }
+
+    /// Sets the certificate whose state the API reports.
+    pub(crate) fn report_certificate(&self, state: Arc<CertificateState>) {
+        // A server has one listener with TLS.
+        let _ = self.certificate.set(state);
+    }
+
+    /// Checks that an image is in the store of the server's user, and can be a root.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub async fn check_template_image(&self, image: &str) -> Result<(), ringfence_sandbox::Error> {
+        self.sandboxes.image(image).await.map(drop)
+    }
+
+    /// Waits until every call has ended, and ends all sessions and sandboxes. The listeners have ended before.
+    pub async fn close(&self) {
+        self.mcp.close().await;
+        self.idempotency.close().await;
+        self.jupyter.close();
+        self.sandboxes.close().await;
+        self.invocations.close().await;
+        self.key_uses.close().await;
+    }
+}

@@ -1,0 +1,62 @@
+//! Work of clients, as it counts against their quotas.
+
+use std::sync::Arc;
+
+use ringfence_tools::toolbox::ErrorKind;
+
+use super::tenant::Account;
+use crate::usage::Usage;
+
+/// A run of a key that counts, unless it is taken back. Those of the server's own user are not counted.
+#[derive(Debug)]
+pub(super) struct Begun(pub(super) Option<(Arc<Usage>, Account)>);
+
+impl Begun {
+    /// Takes it back: nothing has begun.
+    pub(super) fn take_back(self) {
+        if let Some((usage, account)) = self.0 {
+            usage.take_back(&account);
+        }
+    }
+
+    /// Takes it back if a tool says by this error that nothing has begun.
+    pub(super) fn end_with(self, error: ErrorKind) {
+        match error {
+            ErrorKind::Timeout | ErrorKind::Cancelled | ErrorKind::Internal => {}
+            ErrorKind::InvalidArguments
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Blocked
+            | ErrorKind::Rejected
+            | ErrorKind::ApprovalTimeout
+            | ErrorKind::NotFound
+            | ErrorKind::RuntimeUnavailable
+            | ErrorKind::RuntimeLost
+            | ErrorKind::LimitExceeded
+            | ErrorKind::Busy => self.take_back(),
+        }
+    }
+}
+
+/// Work that an operation on a sandbox begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Nothing that is not there yet.
+    Nothing,
+    /// A sandbox or an interpreter.
+    Place,
+    /// A process or a piece of code, which counts as a run.
+    Run,
+}
+
+impl Work {
+    /// Returns the work of an operation, by the name of its record.
+    pub(super) fn of(operation: &str) -> Self {
+        match operation {
+            "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {
+                Self::Place
+            }
+            "sandbox.exec" | "sandbox.start" | "sandbox.run" => Self::Run,
+            _ => Self::Nothing,
+        }
+    }
+}
