@@ -61,3 +61,11 @@ impl Authority {
 pub fn leaf(names: &[&str]) -> CertificateParams {
     CertificateParams::new(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>()).unwrap()
 }
+
+/// Like [`leaf`], with a period that ended in 2001.
+pub fn expired_leaf(names: &[&str]) -> CertificateParams {
+    let mut params = leaf(names);
+    params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    params
+}

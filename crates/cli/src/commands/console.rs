@@ -141,7 +141,7 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
 fn not_renewed(error: &CertificateError) {
     let _ = writeln!(
         io::stderr(),
-        "ringfence: the certificate is not renewed, and the one before stays in use: {error}"
+        "ringfence: the certificate is not renewed, and the one in use stays: {error}"
     );
 }
 

@@ -37,7 +37,7 @@ async fn certificate_layer(context: &Context) -> Option<Layer> {
     (ready["certificate"] == "stale").then(|| {
         Layer::missing(
             "certificate",
-            "the server that runs cannot use the renewed files of its certificate, and still uses the one before",
+            "the server that runs cannot use the renewed files of its certificate, or the one in use has expired",
             "see its messages, and repair the files of `--tls-cert` and `--tls-key`: it takes them within seconds",
         )
     })

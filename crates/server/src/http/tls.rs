@@ -13,13 +13,15 @@ use ringfence_e2b::Domain;
 use ringfence_exec::trust::{NamedPathError, NamedPaths};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SignatureVerificationAlgorithm, UnixTime,
+};
 use tokio_rustls::rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// Maximum size of a file.
@@ -71,6 +73,12 @@ pub enum CertificateError {
         expected: &'static str,
         source: pem::Error,
     },
+    /// A certificate that is not X.509 of version 3 (RFC 5280).
+    #[error("expected an X.509 certificate of version 3 in {}: {source}", path.display())]
+    Form { path: PathBuf, source: rustls::Error },
+    /// A certificate that has expired, or is not valid yet.
+    #[error("clients refuse the certificate {} at this time: {source}", path.display())]
+    Period { path: PathBuf, source: rustls::Error },
     /// A certificate without a name that clients ask for.
     #[error("the certificate {} is not for `{name}`: {source}", path.display())]
     Name {
@@ -87,12 +95,12 @@ pub enum CertificateError {
     },
 }
 
-/// The state of a certificate that may be renewed.
+/// The state of a certificate that may be renewed: stale if it has expired, or the files cannot be used.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateState(AtomicBool);
 
 impl CertificateState {
-    /// Returns `true` while the renewed certificate cannot be loaded and the previous one is in use.
+    /// Returns `true` while the certificate in use has expired, or the renewed one cannot be used.
     pub(crate) fn is_stale(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -212,10 +220,19 @@ impl Current {
         is_due
     }
 
+    fn supported(&self) -> &[&dyn SignatureVerificationAlgorithm] {
+        self.provider.signature_verification_algorithms.all
+    }
+
     fn renew(&self) {
         let used = self.loaded().state;
         let found = self.files.state().and_then(|state| match state == used {
-            true => Ok(None),
+            true => {
+                let pair = Arc::clone(&self.loaded().pair);
+                self.files
+                    .check_period(&pair.cert, self.supported())
+                    .map(|()| None)
+            }
             false => Ok(Some((self.files.load(&self.provider)?, state))),
         });
         match found {
@@ -265,11 +282,39 @@ impl CertificateFiles {
             let path = self.key.clone();
             return Err(CertificateError::Open { path, mode });
         }
+        self.check_period(&chain, provider.signature_verification_algorithms.all)?;
         self.check_names(&chain)?;
         let key = PrivateKeyDer::from_pem_slice(&read(&self.key, file, &found)?);
         let key = key.map_err(no_pem(&self.key, "a private key"))?;
         let pair = CertifiedKey::from_der(chain, key, provider).map_err(|source| self.unusable(source))?;
         Ok(Arc::new(pair))
+    }
+
+    /// Checks that a chain's certificate can be read, and is valid at this time.
+    fn check_period(
+        &self,
+        chain: &[CertificateDer<'_>],
+        supported: &[&dyn SignatureVerificationAlgorithm],
+    ) -> Result<(), CertificateError> {
+        let Some(first) = chain.first() else {
+            return Ok(());
+        };
+        let path = || self.certificate.clone();
+        let first = ParsedCertificate::try_from(first)
+            .map_err(|source| CertificateError::Form { path: path(), source })?;
+        // The period is checked before the issuer, and nothing is known of the authorities that clients trust.
+        let (roots, now) = (RootCertStore::empty(), UnixTime::now());
+        match verify_server_cert_signed_by_trust_anchor(&first, &roots, &[], now, supported) {
+            Err(
+                source @ rustls::Error::InvalidCertificate(
+                    rustls::CertificateError::Expired
+                    | rustls::CertificateError::ExpiredContext { .. }
+                    | rustls::CertificateError::NotValidYet
+                    | rustls::CertificateError::NotValidYetContext { .. },
+                ),
+            ) => Err(CertificateError::Period { path: path(), source }),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Checks that a chain's certificate has the names below the domain: `api.DOMAIN`, and those of sandboxes by `*.DOMAIN`.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use ringfence_testing::authority::{Authority, leaf};
+use ringfence_testing::authority::{Authority, expired_leaf, leaf};
 use serde_json::json;
 
 use super::listen::listening;
@@ -129,6 +129,17 @@ fn an_address_with_a_certificate_serves_https() {
     assert!(ready().json()["certificate"].is_null());
     assert!(gauge().contains("ringfence_tls_certificate_stale 0\n"));
     assert!(!doctor().contains(told));
+
+    // Neither does a certificate that clients would refuse replace one that they accept.
+    let renewed = after.clone();
+    let (expired, key) = authority.issue(&expired_leaf(&["127.0.0.1"]));
+    replace(&files.key, &key);
+    replace(&files.certificate, &expired);
+    eventually("the server tells of the expired certificate", || {
+        world.engine_log().contains("clients refuse the certificate")
+    });
+    assert_eq!(answer(&ask(&world, &authority, &address, KEY))[2], renewed);
+    assert_eq!(ready().json()["certificate"], json!("stale"));
     world.close();
 }
 
@@ -159,6 +170,9 @@ fn files_that_cannot_be_used_are_named_before_anything_starts() {
     with(&[cert, "missing.pem", key_option, key]).refused(125, "cannot open missing.pem");
     with(&[cert, key, key_option, key]).refused(125, "expected a certificate as PEM");
     with(&[cert, certificate, key_option, certificate]).refused(125, "expected a private key as PEM");
+    let expired = world.dir.path("work/expired.pem");
+    replace(&expired, &authority.issue(&expired_leaf(&["127.0.0.1"])).0);
+    with(&[cert, expired.to_str().unwrap(), key_option, key]).refused(125, "clients refuse the certificate");
     fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).unwrap();
     with(&files.options()).refused(125, "every user of this machine may read the key");
     replace(&files.key, &authority.issue(&leaf(&["127.0.0.1"])).1);
