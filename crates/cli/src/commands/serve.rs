@@ -82,6 +82,12 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
             requested.wait().await;
+            let calls = api.stop().await;
+            if calls > 0 {
+                warn(&format_args!(
+                    "the server stops, and has cancelled calls of clients: {calls}"
+                ));
+            }
             stopping.send_replace(true);
         };
         tokio::join!(

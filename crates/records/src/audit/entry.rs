@@ -84,7 +84,7 @@ pub enum Outcome {
     Answered,
     /// The tool failed.
     Failed,
-    /// The caller cancelled the call.
+    /// The caller cancelled the call, or the server stopped.
     Cancelled,
 }
 

@@ -246,6 +246,15 @@ impl ApiError {
         )
     }
 
+    /// Creates the error for a call that the end of the server cancelled.
+    pub(super) fn stopped() -> Self {
+        Self::new(
+            Reason::Cancelled,
+            "the server stopped while the call ran",
+            "send it again when the server is there",
+        )
+    }
+
     pub(super) fn unknown_path() -> Self {
         Self::new(
             Reason::NotFound,

@@ -1,6 +1,7 @@
 //! Tool calls of HTTP clients, which end with the client's interest in them.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ringfence_exec::local::Chunk;
 use ringfence_tools::toolbox::{Answer, Attention, Caller, ToolError, Toolbox};
@@ -16,15 +17,61 @@ use super::work::Begun;
 /// Maximum number of buffered chunks of live output.
 const IN_FLIGHT: usize = 16;
 
+/// Timeout for calls to end, and their answers to be sent, when the server stops.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// The tasks of all calls. A call is never dropped: it is cancelled, kills its processes and is recorded.
-#[derive(Debug, Default)]
-pub(super) struct Invocations(Mutex<JoinSet<()>>);
+#[derive(Debug)]
+pub(super) struct Invocations {
+    tasks: Mutex<JoinSet<()>>,
+    /// Becomes true when the server stops, which cancels every call.
+    stopping: watch::Sender<bool>,
+    /// Number of invocations that are not dropped.
+    held: watch::Sender<usize>,
+}
 
 /// A running call. Dropping it cancels the call.
 #[derive(Debug)]
 pub(super) struct Invocation {
-    _cancel: watch::Sender<bool>,
-    done: oneshot::Receiver<Result<Answer, ToolError>>,
+    /// Cancels the call when it is dropped.
+    _cancel: Arc<watch::Sender<bool>>,
+    done: oneshot::Receiver<Ended>,
+    _held: Held,
+}
+
+/// The end of a call.
+#[derive(Debug)]
+enum Ended {
+    Itself(Result<Answer, ToolError>),
+    /// The server stopped while it ran.
+    Stopped,
+}
+
+/// One in the number of invocations that are not dropped.
+#[derive(Debug)]
+struct Held(watch::Sender<usize>);
+
+impl Held {
+    fn new(held: &watch::Sender<usize>) -> Self {
+        held.send_modify(|held| *held += 1);
+        Self(held.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.send_modify(|held| *held -= 1);
+    }
+}
+
+impl Default for Invocations {
+    fn default() -> Self {
+        Self {
+            tasks: Mutex::default(),
+            stopping: watch::Sender::new(false),
+            held: watch::Sender::new(0),
+        }
+    }
 }
 
 /// A call to start.
@@ -54,6 +101,8 @@ impl Invocations {
 
     fn start_with(&self, used: Use, output: Option<mpsc::Sender<Chunk>>) -> Invocation {
         let (cancel, cancelled) = watch::channel(false);
+        let cancel = Arc::new(cancel);
+        let (mut stopping, canceller) = (self.stopping.subscribe(), Arc::downgrade(&cancel));
         let (answer, done) = oneshot::channel();
         let attention = Attention {
             // Closed when the invocation is dropped, which counts as cancelled.
@@ -72,28 +121,53 @@ impl Invocations {
                 begun,
                 using,
             } = used;
-            let answered = toolbox.invoke(&caller, &tool, arguments, attention).await;
-            if let Err(error) = &answered {
+            let answered = toolbox.invoke(&caller, &tool, arguments, attention);
+            tokio::pin!(answered);
+            let ended = tokio::select! {
+                biased;
+                answered = &mut answered => Ended::Itself(answered),
+                _ = stopping.wait_for(|stopping| *stopping) => {
+                    if let Some(canceller) = canceller.upgrade() {
+                        canceller.send_replace(true);
+                    }
+                    // Its processes are killed, and its record is written.
+                    let _ = answered.await;
+                    Ended::Stopped
+                }
+            };
+            if let Ended::Itself(Err(error)) = &ended {
                 begun.end_with(error.kind);
             }
             // Not before: the processes of a client that has left are killed by now.
             drop(turn);
             drop(using);
             // If the receiver is gone, the audit record is all that remains.
-            let _ = answer.send(answered);
+            let _ = answer.send(ended);
         };
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(work);
         Invocation {
             _cancel: cancel,
             done,
+            _held: Held::new(&self.held),
         }
+    }
+
+    /// Cancels every call, and waits until their clients have the answers, for a few seconds at most. Returns the number of
+    /// calls that were cancelled.
+    pub(super) async fn stop(&self) -> usize {
+        let mut held = self.held.subscribe();
+        let calls = *held.borrow_and_update();
+        self.stopping.send_replace(true);
+        // Whoever takes longer is cut off.
+        let _ = tokio::time::timeout(FAREWELL, held.wait_for(|held| *held == 0)).await;
+        calls
     }
 
     /// Waits until every call has ended. Its caller has dropped their invocations.
     pub(super) async fn close(&self) {
-        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         while tasks.join_next().await.is_some() {}
     }
 }
@@ -102,7 +176,8 @@ impl Invocation {
     /// Returns the answer.
     pub(super) async fn answer(&mut self) -> Result<Answer, ApiError> {
         match (&mut self.done).await {
-            Ok(answered) => Ok(answered?),
+            Ok(Ended::Itself(answered)) => Ok(answered?),
+            Ok(Ended::Stopped) => Err(ApiError::stopped()),
             Err(_) => Err(ApiError::panicked()),
         }
     }

@@ -103,6 +103,12 @@ impl Api {
         self.sandboxes.image(image).await.map(drop)
     }
 
+    /// Cancels the calls of clients, and waits until they have been told, for a few seconds at most. Returns the number of
+    /// calls. The listeners still serve.
+    pub async fn stop(&self) -> usize {
+        self.invocations.stop().await
+    }
+
     /// Waits until every call has ended, and ends all sessions and sandboxes. The listeners have ended before.
     pub async fn close(&self) {
         self.mcp.close().await;

@@ -276,6 +276,7 @@ impl Call<'_> {
         };
         let mut result = within(room, self.cancelled.clone(), run).await?;
         self.recording.notes().reached(result.meta.egress.as_ref());
+        self.recording.notes().ended(result.meta.outcome);
         result
             .meta
             .warnings
@@ -403,6 +404,7 @@ impl Call<'_> {
         let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
         self.overtime.told(&mut result);
         self.recording.notes().reached(result.meta.egress.as_ref());
+        self.recording.notes().ended(result.meta.outcome);
         result
             .meta
             .warnings

@@ -25,6 +25,8 @@ struct Noted {
     on_host: bool,
     /// Set if a person is asked for approval and has not given it.
     is_asked: bool,
+    /// Set if a program was killed because its caller left, or the server stopped.
+    is_cancelled: bool,
 }
 
 impl Notes {
@@ -51,6 +53,11 @@ impl Notes {
     /// Sets or clears the pending approval.
     pub(super) fn asked(&self, is_asked: bool) {
         self.noted().is_asked = is_asked;
+    }
+
+    /// Sets the outcome of a program that the call ran.
+    pub(super) fn ended(&self, outcome: ringfence_policy::Outcome) {
+        self.noted().is_cancelled = outcome == ringfence_policy::Outcome::Cancelled;
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {
@@ -104,7 +111,13 @@ impl<'a> CallRecord<'a> {
     /// Appends the record. An answer that cannot be recorded is not returned.
     pub(super) fn finish(mut self, result: Result<Answer, ToolError>) -> Result<Answer, ToolError> {
         let (outcome, error, digest) = match &result {
-            Ok(answer) => (Outcome::Answered, None, Some(Digest::of(answer.text.as_bytes()))),
+            Ok(answer) => {
+                let outcome = match self.notes.noted().is_cancelled {
+                    true => Outcome::Cancelled,
+                    false => Outcome::Answered,
+                };
+                (outcome, None, Some(Digest::of(answer.text.as_bytes())))
+            }
             Err(error) => {
                 let outcome = if error.kind == ErrorKind::Cancelled {
                     Outcome::Cancelled

@@ -18,6 +18,7 @@ mod private_networks;
 mod revocation;
 mod run;
 mod sandbox_fusion;
+mod stops;
 mod tenants;
 mod terminals;
 mod tls;
