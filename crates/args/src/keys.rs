@@ -61,7 +61,7 @@ pub struct KeysCreateArgs {
     #[arg(long, value_name = "TIME")]
     pub quota_cpu: Option<CpuTime>,
     /// Runs that it may begin a day (UTC): programs, calls of tools, and processes and code in sandboxes.
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", value_parser = runs)]
     pub quota_runs: Option<u64>,
     /// Bytes that its runs and tools may send to hosts and receive from them a day (UTC), such as 1GiB.
     #[arg(long, value_name = "SIZE")]
@@ -69,4 +69,9 @@ pub struct KeysCreateArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+fn runs(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("expected a number of runs, such as 500, got `{text}`"))
 }

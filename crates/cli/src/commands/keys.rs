@@ -2,25 +2,30 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use ringfence_client::Client;
+use ringfence_policy::Scope;
+use ringfence_records::audit::{AuditedCaller, Operation, Outcome};
 use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{EndKeyError, KeyStore, NewKey, Revoked, StoredKey, shown_id};
 use ringfence_server::quota::Quota;
 use ringfence_server::remains::Remains;
 use ringfence_server::usage::{ReportedKey, Usage, UsageError, UsageReport};
+use ringfence_tools::toolbox::Surface;
+use serde_json::{Value, json};
 
 use super::sandbox::failure;
 use crate::context::Context;
-use crate::ui::{json, visible};
-use ringfence::{Failure, container, settings, toolbox};
+use crate::ui::{json as to_json, visible};
+use ringfence::{Failure, audit, container, settings, toolbox};
 use ringfence_args::{KeysCommand, KeysCreateArgs};
 
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = KeyStore::below(context.paths.make_state()?);
     let text = match command {
         KeysCommand::Create(args) => {
-            check_quotas(args)?;
+            check(args)?;
             let new = NewKey {
                 name: args.name.clone(),
                 rights: args.rights.clone(),
@@ -33,18 +38,25 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 },
             };
             let (key, stored) = store.create(new).map_err(unusable)?;
+            warn_of_unlimited(&stored, &store, context)?;
+            let id = stored.id.clone();
+            let mut object = serde_json::to_value(stored.shown())?;
+            if let Err(error) = record("key.create", &object, context) {
+                // Nobody has it yet.
+                store.revoke(&id).map_err(unusable)?;
+                return Err(error);
+            }
             match args.json {
                 true => {
-                    let mut object = serde_json::to_value(stored.shown())?;
                     object["key"] = key.into();
-                    json(&object)?
+                    to_json(&object)?
                 }
                 false => key + "\n",
             }
         }
         KeysCommand::Ls { json: true } => {
             let keys = store.list().map_err(unusable)?.into_iter();
-            json(&keys.map(StoredKey::shown).collect::<Vec<_>>())?
+            to_json(&keys.map(StoredKey::shown).collect::<Vec<_>>())?
         }
         KeysCommand::Ls { json: false } => {
             let lines = store
@@ -57,7 +69,10 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
             return Ok(ExitCode::SUCCESS);
         }
         KeysCommand::Revoke { id } => match store.revoke(id).map_err(unusable)? {
-            Revoked::Now => format!("revoked {}\n", visible(id)),
+            Revoked::Now => {
+                record("key.revoke", &json!({"id": shown_id(id)}), context)?;
+                format!("revoked {}\n", visible(id))
+            }
             Revoked::Before => format!("{} was revoked before\n", visible(id)),
             Revoked::Unknown => {
                 let what = format!("there is no key `{}` to revoke", shown_id(id));
@@ -68,7 +83,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
                 .into());
             }
         },
-        KeysCommand::Usage { json: true } => json(&usage(context)?)?,
+        KeysCommand::Usage { json: true } => to_json(&usage(context)?)?,
         KeysCommand::Usage { json: false } => {
             let report = usage(context)?;
             report.keys.iter().map(ReportedKey::to_line).collect()
@@ -82,8 +97,54 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses quotas that allow nothing.
-fn check_quotas(args: &KeysCreateArgs) -> Result<(), Failure> {
+/// Appends an operation on a key to the audit log, as the server does for those over HTTP.
+fn record(name: &str, arguments: &Value, context: &Context) -> anyhow::Result<()> {
+    let operation = Operation {
+        who: AuditedCaller {
+            scope: &Scope::local(),
+            session: None,
+            surface: Surface::CommandLine.as_str(),
+            client: None,
+        },
+        name,
+        arguments,
+        started: SystemTime::now(),
+        duration: Duration::ZERO,
+        outcome: Outcome::Answered,
+        error: None,
+    };
+    toolbox::operations_log(context)?
+        .append(&operation)
+        .map_err(audit::failure)?;
+    Ok(())
+}
+
+/// Warns if a new key has no quota, and other keys of its tenant have one.
+fn warn_of_unlimited(new: &StoredKey, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
+    let Some(tenant) = new.tenant.as_ref().filter(|_| new.quota == Quota::default()) else {
+        return Ok(());
+    };
+    let others = store.list().map_err(unusable)?;
+    let limited = others
+        .iter()
+        .any(|key| key.tenant.as_ref() == Some(tenant) && key.quota != Quota::default());
+    if limited {
+        context.ui.err(format!(
+            "warning: other keys of the tenant `{}` have a quota, which does not limit this one\n",
+            tenant.as_str()
+        ))?;
+    }
+    Ok(())
+}
+
+/// Refuses a key without a name, and quotas that allow nothing.
+fn check(args: &KeysCreateArgs) -> Result<(), Failure> {
+    if args.name.trim().is_empty() {
+        return Err(Failure::usage(
+            "expected a name for the key, got nothing".to_owned(),
+            "name its purpose, such as `ci`: `ringfence keys ls` shows it",
+        ));
+    }
     let cpu = args.quota_cpu.map(|time| time.seconds);
     let egress = args.quota_egress.map(|size| size.0);
     let quotas = [
@@ -164,7 +225,7 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
     let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
     usage.remove_with(&ended).map_err(no_usage)?;
     store.remove(&ended).map_err(unusable)?;
-    Ok(())
+    record("key.remove", &json!({"id": ended.id}), context)
 }
 
 pub(super) fn no_usage(error: UsageError) -> Failure {

@@ -135,3 +135,55 @@ fn a_key_with_admin_sees_and_revokes_keys_and_makes_none() {
     assert!(log.ok().contains("key.revoke"), "{log:?}");
     world.close();
 }
+
+#[test]
+fn the_command_line_records_keys_and_warns_of_those_without_a_quota() {
+    let world = World::before_engine();
+    let create = |options: &[&str]| world.dir.run([&["keys", "create"], options].concat());
+    let limited = create(&["limited", "--tenant", "team-a", "--quota-runs", "5"]);
+    assert!(
+        limited.ok().starts_with("rf_") && limited.stderr.is_empty(),
+        "{limited:?}"
+    );
+    let unlimited = create(&["unlimited", "--tenant", "team-a"]);
+    assert!(
+        unlimited.ok().starts_with("rf_") && unlimited.stderr.contains("team-a` have a quota"),
+        "{unlimited:?}"
+    );
+    let other = create(&["other", "--tenant", "team-b"]);
+    assert!(
+        other.ok().starts_with("rf_") && other.stderr.is_empty(),
+        "{other:?}"
+    );
+    create(&[" "]).refused(2, "expected a name for the key");
+    create(&["x", "--quota-runs", "many"]).refused(2, "expected a number of runs, such as 500, got `many`");
+
+    let id = &unlimited.stdout[..11];
+    world.dir.run(["keys", "revoke", id]).ok();
+    world.dir.run(["keys", "revoke", id]).ok();
+    world.dir.run(["keys", "rm", id]).ok();
+    let log = world.dir.run(["audit", "tail", "--json"]);
+    let records: Vec<Value> = log
+        .ok()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let names: Vec<&str> = records
+        .iter()
+        .map(|record| record["tool"].as_str().unwrap())
+        .collect();
+    let made = ["key.create"; 3];
+    assert_eq!(
+        names,
+        [&made[..], &["key.revoke", "key.remove"]].concat(),
+        "{log:?}"
+    );
+    let removed = &records[4];
+    assert_eq!(
+        (&removed["arguments"]["id"], &removed["surface"]),
+        (&json!(id), &json!("cli"))
+    );
+    // The log has the public parts of keys alone.
+    assert!(!log.stdout.contains(unlimited.stdout.trim()), "{log:?}");
+    world.close();
+}
