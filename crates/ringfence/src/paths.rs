@@ -168,11 +168,8 @@ fn runtime_dir(environment: &Environment, uid: u32) -> PathBuf {
 }
 
 fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
-    let refused = |why: String| {
-        Failure::refused(
-            format!("cannot use the directory {}: {why}", dir.display()),
-            "remove it, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own",
-        )
+    let refused = |why: String, hint: &str| {
+        Failure::refused(format!("cannot use the directory {}: {why}", dir.display()), hint)
     };
     if check_private(dir, uid).is_ok() {
         return Ok(());
@@ -181,8 +178,14 @@ fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|error| refused(error.to_string()))?;
-    check_private(dir, uid).map_err(refused)
+        .map_err(|error| {
+            let hint = "make its parent writable, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own";
+            refused(error.to_string(), hint)
+        })?;
+    check_private(dir, uid).map_err(|why| {
+        let hint = "make it yours alone (mode 700), or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own";
+        refused(why, hint)
+    })
 }
 
 /// Checks that `dir` is a directory and not a link, belongs to this user, and is closed to others.
