@@ -123,10 +123,14 @@ impl Invocations {
             } = used;
             let answered = toolbox.invoke(&caller, &tool, arguments, attention);
             tokio::pin!(answered);
+            let stopped = async {
+                // An error means that the server is gone.
+                let _ = stopping.wait_for(|stopping| *stopping).await;
+            };
             let ended = tokio::select! {
                 biased;
                 answered = &mut answered => Ended::Itself(answered),
-                _ = stopping.wait_for(|stopping| *stopping) => {
+                () = stopped => {
                     if let Some(canceller) = canceller.upgrade() {
                         canceller.send_replace(true);
                     }
