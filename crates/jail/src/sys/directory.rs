@@ -24,6 +24,25 @@ pub(crate) fn open_at(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Returns the number of the mount that a file was opened in (statx(2), Linux 5.8); `None` if the kernel does not say it.
+pub(crate) fn mount_of(file: BorrowedFd<'_>) -> Option<u64> {
+    // SAFETY: the structure is plain numbers, for which zero is a value.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW;
+    // SAFETY: the path is a live C string, and `found` a live statx to be filled.
+    let done = check_int(unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            libc::STATX_MNT_ID,
+            &raw mut found,
+        )
+    });
+    done.is_ok_and(|_| found.stx_mask & libc::STATX_MNT_ID != 0)
+        .then_some(found.stx_mnt_id)
+}
+
 /// Appends the next names of a directory opened for reading, without `.` and `..`; returns `false` at its end.
 /// `buffer` is scratch space, in which at least one entry must fit.
 pub(crate) fn read_names(

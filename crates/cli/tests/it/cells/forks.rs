@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::ends::running;
 use super::{Lab, everywhere};
 use crate::api::{BEARER, Surface};
-use crate::support::{eventually, eventually_none};
-use crate::world::skip;
+use crate::support::{eventually, eventually_none, finish};
+use crate::world::{World, skip};
 
 /// Runs `ringfence sandbox ARGS… --json`.
 fn json(lab: &Lab, args: &[&str]) -> Value {
@@ -128,6 +128,53 @@ fn forks_and_snapshots_have_the_files() {
         lab.sandbox(&["create", "--snapshot", "base"])
             .refused(125, "there is no snapshot `base`");
     });
+}
+
+#[test]
+fn copies_have_no_files_of_mounts() {
+    // The interpreter is below /tmp, whose files a sandbox has as its own.
+    let world = World::before_engine();
+    let venv = std::env::temp_dir().join(format!("rf-forked-venv-{}", std::process::id()));
+    let mut make = world.dir.program("/usr/bin/python3");
+    finish(make.args(["-m", "venv", "--without-pip"]).arg(&venv), b"").ok();
+    let python = venv.join("bin/python");
+    let config = format!(
+        "[engine]\npool_size = 1\n[sandbox]\npython = '{}'\n",
+        python.display()
+    );
+    world.dir.write("config/ringfence/ringfence.toml", config);
+    world.start_engine();
+    let lab = Lab::of(world);
+    lab.sandbox(&["create", "--name", "lab"]).ok();
+    assert_eq!(
+        lab.sandbox(&["run", "lab", "-c", "import sys; print(sys.prefix)"])
+            .ok(),
+        format!("{}\n", venv.display())
+    );
+    let counted = |path: &str| {
+        let script = format!("find {path} -xdev | wc -l");
+        lab.sandbox(&["exec", "lab", "--", "sh", "-c", &script])
+            .ok()
+            .trim()
+            .to_owned()
+    };
+    assert_ne!(
+        counted(venv.to_str().unwrap()),
+        "0",
+        "the sandbox sees the environment"
+    );
+    lab.bash("echo own > /tmp/own; echo one > file").ok();
+    let fork = lab.sandbox(&["fork", "lab"]);
+    let read = lab.sandbox(&["exec", fork.ok().trim(), "--", "cat", "/tmp/own", "file"]);
+    assert_eq!(read.ok(), "own\none\n");
+    lab.sandbox(&["snapshot", "create", "lab", "--name", "base"]).ok();
+    let bytes = json(&lab, &["snapshot", "ls"])[0]["bytes"].as_u64().unwrap();
+    assert!(bytes < 100_000, "{bytes}");
+    let made = lab.sandbox(&["create", "--snapshot", "base"]);
+    let run = lab.sandbox(&["run", made.ok().trim(), "-c", "print(open('/tmp/own').read())"]);
+    assert_eq!(run.ok(), "own\n\n");
+    lab.close();
+    std::fs::remove_dir_all(venv).unwrap();
 }
 
 #[test]

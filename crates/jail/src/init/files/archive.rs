@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use super::entry::EntryType;
 use super::error::{At, FileError, FileErrorKind};
 use super::report::{SkipReason, TreeReport};
 use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES, WHITEOUT};
+use crate::sys;
 use ringfence_tar::{Kind, Member, Writer};
 
 /// Writes a directory's entries with paths relative to it, or a file or link by its name.
@@ -35,7 +36,7 @@ pub(super) fn archive(path: &Path, out: &mut dyn Write) -> Result<TreeReport, Fi
 }
 
 /// Writes the entries of several directories with paths relative to `/`, without those directories themselves. Those
-/// that do not exist are left out.
+/// that do not exist are left out, and so is what is mounted below them: it belongs to the sandbox's set-up.
 pub(super) fn pack(paths: &[String], out: &mut dyn Write) -> Result<TreeReport, FileError> {
     let mut archiver = Archiver::new(out);
     for path in paths.iter().map(Path::new) {
@@ -44,6 +45,7 @@ pub(super) fn pack(paths: &[String], out: &mut dyn Write) -> Result<TreeReport, 
             opened => opened.at(path)?,
         };
         archiver.path = path.strip_prefix("/").unwrap_or(path).to_owned();
+        archiver.mount = opened.mount();
         let depth = archiver.path.components().count() + 1;
         archiver.entries(&opened, depth)?;
     }
@@ -71,6 +73,8 @@ pub(super) fn pack_root(
     for path in paths.iter().map(Path::new) {
         let found = Location::of(path)?;
         archiver.path = path.strip_prefix(root).unwrap_or(path).to_owned();
+        let opened = found.parent.child(&found.name);
+        archiver.mount = opened.ok().and_then(|directory| directory.mount());
         let depth = archiver.path.components().count();
         archiver.directory(&found.parent, &found.name, depth)?;
     }
@@ -96,6 +100,8 @@ struct Archiver<'a> {
     left: usize,
     report: TreeReport,
     whiteouts: Whiteouts,
+    /// Mount to stay in; `None` for any.
+    mount: Option<u64>,
 }
 
 impl<'a> Archiver<'a> {
@@ -107,7 +113,13 @@ impl<'a> Archiver<'a> {
             left: MAX_TREE_ENTRIES,
             report: TreeReport::default(),
             whiteouts: Whiteouts::Skipped,
+            mount: None,
         }
+    }
+
+    /// Returns `true` for a mount other than the one to stay in.
+    fn is_beyond(&self, mount: Option<u64>) -> bool {
+        matches!((self.mount, mount), (Some(own), Some(other)) if own != other)
     }
 
     /// Writes the entries of a directory, which are `depth` below the first one.
@@ -162,6 +174,9 @@ impl<'a> Archiver<'a> {
                 return Ok(());
             }
         };
+        if self.is_beyond(opened.mount()) {
+            return Ok(());
+        }
         let found = opened.metadata().at(&self.path)?;
         if self.whiteouts == Whiteouts::Kept && opened.is_opaque() {
             self.whiteout(&found).at(&self.path)?;
@@ -187,7 +202,9 @@ impl<'a> Archiver<'a> {
         let opened = parent.open_file(name);
         let opened = opened.and_then(|file| file.metadata().map(|found| (file, found)));
         let (file, found) = match opened {
-            Ok((_, found)) if !found.is_file() => return Ok(()),
+            Ok((file, found)) if !found.is_file() || self.is_beyond(sys::mount_of(file.as_fd())) => {
+                return Ok(());
+            }
             Ok(opened) => opened,
             Err(error) => {
                 self.report_failure(&error);

@@ -71,6 +71,11 @@ impl Directory {
         File::from(self.0.try_clone()?).metadata()
     }
 
+    /// Returns the number of the mount that the directory is in; `None` if the kernel does not say it.
+    pub(super) fn mount(&self) -> Option<u64> {
+        sys::mount_of(self.0.as_fd())
+    }
+
     /// Returns `true` if the directory, opened for reading, hides the lower directories of an overlay
     /// ("opaque").
     pub(super) fn is_opaque(&self) -> bool {
