@@ -84,7 +84,7 @@ pub(crate) fn layer(context: &Context) -> Result<Layer, Problems> {
             match Cloud::new(Ok(settings), Vec::new()).unavailable() {
                 None => {
                     let text = format!(
-                        "a key is there (not tried); `--runtime e2b` sends code and files to {api}, off this machine"
+                        "a key is there (not tried); `--runtime e2b` sends code and files to the service at {api}"
                     );
                     return Ok(Layer::info(NAME, text));
                 }

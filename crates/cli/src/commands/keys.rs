@@ -101,7 +101,7 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
 fn record(name: &str, arguments: &Value, context: &Context) -> anyhow::Result<()> {
     let operation = Operation {
         who: AuditedCaller {
-            scope: &Scope::local(),
+            scope: Scope::local().as_str(),
             session: None,
             surface: Surface::CommandLine.as_str(),
             client: None,
