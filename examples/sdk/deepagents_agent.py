@@ -1,4 +1,4 @@
-"""Lets an agent of deepagents work in a sandbox: `pip install ringfence[deepagents]`, then `python deepagents_agent.py`.
+"""Lets an agent of deepagents work in a sandbox: `pip install './sdk/python[deepagents]'`, then `python deepagents_agent.py`.
 
 The model is a script, so that it runs without a key; put yours in its place.
 """

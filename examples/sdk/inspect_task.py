@@ -1,4 +1,4 @@
-"""Evaluates a model that runs commands in sandboxes: `pip install ringfence[inspect]`, then `python inspect_task.py`.
+"""Evaluates a model that runs commands in sandboxes: `pip install './sdk/python[inspect]'`, then `python inspect_task.py`.
 
 The model is a script, so that it runs without a key; `inspect eval inspect_task.py --model …` takes another one.
 """

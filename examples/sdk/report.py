@@ -1,4 +1,4 @@
-"""Has code of a stranger make a report: `pip install ringfence`, then `python report.py [FILE.csv]`."""
+"""Has code of a stranger make a report: `pip install './sdk/python'`, then `python report.py [FILE.csv]`."""
 
 import sys
 

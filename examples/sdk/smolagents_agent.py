@@ -1,4 +1,4 @@
-"""Runs the code of an agent of smolagents in a sandbox: `pip install ringfence[smolagents]`, then `python smolagents_agent.py`.
+"""Runs the code of an agent of smolagents in a sandbox: `pip install './sdk/python[smolagents]'`, then `python smolagents_agent.py`.
 
 The model is a script, so that it runs without a key; put yours in its place.
 """

@@ -1,4 +1,4 @@
-"""Answers a tool call of a model of OpenAI in a sandbox: `pip install ringfence`, then `python tool_calls.py`.
+"""Answers a tool call of a model of OpenAI in a sandbox: `pip install './sdk/python'`, then `python tool_calls.py`.
 
 The model is a script, so that it runs without a key. With `openai`, `response.output` has the calls
 (`item.model_dump()`), and the answers go into `input` of the next request.

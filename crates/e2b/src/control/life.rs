@@ -60,6 +60,10 @@ pub(super) fn info(service: &Service, client: &Client, id: &str) -> Result<Respo
     detail["domain"] = client.domain.clone().into();
     detail["allowInternetAccess"] = false.into();
     detail["network"] = known.shared.settings.ingress.to_json();
+    if !sandbox.info().ports {
+        // Nobody can visit its programs, which have no sockets.
+        detail["network"]["allowPublicTraffic"] = false.into();
+    }
     let on_timeout = match sandbox.info().on_expiry {
         OnExpiry::Kill => "kill",
         OnExpiry::Pause => "pause",

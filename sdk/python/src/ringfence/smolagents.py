@@ -79,7 +79,7 @@ class RingfenceExecutor(RemotePythonExecutor):
         if missing != "[]":
             raise RingfenceError(
                 f"the sandbox's Python lacks modules that tools need: {missing}",
-                "name a Python that has them in the server's configuration (sandbox.python)",
+                "name a Python that has them in the server's configuration (sandbox.python), and restart the server",
             )
         return additional_imports
 
