@@ -99,9 +99,10 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
 
 /// Appends an operation on a key to the audit log, as the server does for those over HTTP.
 fn record(name: &str, arguments: &Value, context: &Context) -> anyhow::Result<()> {
+    let scope = Scope::local();
     let operation = Operation {
         who: AuditedCaller {
-            scope: Scope::local().as_str(),
+            scope: scope.as_str(),
             session: None,
             surface: Surface::CommandLine.as_str(),
             client: None,
