@@ -77,7 +77,7 @@ pub use key_store::{EndKeyError, KeyStore, NewKey, Revoked, ShownKey, StoredKey,
 pub use keys::ApiKeys;
 pub use rights::{Right, Rights, RightsError};
 pub use state::{Api, RecordedSandboxes};
-pub use tenant::{ParseTenantError, Tenant};
+pub use tenant::{FIXED, ParseTenantError, Tenant};
 
 impl Api {
     /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.

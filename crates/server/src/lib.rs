@@ -14,13 +14,11 @@
 //! - [`remains`]: files that runs leave.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
-//! - [`audit_line`]: records of the audit log, for people.
 //!
 //! Guests never send messages here: their output is the payload of output frames.
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod audit_line;
 pub mod client;
 pub mod console;
 pub mod frame;

@@ -1,5 +1,7 @@
 //! `ringfence audit`: verifies and prints the audit log.
 
+mod line;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::ui::{Ui, visible};
+use line::readable;
 use ringfence::audit::{directory, failure};
 use ringfence_args::AuditCommand;
 use ringfence_gateway_protocol::interrupted;
-use ringfence_server::audit_line::readable;
 
 /// Polling interval of `--follow`.
 const INTERVAL: Duration = Duration::from_millis(250);

@@ -60,7 +60,7 @@ impl From<Tenant> for String {
 /// Name of the server's own user as a client.
 pub(super) const OWNER: &str = "socket";
 /// Name of the fixed key as a client.
-pub(crate) const FIXED: &str = "RINGFENCE_API_KEY";
+pub const FIXED: &str = "RINGFENCE_API_KEY";
 
 /// The party that what a key makes and uses belongs to: its tenant, or the key itself if it has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,15 +1,15 @@
 //! Renders records of the audit log for people.
 
+use ringfence_server::api::FIXED;
 use serde_json::Value;
 
-use crate::api::tenant::FIXED;
-use ringfence_gateway_protocol::visible;
+use crate::ui::visible;
 
 /// Maximum displayed length of the arguments.
 const MAX_ARGUMENTS: usize = 100;
 
 /// Renders a record on one line. Text from an agent or a guest must not control the terminal.
-pub fn readable(line: &str) -> String {
+pub(super) fn readable(line: &str) -> String {
     let Ok(record) = serde_json::from_str::<Value>(line) else {
         return format!("unreadable: {}", visible(&short(line)));
     };
