@@ -46,7 +46,6 @@ mod keys;
 mod mcp;
 mod metrics;
 mod openapi;
-mod owner;
 mod recording;
 mod rights;
 mod route;

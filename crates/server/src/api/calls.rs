@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::admission::Turn;
 use super::error::ApiError;
+use super::extract::Owner;
 use super::invocation::Use;
 use super::keys::Grant;
-use super::owner::Owner;
 use super::state::Api;
 
 impl Api {

@@ -10,10 +10,10 @@ use axum::response::{IntoResponse, Response};
 use ringfence_e2b::{Admitted, Client, Error, KeyEnd, Target, Tunnel};
 
 use super::error::{ApiError, Reason};
+use super::extract::Owner;
 use super::guard::{self, Door};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
-use super::owner::Owner;
 use super::recording::{self, Recorder};
 use super::rights::Right;
 use super::state::Api;

@@ -13,8 +13,8 @@ use ringfence_tools::toolbox::Surface;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Reason};
+use super::extract::Owner;
 use super::keys::Grant;
-use super::owner::Owner;
 use super::state::Api;
 use crate::http;
 

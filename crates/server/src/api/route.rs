@@ -128,6 +128,27 @@ impl Route {
     }
 }
 
+/// Returns a route of sandboxes, without parameters, body and record.
+pub(super) fn route(
+    method: Method,
+    path: &'static str,
+    summary: &'static str,
+    answers: Vec<Content>,
+    handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
+) -> Route {
+    Route {
+        method,
+        path,
+        needs: Needs::Key(Right::Sandboxes),
+        summary,
+        recorded: None,
+        parameters: &[],
+        request: None,
+        answers,
+        handler,
+    }
+}
+
 /// Treatment of requests with an `Idempotency-Key` by a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replays {

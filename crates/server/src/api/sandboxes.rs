@@ -8,7 +8,6 @@ mod files;
 mod life;
 mod ports;
 mod processes;
-mod route;
 
 use super::route::Route;
 

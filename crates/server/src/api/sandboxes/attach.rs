@@ -23,10 +23,9 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::super::error::{ApiError, Reason};
 use super::super::events;
 use super::super::extract::{InActiveProcess, Params};
-use super::super::route::Route;
+use super::super::route::{Route, route};
 use super::super::websocket;
 use super::processes::{FROM, OutputQuery, Terminal};
-use super::route::route;
 
 /// Maximum size of a client's message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;

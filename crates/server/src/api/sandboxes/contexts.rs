@@ -20,9 +20,8 @@ use super::super::error::ApiError;
 use super::super::events::output_event;
 use super::super::extract::{ContextId, InSandbox};
 use super::super::recording::Described;
-use super::super::route::Route;
+use super::super::route::{Route, route};
 use super::super::{body, events, stream};
-use super::route::route;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 8 * 1024 * 1024;

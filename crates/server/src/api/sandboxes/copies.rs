@@ -17,9 +17,8 @@ use super::super::content::{Content, NOTHING, done};
 use super::super::error::ApiError;
 use super::super::extract::{Client, IdOrName};
 use super::super::recording::described_as;
-use super::super::route::Route;
+use super::super::route::{Route, route};
 use super::super::state::Api;
-use super::route::route;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;

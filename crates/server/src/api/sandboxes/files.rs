@@ -16,10 +16,9 @@ use serde_json::{Value, json};
 use super::super::content::{BYTES, Content, MAX_BYTES, NOTHING, done};
 use super::super::error::ApiError;
 use super::super::extract::{InSandbox, Params};
-use super::super::route::{Form, Parameter, Place, Route};
+use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::{body, events, stream};
 use super::entries::{CopiedTree, FileEntry, FileList, MadeDirectory, UnpackedTree};
-use super::route::route;
 
 /// Maximum size of a request that is no file, in bytes.
 const MAX: usize = 1024 * 1024;

@@ -12,9 +12,8 @@ use tokio::task::JoinSet;
 use super::super::content::{BYTES, MAX_BYTES};
 use super::super::error::ApiError;
 use super::super::extract::{InSandbox, Port};
-use super::super::route::Route;
+use super::super::route::{Route, route};
 use super::super::{body, stream};
-use super::route::route;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

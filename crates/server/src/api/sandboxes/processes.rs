@@ -24,10 +24,9 @@ use super::super::error::{ApiError, Reason};
 use super::super::events::output_event;
 use super::super::extract::{InActiveProcess, InProcess, InSandbox, Params};
 use super::super::recording::Described;
-use super::super::route::{Form, Parameter, Place, Route};
+use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::{body, events, stream};
 use super::life::Amount;
-use super::route::route;
 
 /// Maximum size of a request, in bytes: a command with its environment.
 const MAX: usize = 8 * 1024 * 1024;
