@@ -8,13 +8,14 @@ import signal
 import socket
 import subprocess
 import threading
+import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Iterator, List
 
 import pytest
 
-from conftest import BINARY, Server, World, ended
+from conftest import BINARY, KEY, Server, World, ended
 from ringfence import Client, IncompatibleServer, RingfenceError, Sandbox, ServerGone, ServerUnavailable
 from ringfence import _server
 
@@ -259,6 +260,38 @@ def test_addresses_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ServerUnavailable, match="no socket"):
         Client(socket="/nowhere/engine.sock").tools()
     Client("http://sandboxes.invalid:8080", api_key="k", plain_http=True).close()
+
+
+def test_a_key_from_a_file_is_the_key(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RINGFENCE_API_KEY", raising=False)
+    (tmp_path / "key").write_text(f" {KEY}\r\n")
+    for options in ({"api_key": (tmp_path / "key").read_text()}, {}):
+        assert Sandbox.list(url=server.url, **options) == []
+        monkeypatch.setenv("RINGFENCE_API_KEY", f"{KEY}\n")
+
+
+@pytest.mark.parametrize("key", ["rf_sec\nret", "rf_secret\x00x", "rf_secr\u00e9t", b"rf_secret", "rf_secret\x7f\n"])
+def test_a_key_that_no_header_holds_is_refused_at_once(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any, **options: Any) -> None:
+        with pytest.raises(RingfenceError, match="api_key|RINGFENCE_API_KEY") as error:
+            Client("http://127.0.0.1:1", *arguments, **options)
+        assert type(error.value) is RingfenceError
+        assert "sec" not in "".join(traceback.format_exception(type(error.value), error.value, None))
+
+    refused(api_key=key)
+    if isinstance(key, str) and "\x00" not in key:
+        monkeypatch.setenv("RINGFENCE_API_KEY", key)
+        refused()
+
+
+def test_a_header_that_cannot_be_sent_is_no_broken_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: List[float] = []
+    monkeypatch.setattr("ringfence._sync.transport.time.sleep", slept.append)
+    with Client(server.url, api_key=KEY) as client:
+        client._transport._client().headers["authorization"] = "Bearer rf_secret\n"
+        with pytest.raises(RingfenceError) as error:
+            client.tools()
+    assert not isinstance(error.value, ServerGone) and "secret" not in str(error.value) and slept == []
 
 
 class _Stranger(BaseHTTPRequestHandler):

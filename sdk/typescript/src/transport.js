@@ -26,7 +26,7 @@ export class Transport {
     if (!url && !socket) url = environment().RINGFENCE_API_URL;
     if (url) {
       this.#url = checked(url, plainHttp);
-      this.#key = apiKey ?? (environment().RINGFENCE_API_KEY || undefined);
+      this.#key = apiKey === undefined ? checkedKey(environment().RINGFENCE_API_KEY, "RINGFENCE_API_KEY") : checkedKey(apiKey, "`apiKey`");
       return;
     }
     if (apiKey) throw new RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too");
@@ -324,6 +324,20 @@ async function* timed(body, milliseconds) {
   } finally {
     await iterator.return?.();
   }
+}
+
+/** Returns a key without the white space around it, such as the last newline of a file. No message shows the key. */
+function checkedKey(given, source) {
+  if (given === undefined) return undefined;
+  if (typeof given !== "string") throw new RingfenceError(`expected a text for ${source}, got ${typeof given}`);
+  const key = given.trim();
+  if (!/^[ -~]*$/.test(key)) {
+    throw new RingfenceError(
+      `${source} has a character that the header of a request cannot hold`,
+      "pass the key alone, on one line, as `ringfence keys create` printed it",
+    );
+  }
+  return key || undefined;
 }
 
 function checked(text, plainHttp) {

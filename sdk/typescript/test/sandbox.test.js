@@ -251,6 +251,24 @@ describe("servers", () => {
     await assert.rejects(Sandbox.list({ url: server.url }), Unauthenticated);
   });
 
+  test("a key from a file is the key, and one that no header holds is refused", async () => {
+    assert.deepEqual(await Sandbox.list({ url: server.url, apiKey: ` ${KEY}\r\n` }), []);
+    for (const apiKey of ["rf_sec\nret", "rf_secret\0", "rf_secr\u00e9t", new TextEncoder().encode("rf_secret")]) {
+      assert.throws(() => new Client({ url: server.url, apiKey }), (error) => {
+        assert.ok(error instanceof RingfenceError && /`apiKey`/.test(error.message) && !/sec/.test(error.stack.split("\n")[0]), error);
+        return true;
+      });
+    }
+    process.env.RINGFENCE_API_KEY = `${KEY}\n`;
+    try {
+      assert.deepEqual(await Sandbox.list({ url: server.url }), []);
+      process.env.RINGFENCE_API_KEY = "rf_sec\nret";
+      assert.throws(() => new Client({ url: server.url }), /RINGFENCE_API_KEY/);
+    } finally {
+      delete process.env.RINGFENCE_API_KEY;
+    }
+  });
+
   test("the private socket is that of the environment, and must be private", async () => {
     const { chmodSync } = await import("node:fs");
     const { dirname } = await import("node:path");

@@ -37,12 +37,25 @@ def resolve(
     if not url and not socket:
         url = os.environ.get("RINGFENCE_API_URL") or None
     if url:
-        api_key = api_key or os.environ.get("RINGFENCE_API_KEY") or None
+        api_key = _key(api_key, "`api_key`") or _key(os.environ.get("RINGFENCE_API_KEY"), "RINGFENCE_API_KEY")
         _check_url(url, plain_http)
         return Address(url.rstrip("/"), api_key)
     if api_key:
         raise RingfenceError("a key has no use at a socket", "pass `url`, or set RINGFENCE_API_URL, too")
     return Address("http://localhost", None, socket or default_socket(), autostart and not socket)
+
+
+def _key(given: Optional[str], source: str) -> Optional[str]:
+    """Returns a key without the white space around it, such as the last newline of a file. No message shows the key."""
+    if given is not None and not isinstance(given, str):
+        raise RingfenceError(f"expected a text for {source}, got {type(given).__name__}")
+    key = (given or "").strip()
+    if not all(" " <= character <= "~" for character in key):
+        raise RingfenceError(
+            f"{source} has a character that the header of a request cannot hold",
+            "pass the key alone, on one line, as `ringfence keys create` printed it",
+        )
+    return key or None
 
 
 def _check_url(url: str, plain_http: bool) -> None:

@@ -131,6 +131,11 @@ class AsyncTransport:
             response = await http.send(built, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise ServerUnavailable(f"no server answers at {self.address!r}: {error}") from error
+        except httpx.LocalProtocolError as error:
+            if "header" not in str(error):
+                raise gone(error) from error
+            # Nothing was sent. The text of the error may have the key.
+            raise RingfenceError("the request has a header that cannot be sent", "check the key and the URL") from None
         except httpx.HTTPError as error:
             raise gone(error) from error
         if response.is_success:
