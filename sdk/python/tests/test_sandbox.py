@@ -55,6 +55,10 @@ def test_a_chart_is_a_picture(client: Client) -> None:
         assert ex.error is None, ex
         pictures = [result.png for result in ex.results if result.png]
         assert pictures and pictures[0].startswith(b"\x89PNG\r\n")
+        (chart,) = (result.chart for result in ex.results)
+        assert (chart["type"], [each["label"] for each in chart["elements"]]) == ("line", ["x", "y"])
+        frame = sandbox.run_code("pd.read_csv('data.csv')").results[0]
+        assert frame.data == {"x": [1, 2], "y": [2, 4]} and frame.html and "<table" in frame.html
 
 
 def test_results_have_their_formats(sandbox: Sandbox) -> None:
@@ -71,6 +75,15 @@ def test_results_have_their_formats(sandbox: Sandbox) -> None:
     assert shown == [result]
     assert (result.html, result.json, result.text, str(result)) == ("<b>x</b>", {"a": 1}, "rich", "rich")
     assert (result.png, result.data, result.chart, result.is_main_result) == (None, None, None, True)
+
+
+def test_results_have_charts_and_tables(sandbox: Sandbox) -> None:
+    # The media types are those of the session's rich.py.
+    written = (Path(__file__).parents[3] / "crates/exec/python/rich.py").read_text()
+    for name, constant in [("chart", "CHART"), ("data", "RECORDS")]:
+        (media,) = (line.split('"')[1] for line in written.splitlines() if line.startswith(f"{constant} = "))
+        (result,) = sandbox.run_code(f"display({{{media!r}: {{'a': [1]}}}}, raw=True)").results
+        assert getattr(result, name) == {"a": [1]} and result.formats() == [media]
 
 
 def test_an_exception_of_code_is_its_error(sandbox: Sandbox) -> None:

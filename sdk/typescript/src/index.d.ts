@@ -254,7 +254,9 @@ export interface Result {
   latex?: string;
   javascript?: string;
   json?: unknown;
+  /** A data frame's columns by name, up to 1,000 rows. */
   data?: unknown;
+  /** Elements of a figure, as `docs/guide/sessions.md` describes them. */
   chart?: unknown;
   png?: Uint8Array;
   jpeg?: Uint8Array;

@@ -35,8 +35,8 @@ const TEXTS = {
   "text/latex": "latex",
   "application/javascript": "javascript",
   "application/json": "json",
-  "e2b/data": "data",
-  "e2b/chart": "chart",
+  "application/vnd.ringfence.data+json": "data",
+  "application/vnd.ringfence.chart+json": "chart",
 };
 const BINARIES = { "image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf" };
 

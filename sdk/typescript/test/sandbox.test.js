@@ -57,6 +57,10 @@ both("code keeps its state, and has its errors", async (sandbox) => {
   assert.equal((await sandbox.runCode("x")).text, "20");
   const rich = await sandbox.runCode("class R:\n  def _repr_html_(self): return '<b>'\nR()");
   assert.equal(rich.results[0].html, "<b>");
+  for (const name of ["chart", "data"]) {
+    const code = `display({"application/vnd.ringfence.${name}+json": {"a": [1]}}, raw=True)`;
+    assert.deepEqual((await sandbox.runCode(code)).results[0][name], { a: [1] });
+  }
   const context = await sandbox.contexts.create({ language: "bash", cwd: "/tmp" });
   assert.deepEqual((await sandbox.runCode("pwd", { context })).logs.stdout, ["/tmp\n"]);
   await sandbox.contexts.remove(context);

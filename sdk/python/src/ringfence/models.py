@@ -180,7 +180,11 @@ _TEXTS = {
     "application/javascript": "javascript",
 }
 _BINARIES = {"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf"}
-_VALUES = {"application/json": "json", "e2b/data": "data", "e2b/chart": "chart"}
+_VALUES = {
+    "application/json": "json",
+    "application/vnd.ringfence.data+json": "data",
+    "application/vnd.ringfence.chart+json": "chart",
+}
 
 
 @dataclass(frozen=True)
@@ -254,12 +258,12 @@ class Result:
 
     @property
     def data(self) -> Any:
-        """A data frame as records."""
+        """A data frame's columns by name, up to 1,000 rows."""
         return self._find(_VALUES, "data")
 
     @property
     def chart(self) -> Any:
-        """A chart's elements, if the interpreter describes them."""
+        """Elements of a figure, as `docs/guide/sessions.md` describes them."""
         return self._find(_VALUES, "chart")
 
     def formats(self) -> List[str]:

@@ -17,7 +17,7 @@ from ._guest import ANSWER, ERROR
 _INERT = ("text/plain", "image/png", "image/jpeg", "application/json")
 
 # The server's own, for other clients.
-_PRIVATE = (ANSWER, ERROR, "e2b/data", "e2b/chart")
+_PRIVATE = (ANSWER, ERROR, "application/vnd.ringfence.data+json", "application/vnd.ringfence.chart+json")
 
 MAX_STREAMED = 8 << 20
 """Characters of output of one cell that are shown."""
