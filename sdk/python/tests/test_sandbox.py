@@ -27,6 +27,7 @@ from ringfence import (
     Sandbox,
     errors,
 )
+from ringfence._exceptions import printed
 
 
 def test_ten_lines(server: Server, tmp_path: Path) -> None:
@@ -95,6 +96,33 @@ def test_an_exception_of_code_is_its_error(sandbox: Sandbox) -> None:
     # The other way of asking tells the same.
     again = sandbox.run_code("raise ValueError('no: two\\nlines')")
     assert again.error is not None and (again.error.name, again.error.value) == ("ValueError", "no: two\nlines")
+
+
+def test_errors_of_syntax_and_of_javascript_have_names(sandbox: Sandbox) -> None:
+    def error(code: str, language: str = "python") -> "tuple[str, str]":
+        found = sandbox.run_code(code, language).error
+        assert found is not None
+        return found.name, found.value
+
+    assert error("x=") == ("SyntaxError", "invalid syntax")
+    assert error("if x:\ny")[0] == "IndentationError"
+    assert error("class Odd(Exception): pass\nraise Odd") == ("Odd", "")
+    assert error("try: 1/0\nexcept Exception as e: raise Odd('a: b') from e") == ("Odd", "a: b")
+    assert error("throw new TypeError('no: x')", "javascript") == ("TypeError", "no: x")
+    assert error("throw 5", "javascript") == ("Error", "5")
+    for code, language in [("import sys; sys.exit(1)", "python"), ("echo '  File' >&2; false", "bash")]:
+        assert error(code, language) == ("exit status", "1")
+
+
+def test_a_group_has_its_own_name() -> None:
+    # As Python from 3.11 on prints it.
+    group = (
+        '  + Exception Group Traceback (most recent call last):\n  |   File "<cell 2>", line 3, in <module>\n  |     raise G\n'
+        "  | ExceptionGroup: g (1 sub-exception)\n  +-+---------------- 1 ----------------\n"
+        "    | Traceback (most recent call last):\n    | ValueError: 1\n    +------------------------------------\n"
+    )
+    found = printed("warning\n" + group)
+    assert found == ("ExceptionGroup", "g (1 sub-exception)", group)
 
 
 def test_ends_that_are_no_exception(sandbox: Sandbox) -> None:

@@ -77,10 +77,25 @@ export function execution(data, stdout, stderr, truncated) {
 function executionError({ outcome, exitCode }, stderr, warnings) {
   if (outcome !== "exited") return { name: outcome, value: warnings.join("; "), traceback: stderr };
   if (exitCode === 0) return undefined;
-  const start = stderr.lastIndexOf("Traceback (most recent call last):");
-  if (start < 0) return { name: "exit status", value: String(exitCode), traceback: stderr };
-  const traceback = stderr.slice(start);
-  const all = traceback.replace(/\n+$/, "").split("\n");
+  return printed(stderr) ?? { name: "exit status", value: String(exitCode), traceback: stderr };
+}
+
+// An error of syntax has no frames, and an exception group stands in a box.
+const BEGINNING = /^(?:( {2}\+ Exception Group )?Traceback \(most recent call last\):|  File "<cell )/gm;
+const BOX = "  | ";
+
+/** Returns the last exception of Python or JavaScript that an interpreter printed, if there is one. */
+function printed(stderr) {
+  const beginnings = [...stderr.matchAll(BEGINNING)];
+  const last = beginnings.findLast(([text]) => text.includes("Traceback")) ?? beginnings.at(-1);
+  if (last) return raised(stderr.slice(last.index), last[1] !== undefined);
+  const uncaught = [...stderr.matchAll(/^Uncaught /gm)].at(-1);
+  return uncaught && thrown(stderr.slice(uncaught.index + uncaught[0].length));
+}
+
+function raised(traceback, isGroup) {
+  let all = traceback.replace(/\n+$/, "").split("\n");
+  if (isGroup) all = [all[0], ...all.filter((line) => line.startsWith(BOX)).map((line) => line.slice(BOX.length))];
   // The message may have many lines; the frames before it are indented.
   const first = all.findIndex((line, at) => at > 0 && line !== "" && !line.startsWith(" "));
   const message = all.slice(first < 0 ? -1 : first).join("\n");
@@ -88,6 +103,13 @@ function executionError({ outcome, exitCode }, stderr, warnings) {
   return colon < 0
     ? { name: message, value: "", traceback }
     : { name: message.slice(0, colon), value: message.slice(colon + 2), traceback };
+}
+
+function thrown(traceback) {
+  const [message] = traceback.replace(/\n+$/, "").split("\n    at ");
+  // Anything can be thrown.
+  const [, name, value] = /^([A-Za-z_$][\w$]*): ([^]*)$/.exec(message) ?? [, "Error", message];
+  return { name, value, traceback };
 }
 
 /** The text of a stream so far, up to a number of characters. */

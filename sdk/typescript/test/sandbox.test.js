@@ -52,6 +52,16 @@ both("code keeps its state, and has its errors", async (sandbox) => {
   assert.deepEqual([printed.join(""), first.text, first.error, first.executionCount], ["é\n", "21", undefined, 1]);
   const failed = await sandbox.runCode("raise ValueError('no: two\\nlines')");
   assert.deepEqual([failed.error.name, failed.error.value], ["ValueError", "no: two\nlines"]);
+  for (const [code, language, ...expected] of [
+    ["x=", "python", "SyntaxError", "invalid syntax"],
+    ["try: 1/0\nexcept Exception as e: raise KeyError(1) from e", "python", "KeyError", "1"],
+    ["throw new TypeError('no: x')", "javascript", "TypeError", "no: x"],
+    ["throw 5", "javascript", "Error", "5"],
+    ["import sys; sys.exit(3)", "python", "exit status", "3"],
+  ]) {
+    const { error } = await sandbox.runCode(code, { language });
+    assert.deepEqual([error.name, error.value], expected, code);
+  }
   const late = await sandbox.runCode("while True: pass", { timeout: 0.2 });
   assert.deepEqual([late.outcome, late.error.name, late.interrupted], ["timed_out", "timed_out", true]);
   assert.equal((await sandbox.runCode("x")).text, "20");

@@ -7,6 +7,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar, Union
 
+from ._exceptions import printed
 from .errors import IncompatibleServer, RingfenceError
 
 T = TypeVar("T")
@@ -370,14 +371,8 @@ def _error(outcome: str, exit_code: int, stderr: str, warnings: List[str]) -> Op
         return ExecutionError(outcome, "; ".join(warnings), stderr)
     if exit_code == 0:
         return None
-    start = stderr.rfind("Traceback (most recent call last):")
-    if start < 0:
-        return ExecutionError("exit status", str(exit_code), stderr)
-    lines = stderr[start:].rstrip("\n").split("\n")
-    # The message may have many lines; the frames before it are indented.
-    first = next((n for n, line in enumerate(lines) if n and line[:1] not in ("", " ")), len(lines) - 1)
-    name, _, value = "\n".join(lines[first:]).partition(": ")
-    return ExecutionError(name, value, stderr[start:])
+    found = printed(stderr)
+    return ExecutionError(*found) if found else ExecutionError("exit status", str(exit_code), stderr)
 
 
 Seconds = Union[int, float, str]
