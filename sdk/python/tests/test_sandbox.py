@@ -394,6 +394,21 @@ def test_a_fork_has_connections_of_its_own(sandbox: Sandbox) -> None:
     os.close(read)
 
 
+def test_a_fork_that_leaves_the_with_leaves_the_sandbox(server: Server) -> None:
+    with Sandbox(socket=server.socket) as sandbox:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with sandbox:
+                    assert sandbox.commands.run("echo child").stdout == "child\n"
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert sandbox.is_running()
+    assert Sandbox.list(socket=server.socket) == []
+
+
 def test_over_tcp_with_a_key(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RINGFENCE_API_URL", server.url)
     with pytest.raises(errors.Unauthenticated):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
@@ -93,6 +94,7 @@ class AsyncSandbox:
         self._adopt_client(client, connection)
         self._id: Optional[str] = None
         self._kill_at_exit = True
+        self._process = os.getpid()
         # sync: self._open()
 
     def _adopt_client(self, client: Optional[AsyncClient], connection: Dict[str, Any]) -> None:
@@ -105,6 +107,7 @@ class AsyncSandbox:
         try:
             answer = await self._client._transport.json("POST", "/sandboxes", json=self._options)
             self._adopt(build(SandboxInfo, answer))
+            self._process = os.getpid()
         except BaseException:
             await self._close_client()
             raise
@@ -170,7 +173,8 @@ class AsyncSandbox:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
-        if not self._kill_at_exit:
+        # A fork that leaves the `with` leaves the sandbox to the process that created it.
+        if not self._kill_at_exit or self._process != os.getpid():
             await self.aclose()
             return
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
@@ -94,6 +95,7 @@ class Sandbox:
         self._adopt_client(client, connection)
         self._id: Optional[str] = None
         self._kill_at_exit = True
+        self._process = os.getpid()
         self._open()
 
     def _adopt_client(self, client: Optional[Client], connection: Dict[str, Any]) -> None:
@@ -106,6 +108,7 @@ class Sandbox:
         try:
             answer = self._client._transport.json("POST", "/sandboxes", json=self._options)
             self._adopt(build(SandboxInfo, answer))
+            self._process = os.getpid()
         except BaseException:
             self._close_client()
             raise
@@ -171,7 +174,8 @@ class Sandbox:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        if not self._kill_at_exit:
+        # A fork that leaves the `with` leaves the sandbox to the process that created it.
+        if not self._kill_at_exit or self._process != os.getpid():
             self.close()
             return
         try:
