@@ -50,6 +50,33 @@ def test_the_surface(server: Server) -> None:
     run(server, work)
 
 
+def test_callbacks_are_awaited(server: Server) -> None:
+    seen: List[str] = []
+
+    async def slow(text: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append(str(text))
+
+    async def work(sandbox: AsyncSandbox) -> None:
+        await sandbox.run_code("import sys\nprint('code')\nprint('error', file=sys.stderr)\n7", on_stdout=slow, on_stderr=slow)
+        await sandbox.run_code("8", on_result=slow)
+        await sandbox.commands.run("echo command", on_stdout=slow)
+        handle = await sandbox.commands.start("echo handle >&2")
+        await handle.wait(on_stderr=slow)
+        async with AsyncClient(socket=server.socket) as client:
+            await client.run("print('program')", on_stdout=slow)
+        assert sorted(seen[:2]) == ["code\n", "error\n"]
+        assert seen[2:] == ["8", "command\n", "handle\n", "program\n"]
+
+        async def broken(text: str) -> None:
+            raise KeyError(text)
+
+        with pytest.raises(KeyError):
+            await sandbox.commands.run("echo x", on_stdout=broken)
+
+    run(server, work)
+
+
 def test_many_at_once(server: Server) -> None:
     async def work(sandbox: AsyncSandbox) -> None:
         results = await asyncio.gather(*(sandbox.commands.run(["echo", str(n)]) for n in range(20)))

@@ -166,6 +166,15 @@ def test_commands(sandbox: Sandbox) -> None:
         sandbox.commands.run("true", user="root")
 
 
+def test_a_callback_that_nobody_would_await_is_refused(sandbox: Sandbox) -> None:
+    async def callback(text: str) -> None:
+        raise AssertionError(text)
+
+    for call in (lambda: sandbox.commands.run("echo x", on_stdout=callback), lambda: sandbox.run_code("print(1)", on_stdout=callback)):
+        with pytest.raises(RingfenceError, match="coroutine"):
+            call()
+
+
 def test_handles(sandbox: Sandbox) -> None:
     cat = sandbox.commands.start("cat", stdin=True)
     cat.send_stdin("one\n")

@@ -28,8 +28,9 @@ export interface Cancellable {
 }
 
 export interface Printed {
-  onStdout?: (text: string) => void;
-  onStderr?: (text: string) => void;
+  /** A promise that it returns is awaited before more output is read. */
+  onStdout?: (text: string) => unknown;
+  onStderr?: (text: string) => unknown;
 }
 
 export interface RunOptions extends Printed, Cancellable {
@@ -287,7 +288,7 @@ export interface CodeOptions extends Printed, Cancellable {
   language?: "python" | "bash" | "javascript" | "typescript";
   context?: string | Context;
   timeout?: Time;
-  onResult?: (result: Result) => void;
+  onResult?: (result: Result) => unknown;
 }
 
 export declare class Sandbox {

@@ -52,8 +52,8 @@ export class Client {
     const json = { code, language, timeout, stdin, files, runtime };
     if (!onStdout && !onStderr) return runResult(await this.transport.json("POST", "/run", { json, signal, endsWithCall: true }));
     for await (const event of this.transport.events("POST", "/run", { json, signal })) {
-      if (event.name === "stdout") onStdout?.(event.data.text);
-      else if (event.name === "stderr") onStderr?.(event.data.text);
+      if (event.name === "stdout") await onStdout?.(event.data.text);
+      else if (event.name === "stderr") await onStderr?.(event.data.text);
       else if (event.name === "result") return runResult(event.data);
     }
     throw new ServerGone("the stream of events ended before the result");
@@ -248,10 +248,10 @@ async function collected(events, { onStdout, onStderr, maxOutput, check }) {
   const kept = { stdout: new Kept(maxOutput, onStdout), stderr: new Kept(maxOutput, onStderr) };
   let lost = false;
   for await (const event of events) {
-    if (Object.hasOwn(kept, event.name)) kept[event.name].push(output(event));
+    if (Object.hasOwn(kept, event.name)) await kept[event.name].push(output(event));
     else if (event.name === "lost") lost = true;
     else if (event.name === "end") {
-      const result = { ...commandEnd(event.data), stdout: kept.stdout.end(), stderr: kept.stderr.end() };
+      const result = { ...commandEnd(event.data), stdout: await kept.stdout.end(), stderr: await kept.stderr.end() };
       return passed({ ...result, truncated: lost || kept.stdout.truncated || kept.stderr.truncated }, check);
     }
   }
@@ -422,7 +422,7 @@ export class Sandbox {
   async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {
     const json = { code, language, context: typeof context === "object" ? context.id : context, timeout };
     const ended = await this.#execute(json, { onStdout, onStderr, signal });
-    if (onResult) ended.results.forEach((result) => onResult(result));
+    if (onResult) for (const result of ended.results) await onResult(result);
     return ended;
   }
 
@@ -435,9 +435,9 @@ export class Sandbox {
     }
     const kept = { stdout: new Kept(MAX_CODE_OUTPUT, onStdout), stderr: new Kept(MAX_CODE_OUTPUT, onStderr) };
     for await (const event of this.#transport.events("POST", path, { json, signal })) {
-      if (Object.hasOwn(kept, event.name)) kept[event.name].push(output(event));
+      if (Object.hasOwn(kept, event.name)) await kept[event.name].push(output(event));
       else if (event.name === "end") {
-        for (const stream of Object.values(kept)) stream.end();
+        for (const stream of Object.values(kept)) await stream.end();
         const truncated = kept.stdout.truncated || kept.stderr.truncated;
         return execution(event.data, kept.stdout.pieces, kept.stderr.pieces, truncated);
       }

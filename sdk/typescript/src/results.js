@@ -125,18 +125,19 @@ export class Kept {
     this.#callback = callback;
   }
 
-  push(bytes) {
-    this.#add(this.#decoder.decode(bytes, { stream: true }));
+  /** Adds output, and waits for the callback. */
+  async push(bytes) {
+    await this.#add(this.#decoder.decode(bytes, { stream: true }));
   }
 
-  end() {
-    this.#add(this.#decoder.decode());
+  async end() {
+    await this.#add(this.#decoder.decode());
     return this.pieces.join("");
   }
 
-  #add(text) {
+  async #add(text) {
     if (text === "") return;
-    this.#callback?.(text);
+    await this.#callback?.(text);
     const kept = text.slice(0, this.#left);
     this.truncated ||= kept.length < text.length;
     this.#left -= kept.length;

@@ -104,6 +104,23 @@ both("commands", async (sandbox) => {
   assert.ok(ended.stdout.includes("17 91") && ended.exitCode === 5, ended.stdout);
 });
 
+both("callbacks are awaited", async (sandbox) => {
+  const seen = [];
+  const slow = async (value) => {
+    await new Promise(setImmediate);
+    seen.push(value.text ?? value);
+  };
+  await sandbox.runCode("print(1)", { onStdout: slow });
+  await sandbox.runCode("2", { onResult: slow });
+  await sandbox.commands.run("echo 3", { onStdout: slow });
+  await (await sandbox.commands.start("echo 4 >&2")).wait({ onStderr: slow });
+  assert.deepEqual(seen, ["1\n", "2", "3\n", "4\n"]);
+  const broken = async () => {
+    throw new TypeError("mine");
+  };
+  await assert.rejects(sandbox.commands.run("echo x", { onStdout: broken }), /mine/);
+});
+
 both("files", async (sandbox) => {
   const { files } = sandbox;
   const entry = await files.write("a/b", "é", { mode: 0o600 });

@@ -8,6 +8,7 @@ from .._address import resolve
 from .._events import LineDecoder
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from .callbacks import called
 from .transport import AsyncTransport
 
 OnText = Callable[[str], Any]
@@ -61,7 +62,7 @@ class AsyncClient:
             async for event in events:
                 callback = {"stdout": on_stdout, "stderr": on_stderr}.get(event.name)
                 if callback is not None:
-                    callback(event.output().decode("utf-8", "replace"))
+                    await called(callback, event.output().decode("utf-8", "replace"))
                 elif event.name == "result":
                     return build(RunResult, event.data)
         raise ServerGone("the stream of events ended before the result")

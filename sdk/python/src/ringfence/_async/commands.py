@@ -8,6 +8,7 @@ from .._body import AsyncData, async_pieces, sized
 from .._events import Event, Kept, Texts
 from ..errors import CommandFailed, NotFound, ServerGone
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
+from .callbacks import called
 from .transport import AsyncTransport
 
 OnText = Callable[[str], Any]
@@ -55,8 +56,8 @@ class AsyncCommandHandle:
         """Waits for the end, and returns it with the output."""
         collected = _Collected(on_stdout, on_stderr, max_output)
         async for output in self.stream():
-            collected.push(output.stream, output.data)
-        return _checked(collected.result(self._result), check)
+            await collected.push(output.stream, output.data)
+        return _checked(await collected.result(self._result), check)
 
     async def kill(self) -> bool:
         """Kills the process with its descendants, and waits for its end. Returns `False` if it had ended."""
@@ -117,7 +118,7 @@ class AsyncCommands:
         collected = _Collected(on_stdout, on_stderr, max_output)
         async with self._transport.events("POST", self._base + "/exec", json=body) as events:
             async for event in events:
-                ended = collected.event(event)
+                ended = await collected.event(event)
                 if ended is not None:
                     return _checked(ended, check)
         raise ServerGone("the stream of output ended before the process")
@@ -195,30 +196,30 @@ class _Collected:
         self._kept = {"stdout": Kept(limit), "stderr": Kept(limit)}
         self._lost = False
 
-    def event(self, event: Event) -> Optional[CommandResult]:
+    async def event(self, event: Event) -> Optional[CommandResult]:
         """Takes an event. Returns the result at the end."""
         if event.name in self._kept:
-            self.push(event.name, event.output())
+            await self.push(event.name, event.output())
         elif event.name == "lost":
             self._lost = True
         elif event.name == "end":
-            return self.result(build(CommandResult, event.data))
+            return await self.result(build(CommandResult, event.data))
         return None
 
-    def push(self, stream: str, data: bytes) -> None:
-        self._text(stream, self._texts.push(stream, data))
+    async def push(self, stream: str, data: bytes) -> None:
+        await self._text(stream, self._texts.push(stream, data))
 
-    def _text(self, stream: str, text: str) -> None:
+    async def _text(self, stream: str, text: str) -> None:
         callback = self._callbacks[stream]
         if text and callback is not None:
-            callback(text)
+            await called(callback, text)
         self._kept[stream].push(text)
 
-    def result(self, end: Optional[CommandResult]) -> CommandResult:
+    async def result(self, end: Optional[CommandResult]) -> CommandResult:
         if end is None:
             raise ServerGone("the stream of output ended before the process")
         for stream in self._kept:
-            self._text(stream, self._texts.end(stream))
+            await self._text(stream, self._texts.end(stream))
         stdout, stderr = self._kept["stdout"], self._kept["stderr"]
         members = {
             **end.__dict__,

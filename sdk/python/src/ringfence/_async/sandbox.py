@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequen
 from .._events import Kept, Texts
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
+from .callbacks import called
 from .client import AsyncClient, segment
 from .commands import AsyncCommands, AsyncPty
 from .files import AsyncFiles
@@ -243,34 +244,34 @@ class AsyncSandbox:
             answer = await self._client._transport.json("POST", path, json=body, ends_with_call=True)
             printed = [[answer[name]] if answer.get(name) else [] for name in ("stdout", "stderr")]
             ended = execution(answer, printed[0], printed[1], bool(answer.get("truncated", False)))
-            return _shown(ended, on_result)
+            return await _shown(ended, on_result)
         texts = Texts()
         callbacks = {"stdout": on_stdout, "stderr": on_stderr}
         kept = {name: Kept(MAX_OUTPUT) for name in callbacks}
 
-        def push(stream: str, text: str) -> None:
+        async def push(stream: str, text: str) -> None:
             callback = callbacks[stream]
             if text and callback is not None:
-                callback(text)
+                await called(callback, text)
             kept[stream].push(text)
 
         async with self._client._transport.events("POST", path, json=body) as events:
             async for event in events:
                 if event.name in kept:
-                    push(event.name, texts.push(event.name, event.output()))
+                    await push(event.name, texts.push(event.name, event.output()))
                 elif event.name == "end":
                     for stream in kept:
-                        push(stream, texts.end(stream))
+                        await push(stream, texts.end(stream))
                     truncated = any(each.truncated for each in kept.values())
                     ended = execution(event.data, kept["stdout"].pieces, kept["stderr"].pieces, truncated)
-                    return _shown(ended, on_result)
+                    return await _shown(ended, on_result)
         raise ServerGone("the stream of output ended before the code")
 
 
-def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:
+async def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:
     if on_result is not None:
         for result in ended.results:
-            on_result(result)
+            await called(on_result, result)
     return ended
 
 

@@ -9,6 +9,7 @@ from .._address import resolve
 from .._events import LineDecoder
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from .callbacks import called
 from .transport import Transport
 
 OnText = Callable[[str], Any]
@@ -62,7 +63,7 @@ class Client:
             for event in events:
                 callback = {"stdout": on_stdout, "stderr": on_stderr}.get(event.name)
                 if callback is not None:
-                    callback(event.output().decode("utf-8", "replace"))
+                    called(callback, event.output().decode("utf-8", "replace"))
                 elif event.name == "result":
                     return build(RunResult, event.data)
         raise ServerGone("the stream of events ended before the result")

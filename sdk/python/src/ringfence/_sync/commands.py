@@ -9,6 +9,7 @@ from .._body import Data, pieces, sized
 from .._events import Event, Kept, Texts
 from ..errors import CommandFailed, NotFound, ServerGone
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
+from .callbacks import called
 from .transport import Transport
 
 OnText = Callable[[str], Any]
@@ -212,7 +213,7 @@ class _Collected:
     def _text(self, stream: str, text: str) -> None:
         callback = self._callbacks[stream]
         if text and callback is not None:
-            callback(text)
+            called(callback, text)
         self._kept[stream].push(text)
 
     def result(self, end: Optional[CommandResult]) -> CommandResult:

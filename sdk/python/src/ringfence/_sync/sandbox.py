@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequen
 from .._events import Kept, Texts
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
+from .callbacks import called
 from .client import Client, segment
 from .commands import Commands, Pty
 from .files import Files
@@ -252,7 +253,7 @@ class Sandbox:
         def push(stream: str, text: str) -> None:
             callback = callbacks[stream]
             if text and callback is not None:
-                callback(text)
+                called(callback, text)
             kept[stream].push(text)
 
         with self._client._transport.events("POST", path, json=body) as events:
@@ -271,7 +272,7 @@ class Sandbox:
 def _shown(ended: Execution, on_result: Optional[Callable[[Result], Any]]) -> Execution:
     if on_result is not None:
         for result in ended.results:
-            on_result(result)
+            called(on_result, result)
     return ended
 
 

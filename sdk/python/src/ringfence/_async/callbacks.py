@@ -1,0 +1,19 @@
+"""Callbacks for output, under way."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable, TypeVar
+
+# sync: from ..errors import RingfenceError
+
+T = TypeVar("T")
+
+
+async def called(callback: Callable[[T], Any], value: T) -> None:
+    """Calls a callback, to the end of its coroutine if it is one."""
+    result = callback(value)
+    if inspect.isawaitable(result):
+        await result  # async
+        # sync: getattr(result, "close", lambda: None)()
+        # sync: raise RingfenceError("the callback is a coroutine", "pass a plain function, or use the package's asynchronous classes")
