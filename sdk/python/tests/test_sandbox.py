@@ -241,6 +241,15 @@ def test_files(sandbox: Sandbox) -> None:
         files.write("/workspace/\0", "x")
 
 
+def test_bytes_that_are_no_text_are_told_from_it(sandbox: Sandbox) -> None:
+    sandbox.files.write("p.png", b"\x89PNG\r\n")
+    with pytest.raises(RingfenceError, match='p.png is no text.*format="bytes"'):
+        sandbox.files.read("p.png")
+    assert sandbox.files.read("p.png", format="bytes") == b"\x89PNG\r\n"
+    with pytest.raises(RingfenceError, match="'byte'"):
+        sandbox.files.read("p.png", format="byte")  # type: ignore[call-overload]
+
+
 def test_a_local_file_is_not_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
     sandbox.files.write("a", "new")
     (tmp_path / "there").write_text("old")

@@ -1,6 +1,15 @@
 // The package's door: sandboxes, programs that run once, tools.
 
-import { CommandFailed, IncompatibleServer, LimitExceeded, NotFound, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
+import {
+  CommandFailed,
+  IncompatibleServer,
+  LimitExceeded,
+  NotFound,
+  RingfenceError,
+  ServerGone,
+  ServerUnavailable,
+  ofBody,
+} from "./errors.js";
 import { Kept, commandEnd, contextInfo, entryInfo, execution, processInfo, runResult, sandboxInfo } from "./results.js";
 import { Transport, VERSION, lines, output, whole } from "./transport.js";
 
@@ -108,8 +117,14 @@ class Files {
   }
 
   async read(path, { format = "text", signal } = {}) {
+    if (!["text", "bytes"].includes(format)) throw new RingfenceError(`expected "text" or "bytes" for \`format\`, got ${JSON.stringify(format)}`);
     const content = await whole(await this.#open(path, { signal }), Infinity);
-    return format === "bytes" ? content : new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
+    if (format === "bytes") return content;
+    try {
+      return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content);
+    } catch (cause) {
+      throw new RingfenceError(`${path} is no text in UTF-8`, 'pass `{ format: "bytes" }`', { cause });
+    }
   }
 
   async *stream(path, options = {}) {

@@ -132,6 +132,9 @@ both("files", async (sandbox) => {
   }
   await files.write("pieces", pieces());
   assert.deepEqual(await files.read("pieces", { format: "bytes" }), new Uint8Array([1, 2, 3]));
+  await files.write("picture", new Uint8Array([0x89, 0x50]));
+  await assert.rejects(files.read("picture"), (error) => error instanceof RingfenceError && /picture is no text.*format: "bytes"/.test(error.message));
+  await assert.rejects(files.read("picture", { format: "byte" }), RingfenceError);
   await files.makeDir("d/e");
   assert.equal((await files.move("pieces", "d/moved")).path, "/workspace/d/moved");
   await files.copy("d", "copy");

@@ -7,7 +7,7 @@ from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union,
 
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event
-from ..errors import LimitExceeded, NotFound, ServerGone
+from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import EntryInfo, FileChange, build
 from .transport import AsyncTransport
 
@@ -34,12 +34,14 @@ class AsyncFiles:
 
     async def read(self, path: str, format: str = "text") -> Union[str, bytes]:
         """Returns the content as text or, with `format="bytes"`, as bytes. `stream` is for large files."""
+        if format not in ("text", "bytes"):
+            raise RingfenceError(f'expected "text" or "bytes" for `format`, got {format!r}')
         pieces = []
         async with self.stream(path) as stream:
             async for piece in stream:
                 pieces.append(piece)
         content = b"".join(pieces)
-        return content.decode() if format == "text" else content
+        return _text(path, content) if format == "text" else content
 
     @asynccontextmanager
     async def stream(
@@ -155,6 +157,13 @@ def _changes(events: AsyncIterator[Event]) -> _Changes:
 def absolute(path: str) -> str:
     """Returns a path as the server takes it: a relative one is below the directory where commands start."""
     return path if path.startswith("/") else f"/workspace/{path}"
+
+
+def _text(path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise RingfenceError(f"{path} is no text in UTF-8: {error.reason} at {error.start}", 'pass `format="bytes"`') from error
 
 
 def _from_to(old_path: str, new_path: str) -> Dict[str, str]:

@@ -8,7 +8,7 @@ from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, over
 
 from .._body import Data, pieces, sized
 from .._events import Event
-from ..errors import LimitExceeded, NotFound, ServerGone
+from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import EntryInfo, FileChange, build
 from .transport import Transport
 
@@ -35,12 +35,14 @@ class Files:
 
     def read(self, path: str, format: str = "text") -> Union[str, bytes]:
         """Returns the content as text or, with `format="bytes"`, as bytes. `stream` is for large files."""
+        if format not in ("text", "bytes"):
+            raise RingfenceError(f'expected "text" or "bytes" for `format`, got {format!r}')
         pieces = []
         with self.stream(path) as stream:
             for piece in stream:
                 pieces.append(piece)
         content = b"".join(pieces)
-        return content.decode() if format == "text" else content
+        return _text(path, content) if format == "text" else content
 
     @contextmanager
     def stream(
@@ -156,6 +158,13 @@ def _changes(events: Iterator[Event]) -> _Changes:
 def absolute(path: str) -> str:
     """Returns a path as the server takes it: a relative one is below the directory where commands start."""
     return path if path.startswith("/") else f"/workspace/{path}"
+
+
+def _text(path: str, content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise RingfenceError(f"{path} is no text in UTF-8: {error.reason} at {error.start}", 'pass `format="bytes"`') from error
 
 
 def _from_to(old_path: str, new_path: str) -> Dict[str, str]:
