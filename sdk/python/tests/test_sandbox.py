@@ -354,7 +354,7 @@ def test_root_in_a_box(client: Client) -> None:
 def test_errors_are_typed(client: Client, sandbox: Sandbox) -> None:
     with pytest.raises(InvalidArguments) as invalid:
         sandbox.set_timeout("never")
-    assert invalid.value.status == 422 and invalid.value.type == "invalid_arguments" and invalid.value.hint
+    assert invalid.value.status == 422 and invalid.value.type == "invalid_arguments"
     with pytest.raises(NotFound) as missing:
         client.call_tool("no_such_tool")
     assert missing.value.request_id
@@ -362,6 +362,22 @@ def test_errors_are_typed(client: Client, sandbox: Sandbox) -> None:
         client.call_tool("host_exec", command="true")
     with pytest.raises(RingfenceError):
         sandbox.run_code("1", language="cobol")
+
+
+def test_arguments_of_another_shape_are_named(client: Client, sandbox: Sandbox) -> None:
+    size = "`1 parsec` is not a size; write it like `10KiB` or `256MiB`"
+    for options, expected in [
+        ({"memory": "1 parsec"}, f"`memory`: {size}"),
+        ({"timeout": "5m", "disk": "1 parsec", "metadata": {"é": "1"}}, f"`disk`: {size}"),
+        ({"metadata": {"é": "1"}, "runtime": "x"}, "`runtime`: unknown variant `x`, expected one of `local`, `docker`, `podman`"),
+        ({"cpus": 1, "env": {"A": 1}, "pids": 9}, "`env`: invalid type: integer `1`, expected a string"),
+        ({"allowed_hosts": ["?"]}, "`allowed_hosts`: a host cannot hold `?`; write only the name, like `example.com`"),
+    ]:
+        with pytest.raises(InvalidArguments) as invalid:
+            Sandbox(client=client, **options)
+        assert str(invalid.value) == expected and invalid.value.hint == ""
+    with pytest.raises(InvalidArguments, match="^`timeout`: `late` is not a duration; write it like .*2m`$"):
+        sandbox.commands.run("true", timeout="late", on_stdout=print)
 
 
 def test_programs_tools_and_batches(client: Client) -> None:

@@ -187,10 +187,16 @@ both("aborting cancels", async (sandbox) => {
 
 both("errors are typed", async (sandbox, client) => {
   await assert.rejects(sandbox.setTimeout("never"), (error) => {
-    assert.ok(error instanceof InvalidArguments && error.hint && error.requestId);
+    assert.ok(error instanceof InvalidArguments && error.requestId);
     assert.deepEqual([error.type, error.status], ["invalid_arguments", 422]);
     return true;
   });
+  for (const [call, message] of [
+    [() => Sandbox.create({ client, timeout: "5m", memory: "1 parsec", metadata: { é: "1" } }), "`memory`: `1 parsec` is not a size; write it like `10KiB` or `256MiB`"],
+    [() => Sandbox.create({ client, metadata: { é: "1" }, env: { A: 1 } }), "`env`: invalid type: integer `1`, expected a string"],
+  ]) {
+    await assert.rejects(call(), { message, hint: "" });
+  }
   await assert.rejects(client.transport.json("POST", "/from/the/future", { json: {} }), IncompatibleServer);
   assert.deepEqual([await sandbox.kill(), await sandbox.kill(), await sandbox.isRunning()], [true, false, false]);
   await assert.rejects(sandbox.files.exists("a"), NotFound);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Type
+import json
+import re
+from typing import Any, Dict, Mapping, Optional, Tuple, Type
 
 
 class RingfenceError(Exception):
@@ -159,9 +161,16 @@ class CommandFailed(RingfenceError):
 
 
 def of_body(
-    body: Any, status: int, request_id: Optional[str] = None, retry_after: Optional[float] = None
+    body: Any,
+    status: int,
+    request_id: Optional[str] = None,
+    retry_after: Optional[float] = None,
+    sent: Optional[Mapping[str, Any]] = None,
 ) -> RingfenceError:
-    """Returns the exception for an error of the API, `{"error": {"type", "message", "hint"}}`."""
+    """Returns the exception for an error of the API, `{"error": {"type", "message", "hint"}}`.
+
+    `sent` is the JSON of the request.
+    """
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("type"), str):
         return IncompatibleServer(
@@ -169,11 +178,41 @@ def of_body(
             "check that the address is a Ringfence server's, and what proxies stand before it",
         )
     kind = error["type"]
+    message, hint = _for_callers(str(error.get("message", "")), str(error.get("hint", "")), sent)
     return BY_TYPE.get(kind, ApiError)(
-        str(error.get("message", "")),
-        str(error.get("hint", "")),
+        message,
+        hint,
         type=kind,
         status=status,
         request_id=request_id,
         retry_after=retry_after,
     )
+
+
+_SCHEMA = re.compile(r"the body does not match the schema: (.*?)(?: at line 1 column (\d+))?", re.DOTALL)
+_BODY_HINT = "GET /openapi.json describes the body"
+
+
+def _for_callers(message: str, hint: str, sent: Optional[Mapping[str, Any]]) -> Tuple[str, str]:
+    """Returns a message and a hint in words of somebody who calls functions: he sees no body."""
+    found = _SCHEMA.fullmatch(message)
+    if found:
+        name = _argument(sent, int(found[2])) if sent and found[2] else None
+        message = f"`{name}`: {found[1]}" if name else found[1]
+    return message, "" if hint == _BODY_HINT else hint
+
+
+def _argument(sent: Mapping[str, Any], column: int) -> Optional[str]:
+    """Returns the member of a body whose value ends at a column, or right before it."""
+    end = len("{")
+    for name, value in sent.items():
+        end += len(compact({name: value})) - len("{}")
+        if end + 1 >= column:
+            return name
+        end += len(",")
+    return None
+
+
+def compact(body: Mapping[str, Any]) -> bytes:
+    """Returns JSON without white space."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

@@ -18,7 +18,7 @@ from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
 from .._retries import KEY, Retries, key
 from .._version import VERSION
-from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
+from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, compact, of_body
 
 AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 
@@ -124,6 +124,10 @@ class AsyncTransport:
     ) -> httpx.Response:
         options = dict(request)
         silence = options.pop("timeout", None)
+        if "json" in options:
+            # Messages of the server name places in it.
+            options["content"] = compact(options.pop("json"))
+            options["headers"] = {"content-type": "application/json", **options.get("headers", {})}
         built = http.build_request(method, "/v1" + path, **options)
         if silence is not None:
             built.extensions["timeout"] = httpx.Timeout(silence, connect=CONNECT_TIMEOUT).as_dict()
@@ -140,7 +144,7 @@ class AsyncTransport:
             raise gone(error) from error
         if response.is_success:
             return response
-        raise refusal(response, await _whole(response), method, path)
+        raise refusal(response, await _whole(response), method, path, request.get("json"))
 
     @asynccontextmanager
     async def bytes(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -238,7 +242,9 @@ def gone(error: Exception) -> ServerGone:
     return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
 
 
-def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
+def refusal(
+    response: httpx.Response, body: bytes, method: str, path: str, sent: Optional[Mapping[str, Any]]
+) -> RingfenceError:
     try:
         value = json.loads(body)
     except ValueError:
@@ -249,6 +255,7 @@ def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> Ri
         response.status_code,
         request_id=response.headers.get("x-request-id"),
         retry_after=float(seconds) if seconds.isdecimal() else None,
+        sent=sent,
     )
     unknown_path = response.status_code == 404 and error.hint == "GET /openapi.json lists the paths"
     if unknown_path or response.status_code == 405:
