@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import traceback
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Iterator, List
 
+import httpx
 import pytest
 
 from conftest import BINARY, KEY, Server, World, ended
@@ -292,6 +294,33 @@ def test_a_header_that_cannot_be_sent_is_no_broken_connection(server: Server, mo
         with pytest.raises(RingfenceError) as error:
             client.tools()
     assert not isinstance(error.value, ServerGone) and "secret" not in str(error.value) and slept == []
+
+
+def test_an_address_without_a_server_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerUnavailable) as error:
+        Client("http://127.0.0.1:1", api_key="k").tools()
+    assert str(error.value).startswith("no server answers at http://127.0.0.1:1: ") and "--listen" in error.value.hint
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.close()
+    with pytest.raises(ServerUnavailable, match=f"at {tmp_path / 's'}: .*hint: start `ringfence serve`"):
+        Client(socket=str(tmp_path / "s")).tools()
+
+
+@pytest.mark.parametrize(("code", "hint"), [(18, "SSL_CERT_FILE"), (62, "name"), (64, "name")])
+def test_a_certificate_that_is_not_trusted_is_named(code: int, hint: str) -> None:
+    refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    refused.verify_code, refused.verify_message = code, "self-signed"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        # As httpx raises it.
+        raise httpx.ConnectError(str(refused)) from refused
+
+    with Client("https://127.0.0.1:1", api_key="k") as client:
+        client._transport._http = httpx.Client(base_url="https://127.0.0.1:1", transport=httpx.MockTransport(answer))
+        with pytest.raises(ServerUnavailable, match="certificate of https://127.0.0.1:1 is not trusted: self-signed") as error:
+            client.tools()
+    assert hint in error.value.hint
 
 
 class _Stranger(BaseHTTPRequestHandler):

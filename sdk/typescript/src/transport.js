@@ -215,6 +215,25 @@ function refusal(response, body, route, sent) {
 const gone = (cause) =>
   new ServerGone(`the connection to the server broke: ${cause?.cause?.message ?? cause?.message ?? cause}`, "", { cause });
 
+const REFUSED = ["ECONNREFUSED", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"];
+// Errors of OpenSSL's verification, as Node.js names them.
+const UNTRUSTED = /CERT|_ISSUER|_VERIFY_/;
+
+/** Returns the error of a connection that was not made. */
+function unavailable(url, error) {
+  const { code = "", message } = error?.cause ?? {};
+  if (REFUSED.includes(code)) {
+    const hint = "check the URL, and that `ringfence serve --listen` runs there";
+    return new ServerUnavailable(`no server answers at ${url}: ${message}`, hint, { cause: error });
+  }
+  if (!UNTRUSTED.test(code)) return undefined;
+  const hint =
+    code === "ERR_TLS_CERT_ALTNAME_INVALID"
+      ? "use a name that the certificate has"
+      : "start Node.js with NODE_EXTRA_CA_CERTS set to a file with its authority (PEM)";
+  return new ServerUnavailable(`the certificate of ${url} is not trusted: ${message}`, hint, { cause: error });
+}
+
 async function byFetch(url, { method, target, headers, body, signal }) {
   const streamed = body !== undefined && typeof body !== "string" && !(body instanceof Uint8Array);
   // A stream of a response that nobody reads would keep its connection.
@@ -234,9 +253,7 @@ async function byFetch(url, { method, target, headers, body, signal }) {
   } catch (error) {
     signal?.removeEventListener("abort", follow);
     if (signal?.aborted) throw signal.reason;
-    const refused = ["ECONNREFUSED", "ENOTFOUND", "UND_ERR_CONNECT_TIMEOUT"].includes(error?.cause?.code);
-    if (refused) throw new ServerUnavailable(`no server answers at ${url}: ${error.cause.message}`, "", { cause: error });
-    throw gone(error);
+    throw unavailable(url, error) ?? gone(error);
   }
   const pieces = async function* () {
     let ended = false;
@@ -280,7 +297,7 @@ async function bySocket(named, { method, target, headers, body, signal }, isFoun
     request.on("response", resolve);
     request.on("error", (error) => {
       if (signal?.aborted) reject(signal.reason);
-      else if (error.syscall === "connect") reject(new ServerUnavailable(`no server listens at ${path}: ${error.message}`));
+      else if (error.syscall === "connect") reject(new ServerUnavailable(`no server listens at ${path}: ${error.message}`, "start `ringfence serve`"));
       else reject(gone(error));
     });
     if (body === undefined || typeof body === "string" || body instanceof Uint8Array) request.end(body);

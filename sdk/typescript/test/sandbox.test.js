@@ -286,7 +286,11 @@ describe("servers", () => {
     const { port } = closed.address();
     closed.close();
     await once(closed, "close");
-    await assert.rejects(Sandbox.list({ url: `http://127.0.0.1:${port}`, apiKey: "k" }), ServerUnavailable);
+    await assert.rejects(Sandbox.list({ url: `http://127.0.0.1:${port}`, apiKey: "k" }), (error) => {
+      assert.ok(error instanceof ServerUnavailable && /--listen/.test(error.hint), error);
+      assert.ok(error.message.startsWith(`no server answers at http://127.0.0.1:${port}: `), error);
+      return true;
+    });
     await assert.rejects(Sandbox.list({ socket: "/nowhere/engine.sock" }), ServerUnavailable);
     await assert.rejects(Sandbox.list({ url: server.url }), Unauthenticated);
   });
@@ -306,6 +310,24 @@ describe("servers", () => {
       assert.throws(() => new Client({ url: server.url }), /RINGFENCE_API_KEY/);
     } finally {
       delete process.env.RINGFENCE_API_KEY;
+    }
+  });
+
+  test("a certificate that is not trusted is named", async () => {
+    const { fetch } = globalThis;
+    try {
+      for (const [code, hint] of [["DEPTH_ZERO_SELF_SIGNED_CERT", /NODE_EXTRA_CA_CERTS/], ["ERR_TLS_CERT_ALTNAME_INVALID", /name/]]) {
+        // As Node.js throws it.
+        globalThis.fetch = async () => {
+          throw new TypeError("fetch failed", { cause: Object.assign(new Error("self-signed"), { code }) });
+        };
+        await assert.rejects(Sandbox.list({ url: "https://127.0.0.1:1", apiKey: "k" }), (error) => {
+          assert.ok(error instanceof ServerUnavailable && hint.test(error.hint), error);
+          return error.message.startsWith("the certificate of https://127.0.0.1:1 is not trusted: self-signed");
+        });
+      }
+    } finally {
+      globalThis.fetch = fetch;
     }
   });
 

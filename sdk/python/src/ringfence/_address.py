@@ -23,9 +23,12 @@ class Address:
     def is_local(self) -> bool:
         return self.socket is not None or _is_loopback(urlsplit(self.url).hostname)
 
+    def __str__(self) -> str:
+        return self.socket or self.url
+
     def __repr__(self) -> str:
         # The key appears in no message.
-        return f"Address({self.socket or self.url!r})"
+        return f"Address({str(self)!r})"
 
 
 def resolve(

@@ -31,6 +31,9 @@ MAX_ANSWER = 64 << 20
 
 EVENTS = "text/event-stream"
 
+# OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
+_OTHER_NAME, _OTHER_ADDRESS = 62, 64
+
 
 class AsyncTransport:
     """A pool of connections to one server, for many threads or tasks."""
@@ -134,7 +137,7 @@ class AsyncTransport:
         try:
             response = await http.send(built, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise ServerUnavailable(f"no server answers at {self.address!r}: {error}") from error
+            raise unavailable(self.address, error) from error
         except httpx.LocalProtocolError as error:
             if "header" not in str(error):
                 raise gone(error) from error
@@ -235,6 +238,20 @@ async def _decoded(pieces: AsyncIterator[bytes]) -> AsyncIterator[Event]:
             if event.name == "error":
                 raise of_body(event.data, 200)
             yield event
+
+
+def unavailable(address: Address, error: Exception) -> ServerUnavailable:
+    """Returns the exception for a connection that was not made."""
+    cause: Optional[BaseException] = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:
+        hint = "set SSL_CERT_FILE to a file with its authority (PEM)"
+        if cause.verify_code in (_OTHER_NAME, _OTHER_ADDRESS):
+            hint = "use a name that the certificate has"
+        return ServerUnavailable(f"the certificate of {address} is not trusted: {cause.verify_message}", hint)
+    hint = "start `ringfence serve`" if address.socket else "check the URL, and that `ringfence serve --listen` runs there"
+    return ServerUnavailable(f"no server answers at {address}: {error or type(error).__name__}", hint)
 
 
 def gone(error: Exception) -> ServerGone:
