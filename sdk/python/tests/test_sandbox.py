@@ -153,6 +153,14 @@ def test_commands(sandbox: Sandbox) -> None:
     with pytest.raises(CommandFailed, match="status 3") as failed:
         sandbox.commands.run("echo out; exit 3", check=True)
     assert failed.value.result.stdout == "out\n"
+    for command, told in [
+        ("echo out; echo first >&2; echo 'bad thing' >&2; exit 3", "the command ended with the status 3: bad thing"),
+        ("printf 'a\\33[2Jb\\n\\n' >&2; exit 4", "the command ended with the status 4: a\ufffd[2Jb"),
+        ("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 5", "the command ended with the status 5: …" + "x" * 300),
+    ]:
+        with pytest.raises(CommandFailed) as failed:
+            sandbox.commands.run(command, check=True)
+        assert str(failed.value) == told
     pieces: List[str] = []
     streamed = sandbox.commands.run("echo a; echo b >&2", on_stdout=pieces.append, on_stderr=pieces.append)
     assert sorted(pieces) == ["a\n", "b\n"] and (streamed.stdout, streamed.stderr) == ("a\n", "b\n")

@@ -39,9 +39,22 @@ export class ApprovalTimeout extends ApiError {}
 export class CommandFailed extends RingfenceError {
   constructor(result) {
     const ended = result.outcome === "exited" ? "" : ` (${result.outcome})`;
-    super(`the command ended with the status ${result.exitCode}${ended}`);
+    super(`the command ended with the status ${result.exitCode}${ended}${lastLine(result.stderr)}`);
     this.result = result;
   }
+}
+
+/** Characters of a command's output in a message. */
+const MAX_LINE = 300;
+
+/** Returns the last line of an output that has text, behind a colon. */
+function lastLine(output) {
+  const end = output.trimEnd().slice(-MAX_LINE - 1);
+  const line = end.slice(end.lastIndexOf("\n") + 1).trim();
+  // A terminal obeys control characters, and a program that nobody trusts wrote them.
+  const shown = line.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd");
+  if (!shown) return "";
+  return shown.length <= MAX_LINE ? `: ${shown}` : `: …${shown.slice(-MAX_LINE)}`;
 }
 
 /** The class of each type of the API. */

@@ -80,7 +80,17 @@ both("code keeps its state, and has its errors", async (sandbox) => {
 both("commands", async (sandbox) => {
   const result = await sandbox.commands.run(["sh", "-c", "echo $N; echo é >&2; exit 3"], { env: { N: "1" } });
   assert.deepEqual([result.stdout, result.stderr, result.exitCode, result.outcome], ["1\n", "é\n", 3, "exited"]);
-  await assert.rejects(sandbox.commands.run("exit 3", { check: true }), CommandFailed);
+  for (const [command, message] of [
+    ["exit 3", "the command ended with the status 3"],
+    ["echo first >&2; printf 'bad\\33[2J\\n\\n' >&2; exit 4", "the command ended with the status 4: bad\ufffd[2J"],
+    ["head -c 5000 /dev/zero | tr '\\0' x >&2; exit 5", `the command ended with the status 5: …${"x".repeat(300)}`],
+  ]) {
+    await assert.rejects(sandbox.commands.run(command, { check: true }), (error) => {
+      assert.ok(error instanceof CommandFailed);
+      assert.equal(error.message, message);
+      return true;
+    });
+  }
   assert.equal((await sandbox.commands.run("echo $USER", { user: "sandbox" })).stdout, "sandbox\n");
   await assert.rejects(sandbox.commands.run("true", { user: "root" }), /one user/);
   const pieces = [];

@@ -156,8 +156,22 @@ class CommandFailed(RingfenceError):
 
     def __init__(self, result: Any) -> None:
         ended = "" if result.outcome == "exited" else f" ({result.outcome})"
-        super().__init__(f"the command ended with the status {result.exit_code}{ended}")
+        super().__init__(f"the command ended with the status {result.exit_code}{ended}{_last_line(result.stderr)}")
         self.result = result
+
+
+MAX_LINE = 300
+"""Characters of a command's output in a message."""
+
+
+def _last_line(output: str) -> str:
+    """Returns the last line of an output that has text, behind a colon."""
+    line = output.rstrip()[-MAX_LINE - 1 :].rpartition("\n")[2].strip()
+    # A terminal obeys control characters, and a program that nobody trusts wrote them.
+    line = "".join(character if character.isprintable() else "\ufffd" for character in line)
+    if not line:
+        return ""
+    return f": {line}" if len(line) <= MAX_LINE else f": …{line[-MAX_LINE:]}"
 
 
 def of_body(
