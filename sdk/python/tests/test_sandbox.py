@@ -87,6 +87,14 @@ def test_results_have_charts_and_tables(sandbox: Sandbox) -> None:
         assert getattr(result, name) == {"a": [1]} and result.formats() == [media]
 
 
+def test_the_repr_of_a_picture_is_short(sandbox: Sandbox) -> None:
+    head = b"\x89PNG\r\n\x1a\n"
+    ex = sandbox.run_code(f"display({{'image/png': {head!r} + bytes(300_000), 'text/html': 'x' * 300_000, 'text/plain': 'p'}}, raw=True)")
+    assert ex.results[0].png == head + bytes(300_000)
+    for text in (repr(ex), str(ex)):
+        assert "'image/png': <300" in text and "'text/plain': 'p'" in text and len(text) < 1000, text
+
+
 def test_an_exception_of_code_is_its_error(sandbox: Sandbox) -> None:
     stderr: List[str] = []
     ex = sandbox.run_code("print('é')\nraise ValueError('no: two\\nlines')", on_stderr=stderr.append)

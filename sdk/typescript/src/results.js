@@ -46,7 +46,14 @@ function result(data) {
     if (Object.hasOwn(TEXTS, media)) found[TEXTS[media]] = value;
     if (Object.hasOwn(BINARIES, media)) found[BINARIES[media]] = fromBase64(value);
   }
-  return found;
+  // `console.log` of Node.js: a picture has megabytes, and `raw` has them again.
+  return Object.defineProperty(found, Symbol.for("nodejs.util.inspect.custom"), { value: inspected });
+}
+
+function inspected(_, options, inspect) {
+  const shown = { ...this, raw: Object.keys(this.raw) };
+  for (const name of Object.values(BINARIES)) if (shown[name]) shown[name] = `<${shown[name].length} bytes>`;
+  return inspect(shown, { ...options, maxStringLength: 200 });
 }
 
 export function execution(data, stdout, stderr, truncated) {

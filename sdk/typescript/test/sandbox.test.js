@@ -6,6 +6,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { inspect } from "node:util";
 
 import * as ringfence from "ringfence";
 import {
@@ -67,6 +68,10 @@ both("code keeps its state, and has its errors", async (sandbox) => {
   assert.equal((await sandbox.runCode("x")).text, "20");
   const rich = await sandbox.runCode("class R:\n  def _repr_html_(self): return '<b>'\nR()");
   assert.equal(rich.results[0].html, "<b>");
+  const picture = await sandbox.runCode("display({'image/png': b'\\x89PNG\\r\\n\\x1a\\n' + bytes(299_992), 'text/html': 'x' * 300_000}, raw=True)");
+  assert.equal(picture.results[0].png.length, 300_000);
+  const shown = inspect(picture);
+  assert.ok(/300000 bytes/.test(shown) && shown.length < 2000, shown);
   for (const name of ["chart", "data"]) {
     const code = `display({"application/vnd.ringfence.${name}+json": {"a": [1]}}, raw=True)`;
     assert.deepEqual((await sandbox.runCode(code)).results[0][name], { a: [1] });

@@ -267,12 +267,30 @@ class Result:
         """Elements of a figure, as `docs/guide/sessions.md` describes them."""
         return self._find(_VALUES, "chart")
 
+    def __repr__(self) -> str:
+        # A picture has megabytes.
+        raw = ", ".join(f"{media!r}: {_shortened(media, self.raw[media])}" for media in self.formats())
+        return f"Result(is_main_result={self.is_main_result}, raw={{{raw}}}, omitted={self.omitted!r})"
+
     def formats(self) -> List[str]:
         """Returns the media types that it has."""
         return sorted(self.raw)
 
     def __str__(self) -> str:
         return self.text or f"<Result: {', '.join(self.formats())}>"
+
+
+MAX_SHOWN = 200
+"""Characters of a datum in the `repr` of a result."""
+
+
+def _shortened(media: str, value: Any) -> str:
+    if media in _BINARIES and isinstance(value, str):
+        return f"<{len(value) * 3 // 4} bytes>"
+    text = repr(value[: MAX_SHOWN + 1] if isinstance(value, str) else value)
+    if len(text) <= MAX_SHOWN:
+        return text
+    return f"{text[:MAX_SHOWN]}…"
 
 
 @dataclass(frozen=True)
