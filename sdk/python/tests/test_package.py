@@ -49,6 +49,12 @@ def test_versions_agree() -> None:
     assert f'version = "{ringfence.__version__}"' in workspace.read_text()
 
 
+def test_no_builder_packs_what_an_earlier_build_left() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    # setuptools packs whatever is in `build/lib`, also modules that the source has no more.
+    assert 'build-backend = "flit_core.buildapi"' in project and "[tool.setuptools" not in project
+
+
 def test_each_type_of_the_api_has_an_exception() -> None:
     reference = (ROOT.parent.parent / "docs/reference/api.md").read_text()
     rows = [line.split("|") for line in reference.splitlines() if line.startswith("| ") and "`" in line]
