@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,18 @@ def test_the_guide_prints_what_it_says(tmp_path: Path, page: str, least: int) ->
     out, _ = user.communicate()
     assert user.returncode == 0
     assert [line for line in out.splitlines() if line] == expected
+
+
+@pytest.mark.skipif(not os.environ.get("RINGFENCE_TEST_VENV"), reason="no target/test-venv with matplotlib")
+def test_the_chart_of_the_guide_is_drawn(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guide/python.md").read_text()
+    program = guide.split("```py\n")[1].split("```")[0]
+    # There is no index here: `sandbox.python` has the package. `test_packages` has one, of another package.
+    assert 'packages=["matplotlib"]' in program
+    user = World(tmp_path).python(program.replace('packages=["matplotlib"]', 'memory="1GiB"'))
+    out, _ = user.communicate()
+    assert (user.returncode, out) == (0, "line [[0.0, 1.0], [1.0, 4.0], [2.0, 9.0]]\n")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_example_reports(tmp_path: Path) -> None:

@@ -371,6 +371,14 @@ class Contexts {
   }
 }
 
+function checkPackages(packages) {
+  if (packages === undefined || /^[0-9a-f]{64}$/.test(packages)) return;
+  throw new RingfenceError(
+    `expected a key of kept packages for \`packages\`, got ${JSON.stringify(packages)}`,
+    `run \`ringfence run --with ${[packages].flat().join(",")} -c pass\`, and pass the id that \`ringfence packages ls --json\` prints`,
+  );
+}
+
 /** A sandbox, which stays until it is killed, its time is up, or the server ends. */
 export class Sandbox {
   #transport;
@@ -388,6 +396,7 @@ export class Sandbox {
   }
 
   static async create({ client, url, apiKey, socket, plainHttp, autostart, allowedHosts, onExpiry, signal, ...options } = {}) {
+    checkPackages(options.packages);
     client ??= new Client({ url, apiKey, socket, plainHttp, autostart });
     const json = { ...options, allowed_hosts: allowedHosts, on_expiry: onExpiry };
     return new Sandbox(client, sandboxInfo(await client.transport.json("POST", "/sandboxes", { json, signal })));

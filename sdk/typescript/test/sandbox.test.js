@@ -268,7 +268,8 @@ test("options of the root file system", async () => {
     const info = await sandbox.getInfo();
     assert.deepEqual([info.image, info.fence, info.onExpiry, info.ports], ["docker.io/my/root:1", "run", "pause", true]);
     await assert.rejects(Sandbox.create({ client, snapshot: "nothing" }), NotFound);
-    await assert.rejects(Sandbox.create({ client, packages: "0".repeat(64) }), /packages/);
+    await assert.rejects(Sandbox.create({ client, packages: "0".repeat(64) }), /none are kept/);
+    await assert.rejects(Sandbox.create({ client, packages: ["pandas", "numpy"] }), /run --with pandas,numpy -c pass/);
   } finally {
     await sandbox.kill();
     rmSync(root, { recursive: true });

@@ -16,7 +16,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from typing import IO, List, Optional
+from typing import IO, Dict, List, Optional
 
 from ._address import check_private, check_socket, default_socket, runtime_directory
 from .errors import ServerUnavailable
@@ -50,6 +50,11 @@ def binary() -> str:
         "no server runs, and there is no program `ringfence` to start one",
         "install a wheel for this machine, put `ringfence` on PATH, or set RINGFENCE_API_URL",
     )
+
+
+def own_environment() -> Dict[str, str]:
+    """Returns the environment of a `ringfence` that is this user's own."""
+    return {name: value for name, value in os.environ.items() if name not in _OURS}
 
 
 def ensure() -> str:
@@ -113,7 +118,7 @@ def _launch(command: List[str], path: str) -> None:
             server = subprocess.Popen(
                 command,
                 cwd="/",
-                env={name: value for name, value in os.environ.items() if name not in _OURS},
+                env=own_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

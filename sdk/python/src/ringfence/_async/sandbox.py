@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio  # async
 import os
 from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
+from .._packages import key_of
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
 from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
 from .callbacks import called
@@ -49,7 +51,7 @@ class AsyncSandbox:
 
     `with` creates it and kills it in the end. The options are the members of `POST /v1/sandboxes`: sizes are bytes or
     texts such as `"512MiB"`, times are seconds or texts such as `"10m"`; `image` is one that `ringfence image ls` lists,
-    `packages` a key that `ringfence packages ls --json` lists, `snapshot` an id or name.
+    `packages` a list of names, or a key that `ringfence packages ls --json` lists, `snapshot` an id or name.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class AsyncSandbox:
         runtime: Optional[str] = None,
         image: Optional[str] = None,
         ports: bool = False,
-        packages: Optional[str] = None,
+        packages: Union[str, Sequence[str], None] = None,
         snapshot: Optional[str] = None,
         fence: Optional[Literal["run", "box"]] = None,
         on_expiry: Optional[Literal["kill", "pause"]] = None,
@@ -87,7 +89,7 @@ class AsyncSandbox:
             "runtime": runtime,
             "image": image,
             "ports": ports or None,
-            "packages": packages,
+            "packages": packages or None,
             "snapshot": snapshot,
             "fence": fence,
             "on_expiry": on_expiry,
@@ -106,12 +108,19 @@ class AsyncSandbox:
         if self._id is not None:
             return
         try:
+            await self._install()
             answer = await self._client._transport.json("POST", "/sandboxes", json=self._options)
             self._adopt(build(SandboxInfo, answer))
             self._process = os.getpid()
         except BaseException:
             await self._close_client()
             raise
+
+    async def _install(self) -> None:
+        packages, address = self._options["packages"], self._client._transport.address
+        if packages:
+            self._options["packages"] = await asyncio.to_thread(key_of, address, packages)  # async
+            # sync: self._options["packages"] = key_of(address, packages)
 
     def _adopt(self, info: SandboxInfo) -> None:
         transport, base = self._client._transport, f"/sandboxes/{segment(info.id)}"

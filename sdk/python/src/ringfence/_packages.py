@@ -1,0 +1,71 @@
+"""Installs packages for a sandbox of this user's server, by the program `ringfence`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from typing import Any, List, Sequence, Union
+
+from ._address import Address, default_socket
+from ._server import binary, own_environment
+from .errors import RingfenceError, ServerUnavailable
+
+_KEY = re.compile("[0-9a-f]{64}")
+
+
+def key_of(address: Address, packages: Union[str, Sequence[str]]) -> str:
+    """Returns the key of kept packages. Those that are named in a list are installed if they are not kept yet."""
+    if isinstance(packages, str):
+        if _KEY.fullmatch(packages):
+            return packages
+        raise RingfenceError(
+            f"expected a key of kept packages or a list of names for `packages`, got {packages!r}",
+            f"pass `packages=[{packages!r}]`",
+        )
+    names = [str(each) for each in packages]
+    if address.socket is None:
+        raise RingfenceError(
+            "no key of the API chooses packages",
+            "the server's operator can name a Python that has them (`sandbox.python`)",
+        )
+    if address.socket != default_socket():
+        raise RingfenceError(
+            "packages can be named for the server of your own user alone",
+            f"run `ringfence run --with {','.join(names)} -c pass` as the server's user, and pass the id that "
+            "`ringfence packages ls --json` prints",
+        )
+    installed = _called("run", "--json", *(f"--with={each}" for each in names), "-c", "pass")
+    found = _member(_member(installed, "meta"), "packages")
+    # The last used is the first: another interpreter's may have the same names.
+    for kept in _called("packages", "ls", "--json"):
+        if _member(kept, "packages") == found:
+            return str(_member(kept, "id"))
+    raise RingfenceError(f"the packages were removed at once: {', '.join(names)}", "raise `packages.max_total`")
+
+
+def _called(*arguments: str) -> Any:
+    """Calls the program outside of any project, as the server is started, and returns what it prints."""
+    try:
+        program = binary()
+    except ServerUnavailable as error:
+        raise RingfenceError("there is no program `ringfence` to install packages", error.hint) from error
+    ended = subprocess.run(
+        [program, *arguments], cwd="/", env=own_environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    try:
+        answer = json.loads(ended.stdout)
+    except ValueError:
+        lines: List[str] = ended.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise RingfenceError(f"`ringfence {arguments[0]}` failed: {lines[-1] if lines else ended.returncode}") from None
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        refusal = answer["error"]
+        raise RingfenceError(f"the packages cannot be installed: {refusal.get('message')}", str(refusal.get("hint") or ""))
+    return answer
+
+
+def _member(value: Any, name: str) -> Any:
+    found = value.get(name) if isinstance(value, dict) else None
+    if found is None:
+        raise RingfenceError(f"the answer of `ringfence` lacks `{name}`", "use the program of this package's version")
+    return found
