@@ -10,13 +10,16 @@ pub enum Account {
     Root,
     /// `user`, as programs written for E2B expect: its home, `/home/user`, is the workspace by another path.
     User,
+    /// `sandbox`, whose home, `/mnt/data`, is the workspace by another path: the place of files that programs for code interpreters of
+    /// chats expect.
+    Data,
 }
 
 impl Account {
     /// Returns the name of the account's user.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Sandbox => "sandbox",
+            Self::Sandbox | Self::Data => "sandbox",
             Self::User => "user",
             Self::Root => "root",
         }
@@ -27,6 +30,7 @@ impl Account {
         match self {
             Self::Sandbox => "/workspace",
             Self::User => "/home/user",
+            Self::Data => "/mnt/data",
             Self::Root => "/root",
         }
     }
@@ -35,7 +39,7 @@ impl Account {
     pub const fn workspace_alias(self) -> Option<&'static str> {
         match self {
             Self::Sandbox | Self::Root => None,
-            Self::User => Some(self.home()),
+            Self::User | Self::Data => Some(self.home()),
         }
     }
 

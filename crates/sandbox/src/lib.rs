@@ -32,6 +32,7 @@ mod snapshots;
 mod spec;
 mod text;
 
+pub use ringfence_exec::bridge;
 pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
 

@@ -429,6 +429,19 @@ impl Sandboxes {
     /// # Errors
     /// If there is none.
     pub async fn remove(&self, scope: &Scope, name: &str) -> Result<(), Error> {
+        self.stop(scope, name)?.closed().await;
+        Ok(())
+    }
+
+    /// Like [`Sandboxes::remove`], without waiting.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn end(&self, scope: &Scope, name: &str) -> Result<(), Error> {
+        self.stop(scope, name).map(drop)
+    }
+
+    fn stop(&self, scope: &Scope, name: &str) -> Result<watch::Sender<Option<&'static str>>, Error> {
         let stop = {
             let state = lock(&self.state);
             let found = state.find(scope, name);
@@ -437,8 +450,7 @@ impl Sandboxes {
             entry.stop.clone()
         };
         stop.send_replace(Some("it was removed"));
-        stop.closed().await;
-        Ok(())
+        Ok(stop)
     }
 
     /// Ends the sandboxes and sessions of a scope, including those that are being created, and removes its

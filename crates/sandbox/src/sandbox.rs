@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use ringfence_container::init::InitClient;
+use ringfence_exec::bridge::{MessageStream, bridge};
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::Chunk;
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_policy::{Account, Bytes, Network, Outcome};
+use tokio::io::DuplexStream;
 use tokio::sync::{RwLockReadGuard, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::context::{Code, ContextInfo, Contexts, Execution, Language};
+use super::context::{BRIDGE, Code, ContextInfo, Contexts, Execution, Language};
 use super::error::Error;
 use super::id::SandboxId;
 use super::lock::lock;
@@ -301,6 +303,22 @@ impl Sandbox {
     /// # Errors
     /// If it cannot be started, or too many run.
     pub async fn start(&self, new: NewProcess) -> Result<Arc<Process>, Error> {
+        self.start_on(new, None).await
+    }
+
+    /// Like [`Sandbox::start`], with a bridge: the process has its end as descriptor 3, the server this stream.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`].
+    pub async fn start_with_bridge(&self, new: NewProcess) -> Result<(Arc<Process>, MessageStream), Error> {
+        let (messages, channel) = bridge();
+        let (ours, theirs) = tokio::io::duplex(BRIDGE);
+        let process = self.start_on(new, Some(theirs)).await?;
+        self.processes.spawn(channel.carry(ours));
+        Ok((process, messages))
+    }
+
+    async fn start_on(&self, new: NewProcess, bridge: Option<DuplexStream>) -> Result<Arc<Process>, Error> {
         let _starting = self.starting().await?;
         if self.processes.running() >= RUNNING {
             return Err(Error::Full {
@@ -339,7 +357,7 @@ impl Sandbox {
                 FOR_EVER,
             )
         };
-        let running = self.init.start(start, None).await;
+        let running = self.init.start(start, bridge).await;
         let running =
             running.map_err(|error| Error::not_started(error, program, &described.cwd, user.as_deref()))?;
         let (process, pump) = Process::new(running, described, self.memory_kills(), limit);

@@ -333,8 +333,9 @@ impl WritableDirs {
             }
         }
         readable.extend(extra.library_directories().into_iter().cloned());
-        if extra.account.workspace_alias().is_some() {
-            readable.extend(["/home", "/root"].map(PathBuf::from));
+        let alias = extra.account.workspace_alias();
+        if let Some((parent, _)) = alias.and_then(|home| home.rsplit_once('/')) {
+            readable.extend([parent, "/root"].map(PathBuf::from));
         }
         for mount in &extra.mounts {
             let rules = match mount.access {
