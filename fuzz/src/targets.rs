@@ -18,6 +18,7 @@ use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
 use ringfence_gateway_protocol as gateway;
 use ringfence_jupyter::{Incoming, Protocol};
+use ringfence_librechat::Form;
 use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,
@@ -170,6 +171,14 @@ pub(crate) const TARGETS: &[Target] = &[
             b"Bearer realm=\"https://auth.test/token\",service=\"registry.test\",scope=\"repository:a/b:pull\"",
             b"{\"schemaVersion\":2,\"manifests\":[{\"digest\":\"sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\",\"size\":1,\"platform\":{\"os\":\"linux\",\"architecture\":\"amd64\"}}]}",
             b"{\"architecture\":\"amd64\",\"os\":\"linux\",\"config\":{\"Env\":null,\"WorkingDir\":\"/a\"},\"rootfs\":{\"diff_ids\":[]}}",
+        ],
+    },
+    Target {
+        name: "upload_forms",
+        run: upload_forms,
+        seeds: &[
+            b"--x\r\nContent-Disposition: form-data; name=\"a\"; filename=\"b/c\"\r\n\r\n1\r\n--x--",
+            b"\r\n--x\r\n\r\n\r\n--x\r\n",
         ],
     },
     Target {
@@ -554,6 +563,15 @@ fn kernel_messages(input: &[u8]) {
     for protocol in [Protocol::Json, Protocol::V1] {
         let _ = Incoming::parse(protocol, input);
     }
+}
+
+/// The contents of a form's parts lie in it, one behind the other.
+fn upload_forms(input: &[u8]) {
+    let Ok(form) = Form::parse("multipart/form-data; boundary=x", input) else {
+        return;
+    };
+    let length: usize = form.parts.iter().map(|part| part.content.len()).sum();
+    assert!(length <= input.len());
 }
 
 /// The first byte is the chunk size. Chunking never changes the events; a parsed one can be serialized and

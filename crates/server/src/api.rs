@@ -43,6 +43,7 @@ mod key_routes;
 pub(crate) mod key_store;
 mod key_uses;
 mod keys;
+mod librechat;
 mod mcp;
 mod metrics;
 mod openapi;
@@ -116,11 +117,12 @@ impl Api {
     }
 }
 
-/// Wraps routes in the checks of hosts and origins, and answers for unknown paths below `/v1`.
+/// Wraps routes in the checks of hosts and origins, and answers for unknown paths below `/v1` and `/librechat`.
 fn guarded(routes: Router, door: Arc<Door>) -> Router {
     routes
         .route("/v1", any(async || ApiError::unknown_path()))
         .route("/v1/{*rest}", any(async || ApiError::unknown_path()))
+        .route("/librechat/{*rest}", any(async || ApiError::unknown_path()))
         .method_not_allowed_fallback(async || ApiError::method())
         .layer(from_fn_with_state(door, guard::admit))
 }

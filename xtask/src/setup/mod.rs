@@ -117,6 +117,12 @@ fn services(root: &Path) -> Result<()> {
         "target/ai-node",
         "xtask/ai-sdk",
     )?;
+    node_packages(
+        root,
+        "LibreChat's client",
+        "target/librechat-node",
+        "xtask/librechat-client",
+    )?;
     mcp::setup(root)?;
     browser::setup(root).context("install the browser driver of the tests")?;
     docker::setup(root).context("start Docker")?;

@@ -287,6 +287,10 @@ impl ApiError {
         &self.message
     }
 
+    pub(super) fn hint(&self) -> &str {
+        &self.hint
+    }
+
     /// Renders the body.
     pub(super) fn to_json(&self) -> Value {
         let (_, kind, _) = self.reason.row();
@@ -306,6 +310,7 @@ impl IntoResponse for ApiError {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, Json(self.to_json())).into_response();
         response.extensions_mut().insert(self.reason);
+        response.extensions_mut().insert(self.clone());
         let headers = response.headers_mut();
         if self.reason == Reason::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -83,7 +83,7 @@ impl FromRequestParts<Arc<Api>> for Client {
 }
 
 /// Returns a part of the path.
-async fn part(name: &str, parts: &mut Parts, api: &Arc<Api>) -> Result<String, ApiError> {
+pub(super) async fn part(name: &str, parts: &mut Parts, api: &Arc<Api>) -> Result<String, ApiError> {
     let found = RawPathParams::from_request_parts(parts, api).await;
     let found = found.map_err(|_| ApiError::from(Error::Invalid("the path is not UTF-8".to_owned())))?;
     let value = found.iter().find(|(known, _)| *known == name);

@@ -23,7 +23,7 @@ use super::key_uses::KeyUse;
 use super::keys::{Conduct, Grant};
 use super::route::Needs;
 use super::state::Api;
-use super::{body, key_store};
+use super::{body, key_store, librechat};
 use crate::http::{self, Failures, PeerAddress, single};
 use crate::metrics::{Metrics, Refusal};
 
@@ -304,8 +304,12 @@ fn authorization(value: &str) -> Option<Cow<'_, str>> {
 
 /// Checks a request's host and origin, and gives its answer an id and the security headers.
 pub(super) async fn admit(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
-    door.admit(request, |request| next.run(request), ApiError::into_response)
-        .await
+    let is_librechat = librechat::is_path(request.uri().path());
+    let answer = door.admit(request, |request| next.run(request), ApiError::into_response);
+    match is_librechat {
+        true => librechat::in_its_form(answer.await),
+        false => answer.await,
+    }
 }
 
 impl Door {

@@ -97,6 +97,7 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
             api.sandboxes.clear(&scope).await?;
             api.e2b.clear(&scope);
             api.jupyter.clear(&scope);
+            api.librechat.clear(&scope);
             remove_remains(&api, scope).await?;
         }
         api.idempotency.forget(&account);

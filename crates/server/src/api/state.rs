@@ -38,6 +38,7 @@ pub struct Api {
     pub(super) sandboxes: Arc<Sandboxes>,
     pub(super) e2b: ringfence_e2b::Service,
     pub(super) jupyter: Arc<ringfence_jupyter::Service>,
+    pub(super) librechat: ringfence_librechat::Service,
     /// Log of operations without a tool.
     pub(super) log: RedactedLog,
     /// State of the certificate of its listener with TLS.
@@ -83,6 +84,7 @@ impl Api {
             metrics,
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
+            librechat: ringfence_librechat::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
             log,
             certificate: OnceLock::new(),
@@ -114,6 +116,7 @@ impl Api {
         self.mcp.close().await;
         self.idempotency.close().await;
         self.jupyter.close();
+        self.librechat.close();
         self.sandboxes.close().await;
         self.invocations.close().await;
         self.key_uses.close().await;

@@ -11,8 +11,8 @@ use super::recording::{self, Recorder};
 use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
-    batch, docs, guard, health, idempotency, jupyter, key_routes, mcp, metrics, openapi, run, sandbox_fusion,
-    sandboxes, tools, usage,
+    batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics, openapi, run,
+    sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -26,6 +26,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     tools::routes,
     sandboxes::routes,
     jupyter::routes,
+    librechat::routes,
     mcp::routes,
     metrics::routes,
     key_routes::routes,

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use super::{BEARER, KEY, Reply, Surface, loopback_address, world};
+use super::{BEARER, KEY, Reply, Surface, librechat, loopback_address, world};
 use crate::world::{World, own_uid, skip};
 
 /// A credential of the table.
@@ -45,26 +45,32 @@ fn every_route_of_the_document_is_served_and_guarded() {
             let reply = loopback.ask(&line, credential, "");
             match (needs_key, reply.status) {
                 // Guessers are slowed.
-                (true, 429) => reply.refused(429, "limit_exceeded"),
+                (true, 429) => refused(&path, &reply, 429, "limit_exceeded"),
                 (true, _) => {
-                    reply.refused(401, "unauthenticated");
+                    refused(&path, &reply, 401, "unauthenticated");
                     assert!(reply.head.contains("www-authenticate: bearer"), "{name}");
                 }
                 (false, _) => assert_eq!(reply.status, 200, "{line} {name}: {reply:?}"),
             }
         }
         let rebound = ["Host: evil.example", BEARER];
-        loopback
-            .ask(&line, &rebound, "")
-            .refused(421, "permission_denied");
+        refused(
+            &path,
+            &loopback.ask(&line, &rebound, ""),
+            421,
+            "permission_denied",
+        );
         for origin in [
             "Origin: http://evil.example",
             "Origin: null",
             "Sec-Fetch-Site: cross-site",
         ] {
-            loopback
-                .ask(&line, &[BEARER, origin], "")
-                .refused(403, "permission_denied");
+            refused(
+                &path,
+                &loopback.ask(&line, &[BEARER, origin], ""),
+                403,
+                "permission_denied",
+            );
         }
         // The right key is never slowed. `tools` and `admin` are not among its rights.
         let lacked = match path.as_str() {
@@ -87,10 +93,19 @@ fn every_route_of_the_document_is_served_and_guarded() {
         assert!(was_reached(&reply), "{line}: {reply:?}");
         // And no other method: the table and the router agree.
         let reply = loopback.ask(&format!("PATCH {path}"), &[BEARER], "");
-        reply.refused(405, "method_not_allowed");
+        refused(&path, &reply, 405, "method_not_allowed");
     }
     assert!(!world.engine_log().contains(KEY));
     world.close();
+}
+
+/// Checks a refusal, in the form of the path's protocol.
+#[track_caller]
+fn refused(path: &str, reply: &Reply, status: u16, kind: &str) {
+    match path.starts_with("/librechat/") {
+        true => librechat::refused(reply, status, ""),
+        false => reply.refused(status, kind),
+    }
 }
 
 /// Returns `true` if a request without a body has come to its route: below a sandbox, that there is none such.
@@ -103,6 +118,7 @@ fn was_reached(reply: &Reply) -> bool {
             "key `{id}`",
             "kernel `{id}`",
             "kernel named `run_code`",
+            "session `{session}`",
         ]
         .iter()
         .any(|what| reply.body.contains(&format!("there is no {what}"))),

@@ -10,6 +10,7 @@ mod idempotency;
 mod jupyter;
 mod key_removal;
 pub(crate) mod keys;
+mod librechat;
 pub(crate) mod listen;
 mod lost_launchers;
 mod mcp;

@@ -1,0 +1,169 @@
+//! Programs that are run at once.
+
+use ringfence_policy::{Bytes, Outcome, Scope, Timeout};
+use ringfence_sandbox::output::Collected;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::language::{HAS_TYPES, Language};
+use crate::room::{Left, Room};
+use crate::session::{FileRef, InputFile, MAX_FILES};
+use crate::sessions::Sessions;
+
+/// Time limit of a program that names none, and of those that ask for more.
+const TIMEOUT: Timeout = Timeout::seconds(60);
+const MAX_TIMEOUT: u64 = 5 * 60 * 1000;
+
+/// Lifetime of its sandbox: more than its program and its files need.
+const LIFETIME: Timeout = Timeout::seconds(15 * 60);
+
+/// Output that is kept of each stream.
+pub(crate) const KEPT: Bytes = Bytes::mib(1);
+
+/// A program to run. Clients send further members, by their version: what they mean to a service of many users has no meaning here.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "LibreChatExec")]
+pub struct Exec {
+    pub code: String,
+    /// `py`, `js`, `ts` or `bash`.
+    pub lang: String,
+    /// Arguments of the program.
+    #[serde(default)]
+    pub args: Option<Vec<String>>,
+    /// Files of sessions that it finds below `/mnt/data`.
+    #[serde(default)]
+    pub files: Option<Vec<InputFile>>,
+    /// Time limit in milliseconds: 60,000 by default, at most 300,000.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+}
+
+/// The end of a program.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LibreChatExecuted")]
+pub struct ExecAnswer {
+    /// Session of the files that it made.
+    pub session_id: String,
+    pub stdout: String,
+    pub stderr: String,
+    /// Files that there are after it.
+    pub files: Vec<FileRef>,
+    /// Names of files that came with the request, and that it removed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleted_files: Vec<String>,
+    pub run: Ran,
+    pub language: String,
+}
+
+/// The end of a program, for older clients.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "LibreChatRan")]
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    /// Both.
+    pub output: String,
+    /// Exit status; negative for a signal, null at the time limit.
+    pub code: Option<i32>,
+    /// `SIGKILL` at a limit.
+    pub signal: Option<&'static str>,
+    /// Reason for the kill.
+    pub message: Option<&'static str>,
+}
+
+/// Runs a program in a sandbox of its own.
+pub(crate) async fn run(sessions: &Sessions, scope: &Scope, asked: Exec) -> Result<ExecAnswer, Error> {
+    let language = Language::named(&asked.lang)?;
+    let room = Room::open(
+        sessions,
+        scope,
+        asked.files.as_deref().unwrap_or_default(),
+        LIFETIME,
+    )
+    .await?;
+    if language == Language::Typescript {
+        check_types(&room).await?;
+    }
+    room.write_program(language, &asked.code).await?;
+    let command = language.command(asked.args.as_deref().unwrap_or_default());
+    let process = Room::process(command, Some(limit(asked.timeout)));
+    let collected = room.sandbox.run(process, KEPT).await?;
+    let left = room.leave(sessions).await?;
+    Ok(answer(&room, asked.lang, collected, left))
+}
+
+/// Returns the time limit for a wish in milliseconds.
+pub(crate) fn limit(wish: Option<u64>) -> Timeout {
+    let seconds = wish.map(|millis| millis.clamp(1, MAX_TIMEOUT) as f64 / 1000.0);
+    let limit = seconds.and_then(|seconds| Timeout::try_from(seconds).ok());
+    limit.unwrap_or(TIMEOUT)
+}
+
+/// Refuses TypeScript by name where Node.js would refuse it by an option.
+async fn check_types(room: &Room) -> Result<(), Error> {
+    let process = Room::process(HAS_TYPES.map(str::to_owned).into(), Some(TIMEOUT));
+    let asked = room.sandbox.run(process, KEPT).await?;
+    match asked.end.exit_code {
+        0 => Ok(()),
+        _ => Err(Error::NoTypescript),
+    }
+}
+
+/// Returns the reason for which a limit ended a program, in the words that clients know.
+pub(crate) const fn killed(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::TimedOut => Some("Time limit exceeded"),
+        Outcome::MemoryExceeded => Some("Out of memory"),
+        Outcome::Exited | Outcome::Signalled | Outcome::Blocked | Outcome::Cancelled | Outcome::Unknown => {
+            None
+        }
+    }
+}
+
+/// Returns standard output, and standard error with what the reader must know beside it.
+pub(crate) fn texts(collected: &Collected, left: &Left) -> (String, String) {
+    let Collected { stdout, stderr, end } = collected;
+    let mut error = stderr.text.clone();
+    let mut note = |note: &str| {
+        if !error.is_empty() && !error.ends_with('\n') {
+            error.push('\n');
+        }
+        error.push_str(&format!("[ringfence] {note}\n"));
+    };
+    if stdout.truncated || stderr.truncated {
+        note("the output was cut");
+    }
+    if let Some(why) = killed(end.outcome) {
+        note(why);
+    }
+    if let Some(why) = &end.error {
+        note(why);
+    }
+    if left.cut {
+        note(&format!("only the first {MAX_FILES} files are kept"));
+    }
+    (stdout.text.clone(), error)
+}
+
+fn answer(room: &Room, language: String, collected: Collected, left: Left) -> ExecAnswer {
+    let (stdout, stderr) = texts(&collected, &left);
+    let end = collected.end;
+    let message = killed(end.outcome);
+    ExecAnswer {
+        session_id: room.session.id.clone(),
+        run: Ran {
+            output: format!("{stdout}{stderr}"),
+            stdout: stdout.clone(),
+            stderr: stderr.clone(),
+            code: (end.outcome != Outcome::TimedOut).then_some(end.exit_code),
+            signal: message.map(|_| "SIGKILL"),
+            message,
+        },
+        stdout,
+        stderr,
+        files: left.files,
+        deleted_files: left.deleted,
+        language,
+    }
+}

@@ -1,0 +1,249 @@
+//! The sandbox of one program, from its files to those that it leaves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ringfence_policy::{Account, Scope, Timeout};
+use ringfence_sandbox::files::{EntryType, FileRange, Operation, Written, parse};
+use ringfence_sandbox::process::{CommandLine, NewProcess};
+use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes};
+
+use crate::error::Error;
+use crate::language::Language;
+use crate::session::{DIRECTORY, Download, FileRef, InputFile, MAX_FILES, PROGRAM, Session, checked};
+use crate::sessions::Sessions;
+
+/// Levels of directories in which a program's files are found.
+const DEPTH: usize = 10;
+
+/// The sandbox of one program, and the session of what it leaves. Dropping it ends the sandbox, with everything in it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    sandboxes: Arc<Sandboxes>,
+    scope: Scope,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) session: Arc<Session>,
+    /// Files that came with the request, by their names.
+    inputs: BTreeMap<String, Input>,
+}
+
+/// A file that came with the request, with what its sandbox said of it.
+#[derive(Debug)]
+struct Input {
+    session: Arc<Session>,
+    id: String,
+    size: u64,
+    modified: i64,
+}
+
+/// The files after a program.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) files: Vec<FileRef>,
+    /// Names of files that came with the request and are gone.
+    pub(crate) deleted: Vec<String>,
+    /// Set if there are more than are kept.
+    pub(crate) cut: bool,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.sandboxes.end(&self.scope, self.sandbox.id().as_str());
+    }
+}
+
+impl Room {
+    /// Makes a sandbox that lives for so long, with these files.
+    pub(crate) async fn open(
+        sessions: &Sessions,
+        scope: &Scope,
+        files: &[InputFile],
+        lifetime: Timeout,
+    ) -> Result<Self, Error> {
+        if files.len() > MAX_FILES {
+            return Err(Error::Invalid(format!(
+                "a request has at most {MAX_FILES} files, got {}",
+                files.len()
+            )));
+        }
+        let mut found = Vec::new();
+        for file in files {
+            let session = sessions.session(scope, file.session())?;
+            found.push((
+                checked(&file.name)?,
+                file.id.clone(),
+                session.open(&file.id)?,
+                session,
+            ));
+        }
+        let new = NewSandbox {
+            account: Account::Data,
+            metadata: BTreeMap::from([("client".to_owned(), "librechat".to_owned())]),
+            timeout: Some(lifetime),
+            ..NewSandbox::default()
+        };
+        let session = Arc::new(sessions.begin(scope).await?);
+        let mut room = Self {
+            sandbox: sessions.sandboxes.create(scope, new).await?,
+            sandboxes: Arc::clone(&sessions.sandboxes),
+            scope: scope.clone(),
+            session,
+            inputs: BTreeMap::new(),
+        };
+        for (name, id, content, session) in found {
+            let (size, modified) = room.bring(name, content).await?;
+            let input = Input {
+                session,
+                id,
+                size,
+                modified,
+            };
+            room.inputs.insert(name.to_owned(), input);
+        }
+        Ok(room)
+    }
+
+    /// Writes a file of a session. Returns its size and modification time.
+    async fn bring(&self, name: &str, mut content: Download) -> Result<(u64, i64), Error> {
+        let operation = Operation::Write {
+            path: format!("{DIRECTORY}/{name}"),
+            mode: None,
+            size: Some(content.size),
+        };
+        let operating = self.sandbox.operate(&operation).await?;
+        while let Some(bytes) = content.next().await? {
+            if !operating.write(bytes).await {
+                break;
+            }
+        }
+        let written: Written = parse(&operating.whole().await?)?;
+        Ok((written.entry.size, written.entry.modified))
+    }
+
+    /// Writes a text of the server's making.
+    pub(crate) async fn write(&self, path: String, text: &str) -> Result<(), Error> {
+        let operation = Operation::Write {
+            path,
+            mode: None,
+            size: None,
+        };
+        let operating = self.sandbox.operate(&operation).await?;
+        // A write that is refused is told by its end.
+        let _ = operating.write(text.as_bytes().to_vec()).await;
+        operating.whole().await?;
+        Ok(())
+    }
+
+    /// Writes the text of a program.
+    pub(crate) async fn write_program(&self, language: Language, code: &str) -> Result<(), Error> {
+        self.write(format!("{DIRECTORY}/{}", language.file()), code).await
+    }
+
+    /// Returns a process in the directory of the files.
+    pub(crate) fn process(command: Vec<String>, timeout: Option<Timeout>) -> NewProcess {
+        // Figures without a display, and no caches among the files.
+        let env = [
+            ("MPLBACKEND", "Agg"),
+            ("PYTHONDONTWRITEBYTECODE", "1"),
+            ("PYTHONUNBUFFERED", "1"),
+        ];
+        NewProcess {
+            command: CommandLine::Words(command),
+            cwd: Some(DIRECTORY.to_owned()),
+            env: env
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            timeout,
+            ..NewProcess::default()
+        }
+    }
+
+    /// Keeps the files that the program has left: those that came with the request and were not changed keep their ids.
+    pub(crate) async fn leave(&self, sessions: &Sessions) -> Result<Left, Error> {
+        let listing = self.sandbox.list_files(DIRECTORY.to_owned(), DEPTH).await?;
+        let mut left = Left::default();
+        let mut names = Vec::new();
+        for entry in listing.entries {
+            let name = entry
+                .path
+                .strip_prefix("/mnt/data/")
+                .filter(|name| !is_cache(name));
+            let (EntryType::File, false, Some(Ok(name))) = (entry.kind, entry.lossy, name.map(checked))
+            else {
+                continue;
+            };
+            if left.files.len() == MAX_FILES {
+                left.cut = true;
+                break;
+            }
+            let input = self.inputs.get(name);
+            let unchanged =
+                input.filter(|input| (input.size, input.modified) == (entry.size, entry.modified));
+            left.files.push(match unchanged {
+                Some(input) => input.session.reference(input.id.clone(), name, true),
+                None => self.session.reference(self.keep(name).await?, name, false),
+            });
+            names.push(name.to_owned());
+        }
+        if listing.complete && !left.cut {
+            let gone = self.inputs.keys().filter(|name| !names.contains(name));
+            left.deleted = gone.cloned().collect();
+        }
+        if !self.session.is_empty() {
+            sessions.publish(&self.session)?;
+        }
+        Ok(left)
+    }
+
+    /// Keeps a file, and returns its id.
+    async fn keep(&self, name: &str) -> Result<String, Error> {
+        let range = FileRange {
+            offset: 0,
+            length: None,
+        };
+        let path = format!("{DIRECTORY}/{name}");
+        let mut reader = self.sandbox.read_file(path, range).await?;
+        // A sandbox has no more bytes than its disk, and a process of the program that lives on may write.
+        let (size, mut read) = (reader.entry.size.min(self.sandbox.disk().0), 0);
+        let at = self.session.reserve(size);
+        while let Some(mut bytes) = reader.next().await? {
+            bytes.truncate(usize::try_from(size - read).unwrap_or(usize::MAX));
+            if bytes.is_empty() {
+                break;
+            }
+            let length = bytes.len() as u64;
+            self.session.write(bytes, at + read).await?;
+            read += length;
+        }
+        self.session.add(name, at, read)
+    }
+}
+
+/// Returns `true` for what programs leave beside their files: hidden directories, and caches of interpreters.
+fn is_cache(name: &str) -> bool {
+    let mut parts = name.split('/');
+    let file = parts.next_back().unwrap_or_default();
+    file.starts_with(PROGRAM)
+        || parts.any(|part| part.starts_with('.') || matches!(part, "__pycache__" | "node_modules"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn caches_are_no_files_of_the_program() {
+        for name in [
+            ".cache/a",
+            "a/__pycache__/b.pyc",
+            "node_modules/a/b.js",
+            ".main.py",
+        ] {
+            assert!(is_cache(name), "{name}");
+        }
+        for name in ["a.csv", ".env", "a/.gitignore", "dir/main.py"] {
+            assert!(!is_cache(name), "{name}");
+        }
+    }
+}

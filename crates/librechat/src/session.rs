@@ -1,0 +1,358 @@
+//! A session: files that stay, in one file of the server's disk that no name leads to.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use ringfence_policy::Scope;
+use ringfence_sandbox::{SandboxId, rfc3339};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// Directory of a program's files.
+pub(crate) const DIRECTORY: &str = "/mnt/data";
+
+/// Beginning of the names of programs' own files, which are beside theirs.
+pub(crate) const PROGRAM: &str = ".main.";
+
+/// Maximum age: as long as LibreChat believes in its files.
+const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Maximum number of files of one request, and of those that a program leaves.
+pub(crate) const MAX_FILES: usize = 200;
+
+/// Maximum length of a name, and of its parts.
+const MAX_NAME: usize = 255;
+const MAX_PARTS: usize = 10;
+
+/// Bytes that are read at a time.
+const PIECE: u64 = 256 * 1024;
+
+/// A reference to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "LibreChatFileRef")]
+pub struct FileRef {
+    pub id: String,
+    /// Path below `/mnt/data`.
+    pub name: String,
+    /// Session that has it.
+    pub storage_session_id: String,
+    /// The same, for older clients.
+    pub session_id: String,
+    /// Set for a file that came with the request and was not changed.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inherited: bool,
+}
+
+/// A file that comes with a request.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[schemars(rename = "LibreChatInputFile")]
+pub struct InputFile {
+    pub(crate) id: String,
+    /// Path below `/mnt/data`.
+    pub(crate) name: String,
+    /// Session that has it.
+    #[serde(default)]
+    storage_session_id: Option<String>,
+    /// The same, of older clients.
+    #[serde(default)]
+    session_id: Option<String>,
+}
+
+impl InputFile {
+    /// Returns the id of its session.
+    pub(crate) fn session(&self) -> &str {
+        let session = self.storage_session_id.as_deref();
+        session.or(self.session_id.as_deref()).unwrap_or_default()
+    }
+}
+
+/// A description of a file.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "LibreChatFile")]
+pub struct FileInfo {
+    /// `SESSION/FILE`.
+    pub name: String,
+    pub id: String,
+    pub storage_session_id: String,
+    pub session_id: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// Time at which it was stored (RFC 3339).
+    #[serde(rename = "lastModified")]
+    pub last_modified: String,
+    /// `original-filename`, the path below `/mnt/data`.
+    pub metadata: BTreeMap<&'static str, String>,
+    #[serde(rename = "contentType")]
+    pub content_type: &'static str,
+}
+
+/// A file of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredFile {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    /// Its first byte in the session's file.
+    at: u64,
+    stored: SystemTime,
+}
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: String,
+    pub(crate) scope: Scope,
+    pub(crate) created: SystemTime,
+    disk: Arc<File>,
+    content: Mutex<Content>,
+}
+
+/// The files of a session, and the length of the file that has them.
+#[derive(Debug, Default)]
+struct Content {
+    files: BTreeMap<String, StoredFile>,
+    length: u64,
+}
+
+/// A file that is read.
+#[derive(Debug)]
+pub struct Download {
+    pub name: String,
+    /// Length in bytes.
+    pub size: u64,
+    disk: Arc<File>,
+    at: u64,
+    left: u64,
+}
+
+/// Returns an id of the form that LibreChat takes, 21 letters and digits, which cannot be guessed.
+pub(crate) fn new_id(kind: char) -> Result<String, Error> {
+    Ok(format!("{kind}{}", SandboxId::random()?))
+}
+
+impl Session {
+    /// Creates a session without files. Nobody can find it before it is published.
+    pub(crate) fn new(scope: &Scope, disk: File) -> Result<Self, Error> {
+        Ok(Self {
+            id: new_id('s')?,
+            scope: scope.clone(),
+            created: SystemTime::now(),
+            disk: Arc::new(disk),
+            content: Mutex::default(),
+        })
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.content().files.is_empty()
+    }
+
+    pub(crate) fn is_old(&self) -> bool {
+        self.created.elapsed().is_ok_and(|age| age > LIFETIME)
+    }
+
+    /// Returns the bytes on the disk.
+    pub(crate) fn length(&self) -> u64 {
+        self.content().length
+    }
+
+    /// Stores a file, and returns its id. Blocks on the disk.
+    pub(crate) fn store(&self, name: &str, bytes: &[u8]) -> Result<String, Error> {
+        let at = self.reserve(bytes.len() as u64);
+        self.disk.write_all_at(bytes, at)?;
+        self.add(name, at, bytes.len() as u64)
+    }
+
+    /// Returns the place of a file that is about to be written.
+    pub(crate) fn reserve(&self, size: u64) -> u64 {
+        let mut content = self.content();
+        let at = content.length;
+        content.length += size;
+        at
+    }
+
+    /// Writes bytes to a reserved place.
+    pub(crate) async fn write(&self, bytes: Vec<u8>, at: u64) -> Result<(), Error> {
+        let disk = Arc::clone(&self.disk);
+        Ok(blocking(move || disk.write_all_at(&bytes, at)).await?)
+    }
+
+    /// Adds a file that was written, and returns its id.
+    pub(crate) fn add(&self, name: &str, at: u64, size: u64) -> Result<String, Error> {
+        let id = new_id('f')?;
+        let file = StoredFile {
+            name: name.to_owned(),
+            size,
+            at,
+            stored: SystemTime::now(),
+        };
+        self.content().files.insert(id.clone(), file);
+        Ok(id)
+    }
+
+    /// Opens a file.
+    pub(crate) fn open(&self, file: &str) -> Result<Download, Error> {
+        let found = self.find(file)?;
+        Ok(Download {
+            name: found.name,
+            size: found.size,
+            disk: Arc::clone(&self.disk),
+            at: found.at,
+            left: found.size,
+        })
+    }
+
+    fn find(&self, file: &str) -> Result<StoredFile, Error> {
+        let found = self.content().files.get(file).cloned();
+        found.ok_or_else(|| Error::NoFile(shown(file)))
+    }
+
+    /// Removes a file. Its bytes go with the session.
+    pub(crate) fn remove(&self, file: &str) -> Result<(), Error> {
+        let removed = self.content().files.remove(file);
+        removed.map(drop).ok_or_else(|| Error::NoFile(shown(file)))
+    }
+
+    pub(crate) fn reference(&self, id: String, name: &str, inherited: bool) -> FileRef {
+        FileRef {
+            id,
+            name: name.to_owned(),
+            storage_session_id: self.id.clone(),
+            session_id: self.id.clone(),
+            inherited,
+        }
+    }
+
+    pub(crate) fn info(&self, file: &str) -> Result<FileInfo, Error> {
+        self.find(file).map(|found| self.describe(file, &found))
+    }
+
+    pub(crate) fn list(&self) -> Vec<FileInfo> {
+        let content = self.content();
+        let files = content.files.iter();
+        files.map(|(id, file)| self.describe(id, file)).collect()
+    }
+
+    fn describe(&self, id: &str, file: &StoredFile) -> FileInfo {
+        FileInfo {
+            name: format!("{}/{id}", self.id),
+            id: id.to_owned(),
+            storage_session_id: self.id.clone(),
+            session_id: self.id.clone(),
+            size: file.size,
+            last_modified: rfc3339(file.stored),
+            metadata: BTreeMap::from([("original-filename", file.name.clone())]),
+            content_type: "application/octet-stream",
+        }
+    }
+}
+
+impl Download {
+    /// Returns the next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        let (disk, at, length) = (Arc::clone(&self.disk), self.at, self.left.min(PIECE));
+        if length == 0 {
+            return Ok(None);
+        }
+        let read = blocking(move || {
+            let mut piece = vec![0; usize::try_from(length).unwrap_or_default()];
+            disk.read_exact_at(&mut piece, at).map(|()| piece)
+        });
+        let piece = read.await?;
+        self.at += length;
+        self.left -= length;
+        Ok(Some(piece))
+    }
+}
+
+/// Acts on the disk beside the threads that serve.
+pub(crate) async fn blocking<T: Send + 'static, E: From<io::Error> + Send + 'static>(
+    act: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    let done = tokio::task::spawn_blocking(act).await;
+    done.map_err(|error| E::from(io::Error::other(error)))?
+}
+
+/// Returns a name that leads nowhere but below the directory of files. Whatever it is, the sandbox's own rights hold.
+pub(crate) fn checked(name: &str) -> Result<&str, Error> {
+    let relative = name.strip_prefix("/mnt/data/").unwrap_or(name);
+    let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+    let is_name = relative.len() <= MAX_NAME
+        && relative.split('/').all(is_plain)
+        && relative.split('/').count() <= MAX_PARTS
+        && !relative.contains(|character: char| character.is_control() || character == '\\')
+        && !relative.starts_with(PROGRAM);
+    is_name
+        .then_some(relative)
+        .ok_or_else(|| Error::Name(shown(name)))
+}
+
+/// Returns the beginning of a client's text.
+pub(crate) fn shown(text: &str) -> String {
+    text.escape_debug().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        for (name, expected) in [
+            ("a.csv", "a.csv"),
+            ("pptx/a b.md", "pptx/a b.md"),
+            ("/mnt/data/a", "a"),
+            ("..a", "..a"),
+        ] {
+            assert_eq!(checked(name).unwrap(), expected);
+        }
+        let (long, deep) = ("a".repeat(256), "a/".repeat(10) + "a");
+        for wrong in [
+            "",
+            "/etc/passwd",
+            "../a",
+            "a/../b",
+            "a/..",
+            "a//b",
+            "a/",
+            "./a",
+            "a\nb",
+            "a\\b",
+            ".main.py",
+            &long,
+            &deep,
+        ] {
+            assert!(checked(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn files_lie_one_behind_the_other() {
+        let disk = tempfile::tempfile().unwrap();
+        let session = Session::new(&Scope::local(), disk).unwrap();
+        let first = session.store("a", b"one").unwrap();
+        let second = session.store("b/c", b"second").unwrap();
+        for (id, name, expected) in [(&first, "a", &b"one"[..]), (&second, "b/c", b"second")] {
+            let mut download = session.open(id).unwrap();
+            assert_eq!(
+                (download.name.as_str(), download.next().await.unwrap().unwrap()),
+                (name, expected.to_vec())
+            );
+            assert!(download.next().await.unwrap().is_none());
+        }
+        assert_eq!((first.len(), session.length(), session.list().len()), (21, 9, 2));
+        session.remove(&first).unwrap();
+        assert!(session.open(&first).is_err() && session.info(&second).is_ok());
+    }
+}
