@@ -12,7 +12,7 @@ const API: &str = "api";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain(String);
 
-/// A text is no [`Domain`].
+/// An error returned when parsing a [`Domain`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected a domain such as sandboxes.example.com: labels of letters, digits and hyphens, without a scheme, a port or `*`, at most \

@@ -97,7 +97,7 @@ pub struct FileInfo {
 pub(crate) struct StoredFile {
     pub(crate) name: String,
     pub(crate) size: u64,
-    /// Its first byte in the session's file.
+    /// Offset of the content in the session's file.
     at: u64,
     stored: SystemTime,
 }

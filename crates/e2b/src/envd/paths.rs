@@ -15,7 +15,7 @@ use crate::token::header;
 pub(crate) const ACCOUNT: Account = Account::User;
 /// The user of a sandbox.
 pub(crate) const USER: &str = ACCOUNT.name();
-/// Its home directory.
+/// Home directory of the user.
 pub(crate) const HOME: &str = ACCOUNT.home();
 
 /// File of a sandbox with its users, and most bytes of it that are read.

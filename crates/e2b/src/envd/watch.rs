@@ -26,7 +26,7 @@ const MAX_FETCHED: usize = 10_000;
 /// Time without an event after which a stream says that it lives.
 const KEEPALIVE: Duration = Duration::from_secs(50);
 
-/// Beginning of the names that files have until all of them has arrived.
+/// Name prefix of incomplete uploads.
 const STAGED: &str = ".ringfence-";
 
 #[derive(Debug, Deserialize)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_sandbox::files::Operating;
 
-/// Watchers of a sandbox at a time: each is a process of its init.
+/// Maximum number of watchers per sandbox. Each takes a process inside.
 pub(super) const MAX: usize = 16;
 
 /// The watchers of a sandbox, by id. Whoever fetches nothing makes the kernel drop events, which the next fetch says.

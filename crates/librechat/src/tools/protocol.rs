@@ -74,7 +74,7 @@ pub struct ToolResult {
 pub enum Status {
     ToolCallRequired,
     Completed,
-    /// It failed, or a limit ended it.
+    /// The program failed, or a limit ended it.
     Error,
 }
 

@@ -478,7 +478,8 @@ pub(super) async fn authorize(State(check): State<Check>, mut request: Request, 
 }
 
 impl Check {
-    /// Returns the most bytes of a request's body that are kept in memory. Larger bodies are passed on as they come.
+    /// Returns the memory to reserve for the body, in bytes: its `Content-Length`, the route's limit if it is chunked, or 0 if
+    /// the body is streamed.
     fn kept(&self, headers: &HeaderMap) -> usize {
         match self.max.filter(|max| *max <= MAX_OF_CLIENT) {
             None => 0,

@@ -68,7 +68,7 @@ struct Remembered {
 #[derive(Debug, Clone)]
 enum Answer {
     Whole(Whole),
-    /// It was larger than all answers that are kept for a client.
+    /// The answer was larger than all answers that are kept for a client.
     TooLarge,
 }
 

@@ -125,7 +125,7 @@ impl EndKeyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoked {
     Now,
-    /// It opened nothing before either.
+    /// The key was revoked before.
     Before,
     /// No key has this id.
     Unknown,

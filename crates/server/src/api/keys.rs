@@ -113,7 +113,7 @@ impl Strength {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conduct {
     Usual,
-    /// It has shown so many that it may be guessing.
+    /// The peer has shown so many that it may be guessing.
     Guessing,
 }
 

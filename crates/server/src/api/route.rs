@@ -152,9 +152,9 @@ pub(super) fn route(
 /// Treatment of requests with an `Idempotency-Key` by a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replays {
-    /// Its answers are kept, and given to repetitions.
+    /// The route's answers are kept, and given to repetitions.
     Given,
-    /// It streams its answers or takes streams, which are not kept: keys are refused.
+    /// The route streams answers or takes streams, which are not kept: keys are refused.
     Refused,
 }
 

@@ -29,7 +29,7 @@ use super::{body, run};
 /// Maximum size of a request, whose files are a third larger in base64.
 const MAX: usize = 32 * 1024 * 1024;
 
-/// Time limit of a request that names none, as the protocol has it.
+/// Default time limit of SandboxFusion's protocol.
 const DEFAULT_TIMEOUT: Timeout = Timeout::seconds(10);
 
 const MIB: u64 = 1024 * 1024;

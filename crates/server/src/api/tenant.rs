@@ -14,7 +14,7 @@ use crate::quota::Quota;
 #[serde(try_from = "String", into = "String")]
 pub struct Tenant(String);
 
-/// A text is no [`Tenant`].
+/// An error returned when parsing a [`Tenant`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected 1 to 32 lowercase letters, digits and hyphens, of which the first is a letter, got `{0}`")]
 pub struct ParseTenantError(String);

@@ -81,8 +81,8 @@ enum Kind {
     Stream,
 }
 
-/// The order in which sessions without a request make room: those of the account that has most, without a stream, not
-/// used for the longest time.
+/// Eviction order of sessions without a request: accounts with the most sessions first, then sessions without a stream,
+/// then the least recently used.
 type Idleness = (Reverse<usize>, usize, Instant);
 
 impl Sessions {
@@ -222,7 +222,7 @@ impl Activity {
         (uses.requests == 0 && uses.streams == 0).then_some(uses.last)
     }
 
-    /// Returns the session's place among those that make room, from the number of its account's; `None` during a request.
+    /// Returns the session's eviction rank; `None` while it serves a request. `share` is the number of sessions of its account.
     fn idleness(&self, share: usize) -> Option<Idleness> {
         let uses = self.lock();
         (uses.requests == 0).then_some((Reverse(share), uses.streams.min(1), uses.last))
