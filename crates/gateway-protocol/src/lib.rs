@@ -8,6 +8,7 @@
 //! its settings ([`Start`]) from `ringfence gateway`.
 //!
 //! - [`socket`]: Unix sockets for one user, and the loop that serves connections.
+//! - [`peer`]: the user at the other end of a TCP connection on this machine.
 //! - [`line_reader`]: lines of bounded length.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ pub mod line_reader;
 mod link;
 mod listener;
 mod messages;
+pub mod peer;
 mod secret;
 mod shown;
 mod signals;

@@ -1,37 +1,41 @@
 //! Text of output that arrives in pieces.
 
-/// Bytes of a stream, of which the last may be the beginning of a character.
+/// A decoder of UTF-8 that arrives in pieces. Invalid bytes become U+FFFD.
 #[derive(Debug, Default)]
-pub struct TextDecoder(Vec<u8>);
+pub struct TextDecoder {
+    /// The beginning of a character.
+    begun: Vec<u8>,
+}
 
 impl TextDecoder {
-    /// Adds bytes, and returns all complete characters. Invalid UTF-8 becomes U+FFFD.
+    /// Adds bytes, and returns the text up to a character that is not complete. Nothing else waits for more bytes.
     pub fn push(&mut self, bytes: &[u8]) -> String {
-        self.0.extend_from_slice(bytes);
-        let complete = match std::str::from_utf8(&self.0) {
-            // No length: the end of the bytes may be the beginning of a character.
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Ok(_) => self.0.len(),
-            Err(_) => self.complete(),
-        };
-        let taken: Vec<u8> = self.0.drain(..complete).collect();
-        String::from_utf8_lossy(&taken).into_owned()
+        self.begun.extend_from_slice(bytes);
+        let end = self.begun.len() - unfinished(&self.begun);
+        let rest = self.begun.split_off(end);
+        let whole = std::mem::replace(&mut self.begun, rest);
+        String::from_utf8_lossy(&whole).into_owned()
     }
 
-    /// Returns the number of bytes before an incomplete character at the end.
-    fn complete(&self) -> usize {
-        let length = self.0.len();
-        let last = (1..=3.min(length)).find(|back| self.0[length - back] & 0b1100_0000 == 0b1100_0000);
-        last.map_or(length, |back| {
-            let is_whole = std::str::from_utf8(&self.0[length - back..]).is_ok();
-            if is_whole { length } else { length - back }
-        })
-    }
-
-    /// Returns the remaining bytes at the end.
+    /// Returns the text of the remaining bytes.
     pub fn finish(&mut self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut self.0)).into_owned()
+        String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned()
     }
+}
+
+/// Returns the length of the character at the end of `bytes` that has begun but is not complete.
+fn unfinished(bytes: &[u8]) -> usize {
+    for (back, byte) in bytes.iter().rev().take(3).enumerate() {
+        let length = match byte {
+            0x80..=0xbf => continue,
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => 1,
+        };
+        return if length > back + 1 { back + 1 } else { 0 };
+    }
+    0
 }
 
 #[cfg(test)]
@@ -39,14 +43,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_are_not_torn() {
-        let mut text = TextDecoder::default();
-        let all = "aé€😀b".as_bytes();
-        let pushed: String = all.iter().map(|byte| text.push(&[*byte])).collect();
-        assert_eq!(pushed + &text.finish(), "aé€😀b");
-        assert_eq!(text.push(b"\xffa\xe2\x82"), "\u{fffd}a");
-        assert_eq!(text.push(b"\xac"), "€");
-        assert_eq!(text.push(b"\xe2"), "");
-        assert_eq!(text.finish(), "\u{fffd}");
+    fn characters_survive_any_cut_and_nothing_waits_for_ever() {
+        let text = "aé€𝄞\n".repeat(3);
+        for size in 1..9 {
+            let mut decoder = TextDecoder::default();
+            let mut got = String::new();
+            for piece in text.as_bytes().chunks(size) {
+                got += &decoder.push(piece);
+                assert!(decoder.begun.len() <= 3);
+            }
+            assert_eq!(got + &decoder.finish(), text, "{size}");
+        }
+        let mut decoder = TextDecoder::default();
+        assert_eq!(decoder.push(b"\xff\x80x\xe2\x82"), "\u{fffd}\u{fffd}x");
+        assert_eq!(decoder.finish(), "\u{fffd}");
+        // Latin-1, at the end of which no character has begun.
+        assert_eq!(decoder.push(b"\xffa"), "\u{fffd}a");
+        assert_eq!(decoder.push(b"\xe2\x82"), "");
+        assert_eq!(decoder.push(b"\xac"), "€");
     }
 }

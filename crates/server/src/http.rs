@@ -16,7 +16,6 @@ mod guard;
 mod keys;
 mod lingering;
 mod listener;
-mod peer;
 mod refusal;
 mod session;
 mod slots;

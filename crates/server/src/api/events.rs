@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::body::Bytes;
 use ringfence_exec::local::{Chunk, Stream};
+use ringfence_sandbox::TextDecoder;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -36,8 +37,8 @@ pub(super) const COMMENT: &str = ":\n\n";
 struct Watched {
     invocation: Invocation,
     chunks: mpsc::Receiver<Chunk>,
-    stdout: Decoder,
-    stderr: Decoder,
+    stdout: TextDecoder,
+    stderr: TextDecoder,
     phase: Phase,
 }
 
@@ -54,8 +55,8 @@ pub(super) fn response(invocation: Invocation, chunks: mpsc::Receiver<Chunk>) ->
     let watched = Watched {
         invocation,
         chunks,
-        stdout: Decoder::default(),
-        stderr: Decoder::default(),
+        stdout: TextDecoder::default(),
+        stderr: TextDecoder::default(),
         phase: Phase::Running,
     };
     let body = stream::body(watched, |watched| Box::pin(next(watched)));
@@ -96,7 +97,7 @@ impl Watched {
 
     /// Returns the events of characters that were never completed.
     fn rest(&mut self) -> String {
-        printed("stdout", &self.stdout.end()) + &printed("stderr", &self.stderr.end())
+        printed("stdout", &self.stdout.finish()) + &printed("stderr", &self.stderr.finish())
     }
 }
 
@@ -125,42 +126,6 @@ pub(super) fn output_event(chunk: &Chunk) -> (&'static str, Value) {
     (name, data)
 }
 
-/// Decodes UTF-8 that arrives in pieces. Invalid bytes become U+FFFD, as in a result.
-#[derive(Default)]
-struct Decoder {
-    /// The beginning of a character.
-    begun: Vec<u8>,
-}
-
-impl Decoder {
-    fn push(&mut self, bytes: &[u8]) -> String {
-        self.begun.extend_from_slice(bytes);
-        let end = self.begun.len() - unfinished(&self.begun);
-        let rest = self.begun.split_off(end);
-        let whole = std::mem::replace(&mut self.begun, rest);
-        String::from_utf8_lossy(&whole).into_owned()
-    }
-
-    fn end(&mut self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned()
-    }
-}
-
-/// Returns the length of the character at the end of `bytes` that has begun but is not complete.
-fn unfinished(bytes: &[u8]) -> usize {
-    for (back, byte) in bytes.iter().rev().take(3).enumerate() {
-        let length = match byte {
-            0x80..=0xbf => continue,
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            _ => 1,
-        };
-        return if length > back + 1 { back + 1 } else { 0 };
-    }
-    0
-}
-
 /// Returns `true` if a client wants events.
 pub(super) fn accepts(headers: &HeaderMap) -> bool {
     let accepted = headers
@@ -174,23 +139,6 @@ pub(super) fn accepts(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn characters_survive_any_cut_and_nothing_waits_for_ever() {
-        let text = "aé€𝄞\n".repeat(3);
-        for size in 1..9 {
-            let mut decoder = Decoder::default();
-            let mut got = String::new();
-            for piece in text.as_bytes().chunks(size) {
-                got += &decoder.push(piece);
-                assert!(decoder.begun.len() <= 3);
-            }
-            assert_eq!(got + &decoder.end(), text, "{size}");
-        }
-        let mut decoder = Decoder::default();
-        assert_eq!(decoder.push(b"\xff\x80x\xe2\x82"), "\u{fffd}\u{fffd}x");
-        assert_eq!(decoder.end(), "\u{fffd}");
-    }
 
     #[test]
     fn output_cannot_begin_another_event() {

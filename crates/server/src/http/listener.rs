@@ -18,11 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::failures::PeerAddress;
 use super::lingering::Lingering;
-use super::peer;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::tls::{CertificateState, Tls};
 use super::unread::announce_close;
-use ringfence_gateway_protocol::socket;
+use ringfence_gateway_protocol::{peer, socket};
 
 /// Maximum number of connections. Clients keep one or more each, and wait on them for their turn.
 const MAX_CONNECTIONS: usize = 256;

@@ -33,7 +33,10 @@ const LISTENS: u8 = 10;
 
 /// Returns the owner of the client's end of a connection from `client` to `server`, or `None` if it is
 /// closed.
-pub(super) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
+///
+/// # Errors
+/// If the kernel does not answer (its module `tcp_diag` is missing).
+pub fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<u32>> {
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -54,7 +57,7 @@ pub(super) fn user(client: SocketAddr, server: SocketAddr) -> io::Result<Option<
 }
 
 /// Returns `true` if `user` may use the interface: its own user, and root, who could read the memory of both.
-pub(super) fn is_ours(user: u32) -> bool {
+pub fn is_ours(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
