@@ -19,7 +19,6 @@ mod listener;
 mod refusal;
 mod session;
 mod slots;
-mod tls;
 mod unread;
 
 pub(crate) use credentials::single;
@@ -30,9 +29,9 @@ pub use keys::{Keys, NoRandom};
 pub use listener::Listener;
 pub(crate) use listener::{Routes, serve_connection};
 pub(crate) use refusal::{RETRY_AFTER, Refusal};
+pub use ringfence_tls::{CertificateError, CertificateFiles};
+pub(crate) use ringfence_tls::{CertificateState, Tls};
 pub(crate) use slots::{ConnectionSlot, Connections, TooManyConnections};
-pub use tls::{CertificateError, CertificateFiles};
-pub(crate) use tls::{CertificateState, Tls};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

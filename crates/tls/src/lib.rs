@@ -1,4 +1,5 @@
 //! TLS at a listener: a certificate and its key from files, which may be renewed while the server runs.
+#![forbid(unsafe_code)]
 
 use std::convert::Infallible;
 use std::fs::{File, Metadata};
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_e2b::Domain;
-use ringfence_exec::trust::{NamedPathError, NamedPaths};
+use ringfence_trust::{NamedPathError, NamedPaths};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -97,11 +98,11 @@ pub enum CertificateError {
 
 /// The state of a certificate that may be renewed: stale if it has expired, or the files cannot be used.
 #[derive(Debug, Default)]
-pub(crate) struct CertificateState(AtomicBool);
+pub struct CertificateState(AtomicBool);
 
 impl CertificateState {
     /// Returns `true` while the certificate in use has expired, or the renewed one cannot be used.
-    pub(crate) fn is_stale(&self) -> bool {
+    pub fn is_stale(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
@@ -112,7 +113,7 @@ impl CertificateState {
 }
 
 /// The server's side of TLS 1.2 and 1.3 (RFC 5246, RFC 8446).
-pub(crate) struct Tls {
+pub struct Tls {
     acceptor: TlsAcceptor,
     current: Arc<Current>,
 }
@@ -142,7 +143,7 @@ impl Tls {
     ///
     /// # Errors
     /// If they cannot be used.
-    pub(crate) fn open(files: CertificateFiles) -> Result<Self, CertificateError> {
+    pub fn open(files: CertificateFiles) -> Result<Self, CertificateError> {
         let provider = Arc::new(ring::default_provider());
         let loaded = Mutex::new(Loaded {
             state: files.state()?,
@@ -167,23 +168,23 @@ impl Tls {
         })
     }
 
-    pub(crate) fn certificate(&self) -> &Arc<CertificateState> {
+    pub fn certificate(&self) -> &Arc<CertificateState> {
         &self.current.certificate
     }
 
-    pub(crate) fn domain(&self) -> Option<&Domain> {
+    pub fn domain(&self) -> Option<&Domain> {
         self.current.files.domain.as_ref()
     }
 
     /// Performs a handshake, with the certificate that the files hold now. Files that cannot be used leave the one before
     /// in use.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         self.look().await;
         tokio::time::timeout(HANDSHAKE, self.acceptor.accept(stream)).await?
     }
 
     /// Checks the files at intervals, with or without connections.
-    pub(crate) async fn keep_new(&self) -> Infallible {
+    pub async fn keep_new(&self) -> Infallible {
         loop {
             tokio::time::sleep(LOOK).await;
             self.look().await;

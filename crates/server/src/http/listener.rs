@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use super::failures::PeerAddress;
 use super::lingering::Lingering;
 use super::slots::{ConnectionSlot, ConnectionSlots};
-use super::tls::{CertificateState, Tls};
 use super::unread::announce_close;
 use ringfence_gateway_protocol::{peer, socket};
+use ringfence_tls::{CertificateState, Tls};
 
 /// Maximum number of connections. Clients keep one or more each, and wait on them for their turn.
 const MAX_CONNECTIONS: usize = 256;
