@@ -35,7 +35,7 @@ def key_of(address: Address, packages: Union[str, Sequence[str]]) -> str:
             f"run `ringfence run --with {','.join(names)} -c pass` as the server's user, and pass the id that "
             "`ringfence packages ls --json` prints",
         )
-    installed = _called("run", "--json", *(f"--with={each}" for each in names), "-c", "pass")
+    installed = _called("run", "--json", "--runtime=local", *(f"--with={each}" for each in names), "-c", "pass")
     found = _member(_member(installed, "meta"), "packages")
     # The last used is the first: another interpreter's may have the same names.
     for kept in _called("packages", "ls", "--json"):
