@@ -345,10 +345,8 @@ mod tests {
         let second = session.store("b/c", b"second").unwrap();
         for (id, name, expected) in [(&first, "a", &b"one"[..]), (&second, "b/c", b"second")] {
             let mut download = session.open(id).unwrap();
-            assert_eq!(
-                (download.name.as_str(), download.next().await.unwrap().unwrap()),
-                (name, expected.to_vec())
-            );
+            let content = download.next().await.unwrap().unwrap();
+            assert_eq!((&*download.name, content), (name, expected.to_vec()));
             assert!(download.next().await.unwrap().is_none());
         }
         assert_eq!((first.len(), session.length(), session.list().len()), (21, 9, 2));
