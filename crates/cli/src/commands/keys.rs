@@ -24,36 +24,7 @@ use ringfence_args::{KeysCommand, KeysCreateArgs};
 pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let store = KeyStore::below(context.paths.make_state()?);
     let text = match command {
-        KeysCommand::Create(args) => {
-            check(args)?;
-            let new = NewKey {
-                name: args.name.clone(),
-                rights: args.rights.clone(),
-                days: args.days,
-                tenant: args.tenant.clone(),
-                quota: Quota {
-                    cpu_seconds: args.quota_cpu.map(|time| time.seconds),
-                    runs: args.quota_runs,
-                    egress_bytes: args.quota_egress.map(|size| size.0),
-                },
-            };
-            let (key, stored) = store.create(new).map_err(unusable)?;
-            warn_of_unlimited(&stored, &store, context)?;
-            let id = stored.id.clone();
-            let mut object = serde_json::to_value(stored.shown())?;
-            if let Err(error) = record("key.create", &object, context) {
-                // Nobody has it yet.
-                store.revoke(&id).map_err(unusable)?;
-                return Err(error);
-            }
-            match args.json {
-                true => {
-                    object["key"] = key.into();
-                    to_json(&object)?
-                }
-                false => key + "\n",
-            }
-        }
+        KeysCommand::Create(args) => create(args, &store, context)?,
         KeysCommand::Ls { json: true } => {
             let keys = store.list().map_err(unusable)?.into_iter();
             to_json(&keys.map(StoredKey::shown).collect::<Vec<_>>())?
@@ -95,6 +66,38 @@ pub(crate) fn run(command: &KeysCommand, context: &Context) -> anyhow::Result<Ex
     };
     context.ui.out(text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Creates a key, and returns it as it is printed.
+fn create(args: &KeysCreateArgs, store: &KeyStore, context: &Context) -> anyhow::Result<String> {
+    check(args)?;
+    let new = NewKey {
+        name: args.name.clone(),
+        rights: args.rights.clone(),
+        days: args.days,
+        tenant: args.tenant.clone(),
+        quota: Quota {
+            cpu_seconds: args.quota_cpu.map(|time| time.seconds),
+            runs: args.quota_runs,
+            egress_bytes: args.quota_egress.map(|size| size.0),
+        },
+    };
+    let (key, stored) = store.create(new).map_err(unusable)?;
+    warn_of_unlimited(&stored, store, context)?;
+    let id = stored.id.clone();
+    let mut object = serde_json::to_value(stored.shown())?;
+    if let Err(error) = record("key.create", &object, context) {
+        // Nobody has it yet.
+        store.revoke(&id).map_err(unusable)?;
+        return Err(error);
+    }
+    match args.json {
+        true => {
+            object["key"] = key.into();
+            Ok(to_json(&object)?)
+        }
+        false => Ok(key + "\n"),
+    }
 }
 
 /// Appends an operation on a key to the audit log, as the server does for those over HTTP.

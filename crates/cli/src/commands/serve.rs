@@ -82,12 +82,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
             requested.wait().await;
-            let calls = api.stop().await;
-            if calls > 0 {
-                warn(&format_args!(
-                    "the server stops, and has cancelled calls of clients: {calls}"
-                ));
-            }
+            cancel_calls(&api).await;
             stopping.send_replace(true);
         };
         tokio::join!(
@@ -107,6 +102,15 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         backend.close().await;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Cancels the calls of clients, and says how many there were.
+async fn cancel_calls(api: &Api) {
+    let calls = api.stop().await;
+    if calls > 0 {
+        let told = format_args!("the server stops, and has cancelled calls of clients: {calls}");
+        warn(&told);
+    }
 }
 
 /// Rejects invalid names of images for templates.
