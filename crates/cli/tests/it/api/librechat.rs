@@ -20,7 +20,8 @@ fn exec(holder: &Holder, asked: &Value) -> Value {
 fn file(answer: &Value, name: &str) -> Value {
     let files = answer["files"].as_array().unwrap();
     let found = files.iter().find(|file| file["name"] == name);
-    found.unwrap_or_else(|| panic!("{answer}")).clone()
+    assert!(found.is_some(), "{answer}");
+    found.unwrap().clone()
 }
 
 fn form(files: &[(&str, &str)]) -> String {
@@ -131,7 +132,13 @@ print(os.getcwd())
         (&json!(["a.bin"]), &json!([]))
     );
 
-    // Files are described, read and removed one by one.
+    files_are_described_read_and_removed(&holder, session, &[first, second]);
+    world.close();
+}
+
+#[track_caller]
+fn files_are_described_read_and_removed(holder: &Holder, session: &str, files: &[Value; 2]) {
+    let [first, second] = files;
     let path = |file: &Value| format!("{}/{}", session, file["id"].as_str().unwrap());
     let listed = holder.ok(&format!("GET {BASE}/files/{session}?detail=summary"), &json!({}));
     assert_eq!(listed.as_array().unwrap().len(), 2);
@@ -145,17 +152,16 @@ print(os.getcwd())
     assert_eq!(described["metadata"]["original-filename"], "sub/b.txt");
     assert_eq!(
         (&described["size"], &described["name"]),
-        (&json!(11), &json!(path(&second)))
+        (&json!(11), &json!(path(second)))
     );
     let ask = |line: &str| holder.ask(line, &json!({}));
-    let download = format!("GET {BASE}/download/{}", path(&second));
+    let download = format!("GET {BASE}/download/{}", path(second));
     let got = holder.ok(&format!("POST {BASE}/exec"), &json!({"lang": "py", "code": "print(open('sub/b.txt', 'rb').read()[2:].decode())", "files": [second]}));
     assert_eq!(got["stdout"], "sub/b.txt\n");
-    let deleted = format!("DELETE {BASE}/files/{}", path(&first));
+    let deleted = format!("DELETE {BASE}/files/{}", path(first));
     assert_eq!(ask(&deleted).status, 200);
     refused(&ask(&deleted), 404, "no file");
     assert_eq!(ask(&download.replace("GET", "HEAD")).status, 200);
-    world.close();
 }
 
 #[test]
@@ -287,6 +293,18 @@ fn other_languages_are_refused_by_name_and_limits_are_told() {
 }
 
 #[test]
+fn other_paths_are_refused() {
+    let world = world();
+    let holder = Holder::new(&world, &[]);
+    let ask = |line: &str| holder.ask(line, &json!({}));
+    refused(&ask(&format!("GET {BASE}/nothing")), 404, "nothing at this path");
+    refused(&ask(&format!("GET {BASE}/exec")), 405, "other methods");
+    let health = holder.surface.ask(&format!("GET {BASE}/health"), &[], "");
+    assert_eq!(health.status, 200);
+    world.close();
+}
+
+#[test]
 fn a_session_is_its_tenants_alone() {
     let world = world();
     let [owner, colleague] = [(); 2].map(|()| Holder::new(&world, &["--tenant", "team"]));
@@ -337,20 +355,6 @@ fn a_session_is_its_tenants_alone() {
     );
     assert_eq!(colleague.ask(&lines[4], &asked).status, 200);
     refused(&owner.ask(&lines[0], &asked), 404, "there is no session");
-    refused(
-        &owner.ask(&format!("GET {BASE}/nothing"), &asked),
-        404,
-        "nothing at this path",
-    );
-    refused(
-        &owner.ask(&format!("GET {BASE}/exec"), &asked),
-        405,
-        "other methods",
-    );
-    assert_eq!(
-        owner.surface.ask(&format!("GET {BASE}/health"), &[], "").status,
-        200
-    );
 
     // With the last key of a tenant go its sessions.
     world.dir.run(["keys", "revoke", &stranger.id]).ok();
@@ -494,7 +498,13 @@ fn a_program_calls_its_clients_tools_in_rounds() {
     assert_eq!((lines[1], lines[2]), ("caught no such thing", pid));
     file(&end, "made.txt");
     assert_eq!(holder.ok("GET /v1/sandboxes", &json!({}))["sandboxes"], json!([]));
+    world.close();
+}
 
+#[test]
+fn a_bash_program_calls_tools_too() {
+    let world = world();
+    let holder = Holder::new(&world, &[]);
     let code = "set -eu\nx=$(get_x '{\"a\":\n 5}')\necho \"x is $x\"\nget_x & other '{}' & wait\nif (other '[]'); then echo no; fi\nother";
     let round = holder.ok(PROGRAMMATIC, &with_tools("bash", code));
     assert_eq!(calls(&round), [("call_001", "get-x", &json!({"a": 5}))]);
@@ -528,14 +538,18 @@ fn a_program_calls_its_clients_tools_in_rounds() {
     world.close();
 }
 
+/// Returns the result of a call, to a program that waits.
+fn asked(token: &str, id: &str) -> Value {
+    json!({"continuation_token": token, "tool_results": [{"call_id": id, "result": 1}]})
+}
+
 #[test]
-fn what_a_program_with_tools_cannot_do() {
+fn a_waiting_program_takes_results_of_its_tenant_alone() {
     let world = world();
     let holder = Holder::new(&world, &["--tenant", "team"]);
     let stranger = Holder::new(&world, &["--tenant", "others"]);
     let round = holder.ok(PROGRAMMATIC, &with_tools("python", "print(await get_x())"));
     let token = round["continuation_token"].as_str().unwrap();
-    let asked = |token: &str, id: &str| json!({"continuation_token": token, "tool_results": [{"call_id": id, "result": 1}]});
     refused(
         &stranger.ask(PROGRAMMATIC, &asked(token, "call_001")),
         404,
@@ -562,6 +576,13 @@ fn what_a_program_with_tools_cannot_do() {
         "no program waits",
     );
 
+    world.close();
+}
+
+#[test]
+fn lines_of_a_programs_own_reach_no_tool() {
+    let world = world();
+    let holder = Holder::new(&world, &[]);
     // Tools that are not the client's, and lines that are none, reach nobody.
     let raw = r#"
 import os, stat
@@ -598,6 +619,13 @@ except OSError as error:
         "completed"
     );
 
+    world.close();
+}
+
+#[test]
+fn programs_with_tools_end_at_their_limits() {
+    let world = world();
+    let holder = Holder::new(&world, &[]);
     let mut late = with_tools("python", "while True: pass");
     late["timeout"] = json!(300);
     let end = holder.ok(PROGRAMMATIC, &late);
