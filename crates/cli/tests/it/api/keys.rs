@@ -156,7 +156,9 @@ fn the_command_line_records_keys_and_warns_of_those_without_a_quota() {
         "{other:?}"
     );
     create(&[" "]).refused(2, "expected a name for the key");
-    create(&["x", "--quota-runs", "many"]).refused(2, "expected a number of runs, such as 500, got `many`");
+    let wrong = create(&["x", "--quota-runs", "many"]);
+    let told = "expected a number of runs, such as 500, got `many`";
+    assert!(wrong.status == 2 && wrong.stderr.contains(told), "{wrong:?}");
 
     let id = &unlimited.stdout[..11];
     world.dir.run(["keys", "revoke", id]).ok();
@@ -180,7 +182,7 @@ fn the_command_line_records_keys_and_warns_of_those_without_a_quota() {
     );
     let removed = &records[4];
     assert_eq!(
-        (&removed["arguments"]["id"], &removed["surface"]),
+        (&removed["arguments"]["id"], &removed["who"]["surface"]),
         (&json!(id), &json!("cli"))
     );
     // The log has the public parts of keys alone.

@@ -168,7 +168,7 @@ fn copies_have_no_files_of_mounts() {
     let read = lab.sandbox(&["exec", fork.ok().trim(), "--", "cat", "/tmp/own", "file"]);
     assert_eq!(read.ok(), "own\none\n");
     lab.sandbox(&["snapshot", "create", "lab", "--name", "base"]).ok();
-    let bytes = json(&lab, &["snapshot", "ls"])[0]["bytes"].as_u64().unwrap();
+    let bytes = json(&lab, &["snapshot", "ls"])[0]["size"].as_u64().unwrap();
     assert!(bytes < 100_000, "{bytes}");
     let made = lab.sandbox(&["create", "--snapshot", "base"]);
     let run = lab.sandbox(&["run", made.ok().trim(), "-c", "print(open('/tmp/own').read())"]);
