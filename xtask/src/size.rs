@@ -43,6 +43,10 @@ const BUDGET: &[(&str, u64)] = &[
         "Jupyter's kernels, users and wake-ups of E2B's clients, imported packages, bytes of egress, second starts",
         1_400,
     ),
+    (
+        "LibreChat's Code API, answers at the end of the server, mounts and certificates that are looked at",
+        800,
+    ),
 ];
 
 /// Compares the release binary with the budget.
