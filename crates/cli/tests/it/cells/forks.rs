@@ -173,6 +173,7 @@ fn copies_have_no_files_of_mounts() {
     let made = lab.sandbox(&["create", "--snapshot", "base"]);
     let run = lab.sandbox(&["run", made.ok().trim(), "-c", "print(open('/tmp/own').read())"]);
     assert_eq!(run.ok(), "own\n\n");
+    lab.sandbox(&["snapshot", "rm", "base"]).ok();
     lab.close();
     std::fs::remove_dir_all(venv).unwrap();
 }
