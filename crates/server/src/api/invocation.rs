@@ -17,8 +17,8 @@ use super::work::Begun;
 /// Maximum number of buffered chunks of live output.
 const IN_FLIGHT: usize = 16;
 
-/// Timeout for calls to end, and their answers to be sent, when the server stops.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// Timeout for the calls under way to end, and their answers to be sent, when the server stops.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tasks of all calls. A call is never dropped: it is cancelled, kills its processes and is recorded.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub(super) struct Invocations {
     tasks: Mutex<JoinSet<()>>,
     /// Becomes true when the server stops, which cancels every call.
     stopping: watch::Sender<bool>,
-    /// Number of invocations that are not dropped.
-    held: watch::Sender<usize>,
+    /// Number of invocations whose clients wait.
+    waiting: watch::Sender<usize>,
 }
 
 /// A running call. Dropping it cancels the call.
@@ -36,7 +36,7 @@ pub(super) struct Invocation {
     /// Cancels the call when it is dropped.
     _cancel: Arc<watch::Sender<bool>>,
     done: oneshot::Receiver<Ended>,
-    _held: Held,
+    _client: WaitingClient,
 }
 
 /// The end of a call.
@@ -47,20 +47,20 @@ enum Ended {
     Stopped,
 }
 
-/// One in the number of invocations that are not dropped.
+/// One of the number of clients that wait for an answer.
 #[derive(Debug)]
-struct Held(watch::Sender<usize>);
+struct WaitingClient(watch::Sender<usize>);
 
-impl Held {
-    fn new(held: &watch::Sender<usize>) -> Self {
-        held.send_modify(|held| *held += 1);
-        Self(held.clone())
+impl WaitingClient {
+    fn new(waiting: &watch::Sender<usize>) -> Self {
+        waiting.send_modify(|count| *count += 1);
+        Self(waiting.clone())
     }
 }
 
-impl Drop for Held {
+impl Drop for WaitingClient {
     fn drop(&mut self) {
-        self.0.send_modify(|held| *held -= 1);
+        self.0.send_modify(|count| *count -= 1);
     }
 }
 
@@ -69,7 +69,7 @@ impl Default for Invocations {
         Self {
             tasks: Mutex::default(),
             stopping: watch::Sender::new(false),
-            held: watch::Sender::new(0),
+            waiting: watch::Sender::new(0),
         }
     }
 }
@@ -154,18 +154,18 @@ impl Invocations {
         Invocation {
             _cancel: cancel,
             done,
-            _held: Held::new(&self.held),
+            _client: WaitingClient::new(&self.waiting),
         }
     }
 
     /// Cancels every call, and waits until their clients have the answers, for a few seconds at most. Returns the number of
     /// calls that were cancelled.
     pub(super) async fn stop(&self) -> usize {
-        let mut held = self.held.subscribe();
-        let calls = *held.borrow_and_update();
+        let mut waiting = self.waiting.subscribe();
+        let calls = *waiting.borrow_and_update();
         self.stopping.send_replace(true);
         // Whoever takes longer is cut off.
-        let _ = tokio::time::timeout(FAREWELL, held.wait_for(|held| *held == 0)).await;
+        let _ = tokio::time::timeout(STOP_TIMEOUT, waiting.wait_for(|count| *count == 0)).await;
         calls
     }
 
