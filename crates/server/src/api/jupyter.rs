@@ -7,7 +7,7 @@ use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::on;
 use axum::{Extension, Json};
 use ringfence_jupyter::{
     Act, Channels, Error, Gate, Kept, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
@@ -22,7 +22,7 @@ use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::recording::{self, Described, Recorder};
 use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route};
+use super::route::{Form, Needs, Parameter, Place, Route, route};
 use super::state::Api;
 use super::work::Work;
 use super::{body, websocket};
@@ -53,26 +53,6 @@ pub(super) fn routes() -> Vec<Route> {
     [kinds(), kernels(), uses()].into_iter().flatten().collect()
 }
 
-fn route(
-    method: Method,
-    path: &'static str,
-    summary: &'static str,
-    answer: Content,
-    handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
-) -> Route {
-    Route {
-        method,
-        path,
-        needs: Needs::Key(Right::Sandboxes),
-        summary,
-        recorded: None,
-        parameters: &[],
-        request: None,
-        answers: vec![answer],
-        handler,
-    }
-}
-
 fn kinds() -> Vec<Route> {
     vec![
         Route {
@@ -81,10 +61,10 @@ fn kinds() -> Vec<Route> {
                 Method::GET,
                 "/jupyter/api",
                 "Show the version of Jupyter Server whose kernels this server has.",
-                Content::new(
+                vec![Content::new(
                     &[body::JSON],
                     |_| schemars::json_schema!({"type": "object", "properties": {"version": {"type": "string"}}, "required": ["version"]}),
-                ),
+                )],
                 |method| on(method, async || Json(json!({ "version": VERSION }))),
             )
         },
@@ -92,14 +72,14 @@ fn kinds() -> Vec<Route> {
             Method::GET,
             "/jupyter/api/kernelspecs",
             "List the kinds of kernels, as Jupyter Server does.",
-            Content::json::<KernelSpecs>(),
+            vec![Content::json::<KernelSpecs>()],
             |method| on(method, async || Json(KernelSpecs::all())),
         ),
         route(
             Method::GET,
             "/jupyter/api/kernelspecs/{name}",
             "Describe a kind of kernel.",
-            Content::json::<KernelSpec>(),
+            vec![Content::json::<KernelSpec>()],
             |method| on(method, kernel_spec),
         ),
     ]
@@ -111,14 +91,14 @@ fn kernels() -> Vec<Route> {
             Method::GET,
             "/jupyter/api/kernels",
             "List the kernels.",
-            Content::json::<Vec<KernelInfo>>(),
+            vec![Content::json::<Vec<KernelInfo>>()],
             |method| on(method, list),
         ),
         route(
             Method::POST,
             "/jupyter/api/kernels",
             "Create a kernel: a sandbox with an interpreter.",
-            KERNEL.with_status(201),
+            vec![KERNEL.with_status(201)],
             |method| on(method, create),
         )
         .with_body(Content::json::<NewKernel>().at_most(MAX).optional())
@@ -127,14 +107,14 @@ fn kernels() -> Vec<Route> {
             Method::GET,
             "/jupyter/api/kernels/{id}",
             "Describe a kernel.",
-            KERNEL,
+            vec![KERNEL],
             |method| on(method, get),
         ),
         route(
             Method::DELETE,
             "/jupyter/api/kernels/{id}",
             "End a kernel with its sandbox.",
-            DONE,
+            vec![DONE],
             |method| on(method, remove),
         )
         .recorded_as("sandbox.remove"),
@@ -147,7 +127,7 @@ fn uses() -> Vec<Route> {
             Method::POST,
             "/jupyter/api/kernels/{id}/interrupt",
             "Interrupt the cell that a kernel runs; it keeps its state.",
-            DONE,
+            vec![DONE],
             |method| on(method, interrupt),
         )
         .recorded_as("sandbox.interrupt"),
@@ -155,7 +135,7 @@ fn uses() -> Vec<Route> {
             Method::POST,
             "/jupyter/api/kernels/{id}/restart",
             "Start the interpreter of a kernel anew. Files stay.",
-            KERNEL,
+            vec![KERNEL],
             |method| on(method, restart),
         )
         .recorded_as("sandbox.restart_context"),
@@ -164,7 +144,7 @@ fn uses() -> Vec<Route> {
             "/jupyter/api/kernels/{id}/channels",
             "Connect to the channels of a kernel, over a WebSocket, with messages of Jupyter's protocol as texts of JSON or, if the client \
              offers `v1.kernel.websocket.jupyter.org`, in that form.",
-            websocket::SWITCHED,
+            vec![websocket::SWITCHED],
             |method| on(method, channels),
         )
         .with_parameters(SESSION)

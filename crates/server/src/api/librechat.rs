@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::on;
 use axum::{Extension, Json};
 use hyper::body::Bytes;
 use ringfence_librechat::{
@@ -19,8 +19,7 @@ use super::error::{ApiError, Reason};
 use super::extract::{Client, part};
 use super::keys::Grant;
 use super::recording::Described;
-use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route};
+use super::route::{Form, Needs, Parameter, Place, Route, route};
 use super::state::Api;
 use super::{body, stream};
 
@@ -51,26 +50,6 @@ pub(super) fn routes() -> Vec<Route> {
     [programs(), uploads(), files()].into_iter().flatten().collect()
 }
 
-fn route(
-    method: Method,
-    path: &'static str,
-    summary: &'static str,
-    answer: Content,
-    handler: fn(MethodFilter) -> MethodRouter<Arc<Api>>,
-) -> Route {
-    Route {
-        method,
-        path,
-        needs: Needs::Key(Right::Sandboxes),
-        summary,
-        recorded: None,
-        parameters: &[],
-        request: None,
-        answers: vec![answer],
-        handler,
-    }
-}
-
 fn programs() -> Vec<Route> {
     vec![
         Route {
@@ -79,7 +58,7 @@ fn programs() -> Vec<Route> {
                 Method::GET,
                 "/librechat/v1/health",
                 "Answer that the Code API is there.",
-                NOTHING,
+                vec![NOTHING],
                 |method| on(method, async || Json(json!({"status": "ok"}))),
             )
         },
@@ -87,7 +66,7 @@ fn programs() -> Vec<Route> {
             Method::POST,
             "/librechat/v1/exec",
             "Run a program over files of LibreChat's sessions.",
-            Content::json::<ExecAnswer>(),
+            vec![Content::json::<ExecAnswer>()],
             |method| on(method, exec),
         )
         .with_body(Content::json::<Exec>().at_most(MAX))
@@ -96,7 +75,7 @@ fn programs() -> Vec<Route> {
             Method::POST,
             "/librechat/v1/exec/programmatic",
             "Run a program that calls its client's tools, until it calls some or ends; or give it their results.",
-            Content::json::<ProgrammaticAnswer>(),
+            vec![Content::json::<ProgrammaticAnswer>()],
             |method| on(method, programmatic),
         )
         .with_body(Content::json::<Programmatic>().at_most(MAX))
@@ -110,7 +89,7 @@ fn uploads() -> Vec<Route> {
             Method::POST,
             path,
             "Store the files of a form in a new session of LibreChat's.",
-            Content::json::<UploadAnswer>(),
+            vec![Content::json::<UploadAnswer>()],
             |method| on(method, upload),
         )
         .with_body(UPLOAD.at_most(MAX_UPLOAD))
@@ -128,7 +107,7 @@ fn files() -> Vec<Route> {
             Method::GET,
             "/librechat/v1/download/{session}/{file}",
             "Read a file of a session.",
-            BYTES,
+            vec![BYTES],
             |method| on(method, download),
         )
         .recorded_as("sandbox.read"),
@@ -136,7 +115,7 @@ fn files() -> Vec<Route> {
             Method::GET,
             "/librechat/v1/files/{session}",
             "List the files of a session.",
-            Content::json::<Vec<FileInfo>>(),
+            vec![Content::json::<Vec<FileInfo>>()],
             |method| on(method, list),
         )
         .with_parameters(DETAIL),
@@ -144,7 +123,7 @@ fn files() -> Vec<Route> {
             Method::DELETE,
             "/librechat/v1/files/{session}/{file}",
             "Remove a file of a session.",
-            NOTHING,
+            vec![NOTHING],
             |method| on(method, remove),
         )
         .recorded_as("sandbox.delete"),
@@ -152,7 +131,7 @@ fn files() -> Vec<Route> {
             Method::GET,
             "/librechat/v1/sessions/{session}/objects/{file}",
             "Describe a file of a session.",
-            Content::json::<FileInfo>(),
+            vec![Content::json::<FileInfo>()],
             |method| on(method, describe),
         ),
     ]

@@ -128,7 +128,7 @@ impl Route {
     }
 }
 
-/// Returns a route of sandboxes, without parameters, body and record.
+/// Returns a route for keys with the right `sandboxes`, without parameters, body and record.
 pub(super) fn route(
     method: Method,
     path: &'static str,
