@@ -77,30 +77,8 @@ export const BY_TYPE = {
   approval_timeout: ApprovalTimeout,
 };
 
-const SCHEMA = /^the body does not match the schema: ([^]*?)(?: at line 1 column (\d+))?$/;
-
-/** Returns a message in words of somebody who calls functions: he sees no body. */
-function forCallers(message, sent) {
-  const [, what, column] = SCHEMA.exec(message) ?? [];
-  if (what === undefined) return message;
-  const name = sent && column ? argument(sent, Number(column)) : undefined;
-  return name === undefined ? what : `\`${name}\`: ${what}`;
-}
-
-/** Returns the member of a body whose value ends at a column, or right before it. */
-function argument(sent, column) {
-  let end = 1;
-  for (const [name, value] of Object.entries(sent)) {
-    if (value === undefined) continue;
-    end += new TextEncoder().encode(JSON.stringify({ [name]: value })).length - 2;
-    if (end + 1 >= column) return name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
-    end += 1;
-  }
-  return undefined;
-}
-
-/** Returns the error for `{"error": {"type", "message", "hint"}}`. `sent` is the JSON of the request. */
-export function ofBody(body, { sent, ...facts } = {}) {
+/** Returns the error for `{"error": {"type", "message", "hint"}}`. */
+export function ofBody(body, facts = {}) {
   const error = body?.error;
   if (typeof error?.type !== "string") {
     return new IncompatibleServer(
@@ -109,6 +87,10 @@ export function ofBody(body, { sent, ...facts } = {}) {
     );
   }
   const kind = Object.hasOwn(BY_TYPE, error.type) ? BY_TYPE[error.type] : ApiError;
+  // Callers of functions see no body: a member of one is named as their option is.
+  const message = String(error.message ?? "").replace(/^the body does not match the schema: (`[^`]*`:)?/, (_, path = "") =>
+    path.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase()),
+  );
   const hint = error.hint === "GET /openapi.json describes the body" ? "" : String(error.hint ?? "");
-  return new kind(error.type, forCallers(String(error.message ?? ""), sent), hint, facts);
+  return new kind(error.type, message, hint, facts);
 }

@@ -106,7 +106,7 @@ export class Transport {
       ? await byFetch(this.#url, { method, target, headers, body, signal })
       : await bySocket(socket, { method, target, headers, body, signal }, socket !== this.#socket);
     if (response.status >= 200 && response.status < 300) return response;
-    throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`, json);
+    throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
   }
 
   /** Sends a request, and yields the events of its answer. Leaving the loop cancels what the request began. */
@@ -196,11 +196,11 @@ function parsed(body) {
   }
 }
 
-function refusal(response, body, route, sent) {
+function refusal(response, body, route) {
   const retryAfter = /^\d+$/.test(response.header("retry-after") ?? "")
     ? Number(response.header("retry-after"))
     : undefined;
-  const facts = { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter, sent };
+  const facts = { status: response.status, requestId: response.header("x-request-id") ?? undefined, retryAfter };
   const error = ofBody(body, facts);
   const unknownPath = response.status === 404 && error.hint === "GET /openapi.json lists the paths";
   if (unknownPath || response.status === 405) {

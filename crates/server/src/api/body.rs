@@ -93,18 +93,33 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
 /// Parses JSON. Text that is no JSON is malformed; JSON of another shape has invalid arguments.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(bytes).map_err(|error| {
-        let (reason, what) = match error.classify() {
-            serde_json::error::Category::Data => {
-                (Reason::InvalidArguments, "the body does not match the schema")
-            }
-            _ => (Reason::Malformed, "the body is not JSON"),
+        let (reason, message) = match error.classify() {
+            serde_json::error::Category::Data => (
+                Reason::InvalidArguments,
+                format!("the body does not match the schema: {}", mismatch::<T>(bytes)),
+            ),
+            _ => (Reason::Malformed, format!("the body is not JSON: {error}")),
         };
-        ApiError::new(
-            reason,
-            format!("{what}: {error}"),
-            "GET /openapi.json describes the body",
-        )
+        ApiError::new(reason, message, "GET /openapi.json describes the body")
     })
+}
+
+/// Describes the mismatch of a body with its type, behind the path of the member if one has another value than expected. Parses
+/// it once more: bodies that match are not slowed down by the paths.
+fn mismatch<T: DeserializeOwned>(bytes: &[u8]) -> String {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
+        return "the value is not the expected one".to_owned();
+    };
+    let path = error.path().to_string();
+    let error = error.into_inner();
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    let text = text.strip_suffix(&position).unwrap_or(&text);
+    match path.as_str() {
+        "." => text.to_owned(),
+        path => format!("`{path}`: {text}"),
+    }
 }
 
 /// Returns the one of `media` that the headers name. A browser sends a form or plain text without asking the
@@ -153,6 +168,7 @@ fn unread(rejection: &BytesRejection) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringfence_policy::RemoteRequest;
     use serde_json::Value;
     use std::sync::Mutex;
 
@@ -187,6 +203,28 @@ mod tests {
         // Polled in this order.
         tokio::join!(biased; of("large", 30 << 20), of("small", 10));
         assert_eq!(*order.lock().unwrap(), ["small", "large"]);
+    }
+
+    #[test]
+    fn a_mismatch_names_the_member() {
+        let check = |text: &str, expected: &str| {
+            let told = parse::<RemoteRequest>(text.as_bytes()).unwrap_err().to_json();
+            let expected = format!("the body does not match the schema: {expected}");
+            let message = told["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with(&expected), "{message}");
+            assert!(!message.contains("column"), "{message}");
+        };
+        check(r#"{"code": 1}"#, "`code`: invalid type: integer `1`");
+        check(
+            r#"{"code": "1", "files": {"a": 2}}"#,
+            "`files.a`: invalid type: integer `2`",
+        );
+        check(
+            r#"{"cod": "1"}"#,
+            "`cod`: unknown field `cod`, expected one of `code`",
+        );
+        check("{}", "missing field");
+        check("[]", "invalid type");
     }
 
     #[test]

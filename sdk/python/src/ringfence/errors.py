@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Any, Dict, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, Optional, Type
 
 
 class RingfenceError(Exception):
@@ -175,16 +173,9 @@ def _last_line(output: str) -> str:
 
 
 def of_body(
-    body: Any,
-    status: int,
-    request_id: Optional[str] = None,
-    retry_after: Optional[float] = None,
-    sent: Optional[Mapping[str, Any]] = None,
+    body: Any, status: int, request_id: Optional[str] = None, retry_after: Optional[float] = None
 ) -> RingfenceError:
-    """Returns the exception for an error of the API, `{"error": {"type", "message", "hint"}}`.
-
-    `sent` is the JSON of the request.
-    """
+    """Returns the exception for an error of the API, `{"error": {"type", "message", "hint"}}`."""
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("type"), str):
         return IncompatibleServer(
@@ -192,7 +183,9 @@ def of_body(
             "check that the address is a Ringfence server's, and what proxies stand before it",
         )
     kind = error["type"]
-    message, hint = _for_callers(str(error.get("message", "")), str(error.get("hint", "")), sent)
+    # Callers of functions see no body.
+    message = str(error.get("message", "")).removeprefix("the body does not match the schema: ")
+    hint = str(error.get("hint", "")).removeprefix("GET /openapi.json describes the body")
     return BY_TYPE.get(kind, ApiError)(
         message,
         hint,
@@ -201,32 +194,3 @@ def of_body(
         request_id=request_id,
         retry_after=retry_after,
     )
-
-
-_SCHEMA = re.compile(r"the body does not match the schema: (.*?)(?: at line 1 column (\d+))?", re.DOTALL)
-_BODY_HINT = "GET /openapi.json describes the body"
-
-
-def _for_callers(message: str, hint: str, sent: Optional[Mapping[str, Any]]) -> Tuple[str, str]:
-    """Returns a message and a hint in words of somebody who calls functions: he sees no body."""
-    found = _SCHEMA.fullmatch(message)
-    if found:
-        name = _argument(sent, int(found[2])) if sent and found[2] else None
-        message = f"`{name}`: {found[1]}" if name else found[1]
-    return message, "" if hint == _BODY_HINT else hint
-
-
-def _argument(sent: Mapping[str, Any], column: int) -> Optional[str]:
-    """Returns the member of a body whose value ends at a column, or right before it."""
-    end = len("{")
-    for name, value in sent.items():
-        end += len(compact({name: value})) - len("{}")
-        if end + 1 >= column:
-            return name
-        end += len(",")
-    return None
-
-
-def compact(body: Mapping[str, Any]) -> bytes:
-    """Returns JSON without white space."""
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()

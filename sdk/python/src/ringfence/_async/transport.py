@@ -18,7 +18,7 @@ from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
 from .._retries import KEY, Retries, key
 from .._version import VERSION
-from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, compact, of_body
+from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
 
 AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 
@@ -127,10 +127,6 @@ class AsyncTransport:
     ) -> httpx.Response:
         options = dict(request)
         silence = options.pop("timeout", None)
-        if "json" in options:
-            # Messages of the server name places in it.
-            options["content"] = compact(options.pop("json"))
-            options["headers"] = {"content-type": "application/json", **options.get("headers", {})}
         built = http.build_request(method, "/v1" + path, **options)
         if silence is not None:
             built.extensions["timeout"] = httpx.Timeout(silence, connect=CONNECT_TIMEOUT).as_dict()
@@ -147,7 +143,7 @@ class AsyncTransport:
             raise gone(error) from error
         if response.is_success:
             return response
-        raise refusal(response, await _whole(response), method, path, request.get("json"))
+        raise refusal(response, await _whole(response), method, path)
 
     @asynccontextmanager
     async def bytes(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -259,9 +255,7 @@ def gone(error: Exception) -> ServerGone:
     return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
 
 
-def refusal(
-    response: httpx.Response, body: bytes, method: str, path: str, sent: Optional[Mapping[str, Any]]
-) -> RingfenceError:
+def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
         value = json.loads(body)
     except ValueError:
@@ -272,7 +266,6 @@ def refusal(
         response.status_code,
         request_id=response.headers.get("x-request-id"),
         retry_after=float(seconds) if seconds.isdecimal() else None,
-        sent=sent,
     )
     unknown_path = response.status_code == 404 and error.hint == "GET /openapi.json lists the paths"
     if unknown_path or response.status_code == 405:
