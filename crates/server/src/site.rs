@@ -69,7 +69,11 @@ impl Endpoint {
 /// A further listener of the API alone.
 #[derive(Debug)]
 pub enum Further {
-    Network(Listener),
+    Network {
+        listener: Listener,
+        /// Domain below which the API and sandboxes have names.
+        domain: Option<Domain>,
+    },
     Unix(UnixSocket),
 }
 
@@ -90,15 +94,20 @@ pub struct UnixSocket {
 }
 
 impl Further {
-    /// Listens at `endpoint`, at a TCP address with TLS if there are files for it.
+    /// Listens at `endpoint`, at a TCP address with TLS if there are files for it, and by the names below `domain`.
     ///
     /// # Errors
     /// If the files cannot be used, or the socket cannot be created.
-    pub async fn bind(endpoint: &Endpoint, tls: Option<CertificateFiles>) -> Result<Self, BindError> {
+    pub async fn bind(
+        endpoint: &Endpoint,
+        tls: Option<CertificateFiles>,
+        domain: Option<Domain>,
+    ) -> Result<Self, BindError> {
         Ok(match endpoint {
             Endpoint::Tcp(address) => {
                 let tls = tls.map(Tls::open).transpose()?;
-                Self::Network(Listener::bind_network(*address, tls).await?)
+                let listener = Listener::bind_network(*address, tls).await?;
+                Self::Network { listener, domain }
             }
             Endpoint::Unix(path) => Self::Unix(UnixSocket {
                 socket: Socket::bind_anywhere(path)?,
@@ -109,20 +118,20 @@ impl Further {
 
     fn url(&self) -> String {
         match self {
-            Self::Network(listener) => listener.url(),
+            Self::Network { listener, .. } => listener.url(),
             Self::Unix(UnixSocket { path, .. }) => Endpoint::Unix(path.clone()).to_string(),
         }
     }
 
     async fn serve(&self, api: &Arc<Api>, stop: impl Future<Output = ()>) {
         match self {
-            Self::Network(listener) => {
+            Self::Network { listener, domain } => {
                 if let Some(state) = listener.certificate() {
                     api.report_certificate(Arc::clone(state));
                 }
                 let routes = Routes {
-                    own: api.on_network(listener.domain()),
-                    others: api.on_network(listener.domain()),
+                    own: api.on_network(domain.as_ref()),
+                    others: api.on_network(domain.as_ref()),
                 };
                 listener.serve(routes, stop).await;
             }

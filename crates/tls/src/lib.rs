@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringfence_e2b::Domain;
 use ringfence_trust::{NamedPathError, NamedPaths};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -41,8 +40,8 @@ pub struct CertificateFiles {
     pub certificate: PathBuf,
     /// Private key of the certificate: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
-    /// Domain whose names the certificate must have: that of the API, and of every sandbox.
-    pub domain: Option<Domain>,
+    /// Names that the certificate must be valid for.
+    pub names: Vec<String>,
     /// The rules by which both are opened, at first and when they are renewed.
     pub named: NamedPaths,
     /// Called when renewed files cannot be used, once until they can.
@@ -170,10 +169,6 @@ impl Tls {
 
     pub fn certificate(&self) -> &Arc<CertificateState> {
         &self.current.certificate
-    }
-
-    pub fn domain(&self) -> Option<&Domain> {
-        self.current.files.domain.as_ref()
     }
 
     /// Performs a handshake, with the certificate that the files hold now. Files that cannot be used leave the one before
@@ -318,18 +313,18 @@ impl CertificateFiles {
         }
     }
 
-    /// Checks that a chain's certificate has the names below the domain: `api.DOMAIN`, and those of sandboxes by `*.DOMAIN`.
+    /// Checks that a chain's certificate is valid for the names.
     fn check_names(&self, chain: &[CertificateDer<'_>]) -> Result<(), CertificateError> {
-        let (Some(domain), Some(first)) = (&self.domain, chain.first()) else {
+        let Some(first) = chain.first() else {
             return Ok(());
         };
-        for name in domain.names() {
+        for name in &self.names {
             let asked = ServerName::try_from(name.as_str()).map_err(|_| rustls::Error::UnsupportedNameType);
             let checked =
                 asked.and_then(|asked| verify_server_name(&ParsedCertificate::try_from(first)?, &asked));
             checked.map_err(|source| CertificateError::Name {
                 path: self.certificate.clone(),
-                name,
+                name: name.clone(),
                 source,
             })?;
         }

@@ -10,7 +10,7 @@ use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::{Console, Sources};
 use ringfence_server::http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
-use ringfence_server::site::{BindError, Endpoint, Further, Site};
+use ringfence_server::site::{BindError, Domain, Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;
 
@@ -109,7 +109,7 @@ pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> 
         site.console = Some(console(listener.address(), context)?);
     }
     if let Some(endpoint) = further {
-        let bound = Further::bind(endpoint, tls).await;
+        let bound = Further::bind(endpoint, tls, args.domain.clone()).await;
         site.further = Some(bound.map_err(|error| match error {
             BindError::Socket(error) => match endpoint {
                 Endpoint::Tcp(_) => deaf(endpoint, &error),
@@ -131,7 +131,7 @@ fn certificate(args: &ServeArgs, context: &Context) -> Option<CertificateFiles> 
     Some(CertificateFiles {
         certificate,
         key,
-        domain: args.domain.clone(),
+        names: args.domain.iter().flat_map(Domain::names).collect(),
         named: context.named_paths(),
         warn: not_renewed,
     })

@@ -12,7 +12,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use ringfence_e2b::{Domain, Tunnel};
+use ringfence_e2b::Tunnel;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -117,11 +117,6 @@ impl Listener {
     /// Returns the state of the listener's certificate, if it has one.
     pub(crate) fn certificate(&self) -> Option<&Arc<CertificateState>> {
         self.tls.as_ref().map(|tls| tls.certificate())
-    }
-
-    /// Returns the domain whose names its certificate has.
-    pub(crate) fn domain(&self) -> Option<&Domain> {
-        self.tls.as_ref().and_then(|tls| tls.domain())
     }
 
     pub const fn address(&self) -> SocketAddr {
