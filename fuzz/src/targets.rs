@@ -18,7 +18,7 @@ use ringfence_policy::cascade::{self, Part, Pattern, Verdict, decide};
 
 use ringfence_gateway_protocol as gateway;
 use ringfence_jupyter::{Incoming, Protocol};
-use ringfence_librechat::Form;
+use ringfence_multipart::Form;
 use ringfence_packages::Requirement;
 use ringfence_policy::{
     Bytes, Cidr, Cpus, EnvName, ExecutionResult, Host, HostPattern, Mount, Pids, Scope, Timeout, UserRoot,

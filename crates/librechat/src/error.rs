@@ -4,7 +4,7 @@ use std::io;
 
 use ringfence_sandbox::Error as SandboxError;
 
-use crate::form::FormError;
+use ringfence_multipart::FormError;
 
 /// The reason why a request was not carried out.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::language::{HAS_TYPES, Language};
-use crate::room::{Left, Room};
+use crate::program_sandbox::{ProgramSandbox, RemainingFiles};
 use crate::session::{FileRef, InputFile, MAX_FILES};
 use crate::sessions::Sessions;
 
@@ -75,7 +75,7 @@ pub struct Ran {
 /// Runs a program in a sandbox of its own.
 pub(crate) async fn run(sessions: &Sessions, scope: &Scope, asked: Exec) -> Result<ExecAnswer, Error> {
     let language = Language::named(&asked.lang)?;
-    let room = Room::open(
+    let program = ProgramSandbox::open(
         sessions,
         scope,
         asked.files.as_deref().unwrap_or_default(),
@@ -83,14 +83,14 @@ pub(crate) async fn run(sessions: &Sessions, scope: &Scope, asked: Exec) -> Resu
     )
     .await?;
     if language == Language::Typescript {
-        check_types(&room).await?;
+        check_types(&program).await?;
     }
-    room.write_program(language, &asked.code).await?;
+    program.write_program(language, &asked.code).await?;
     let command = language.command(asked.args.as_deref().unwrap_or_default());
-    let process = Room::process(command, Some(limit(asked.timeout)));
-    let collected = room.sandbox.run(process, KEPT).await?;
-    let left = room.leave(sessions).await?;
-    Ok(answer(&room, asked.lang, collected, left))
+    let process = ProgramSandbox::process(command, Some(limit(asked.timeout)));
+    let collected = program.sandbox.run(process, KEPT).await?;
+    let left = program.collect_files(sessions).await?;
+    Ok(answer(&program, asked.lang, collected, left))
 }
 
 /// Returns the time limit for a wish in milliseconds.
@@ -101,9 +101,9 @@ pub(crate) fn limit(wish: Option<u64>) -> Timeout {
 }
 
 /// Refuses TypeScript by name where Node.js would refuse it by an option.
-async fn check_types(room: &Room) -> Result<(), Error> {
-    let process = Room::process(HAS_TYPES.map(str::to_owned).into(), Some(TIMEOUT));
-    let asked = room.sandbox.run(process, KEPT).await?;
+async fn check_types(program: &ProgramSandbox) -> Result<(), Error> {
+    let process = ProgramSandbox::process(HAS_TYPES.map(str::to_owned).into(), Some(TIMEOUT));
+    let asked = program.sandbox.run(process, KEPT).await?;
     match asked.end.exit_code {
         0 => Ok(()),
         _ => Err(Error::NoTypescript),
@@ -122,7 +122,7 @@ pub(crate) const fn killed(outcome: Outcome) -> Option<&'static str> {
 }
 
 /// Returns standard output, and standard error with what the reader must know beside it.
-pub(crate) fn texts(collected: &Collected, left: &Left) -> (String, String) {
+pub(crate) fn texts(collected: &Collected, left: &RemainingFiles) -> (String, String) {
     let Collected { stdout, stderr, end } = collected;
     let mut error = stderr.text.clone();
     let mut note = |note: &str| {
@@ -146,12 +146,17 @@ pub(crate) fn texts(collected: &Collected, left: &Left) -> (String, String) {
     (stdout.text.clone(), error)
 }
 
-fn answer(room: &Room, language: String, collected: Collected, left: Left) -> ExecAnswer {
+fn answer(
+    program: &ProgramSandbox,
+    language: String,
+    collected: Collected,
+    left: RemainingFiles,
+) -> ExecAnswer {
     let (stdout, stderr) = texts(&collected, &left);
     let end = collected.end;
     let message = killed(end.outcome);
     ExecAnswer {
-        session_id: room.session.id.clone(),
+        session_id: program.session.id.clone(),
         run: Ran {
             output: format!("{stdout}{stderr}"),
             stdout: stdout.clone(),

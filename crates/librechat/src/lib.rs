@@ -1,9 +1,9 @@
 //! LibreChat's Code API: programs of a conversation, each in a sandbox of its own, over files that stay until the day is over.
 //!
 //! - [`Service`]: the Code API of a server.
-//! - `sessions`: its sessions, with their owners and bounds; `session`: one of them; `form`: bodies of uploads.
+//! - `sessions`: its sessions, with their owners and bounds; `session`: one of them.
 //! - `language`: program texts become command lines.
-//! - `room`: the sandbox of one program, from its files to those that it leaves.
+//! - `program_sandbox`: the sandbox of one program, from its files to those that it leaves.
 //! - `exec`: programs that are run at once.
 //! - `tools`: programs that call their client's tools, in rounds.
 //!
@@ -12,9 +12,8 @@
 
 mod error;
 mod exec;
-mod form;
 mod language;
-mod room;
+mod program_sandbox;
 mod service;
 mod session;
 mod sessions;
@@ -22,7 +21,6 @@ mod tools;
 
 pub use error::Error;
 pub use exec::{Exec, ExecAnswer, Ran};
-pub use form::{Form, FormError, FormPart};
 pub use service::Service;
 pub use session::{Download, FileInfo, FileRef, InputFile};
 pub use sessions::{UploadAnswer, UploadedFile};

@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::form::Form;
 use crate::session::{MAX_FILES, Session, blocking, checked, shown};
+use ringfence_multipart::Form;
 
 /// Sessions of one owner, and their bytes: a new one ends the oldest.
 const MAX_OF_SCOPE: usize = 256;
@@ -160,7 +160,7 @@ fn store(session: &Session, media_type: &str, body: &[u8]) -> Result<Vec<Uploade
     let named = form
         .parts
         .iter()
-        .filter_map(|part| Some((part.filename.as_deref()?, part.content)));
+        .filter_map(|part| Some((part.head.filename.as_deref()?, part.content)));
     let files: Vec<(&str, &[u8])> = named.collect();
     if files.is_empty() || files.len() > MAX_FILES {
         return Err(Error::Invalid(format!(

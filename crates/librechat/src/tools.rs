@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::exec::{killed, limit, texts};
 use crate::language::Language;
-use crate::room::{Left, Room};
+use crate::program_sandbox::{ProgramSandbox, RemainingFiles};
 use crate::session::{new_id, shown};
 use crate::sessions::Sessions;
-use functions::{Named, bash, python};
+use functions::{ToolFunction, bash, python};
 pub use protocol::{Programmatic, ProgrammaticAnswer, Status, Tool, ToolCall, ToolResult};
 use running::{Round, Running};
 use waiting::Waiting;
@@ -102,25 +102,27 @@ impl Tools {
         let code = asked.code.filter(|code| !code.is_empty());
         let code = code
             .ok_or_else(|| Error::Invalid("expected `code` or `continuation_token`, got none".to_owned()))?;
-        let tools = Named::all(asked.tools.unwrap_or_default(), language)?;
-        let room = Room::open(
+        let tools = ToolFunction::all(asked.tools.unwrap_or_default(), language)?;
+        let program = ProgramSandbox::open(
             &self.sessions,
             scope,
             asked.files.as_deref().unwrap_or_default(),
             LIFETIME,
         )
         .await?;
-        room.write_program(language, &code).await?;
+        program.write_program(language, &code).await?;
         let command = match language {
             Language::Bash => vec!["bash".to_owned(), "-c".to_owned(), bash(&tools)],
             _ => {
-                let entries: Vec<Value> = tools.iter().map(Named::entry).collect();
-                room.write(TOOLS.to_owned(), &json!(entries).to_string()).await?;
+                let entries: Vec<Value> = tools.iter().map(ToolFunction::entry).collect();
+                program
+                    .write(TOOLS.to_owned(), &json!(entries).to_string())
+                    .await?;
                 vec!["python3".to_owned(), "-c".to_owned(), python()]
             }
         };
         let names: BTreeSet<String> = tools.into_iter().map(|tool| tool.tool.name).collect();
-        Running::start(room, command, names, limit(asked.timeout)).await
+        Running::start(program, command, names, limit(asked.timeout)).await
     }
 
     async fn go_on(
@@ -138,7 +140,7 @@ impl Tools {
         running.extend(&self.sessions.sandboxes, scope, LIFETIME);
         match running.round(results).await {
             Round::Calls(calls) => {
-                let session = running.room.session.id.clone();
+                let session = running.program.session.id.clone();
                 taken.is_put = true;
                 self.waiting.put(scope, taken.token.clone(), running);
                 Ok(ProgrammaticAnswer {
@@ -148,14 +150,14 @@ impl Tools {
                 })
             }
             Round::Ended(collected) => {
-                let left = running.room.leave(&self.sessions).await?;
-                Ok(ended(&running.room, &collected, left))
+                let left = running.program.collect_files(&self.sessions).await?;
+                Ok(ended(&running.program, &collected, left))
             }
         }
     }
 }
 
-fn ended(room: &Room, collected: &Collected, left: Left) -> ProgrammaticAnswer {
+fn ended(program: &ProgramSandbox, collected: &Collected, left: RemainingFiles) -> ProgrammaticAnswer {
     let (stdout, stderr) = texts(collected, &left);
     let code = collected.end.exit_code;
     let error = match killed(collected.end.outcome) {
@@ -172,6 +174,6 @@ fn ended(room: &Room, collected: &Collected, left: Left) -> ProgrammaticAnswer {
         files: Some(left.files),
         deleted_files: left.deleted,
         error,
-        ..ProgrammaticAnswer::new(status, room.session.id.clone())
+        ..ProgrammaticAnswer::new(status, program.session.id.clone())
     }
 }

@@ -1,10 +1,9 @@
 //! Parses bodies of `multipart/form-data` as they arrive.
 
+use ringfence_multipart::{MAX_HEAD, PartHead, boundary};
+
 use crate::error::Error;
 use crate::gzip::Content;
-
-/// Maximum length of a part's headers, in bytes.
-const MAX_HEAD: usize = 16 * 1024;
 
 /// A body of several files.
 #[derive(Debug)]
@@ -17,18 +16,10 @@ pub(super) struct Multipart {
     is_inside: bool,
 }
 
-/// The head of a part.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) name: String,
-    pub(super) filename: Option<String>,
-}
-
 impl Multipart {
     /// Begins to parse a body of this media type. `None` if it names no boundary.
     pub(super) fn new(media_type: &str, body: Content) -> Option<Self> {
-        let boundary =
-            parameter(media_type, "boundary").filter(|boundary| (1..=200).contains(&boundary.len()))?;
+        let boundary = boundary(media_type)?;
         Some(Self {
             body,
             delimiter: format!("\r\n--{boundary}").into_bytes(),
@@ -40,7 +31,7 @@ impl Multipart {
     }
 
     /// Returns the head of the next part; `None` at the end. What was left of the part before is skipped.
-    pub(super) async fn next_part(&mut self) -> Result<Option<Part>, Error> {
+    pub(super) async fn next_part(&mut self) -> Result<Option<PartHead>, Error> {
         while self.content().await?.is_some() {}
         self.fill(2).await?;
         if self.buffer.starts_with(b"--") {
@@ -57,7 +48,7 @@ impl Multipart {
             self.more().await?;
         };
         self.is_inside = true;
-        Ok(Some(Part::of(&String::from_utf8_lossy(&head))))
+        Ok(Some(PartHead::parse(&String::from_utf8_lossy(&head))))
     }
 
     /// Returns the next bytes of the part's content; `None` at its end.
@@ -93,66 +84,6 @@ impl Multipart {
         }
         Ok(())
     }
-}
-
-impl Part {
-    fn of(head: &str) -> Self {
-        let mut part = Self::default();
-        for line in head.split("\r\n") {
-            let Some((name, value)) = line.split_once(':') else {
-                continue;
-            };
-            if name.trim().eq_ignore_ascii_case("content-disposition") {
-                part.name = parameter(value, "name").unwrap_or_default();
-                part.filename = parameter(value, "filename");
-            }
-        }
-        part
-    }
-}
-
-/// Returns a parameter of a header's value, such as `form-data; name="file"; filename="/a b"`. Browsers and clients write
-/// quotes and line breaks in names as `%22`, `%0D` and `%0A`, or quotes as `\"`.
-fn parameter(value: &str, wanted: &str) -> Option<String> {
-    let mut rest = value;
-    while let Some((_, after)) = rest.split_once(';') {
-        let (name, after) = after.split_once('=')?;
-        let (text, left) = match after.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted)?,
-            None => {
-                let end = after.find(';').unwrap_or(after.len());
-                (after[..end].trim().to_owned(), &after[end..])
-            }
-        };
-        if name.trim().eq_ignore_ascii_case(wanted) {
-            return Some(text);
-        }
-        rest = left;
-    }
-    None
-}
-
-/// Returns a quoted text and what follows it.
-fn unquoted(quoted: &str) -> Option<(String, &str)> {
-    let (mut text, mut characters) = (String::new(), quoted.char_indices());
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => {
-                let text = text
-                    .replace("%22", "\"")
-                    .replace("%0D", "\r")
-                    .replace("%0A", "\n");
-                return Some((text, &quoted[at + 1..]));
-            }
-            '\\' => match characters.next() {
-                Some((_, escaped @ ('"' | '\\'))) => text.push(escaped),
-                Some((_, other)) => text.extend(['\\', other]),
-                None => return None,
-            },
-            character => text.push(character),
-        }
-    }
-    None
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {

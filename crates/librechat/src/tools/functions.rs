@@ -17,12 +17,12 @@ const PYTHON: &str = include_str!("../../programs/tools.py");
 const BASH: &str = include_str!("../../programs/tools.sh");
 
 /// A tool with the name of its function.
-pub(super) struct Named {
+pub(super) struct ToolFunction {
     pub(super) tool: Tool,
     function: String,
 }
 
-impl Named {
+impl ToolFunction {
     /// Names the functions of tools, as the original service does.
     pub(super) fn all(tools: Vec<Tool>, language: Language) -> Result<Vec<Self>, Error> {
         if !matches!(language, Language::Python | Language::Bash) {
@@ -96,9 +96,9 @@ pub(super) fn python() -> String {
 }
 
 /// Returns the beginning of a program in bash, with the functions of its tools, and the program behind it.
-pub(super) fn bash(tools: &[Named]) -> String {
+pub(super) fn bash(tools: &[ToolFunction]) -> String {
     let mut text = BASH.to_owned();
-    for Named { tool, function } in tools {
+    for ToolFunction { tool, function } in tools {
         // JSON in single quotes.
         let name = json!(tool.name).to_string().replace('\'', r"'\''");
         text.push_str(&format!("{function}() {{ ringfence_call '{name}' \"$@\"; }}\n"));
@@ -132,10 +132,10 @@ mod tests {
             description: None,
             parameters: Value::Null,
         };
-        assert!(Named::all(vec![tool("a-b"), tool("a_b")], Language::Python).is_err());
-        assert!(Named::all(Vec::new(), Language::Python).is_err());
-        assert!(Named::all(vec![tool("a")], Language::Javascript).is_err());
-        let named = Named::all(vec![tool("it's")], Language::Bash).unwrap();
+        assert!(ToolFunction::all(vec![tool("a-b"), tool("a_b")], Language::Python).is_err());
+        assert!(ToolFunction::all(Vec::new(), Language::Python).is_err());
+        assert!(ToolFunction::all(vec![tool("a")], Language::Javascript).is_err());
+        let named = ToolFunction::all(vec![tool("it's")], Language::Bash).unwrap();
         assert!(bash(&named).contains(r#"its() { ringfence_call '"it'\''s"' "$@"; }"#));
     }
 }

@@ -15,17 +15,17 @@ use ringfence_sandbox::process::Process;
 use super::protocol::{ToolCall, ToolResult};
 use crate::error::Error;
 use crate::exec::KEPT;
-use crate::room::Room;
+use crate::program_sandbox::ProgramSandbox;
 
 /// Time without a further call after which the client gets those that there are: calls that a program makes at once come together.
-const QUIET: Duration = Duration::from_millis(20);
+const BATCH_WINDOW: Duration = Duration::from_millis(20);
 
 /// Calls that wait at a time; the program waits with more.
 const MAX_CALLS: usize = 64;
 
 /// A program that runs. Dropping it ends its sandbox.
 pub(super) struct Running {
-    pub(super) room: Room,
+    pub(super) program: ProgramSandbox,
     pub(super) begun: Instant,
     process: Arc<Process>,
     /// `None` once the bridge is closed.
@@ -58,17 +58,17 @@ impl fmt::Debug for Running {
 
 impl Running {
     pub(super) async fn start(
-        room: Room,
+        program: ProgramSandbox,
         command: Vec<String>,
         tools: BTreeSet<String>,
         limit: Timeout,
     ) -> Result<Self, Error> {
         // Its time stands still while it waits for its client, so the rounds are timed.
-        let new = Room::process(command, None);
-        let (process, messages) = room.sandbox.start_with_bridge(new).await?;
+        let new = ProgramSandbox::process(command, None);
+        let (process, messages) = program.sandbox.start_with_bridge(new).await?;
         let reader = process.output.read_from(0);
         Ok(Self {
-            room,
+            program,
             begun: Instant::now(),
             process,
             speaker: messages.speaker(),
@@ -88,7 +88,7 @@ impl Running {
     /// Gives the sandbox time for another round.
     pub(super) fn extend(&self, sandboxes: &Sandboxes, scope: &Scope, lifetime: Timeout) {
         // The output of a sandbox that has ended says so.
-        let _ = sandboxes.set_timeout(scope, self.room.sandbox.id().as_str(), lifetime);
+        let _ = sandboxes.set_timeout(scope, self.program.sandbox.id().as_str(), lifetime);
     }
 
     /// Returns the id of a result that is for no call.
@@ -103,7 +103,7 @@ impl Running {
     pub(super) async fn round(&mut self, results: Vec<ToolResult>) -> Round {
         let end = tokio::time::Instant::now() + self.limit;
         let handed = tokio::time::timeout_at(end, self.answer(results)).await;
-        let mut quiet = tokio::time::Instant::now();
+        let mut batch_end = tokio::time::Instant::now();
         let mut is_late = handed.is_err();
         // Calls that the client left without a result are asked for again.
         let mut asks = !self.calls.is_empty();
@@ -120,13 +120,13 @@ impl Running {
                     Ok(false) => {}
                     Ok(true) => {
                         asks = true;
-                        quiet = tokio::time::Instant::now() + QUIET;
+                        batch_end = tokio::time::Instant::now() + BATCH_WINDOW;
                     }
                     // The program does not read its answers.
                     Err(_) => is_late = true,
                 },
                 collected = &mut self.collecting => return Round::Ended(collected),
-                () = tokio::time::sleep_until(quiet), if asks => {
+                () = tokio::time::sleep_until(batch_end), if asks => {
                     return Round::Calls(self.calls.values().map(|(_, call)| call.clone()).collect());
                 }
                 () = tokio::time::sleep_until(end) => is_late = true,

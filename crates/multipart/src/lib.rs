@@ -1,4 +1,8 @@
 //! Bodies of `multipart/form-data` (RFC 7578), of which nothing is believed.
+//!
+//! - [`Form`]: a body that is there as a whole.
+//! - [`boundary`] and [`PartHead`]: what a parser of a body that arrives in pieces needs.
+#![forbid(unsafe_code)]
 
 use memchr::memmem::find;
 
@@ -6,7 +10,7 @@ use memchr::memmem::find;
 const MAX_PARTS: usize = 400;
 
 /// Maximum length of a part's headers, in bytes.
-const MAX_HEAD: usize = 16 * 1024;
+pub const MAX_HEAD: usize = 16 * 1024;
 
 /// A form.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,13 +21,20 @@ pub struct Form<'a> {
 /// A part of a form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FormPart<'a> {
-    pub name: String,
-    /// Set for a file.
-    pub filename: Option<String>,
+    pub head: PartHead,
     pub content: &'a [u8],
 }
 
-/// A body is no form.
+/// The headers of a part.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PartHead {
+    /// Name of the form's field.
+    pub name: String,
+    /// Set for a file.
+    pub filename: Option<String>,
+}
+
+/// An error of parsing a body as a form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
     #[error("the media type names no boundary of 1 to 200 bytes")]
@@ -40,29 +51,28 @@ impl<'a> Form<'a> {
     /// Parses a body of this media type.
     ///
     /// # Errors
-    /// If it is no form, or too large a one.
+    /// If it is not a form, or too large a one.
     pub fn parse(media_type: &str, body: &'a [u8]) -> Result<Self, FormError> {
-        let boundary =
-            parameter(media_type, "boundary").filter(|boundary| (1..=200).contains(&boundary.len()));
-        let boundary = boundary.ok_or(FormError::NoBoundary)?;
+        let boundary = boundary(media_type).ok_or(FormError::NoBoundary)?;
         let first = format!("--{boundary}");
         let delimiter = format!("\r\n--{boundary}");
         // What comes before the first delimiter is to be ignored.
         let mut rest = match body.strip_prefix(first.as_bytes()) {
             Some(rest) => rest,
-            None => behind(body, delimiter.as_bytes())?.1,
+            None => split_at_mark(body, delimiter.as_bytes())?.1,
         };
         let mut parts = Vec::new();
         while !rest.starts_with(b"--") {
             if parts.len() == MAX_PARTS {
                 return Err(FormError::TooManyParts);
             }
-            let (head, content) = behind(rest, b"\r\n\r\n")?;
+            let (head, content) = split_at_mark(rest, b"\r\n\r\n")?;
             if head.len() > MAX_HEAD {
                 return Err(FormError::LongHead);
             }
-            let (content, next) = behind(content, delimiter.as_bytes())?;
-            parts.push(FormPart::of(&String::from_utf8_lossy(head), content));
+            let (content, next) = split_at_mark(content, delimiter.as_bytes())?;
+            let head = PartHead::parse(&String::from_utf8_lossy(head));
+            parts.push(FormPart { head, content });
             rest = next;
         }
         Ok(Self { parts })
@@ -70,13 +80,19 @@ impl<'a> Form<'a> {
 }
 
 /// Splits bytes at a mark, which is in neither part.
-fn behind<'a>(bytes: &'a [u8], mark: &[u8]) -> Result<(&'a [u8], &'a [u8]), FormError> {
+fn split_at_mark<'a>(bytes: &'a [u8], mark: &[u8]) -> Result<(&'a [u8], &'a [u8]), FormError> {
     let at = find(bytes, mark).ok_or(FormError::Unfinished)?;
     Ok((&bytes[..at], &bytes[at + mark.len()..]))
 }
 
-impl<'a> FormPart<'a> {
-    fn of(head: &str, content: &'a [u8]) -> Self {
+/// Returns the boundary that a media type names, of 1 to 200 bytes.
+pub fn boundary(media_type: &str) -> Option<String> {
+    parameter(media_type, "boundary").filter(|boundary| (1..=200).contains(&boundary.len()))
+}
+
+impl PartHead {
+    /// Parses the headers of a part.
+    pub fn parse(head: &str) -> Self {
         let lines = head.split("\r\n").filter_map(|line| line.split_once(':'));
         let mut dispositions =
             lines.filter(|(name, _)| name.trim().eq_ignore_ascii_case("content-disposition"));
@@ -84,7 +100,6 @@ impl<'a> FormPart<'a> {
         Self {
             name: parameter(value, "name").unwrap_or_default(),
             filename: parameter(value, "filename"),
-            content,
         }
     }
 }
@@ -122,7 +137,10 @@ fn unquoted(quoted: &str) -> Option<(String, &str)> {
                     .replace("%0A", "\n");
                 return Some((text, &quoted[at + 1..]));
             }
-            '\\' => text.push(characters.next()?.1),
+            '\\' => match characters.next()?.1 {
+                escaped @ ('"' | '\\') => text.push(escaped),
+                other => text.extend(['\\', other]),
+            },
             other => text.push(other),
         }
     }
@@ -144,11 +162,15 @@ mod tests {
             panic!("{form:?}")
         };
         assert_eq!(
-            (field.name.as_str(), field.filename.as_deref(), field.content),
+            (
+                field.head.name.as_str(),
+                field.head.filename.as_deref(),
+                field.content
+            ),
             ("kind", None, &b"user"[..])
         );
         assert_eq!(
-            (file.filename.as_deref(), file.content),
+            (file.head.filename.as_deref(), file.content),
             (Some("a \"b\".csv"), &b"1\r\n2\r\n"[..])
         );
     }

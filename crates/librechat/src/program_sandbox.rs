@@ -18,7 +18,7 @@ const DEPTH: usize = 10;
 
 /// The sandbox of one program, and the session of what it leaves. Dropping it ends the sandbox, with everything in it.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct ProgramSandbox {
     sandboxes: Arc<Sandboxes>,
     scope: Scope,
     pub(crate) sandbox: Arc<Sandbox>,
@@ -38,7 +38,7 @@ struct Input {
 
 /// The files after a program.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct RemainingFiles {
     pub(crate) files: Vec<FileRef>,
     /// Names of files that came with the request and are gone.
     pub(crate) deleted: Vec<String>,
@@ -46,14 +46,14 @@ pub(crate) struct Left {
     pub(crate) cut: bool,
 }
 
-impl Drop for Room {
+impl Drop for ProgramSandbox {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.sandboxes.end(&self.scope, self.sandbox.id().as_str());
     }
 }
 
-impl Room {
+impl ProgramSandbox {
     /// Makes a sandbox that lives for so long, with these files.
     pub(crate) async fn open(
         sessions: &Sessions,
@@ -84,7 +84,7 @@ impl Room {
             ..NewSandbox::default()
         };
         let session = Arc::new(sessions.begin(scope).await?);
-        let mut room = Self {
+        let mut program = Self {
             sandbox: sessions.sandboxes.create(scope, new).await?,
             sandboxes: Arc::clone(&sessions.sandboxes),
             scope: scope.clone(),
@@ -92,20 +92,20 @@ impl Room {
             inputs: BTreeMap::new(),
         };
         for (name, id, content, session) in found {
-            let (size, modified) = room.bring(name, content).await?;
+            let (size, modified) = program.write_input(name, content).await?;
             let input = Input {
                 session,
                 id,
                 size,
                 modified,
             };
-            room.inputs.insert(name.to_owned(), input);
+            program.inputs.insert(name.to_owned(), input);
         }
-        Ok(room)
+        Ok(program)
     }
 
     /// Writes a file of a session. Returns its size and modification time.
-    async fn bring(&self, name: &str, mut content: Download) -> Result<(u64, i64), Error> {
+    async fn write_input(&self, name: &str, mut content: Download) -> Result<(u64, i64), Error> {
         let operation = Operation::Write {
             path: format!("{DIRECTORY}/{name}"),
             mode: None,
@@ -160,9 +160,9 @@ impl Room {
     }
 
     /// Keeps the files that the program has left: those that came with the request and were not changed keep their ids.
-    pub(crate) async fn leave(&self, sessions: &Sessions) -> Result<Left, Error> {
+    pub(crate) async fn collect_files(&self, sessions: &Sessions) -> Result<RemainingFiles, Error> {
         let listing = self.sandbox.list_files(DIRECTORY.to_owned(), DEPTH).await?;
-        let mut left = Left::default();
+        let mut left = RemainingFiles::default();
         let mut names = Vec::new();
         for entry in listing.entries {
             let name = entry
