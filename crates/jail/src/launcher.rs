@@ -98,6 +98,8 @@ fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
 /// Builds the template and continues as the init of new namespaces. The caller stays behind as the parent
 /// that the host sees, and exits with it.
 fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
+    // Guests are other users, who must reach what is made here for them. The caller's own files are made elsewhere.
+    sys::set_umask(0o022);
     shares::leave_reserve()?;
     shares::raise_open_files().step("raise the limit on open files")?;
     if template.host_ids.is_none() {
