@@ -9,7 +9,10 @@ use crate::report;
 
 /// Kilobytes that the binary may have, by reason. Later additions get lines of their own.
 const BUDGET: &[(&str, u64)] = &[
-    ("what there was in November 2026, built with `release`", 33_500),
+    (
+        "what there was in November 2026, built with `release`, functions of the same code once",
+        30_700,
+    ),
     (
         "the HTTP API: 34 routes with their schemas, and the sandboxes behind them",
         3_000,
