@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Reason};
@@ -92,33 +93,37 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
 
 /// Parses JSON. Text that is no JSON is malformed; JSON of another shape has invalid arguments.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        let (reason, message) = match error.classify() {
-            serde_json::error::Category::Data => (
-                Reason::InvalidArguments,
-                format!("the body does not match the schema: {}", mismatch::<T>(bytes)),
-            ),
-            _ => (Reason::Malformed, format!("the body is not JSON: {error}")),
-        };
-        ApiError::new(reason, message, "GET /openapi.json describes the body")
-    })
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        match error.classify() {
+            Category::Data => ApiError::new(Reason::InvalidArguments, mismatch(&path, &error), SCHEMA),
+            _ => malformed(&error),
+        }
+    })?;
+    deserializer.end().map_err(|error| malformed(&error))?;
+    Ok(parsed)
 }
 
-/// Describes the mismatch of a body with its type, behind the path of the member if one has another value than expected. Parses
-/// it once more: bodies that match are not slowed down by the paths.
-fn mismatch<T: DeserializeOwned>(bytes: &[u8]) -> String {
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
-        return "the value is not the expected one".to_owned();
-    };
-    let path = error.path().to_string();
-    let error = error.into_inner();
+const SCHEMA: &str = "GET /openapi.json describes the body";
+
+fn malformed(error: &serde_json::Error) -> ApiError {
+    ApiError::new(
+        Reason::Malformed,
+        format!("the body is not JSON: {error}"),
+        SCHEMA,
+    )
+}
+
+/// Describes the mismatch of a body with its type, by the path of the member in the place of its line and column.
+fn mismatch(path: &str, error: &serde_json::Error) -> String {
     let position = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
     let text = text.strip_suffix(&position).unwrap_or(&text);
-    match path.as_str() {
-        "." => text.to_owned(),
-        path => format!("`{path}`: {text}"),
+    match path {
+        "." => format!("the body does not match the schema: {text}"),
+        path => format!("the body does not match the schema: `{path}`: {text}"),
     }
 }
 
@@ -224,7 +229,7 @@ mod tests {
             "`cod`: unknown field `cod`, expected one of `code`",
         );
         check("{}", "missing field");
-        check("[]", "invalid type");
+        check("[]", "invalid length 0");
     }
 
     #[test]
