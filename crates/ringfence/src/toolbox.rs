@@ -30,16 +30,6 @@ const HOST_VARIABLES: &[&str] = &[
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR",
 ];
 
-/// Tools that act on this machine outside the fence, which no client of the server may use.
-const OF_THE_HOST: &[&str] = &[
-    "host_exec",
-    "shell",
-    "file_read",
-    "file_write",
-    "file_list",
-    "file_delete",
-];
-
 /// Builds the toolbox of the server's clients: programs run on `backend`, without a directory of the host and without
 /// functions of skills.
 ///
@@ -47,7 +37,7 @@ const OF_THE_HOST: &[&str] = &[
 /// If the configuration cannot be used.
 pub fn for_clients(backend: Arc<dyn Backend>, context: &Context) -> Result<Toolbox, Error> {
     let mut parts = parts(backend, None, Workspaces::none(rules(context)?), context)?;
-    parts.denied.extend(OF_THE_HOST.iter().map(ToString::to_string));
+    parts.denied.extend(ringfence_tools::on_host().map(str::to_owned));
     finished(parts)
 }
 

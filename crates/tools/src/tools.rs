@@ -41,6 +41,12 @@ impl Toolbox {
     }
 }
 
+/// Returns the names of the tools that act on this machine outside the fence.
+pub fn on_host() -> impl Iterator<Item = &'static str> {
+    let tools = all().into_iter().filter(|tool| tool.on_host);
+    tools.map(|tool| tool.name)
+}
+
 /// Returns all tools. A new one is added here and to [`NAMES`].
 fn all() -> Vec<Definition> {
     vec![

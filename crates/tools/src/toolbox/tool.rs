@@ -22,7 +22,9 @@ pub trait Tool {
     /// Description for a model: its purpose, result and limitations.
     const DESCRIPTION: &'static str;
     const EFFECTS: Effects;
-    /// Enforcer of the deadline.
+    /// Set for a tool that acts on this machine outside the fence. The server's clients get none of these.
+    const ON_HOST: bool;
+    /// The part that ends it at its deadline: `Runner` for tools that run programs.
     const CLOCK: Clock = Clock::Toolbox;
     /// Arguments. Unknown members are rejected.
     type Arguments: DeserializeOwned + JsonSchema + Send;
@@ -53,7 +55,7 @@ pub enum Effects {
     Reaches,
 }
 
-/// Enforcer of a tool's deadline.
+/// The part that ends a tool at its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
     /// [`Toolbox`](super::Toolbox), which drops the tool's future.
@@ -172,6 +174,7 @@ pub struct Definition {
     /// Schema of the structured result.
     pub output_schema: LazyLock<Option<Map<String, Value>>>,
     pub effects: Effects,
+    pub(crate) on_host: bool,
     pub(super) clock: Clock,
     pub(super) is_offered: fn(&Parts) -> bool,
     validator: OnceLock<Validator>,
@@ -200,6 +203,7 @@ impl Definition {
                 is_object.then_some(output)
             }),
             effects: T::EFFECTS,
+            on_host: T::ON_HOST,
             clock: T::CLOCK,
             is_offered: T::is_offered,
             validator: OnceLock::new(),

@@ -20,6 +20,7 @@ impl Tool for DescribeFunction {
     const DESCRIPTION: &'static str = "Describes a function of the host that Python code can call as `device.<path>(...)`: \
         its `def` line and its documentation. `search_skills` finds paths.";
     const EFFECTS: Effects = Effects::Reads;
+    const ON_HOST: bool = false;
     type Arguments = Arguments;
     type Output = ();
 

@@ -30,6 +30,7 @@ impl Tool for FileDelete {
     const DESCRIPTION: &'static str = "Deletes one file, symbolic link or empty directory of the workspace, for good. A directory that holds \
         something is left alone.";
     const EFFECTS: Effects = Effects::Destroys;
+    const ON_HOST: bool = true;
     type Arguments = Arguments;
     type Output = Gone;
 

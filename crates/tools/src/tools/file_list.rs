@@ -26,6 +26,7 @@ impl Tool for FileList {
     const DESCRIPTION: &'static str = "Lists one directory of the workspace: each entry's name, kind and size, sorted by name. Says how many \
         more there are if there are too many to show.";
     const EFFECTS: Effects = Effects::Reads;
+    const ON_HOST: bool = true;
     type Arguments = Arguments;
     type Output = Listing;
 

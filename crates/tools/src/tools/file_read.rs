@@ -27,6 +27,7 @@ impl Tool for FileRead {
     const DESCRIPTION: &'static str = "Returns the text of a file in the workspace, from line `offset` on, `limit` lines at most. A long file \
         is cut, and the line to go on with is told. Files that are not text are described, not shown.";
     const EFFECTS: Effects = Effects::Reads;
+    const ON_HOST: bool = true;
     type Arguments = Arguments;
     type Output = FileText;
 

@@ -35,6 +35,7 @@ impl Tool for FileWrite {
     const DESCRIPTION: &'static str = "Writes text to a file in the workspace: the whole file at once, or with `append` at its end. Returns how \
         many bytes were written. What programs of the host take for configuration, such as `.git`, cannot be written.";
     const EFFECTS: Effects = Effects::Destroys;
+    const ON_HOST: bool = true;
     type Arguments = Arguments;
     type Output = Written;
 

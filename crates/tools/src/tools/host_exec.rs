@@ -32,6 +32,7 @@ impl Tool for HostExec {
         anything else waits until the user approves or rejects it. Ask for one plain command rather than a long line: its \
         user has to read it. Prefer the sandboxed tools for everything that does not need the machine itself.";
     const EFFECTS: Effects = Effects::Destroys;
+    const ON_HOST: bool = true;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ();

@@ -72,6 +72,7 @@ impl Tool for HttpFetch {
         and no address inside private networks. Redirects are followed if they lead to an allowed host. Bodies that are \
         not text are described, not shown.";
     const EFFECTS: Effects = Effects::Reaches;
+    const ON_HOST: bool = false;
     type Arguments = Arguments;
     type Output = Fetched;
 

@@ -18,6 +18,7 @@ impl Tool for RunCode {
         /workspace, which the file tools share; what it writes to /output is kept for file_read, and pictures there are shown. Long \
         output is cut: write it to /output and read parts of it.";
     const EFFECTS: Effects = Effects::Writes;
+    const ON_HOST: bool = false;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = RemoteRequest;
     type Output = ExecutionResult;

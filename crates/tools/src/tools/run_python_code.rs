@@ -28,6 +28,7 @@ impl Tool for RunPythonCode {
         for short computations; run_code has sessions, files and other languages. By default there is no network. Each call starts afresh: print \
         what you want to see.";
     const EFFECTS: Effects = Effects::Writes;
+    const ON_HOST: bool = false;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ();

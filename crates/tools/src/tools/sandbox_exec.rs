@@ -37,6 +37,7 @@ impl Tool for SandboxExec {
         Variables do not last from call to call, and files elsewhere, as in /tmp, may be gone at any call. Long output \
         is cut: write it to /output and read parts of it.";
     const EFFECTS: Effects = Effects::Writes;
+    const ON_HOST: bool = false;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ExecutionResult;

@@ -29,6 +29,7 @@ impl Tool for SearchSkills {
         `Notes.add` is called as `device.Notes.add(...)` in code that run_code or run_python_code runs. Returns path, \
         signature and summary of each.";
     const EFFECTS: Effects = Effects::Reads;
+    const ON_HOST: bool = false;
     type Arguments = Arguments;
     type Output = Output;
 

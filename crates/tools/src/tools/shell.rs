@@ -32,6 +32,7 @@ impl Tool for Shell {
     const DESCRIPTION: &'static str = "Runs one program with its arguments in the workspace, and returns stdout, stderr and the exit code. Use it for tools such \
         as git or make. No shell interprets the words; for pipes and loops use run_code with bash.";
     const EFFECTS: Effects = Effects::Destroys;
+    const ON_HOST: bool = true;
     const CLOCK: Clock = Clock::Runner;
     type Arguments = Arguments;
     type Output = ShellOutput;
