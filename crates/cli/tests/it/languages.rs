@@ -6,6 +6,7 @@ here!(
     bash_has_its_tools,
     bash_fails_as_told,
     background_jobs_end_with_the_script,
+    pip_without_a_network_fails_at_once,
     node_has_its_modules,
     node_fails_as_told,
     a_module_file_is_a_module,
@@ -105,6 +106,14 @@ fn background_jobs_end_with_the_script(world: &World) {
     run.ended("exited", 0, 0);
     assert_eq!(run.stdout(), "done\n");
     assert!(run.seconds() < 5.0, "{run:?}");
+}
+
+fn pip_without_a_network_fails_at_once(world: &World) {
+    let code = "pip() { python3 -m pip install --disable-pip-version-check --target /tmp/x six 2>&1; }\n\
+                PIP_RETRIES=1 pip | grep -c Retrying\n\
+                pip | grep -c Retrying\n\
+                pip | grep -o 'No matching distribution'";
+    prints(world, "bash", code, "1\n0\nNo matching distribution\n");
 }
 
 fn node_has_its_modules(world: &World) {

@@ -247,6 +247,28 @@ pub(super) enum WritableDirs {
     Directory(PathBuf),
 }
 
+/// A variable with the number of times that a package manager tries again.
+pub(super) struct Retries {
+    pub(super) name: &'static str,
+    /// Without a network trying again only delays the error, by up to a minute.
+    without_network: &'static str,
+    /// The package manager's own default.
+    pub(super) with_network: &'static str,
+}
+
+pub(super) const RETRIES: [Retries; 2] = [
+    Retries {
+        name: "PIP_RETRIES",
+        without_network: "0",
+        with_network: "5",
+    },
+    Retries {
+        name: "npm_config_fetch_retries",
+        without_network: "0",
+        with_network: "2",
+    },
+];
+
 impl WritableDirs {
     fn join(&self, name: &str) -> PathBuf {
         match self {
@@ -287,8 +309,10 @@ impl WritableDirs {
             ("MPLCONFIGDIR", path("tmp")),
             ("RINGFENCE_OUTPUT", path("output")),
         ];
+        let retries = RETRIES.map(|retries| (retries.name, retries.without_network.to_owned()));
         fixed
             .into_iter()
+            .chain(retries)
             .map(|(name, value)| (name.to_owned(), value))
             .collect()
     }

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::error::Error;
-use super::layout::{PROXY_PORT, WritableDirs};
+use super::layout::{PROXY_PORT, RETRIES, WritableDirs};
 use super::settings::Fence;
 use ringfence_network::egress::outlet::{NetworkSettings, Outlet, address_variables, node_variable};
 
@@ -52,7 +52,7 @@ pub(super) fn check(request: &Request, fence: Fence) -> Result<(), Error> {
     }
 }
 
-/// Adds the variables by which a program with a network finds the proxy. Variables set by the caller take
+/// Adds the variables by which a program with a network finds the proxy and tries again. Variables set by the caller take
 /// precedence.
 pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     if request.network == Network::None {
@@ -63,7 +63,12 @@ pub(super) fn equipped(request: &Request) -> Cow<'_, Request> {
     let address = format!("http://127.0.0.1:{PROXY_PORT}");
     let addresses = address_variables(known).into_iter();
     let added = addresses.map(|name| (name, address.clone()));
-    equipped.env.extend(added.chain(node_variable(known)));
+    let retries = RETRIES.iter().filter(|retries| !known(retries.name));
+    let retries =
+        retries.filter_map(|retries| Some((retries.name.parse().ok()?, retries.with_network.to_owned())));
+    equipped
+        .env
+        .extend(added.chain(node_variable(known)).chain(retries));
     Cow::Owned(equipped)
 }
 

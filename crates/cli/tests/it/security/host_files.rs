@@ -117,6 +117,21 @@ fn the_project_is_neither_seen_nor_touched() {
 }
 
 #[test]
+fn the_callers_umask_stays_outside() {
+    let Some(fence) = Fence::root() else { return };
+    let with_umask = |words: &[&str]| {
+        let mut command = fence.command(Path::new("/bin/sh"));
+        command.args(["-c", "umask 077; exec \"$@\"", "sh"]).args(words);
+        finish(command, b"")
+    };
+    assert_eq!(with_umask(&["sh", "-c", "umask"]).ok(), "0077\n");
+    let program = env!("CARGO_BIN_EXE_ringfence");
+    let code = "umask; cd /workspace; echo x > made; stat -c %a made /tmp /workspace";
+    let inside = with_umask(&[program, "run", "-l", "bash", "-c", code]);
+    assert_eq!(inside.ok(), "0022\n644\n755\n755\n");
+}
+
+#[test]
 fn the_callers_environment_stays_outside() {
     let Some(fence) = Fence::root() else { return };
     let code = "import os\nprint(*sorted(os.environ))\nprint('s3cret' in open('/proc/self/environ').read())";
@@ -125,7 +140,7 @@ fn the_callers_environment_stays_outside() {
     assert!(outside.ok().contains("API_KEY") && outside.stdout.contains("True"));
     let mut inside = fence.ringfence(&["--env", "GIVEN=1", "-c", code]);
     let inside = finish(inside.env("API_KEY", "s3cret"), b"");
-    let names = "GIVEN HOME LANG LOGNAME MPLCONFIGDIR PATH RINGFENCE_OUTPUT SHELL TMPDIR USER\nFalse\n";
+    let names = "GIVEN HOME LANG LOGNAME MPLCONFIGDIR PATH PIP_RETRIES RINGFENCE_OUTPUT SHELL TMPDIR USER npm_config_fetch_retries\nFalse\n";
     assert_eq!(inside.ok(), names);
 }
 

@@ -104,8 +104,7 @@ fn nothing_of_the_engine_arrives() {
                     except FileNotFoundError: pass\n\
                 print(os.getppid(), os.getsid(0) == os.getpid(), [name for name in os.listdir('/proc') if name.isdigit()] == [str(os.getpid())])";
     let output = finish(fence.ringfence(&["-c", code]).env("API_KEY", "s3cret"), b"");
-    let names =
-        "['HOME', 'LANG', 'LOGNAME', 'MPLCONFIGDIR', 'PATH', 'RINGFENCE_OUTPUT', 'SHELL', 'TMPDIR', 'USER']";
+    let names = "['HOME', 'LANG', 'LOGNAME', 'MPLCONFIGDIR', 'PATH', 'PIP_RETRIES', 'RINGFENCE_OUTPUT', 'SHELL', 'TMPDIR', 'USER', 'npm_config_fetch_retries']";
     assert_eq!(output.ok(), format!("{names}\nFalse\n0 True True\n"));
 }
 
