@@ -42,10 +42,13 @@ impl FromStr for Endpoint {
         match text.strip_prefix("unix:") {
             Some(path) if !path.is_empty() => Ok(Self::Unix(path.into())),
             Some(_) => Err(ParseEndpointError(text.to_owned())),
-            None => text
-                .parse()
-                .map(Self::Tcp)
-                .map_err(|_| ParseEndpointError(text.to_owned())),
+            None => match text.strip_prefix("localhost:") {
+                // Never asked of a name server, which could answer with another address.
+                Some(port) => format!("127.0.0.1:{port}").parse(),
+                None => text.parse(),
+            }
+            .map(Self::Tcp)
+            .map_err(|_| ParseEndpointError(text.to_owned())),
         }
     }
 }
@@ -232,7 +235,8 @@ mod tests {
         check("0.0.0.0:80", true);
         check("[::]:80", true);
         check("unix:/run/x", false);
-        for wrong in ["", "80", "localhost:80", "unix:", "127.0.0.1"] {
+        assert_eq!("localhost:80".parse(), "127.0.0.1:80".parse::<Endpoint>());
+        for wrong in ["", "80", "localhost:", "localhost.x:80", "unix:", "127.0.0.1"] {
             assert!(wrong.parse::<Endpoint>().is_err(), "{wrong}");
         }
     }
