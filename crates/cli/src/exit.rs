@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use ringfence::config::{Problem, Problems};
 use ringfence::{Cause, Error};
 use ringfence_policy::{ExecutionResult, Outcome};
@@ -107,14 +108,14 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
         let text = error.render().to_string();
         let message = text.lines().next().unwrap_or_default();
         let message = message.strip_prefix("error: ").unwrap_or(message);
-        let behind = takes_more(error.kind(), &text);
-        if behind {
-            Ui::plain().hint(BEHIND);
-        }
-        let hint = match behind {
-            true => BEHIND,
-            false => "`ringfence --help` and `ringfence COMMAND --help` list what there is",
+        let hint = match takes_more(error.kind(), &text) {
+            true => Some(BEHIND),
+            false => unknown_command(error).and_then(of_docker),
         };
+        if let Some(hint) = hint {
+            Ui::plain().hint(hint);
+        }
+        let hint = hint.unwrap_or("`ringfence --help` and `ringfence COMMAND --help` list what there is");
         form.print(
             Ui::plain(),
             &ToolError::new(ErrorKind::InvalidArguments, message, hint),
@@ -131,6 +132,32 @@ fn takes_more(kind: clap::error::ErrorKind, rendered: &str) -> bool {
     kind == clap::error::ErrorKind::UnknownArgument
         && !rendered.contains("unexpected argument '-")
         && usage.is_some_and(|usage| usage.contains("-- <"))
+}
+
+/// Returns the subcommand that does not exist, if that is the error.
+fn unknown_command(error: &clap::Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidSubcommand)? {
+        ContextValue::String(command) => Some(command),
+        _ => None,
+    }
+}
+
+/// Returns a hint for a command that Docker's users try.
+fn of_docker(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "attach" => "`ringfence sandbox shell NAME` opens a shell in a sandbox",
+        "commit" => "`ringfence sandbox snapshot create` keeps the files of a sandbox",
+        "create" | "exec" => {
+            "`ringfence sandbox create` makes a sandbox, `ringfence sandbox exec` runs a command in it"
+        }
+        "images" | "pull" => "`ringfence image` manages images",
+        "inspect" => "`ringfence sandbox get NAME` describes a sandbox",
+        "kill" | "delete" | "remove" => "`ringfence sandbox rm NAME` removes a sandbox and its files",
+        "list" | "ps" => "`ringfence sandbox ls` lists the sandboxes",
+        "start" | "unpause" => "`ringfence sandbox resume NAME` continues a sandbox that was paused",
+        "stop" => "`ringfence sandbox pause NAME` keeps a sandbox and stops its processes; `rm` removes it",
+        _ => return None,
+    })
 }
 
 /// Prints an error with its hint, and returns the exit status.
@@ -242,6 +269,19 @@ mod tests {
         assert!(takes("ringfence run x.py first"));
         assert!(!takes("ringfence run --frob x.py"));
         assert!(!takes("ringfence doctor now"));
+    }
+
+    #[test]
+    fn commands_of_docker_have_hints() {
+        use clap::Parser;
+        let hint = |line: &str| {
+            let error = ringfence_args::Cli::try_parse_from(line.split(' ')).unwrap_err();
+            unknown_command(&error).and_then(of_docker)
+        };
+        assert!(hint("ringfence sandbox stop x").is_some_and(|hint| hint.contains("sandbox pause")));
+        assert!(hint("ringfence ps").is_some_and(|hint| hint.contains("sandbox ls")));
+        assert_eq!(hint("ringfence sandbox frob"), None);
+        assert_eq!(hint("ringfence sandbox get --stop"), None);
     }
 
     #[test]

@@ -418,7 +418,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Parses a path of `cp`. With one letter or a slash before the colon, it is a path of this machine.
+    /// Parses a path of `cp`. With a slash before the colon or none behind it, it is a path of this machine.
     pub fn parse(text: &str) -> Self {
         match text.split_once(':') {
             Some((sandbox, path))
