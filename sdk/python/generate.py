@@ -29,8 +29,8 @@ WORDS = {
     r"\b__aiter__\b": "__iter__",
     r"\b__anext__\b": "__next__",
     r"\baclose\b": "close",
-    r"\baread\b": "read",
-    r"\baiter_bytes\b": "iter_bytes",
+    r"\baiter_stream\b": "iter_stream",
+    r"\bhandle_async_request\b": "handle_request",
 }
 
 HEAD = "# Written by generate.py from _async: do not change it here.\n"

@@ -10,19 +10,20 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-import httpx
 import pytest
 
 from conftest import Server
 from ringfence import AsyncSandbox, Client, RingfenceError, Sandbox, ServerGone, ServerUnavailable, errors
+from ringfence._request import RequestBuilder
 from ringfence._retries import KEY, Retries
 from ringfence._sync import transport
 
 ENDS_WITH_CALL = {"/v1/run", "/v1/tools/{name}", "/v1/sandboxes/{id}/exec", "/v1/sandboxes/{id}/run"}
 
 
-def test_each_post_has_a_key_that_takes_one(client: Client) -> None:
-    document = client._transport._client().get("/openapi.json").json()
+def test_each_post_has_a_key_that_takes_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = client._transport._connections().request("GET", "http://localhost/openapi.json")
+    document = json.loads(answer.content)
     takes = {
         path
         for path, item in document["paths"].items()
@@ -30,11 +31,14 @@ def test_each_post_has_a_key_that_takes_one(client: Client) -> None:
     }
     sent: List[Tuple[str, Optional[str]]] = []
 
-    def record(request: httpx.Request) -> None:
-        if request.method == "POST":
-            sent.append((_template(request.url.path, document["paths"]), request.headers.get(KEY)))
+    build = RequestBuilder.build
 
-    client._transport._client().event_hooks["request"] = [record]
+    def record(self: RequestBuilder, method: str, path: str, **request: Any) -> Any:
+        if method == "POST":
+            sent.append((_template("/v1" + path, document["paths"]), request.get("headers", {}).get(KEY)))
+        return build(self, method, path, **request)
+
+    monkeypatch.setattr(RequestBuilder, "build", record)
     with Sandbox(client=client) as sandbox:
         sandbox.set_timeout("10m")
         context = sandbox.contexts.create()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import os
 import subprocess
 import tarfile
@@ -331,7 +332,7 @@ def test_lives(client: Client, server: Server) -> None:
 
 
 def test_each_option_of_the_api_is_an_argument(client: Client) -> None:
-    document = client._transport._client().get("/openapi.json").json()
+    document = json.loads(client._transport._connections().request("GET", "http://localhost/openapi.json").content)
     members = set(document["components"]["schemas"]["CreateSandbox"]["properties"])
     arguments = set(inspect.signature(Sandbox).parameters)
     assert members == arguments - {"client", "connection"}

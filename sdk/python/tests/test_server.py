@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Iterator, List
 
-import httpx
+import httpcore
 import pytest
 
 from conftest import BINARY, KEY, Server, World, ended
@@ -290,7 +290,7 @@ def test_a_header_that_cannot_be_sent_is_no_broken_connection(server: Server, mo
     slept: List[float] = []
     monkeypatch.setattr("ringfence._sync.transport.time.sleep", slept.append)
     with Client(server.url, api_key=KEY) as client:
-        client._transport._client().headers["authorization"] = "Bearer rf_secret\n"
+        client._transport._requests.headers.append((b"authorization", b"Bearer rf_secret\n"))
         with pytest.raises(RingfenceError) as error:
             client.tools()
     assert not isinstance(error.value, ServerGone) and "secret" not in str(error.value) and slept == []
@@ -312,12 +312,13 @@ def test_a_certificate_that_is_not_trusted_is_named(code: int, hint: str) -> Non
     refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
     refused.verify_code, refused.verify_message = code, "self-signed"
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        # As httpx raises it.
-        raise httpx.ConnectError(str(refused)) from refused
+    class Refusing(httpcore.ConnectionPool):
+        def handle_request(self, request: httpcore.Request) -> httpcore.Response:
+            # As httpcore raises it.
+            raise httpcore.ConnectError(str(refused)) from refused
 
     with Client("https://127.0.0.1:1", api_key="k") as client:
-        client._transport._http = httpx.Client(base_url="https://127.0.0.1:1", transport=httpx.MockTransport(answer))
+        client._transport._pool = Refusing()
         with pytest.raises(ServerUnavailable, match="certificate of https://127.0.0.1:1 is not trusted: self-signed") as error:
             client.tools()
     assert hint in error.value.hint

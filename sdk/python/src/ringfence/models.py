@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Type, TypeVar, Union
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Type, TypeVar, Union
 
 from ._exceptions import printed
 from .errors import IncompatibleServer, RingfenceError
@@ -17,13 +18,18 @@ def build(cls: Type[T], data: Any, **more: Any) -> T:
     """Creates a value from the members of an answer that it knows."""
     if not isinstance(data, dict):
         raise IncompatibleServer(f"expected an object for {cls.__name__}, found {type(data).__name__}")
-    names = {each.name for each in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = _members(cls)  # type: ignore[arg-type]
     known = {name: value for name, value in data.items() if name in names}
     known.update(more)
     try:
         return cls(**known)
     except TypeError as error:
         raise IncompatibleServer(f"the server's answer lacks a member of {cls.__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=None)
+def _members(cls: Any) -> FrozenSet[str]:
+    return frozenset(each.name for each in dataclasses.fields(cls))
 
 
 @dataclass(frozen=True)

@@ -327,12 +327,12 @@ def test_a_sandbox_that_is_gone_is_told(kernel: Kernel, client: Client) -> None:
 
 
 def test_the_notebooks_directory_has_no_part_in_it(tmp_path: Path) -> None:
-    planted = ("httpx", "json", "ringfence", "ipykernel", "IPython", "zmq", "debugpy", "psutil", "sitecustomize", "readline")
+    planted = ("httpcore", "sniffio", "json", "ringfence", "ipykernel", "IPython", "zmq", "debugpy", "psutil", "sitecustomize", "readline")
     for name in planted:
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\nraise SystemExit(1)\n")
     (tmp_path / "ipython_config.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('configuration')\n")
-    outside = subprocess.run([sys.executable, "-c", "import httpx"], cwd=tmp_path)
-    assert (outside.returncode, (tmp_path / "ran").read_text()) == (1, "httpx"), "it is planted well"
+    outside = subprocess.run([sys.executable, "-c", "import httpcore"], cwd=tmp_path)
+    assert (outside.returncode, (tmp_path / "ran").read_text()) == (1, "httpcore"), "it is planted well"
     (tmp_path / "ran").unlink()
     kernel = Kernel("ringfence", tmp_path)
     try:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from urllib.parse import quote
 
 from .._address import resolve
 from .._events import LineDecoder
@@ -99,8 +100,6 @@ class Client:
 
 def segment(text: str) -> str:
     """Returns a text as one segment of a path."""
-    from urllib.parse import quote
-
     # Dots alone are taken out of paths, so that another route would be asked.
     return quote(text, safe="") if text.strip(".") else quote(text, safe="").replace(".", "%2E")
 

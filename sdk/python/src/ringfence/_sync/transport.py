@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import ssl
 import time
 from contextlib import contextmanager
 from typing import Any, Iterator, Dict, Mapping, Optional
 
-import httpx
+import httpcore
 
 from .. import _server
 from .._address import Address, check_socket, default_socket
 from .._events import Event, EventDecoder
+from .._proxy import proxy_of
+from .._request import RequestBuilder
 from .._retries import KEY, Retries, key
 from .._version import VERSION
 from ..errors import IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, of_body
 
-AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
-
-CONNECT_TIMEOUT = 10.0
 SILENCE = 60.0
 """Seconds without a byte after which a stream of events counts as broken: the server sends a comment each 10 s."""
 
@@ -30,6 +28,14 @@ MAX_ANSWER = 64 << 20
 """Maximum size of an answer that is read whole, in bytes."""
 
 EVENTS = "text/event-stream"
+
+FAILURES = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+)
 
 # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH.
 _OTHER_NAME, _OTHER_ADDRESS = 62, 64
@@ -40,37 +46,23 @@ class Transport:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._http: Optional[httpx.Client] = None
+        self._requests = RequestBuilder(address)
+        self._pool: Optional[httpcore.ConnectionPool] = None
         self._process = os.getpid()
         self._closed = False
 
-    def _client(self) -> httpx.Client:
+    def _connections(self) -> httpcore.ConnectionPool:
         if self._closed:
             raise RingfenceError("the client is closed", "create another one")
         # After a fork, two processes would read from the same connections.
-        if self._http is None or self._process != os.getpid():
+        if self._pool is None or self._process != os.getpid():
             self._find_server()
-            headers = {"user-agent": AGENT}
-            if self.address.api_key:
-                headers["authorization"] = f"Bearer {self.address.api_key}"
-            transport = None
-            if self.address.socket:
-                transport = httpx.HTTPTransport(uds=self.address.socket, limits=_limits())
-            http = httpx.Client(
-                base_url=self.address.url,
-                headers=headers,
-                transport=transport,
-                limits=_limits(),
-                timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
-                # A proxy of the environment is for other machines: it would get programs, and reach another loopback.
-                trust_env=not self.address.is_local,
-                verify=_authorities() if self.address.url.startswith("https:") else True,
-            )
-            if self._http is None or self._process != os.getpid():
-                self._http, self._process = http, os.getpid()
+            pool = _pool(self.address)
+            if self._pool is None or self._process != os.getpid():
+                self._pool, self._process = pool, os.getpid()
             else:
-                http.close()
-        return self._http
+                pool.close()
+        return self._pool
 
     def _find_server(self) -> None:
         if not self.address.socket:
@@ -84,20 +76,20 @@ class Transport:
 
     def close(self) -> None:
         self._closed = True
-        http, self._http = self._http, None
-        if http is not None and self._process == os.getpid():
-            http.close()
+        pool, self._pool = self._pool, None
+        if pool is not None and self._process == os.getpid():
+            pool.close()
 
-    def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+    def send(self, method: str, path: str, **request: Any) -> httpcore.Response:
         """Sends a request, and returns the response before its body is read. The caller closes it.
 
         It is sent again where that is safe.
         """
-        http, request = self._client(), _prepared(request)
-        retries = _retries(method, request)
+        pool, retries = self._connections(), _retries(method, request)
+        built = self._requests.build(method, path, **request)
         while True:
             try:
-                return self._attempt(http, method, path, request)
+                return self._attempt(pool, built, method, path)
             except RingfenceError as error:
                 _pause(retries, error)
 
@@ -106,13 +98,13 @@ class Transport:
 
         POST has an `Idempotency-Key`, but not where the work `ends_with_call`: what has a key goes on without its caller.
         """
-        http, request = self._client(), _prepared(request)
         if method == "POST" and not ends_with_call and "content" not in request:
             request["headers"] = key()
-        retries = _retries(method, request)
+        pool, retries = self._connections(), _retries(method, request)
+        built = self._requests.build(method, path, **request)
         while True:
             try:
-                body = _whole(self._attempt(http, method, path, request))
+                body = _whole(self._attempt(pool, built, method, path))
                 break
             except RingfenceError as error:
                 _pause(retries, error)
@@ -122,25 +114,20 @@ class Transport:
             raise IncompatibleServer(f"the answer is not JSON: {error}") from error
 
     def _attempt(
-        self, http: httpx.Client, method: str, path: str, request: Dict[str, Any]
-    ) -> httpx.Response:
-        options = dict(request)
-        silence = options.pop("timeout", None)
-        built = http.build_request(method, "/v1" + path, **options)
-        if silence is not None:
-            built.extensions["timeout"] = httpx.Timeout(silence, connect=CONNECT_TIMEOUT).as_dict()
+        self, pool: httpcore.ConnectionPool, request: httpcore.Request, method: str, path: str
+    ) -> httpcore.Response:
         try:
-            response = http.send(built, stream=True)
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            response = pool.handle_request(request)
+        except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
             raise unavailable(self.address, error) from error
-        except httpx.LocalProtocolError as error:
+        except httpcore.LocalProtocolError as error:
             if "header" not in str(error):
                 raise gone(error) from error
             # Nothing was sent. The text of the error may have the key.
             raise RingfenceError("the request has a header that cannot be sent", "check the key and the URL") from None
-        except httpx.HTTPError as error:
+        except FAILURES as error:
             raise gone(error) from error
-        if response.is_success:
+        if 200 <= response.status < 300:
             return response
         raise refusal(response, _whole(response), method, path)
 
@@ -161,33 +148,27 @@ class Transport:
             yield _decoded(pieces)
 
 
+def _pool(address: Address) -> httpcore.ConnectionPool:
+    return httpcore.ConnectionPool(
+        uds=address.socket,
+        proxy=proxy_of(address),
+        ssl_context=_authorities() if address.url.startswith("https:") else None,
+        # Each stream has a connection; the server bounds them.
+        max_connections=None,
+        max_keepalive_connections=16,
+        keepalive_expiry=30,
+    )
+
+
 def _authorities() -> ssl.SSLContext:
-    """Returns the authorities that the environment names (SSL_CERT_FILE), or httpx's own."""
-    return httpx.create_ssl_context(trust_env=True)
+    """Returns the authorities that the environment names, or those of Mozilla."""
+    # At a socket nobody needs it, and it takes milliseconds to import.
+    import certifi
 
-
-def _limits() -> httpx.Limits:
-    # Each stream has a connection; the server bounds them.
-    return httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30)
-
-
-def _prepared(request: Dict[str, Any]) -> Dict[str, Any]:
-    if "json" in request:
-        request["json"] = {name: value for name, value in request["json"].items() if value is not None}
-    if "content" in request:
-        request["headers"] = {"content-type": "application/octet-stream", **request.get("headers", {})}
-    if "params" in request:
-        request["params"] = _params(request["params"])
-    return request
-
-
-def _params(params: Mapping[str, Any]) -> Dict[str, str]:
-    words = {True: "true", False: "false"}
-    return {
-        name: words[value] if isinstance(value, bool) else str(value)
-        for name, value in params.items()
-        if value is not None
-    }
+    file, directory = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if file or not directory:
+        return ssl.create_default_context(cafile=file or certifi.where())
+    return ssl.create_default_context(capath=directory)
 
 
 def _retries(method: str, request: Mapping[str, Any]) -> Retries:
@@ -204,7 +185,7 @@ def _pause(retries: Retries, error: RingfenceError) -> None:
     time.sleep(seconds)
 
 
-def _whole(response: httpx.Response) -> bytes:
+def _whole(response: httpcore.Response) -> bytes:
     """Reads an answer to its end, and closes it."""
     body = bytearray()
     try:
@@ -217,11 +198,11 @@ def _whole(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _pieces(response: httpx.Response) -> Iterator[bytes]:
+def _pieces(response: httpcore.Response) -> Iterator[bytes]:
     try:
-        for piece in response.iter_bytes():
+        for piece in response.iter_stream():
             yield piece
-    except (httpx.HTTPError, httpx.StreamError) as error:
+    except FAILURES as error:
         raise gone(error) from error
 
 
@@ -245,28 +226,29 @@ def unavailable(address: Address, error: Exception) -> ServerUnavailable:
             hint = "use a name that the certificate has"
         return ServerUnavailable(f"the certificate of {address} is not trusted: {cause.verify_message}", hint)
     hint = "start `ringfence serve`" if address.socket else "check the URL, and that `ringfence serve --listen` runs there"
-    return ServerUnavailable(f"no server answers at {address}: {error or type(error).__name__}", hint)
+    return ServerUnavailable(f"no server answers at {address}: {str(error) or type(error).__name__}", hint)
 
 
 def gone(error: Exception) -> ServerGone:
     """Returns the exception for a connection that broke."""
-    return ServerGone(f"the connection to the server broke: {error or type(error).__name__}")
+    return ServerGone(f"the connection to the server broke: {str(error) or type(error).__name__}")
 
 
-def refusal(response: httpx.Response, body: bytes, method: str, path: str) -> RingfenceError:
+def refusal(response: httpcore.Response, body: bytes, method: str, path: str) -> RingfenceError:
     try:
         value = json.loads(body)
     except ValueError:
         value = None
-    seconds = response.headers.get("retry-after", "")
+    headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+    seconds = headers.get(b"retry-after", "")
     error = of_body(
         value,
-        response.status_code,
-        request_id=response.headers.get("x-request-id"),
+        response.status,
+        request_id=headers.get(b"x-request-id"),
         retry_after=float(seconds) if seconds.isdecimal() else None,
     )
-    unknown_path = response.status_code == 404 and error.hint == "GET /openapi.json lists the paths"
-    if unknown_path or response.status_code == 405:
+    unknown_path = response.status == 404 and error.hint == "GET /openapi.json lists the paths"
+    if unknown_path or response.status == 405:
         return IncompatibleServer(
             f"the server has no route {method} /v1{path}",
             f"it has another version than this package, {VERSION}: update the older one",
