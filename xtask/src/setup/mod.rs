@@ -33,6 +33,7 @@ const PACKAGES: &[Package] = &[
     ("npm", "npm", &["--version"]),
     ("git", "git", &["--version"]),
     ("make", "make", &["--version"]),
+    ("openssl", "openssl", &["version"]),
     ("perl", "perl", &["-v"]),
     ("sqlite3", "sqlite3", &["--version"]),
     ("bubblewrap", "bwrap", &["--version"]),

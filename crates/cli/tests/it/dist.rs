@@ -105,13 +105,13 @@ fn wheel(dir: &Dir, packed: &Path, python: &Path) {
                    assert path == record or digest == 'sha256=' + found, path\n";
     done(dir, "/usr/bin/python3", ["-c", records, &wheel]);
     let sites = "import sysconfig; print(sysconfig.get_path('purelib'))";
-    let httpx = done(dir, absolute(python).unwrap(), ["-c", sites]);
+    let dependencies = done(dir, absolute(python).unwrap(), ["-c", sites]);
     let program = "from ringfence import Sandbox\nfrom ringfence._server import binary\n\
                    with Sandbox() as sandbox:\n    print(sandbox.run_code('6 * 7').text, binary())";
     let mut using = dir.program(venv.join("bin/python"));
     using
         .args(["-c", program])
-        .env("PYTHONPATH", httpx.trim())
+        .env("PYTHONPATH", dependencies.trim())
         .env("PATH", "/usr/bin:/bin");
     let expected = format!("42 {}\n", venv.join("bin/ringfence").display());
     assert_eq!(finish(&mut using, b"").ok(), expected);

@@ -122,7 +122,7 @@ fn the_callers_umask_stays_outside() {
     let with_umask = |words: &[&str]| {
         let mut command = fence.command(Path::new("/bin/sh"));
         command.args(["-c", "umask 077; exec \"$@\"", "sh"]).args(words);
-        finish(command, b"")
+        finish(&mut command, b"")
     };
     assert_eq!(with_umask(&["sh", "-c", "umask"]).ok(), "0077\n");
     let program = env!("CARGO_BIN_EXE_ringfence");
