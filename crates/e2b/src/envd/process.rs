@@ -1,5 +1,6 @@
 //! `process.Process`: starts processes, follows them, and sends them input and signals.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use ringfence_policy::{Outcome, Timeout};
 use ringfence_sandbox::Error as SandboxError;
+use ringfence_sandbox::Sandbox;
 use ringfence_sandbox::output::{Item, Reader, Stream};
 use ringfence_sandbox::process::{CommandLine, NewProcess, Process, ProcessEnd, Stdin, TerminalSize};
 use serde::Deserialize;
@@ -173,6 +175,19 @@ fn done() -> Response {
     Json(json!({})).into_response()
 }
 
+/// Adds the variables by which a program knows that it is in a sandbox of E2B's, and in which, to those of a request.
+fn with_own(sandbox: &Sandbox, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let own = [
+        ("E2B_SANDBOX", "true".to_owned()),
+        ("E2B_SANDBOX_ID", sandbox.id().to_string()),
+    ];
+    let mut all = given.clone();
+    for (name, value) in own {
+        all.entry(name.to_owned()).or_insert(value);
+    }
+    all
+}
+
 /// Starts a process, which outlives the stream that follows it.
 async fn start(opened: Opened, user: User, request: Request) -> Result<Response, RpcError> {
     let headers = request.headers().clone();
@@ -190,7 +205,7 @@ async fn start(opened: Opened, user: User, request: Request) -> Result<Response,
     let new = NewProcess {
         command: CommandLine::Words(words.clone()),
         cwd,
-        env: config.envs.clone(),
+        env: with_own(&opened.sandbox, &config.envs),
         stdin: match stdin {
             Some(false) => Stdin::Empty,
             Some(true) | None => Stdin::Open,

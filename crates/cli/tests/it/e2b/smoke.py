@@ -10,6 +10,8 @@ assert (done.stdout, done.stderr, done.exit_code) == ("hi\n", "oops\n", 0), done
 sandbox.files.write("dir/file.txt", "content")
 assert sandbox.files.read("dir/file.txt") == "content"
 assert [entry.name for entry in sandbox.files.list("dir")] == ["file.txt"]
+told = sandbox.commands.run("echo $E2B_SANDBOX $E2B_SANDBOX_ID").stdout
+assert told == f"true {sandbox.sandbox_id}\n", told
 assert sandbox.commands.run("cat dir/file.txt").stdout == "content"
 assert sandbox.files.write("zipped", "content", gzip=True).path == "/home/user/zipped"
 assert sandbox.files.read("zipped") == sandbox.files.read("zipped", gzip=True) == "content"
