@@ -1,7 +1,7 @@
 //! Supervision of a run: the interruptions that end it early, and the outcome that follows.
 //!
 //! Every backend awaits [`RunLimits::reached`] beside its own streams, kills the program when it resolves, and passes
-//! the end to [`ProgramExit::outcome`].
+//! the end to [`ProgramExit::outcome`]. Our init in a container kills at the deadline by itself.
 
 use std::time::Duration;
 

@@ -20,8 +20,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The defaults of the specification for time and output (30 s, 10 KB), and typical container limits for
-    /// the rest.
+    /// Defaults: 30 s, 10 KiB of each output stream, and typical container limits for the rest.
     pub const DEFAULT: Self = Self {
         timeout: Timeout::seconds(30),
         max_output: Bytes::kib(10),

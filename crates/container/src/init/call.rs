@@ -136,7 +136,7 @@ impl InitClient {
             Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
             Err(parted) if slot.was_never_sent() => Err(NotRun::InitLost(parted)),
             Err(parted) => {
-                // A kill that nobody confirms may not have happened.
+                // The connection is lost, so nobody knows whether the program was killed: no interruption is reported.
                 let exit = ProgramExit {
                     status: None,
                     out_of_memory: false,
@@ -212,7 +212,7 @@ impl Listener {
                     return ended;
                 },
                 interruption = &mut limit_reached, if self.interruption.is_none() => {
-                    // At the deadline, which it has, too, the init kills it by itself.
+                    // The init has the same deadline, and kills the program by itself then.
                     if interruption != Interruption::TimedOut {
                         slot.kill();
                     }

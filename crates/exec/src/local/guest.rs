@@ -442,7 +442,7 @@ impl Guest {
         (parts, &mut self.control)
     }
 
-    /// Leaves the killing to the close of the launcher.
+    /// Gives up the guest without killing it: the close of its launcher will.
     pub(super) fn leave_to_lane(self) -> Remains {
         Remains {
             group: self.group,

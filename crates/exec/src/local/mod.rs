@@ -184,7 +184,8 @@ impl Local {
         let turn = self.turn(&request.limits, since).await?;
         let bridged = connection.bridge.is_some();
         let (served, mut guest, start) = match self.started(fenced, request, bridged, Attempt::First).await {
-            // Nothing of the program has run, so a new launcher can start it. If that dies as well, something kills them.
+            // Nothing of the program has run, so a new launcher can start it. If that dies as well, something on this machine
+            // kills launchers.
             Err(Error::LauncherLost) => match self.started(fenced, request, bridged, Attempt::Second).await {
                 Err(Error::NoLauncher) => return Err(Error::LauncherLost),
                 started => started?,

@@ -89,8 +89,8 @@ pub(super) async fn supervise(
     let usage = |guest: &Guest| guest.group.as_ref().map(Group::usage);
     let end = match ending {
         Ending::Ended(end) => end,
-        // Its only thread waits to be killed: what the pipes hold now is all. It does not count as running, or a
-        // server that runs one program at a time would refuse the next one.
+        // The guest has announced its exit: what the pipes hold now is all. Its turn is free before the kernel has removed
+        // it, or a server that runs one program at a time would refuse the next one.
         Ending::Answered {
             answer: Some(exit), ..
         } => End {

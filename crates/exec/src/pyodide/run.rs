@@ -211,8 +211,8 @@ fn classify_exit(
     let meta = &mut result.meta;
     // The fence around Deno; WebAssembly inside it is not counted as a layer.
     meta.isolation = process.meta.isolation;
-    // WebAssembly has one process, which bounds its memory itself; Deno has the same share of the processor whatever was
-    // asked for.
+    // WebAssembly has one process, which bounds its memory itself. The share of the processor is Deno's own, whatever the
+    // request's.
     meta.resource_limits.cpus = process.meta.resource_limits.cpus;
     meta.peak_memory_bytes = process.meta.peak_memory_bytes;
     meta.cpu_seconds = process.meta.cpu_seconds;

@@ -160,7 +160,7 @@ impl Call {
         self.credit = self.credit.saturating_add(bytes.into());
     }
 
-    /// Begins to kill it, unless it has ended.
+    /// Marks it to be killed, with the reason, unless it has ended: `tick` sends the signals.
     pub(super) fn kill(&mut self, cut: Cut, now: Instant) {
         if self.ended.is_none() && self.cut == Cut::No {
             self.cut = cut;
@@ -206,7 +206,7 @@ impl Call {
             // A guest may have stopped its supervisor, which must report the end.
             let _ = sys::kill(supervisor, libc::SIGCONT);
             family::kill_below(supervisor);
-            // One of the init's own programs, which execute none, is hidden from it in /proc as it is from guests.
+            // A guest that has not called `execve` (one of the init's own programs) is hidden in /proc, so that `kill_below` misses it.
             if let Some(guest) = guest {
                 let _ = sys::kill(guest, libc::SIGKILL);
             }

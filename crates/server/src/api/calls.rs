@@ -20,7 +20,7 @@ impl Api {
         tool: &str,
         arguments: Value,
     ) -> Result<Use, ApiError> {
-        // Whoever may begin nothing does not wait.
+        // A client over its quota is refused at once, without waiting for a turn.
         self.check_quota(grant)?;
         let turn = self.admission.enter(grant).await?;
         self.used(grant, tool, arguments, turn)

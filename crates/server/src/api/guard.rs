@@ -139,7 +139,7 @@ impl Door {
     fn check(&self, request: &Request) -> Result<(), ApiError> {
         self.check_host(request)?;
         let headers = request.headers();
-        // Programs that put their server's own origin there name its scheme. Nobody else has pages at its address.
+        // Some clients send the server's own address as `Origin`, with http or https. Only this server has pages there.
         let schemes = ["http://", "https://"];
         if !http::is_same_site(headers, single(headers, "host"), &schemes) {
             return Err(ApiError::new(

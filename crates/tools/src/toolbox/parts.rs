@@ -69,7 +69,7 @@ pub struct CodeLimits {
     /// Limits in the fence of this machine.
     pub local: Limits,
     pub container: Limits,
-    /// Limits in Pyodide, whose timeout differs from a tool's.
+    /// Limits in Pyodide. Their timeout holds where it is shorter than the tool's.
     pub pyodide: Limits,
 }
 

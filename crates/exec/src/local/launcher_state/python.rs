@@ -37,7 +37,7 @@ impl LauncherState {
             return Ok((guest, Start::Preloaded));
         }
         if let Some(pool) = self.pool.get().filter(|_| attempt == Attempt::First) {
-            // Its workers die with it, a moment later.
+            // Workers of a dead launcher are about to die: none is taken.
             self.launcher.check()?;
             let job = job(&request.env);
             // An idle worker has no network and cannot be given one.
@@ -53,7 +53,7 @@ impl LauncherState {
                 self.zygote_renewal.note_use();
                 let terms = Terms::of(request);
                 let mut guest = self.start(Origin::Fork, Text::Job(job), terms, None).await?;
-                // Its greeting is not a message of its program.
+                // The worker's greeting is read here, or the bridge would take it for a call.
                 if bridged && let Err(error) = guest.greeted().await {
                     // The failure is all there is to report.
                     let _ = guest.close().await;
