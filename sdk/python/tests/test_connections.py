@@ -13,7 +13,7 @@ from typing import Callable, Iterator, List
 
 import pytest
 
-from ringfence import AsyncClient, Client, RingfenceError, ServerGone, ServerUnavailable
+from ringfence import AsyncClient, Client, RingfenceError, ServerUnavailable
 from ringfence._address import Address
 from ringfence._proxy import proxy_of
 from ringfence._request import RequestBuilder
@@ -108,6 +108,10 @@ def test_a_certificate_of_ones_own_authority(
     with pytest.raises(ServerUnavailable, match="is not trusted: self.signed certificate.*set SSL_CERT_FILE"):
         list_tools(url)
     assert len(_Peer.heads) == 1
+    for wrong in ("/nowhere.pem", __file__):
+        monkeypatch.setenv("SSL_CERT_FILE", wrong)
+        with pytest.raises(RingfenceError, match=f"SSL_CERT_FILE, '{wrong}', cannot be used"):
+            list_tools(url)
 
 
 @pytest.mark.parametrize("list_tools", [_list_tools, _list_tools_async])
@@ -117,8 +121,9 @@ def test_a_proxy_of_the_environment(
     monkeypatch.setattr("ringfence._retries.PAUSES", ())
     proxy = f"http://user:p%40ss@127.0.0.1:{peer.server_port}"
     environment(ALL_PROXY=proxy)
-    with pytest.raises(ServerGone, match="502"):
+    with pytest.raises(RingfenceError, match="the proxy of the environment made no connection: 502") as error:
         list_tools("https://sandboxes.invalid")
+    assert type(error.value) is RingfenceError
     (head,) = _Peer.heads
     assert head.startswith("CONNECT sandboxes.invalid:443 HTTP/1.1\n")
     assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\n" in head
@@ -155,6 +160,7 @@ def test_the_proxy_of_an_address(environment: Callable[..., None]) -> None:
     check(plain, "http other.invalid None", HTTP_PROXY="other.invalid", ALL_PROXY=proxy)
     for names in ("*", "b.invalid, *", "a.invalid", ".invalid", "invalid", "b.invalid,a.invalid:81"):
         check(plain, "", HTTP_PROXY=proxy, NO_PROXY=names)
+    check(secure, "", HTTPS_PROXY=proxy, NO_PROXY="a.invalid:443")
     for names in ("b.invalid", "a.invalid:82", "xa.invalid"):
         check(plain, named, HTTP_PROXY=proxy, NO_PROXY=names)
     for local in ("http://127.0.0.1:81", "http://localhost", "http://[::1]:81"):
@@ -178,6 +184,8 @@ def test_the_form_of_a_request() -> None:
     check("https://A.invalid:443/b c", b"a.invalid", b"/b%20c/v1/run")
     check("http://[::1]:81", b"[::1]:81", b"/v1/run?a=%2F+%26&b=true", params={"a": "/ &", "b": True, "c": None})
     check("https://b\u00fccher.invalid", b"xn--bcher-kva.invalid", b"/v1/run")
-    for url in ("http://127.0.0.1:port", "http://127.0.0.1:65536", f"http://{'a' * 64}.invalid"):
+    # Not `strasse.invalid`, which may be somebody else's.
+    check("https://stra\u00dfe.invalid", b"xn--strae-oqa.invalid", b"/v1/run")
+    for url in ("http://127.0.0.1:port", "http://127.0.0.1:65536", f"http://{'a' * 64}.invalid", "http://[::1", "http://\u2105.invalid"):
         with pytest.raises(RingfenceError, match="expected an address"):
             Client(url, api_key="k", plain_http=True)

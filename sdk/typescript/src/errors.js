@@ -87,9 +87,9 @@ export function ofBody(body, facts = {}) {
     );
   }
   const kind = Object.hasOwn(BY_TYPE, error.type) ? BY_TYPE[error.type] : ApiError;
-  // Callers of functions see no body: a member of one is named as their option is.
-  const message = String(error.message ?? "").replace(/^the body does not match the schema: (`[^`]*`:)?/, (_, path = "") =>
-    path.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase()),
+  // Callers of functions see no body: a member of one is named as their option is. What is below it has names of their own.
+  const message = String(error.message ?? "").replace(/^the body does not match the schema: (`[^`.[]*)?/, (_, member = "") =>
+    member.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase()),
   );
   const hint = error.hint === "GET /openapi.json describes the body" ? "" : String(error.hint ?? "");
   return new kind(error.type, message, hint, facts);

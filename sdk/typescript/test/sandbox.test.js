@@ -209,6 +209,7 @@ both("errors are typed", async (sandbox, client) => {
   for (const [call, message] of [
     [() => Sandbox.create({ client, timeout: "5m", memory: "1 parsec", metadata: { é: "1" } }), "`memory`: `1 parsec` is not a size; write it like `10KiB` or `256MiB`"],
     [() => Sandbox.create({ client, metadata: { é: "1" }, env: { A: 1 } }), "`env.A`: invalid type: integer `1`, expected a string"],
+    [() => Sandbox.create({ client, env: { a_b: 1 } }), "`env.a_b`: invalid type: integer `1`, expected a string"],
   ]) {
     await assert.rejects(call(), { message, hint: "" });
   }

@@ -61,8 +61,23 @@ def _key(given: Optional[str], source: str) -> Optional[str]:
     return key or None
 
 
+def encoded_host(host: str) -> bytes:
+    """Encodes a host's name by IDNA 2008. Raises `ValueError` for what cannot be one.
+
+    Python's own codec has IDNA 2003, which makes `strasse` of `straße`: the key would go to another host.
+    """
+    if host.isascii():
+        return host.encode("ascii" if ":" in host else "idna")
+    import idna
+
+    return idna.encode(host)
+
+
 def _check_url(url: str, plain_http: bool) -> None:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise RingfenceError(f"expected an address such as https://host:8080, got {url!r}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise RingfenceError(f"expected an address such as https://host:8080, got {url!r}")
     if parts.username or parts.password or parts.query or parts.fragment:

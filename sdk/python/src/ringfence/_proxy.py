@@ -8,8 +8,10 @@ from urllib.parse import unquote, urlsplit
 
 import httpcore
 
-from ._address import Address
+from ._address import Address, encoded_host
 from .errors import RingfenceError
+
+PORTS = {"http": 80, "https": 443}
 
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 
@@ -27,7 +29,7 @@ def proxy_of(address: Address) -> Optional[httpcore.Proxy]:
 
     named = getproxies()
     text = named.get(parts.scheme) or named.get("all")
-    site = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+    site = f"{parts.hostname}:{parts.port or PORTS[parts.scheme]}"
     if not text or _bypassed(parts.hostname, site, named.get("no", "")):
         return None
     return _parsed(text if "://" in text else f"http://{text}")
@@ -44,7 +46,7 @@ def _parsed(text: str) -> httpcore.Proxy:
     # No message shows the text: it may have a password.
     try:
         parts = urlsplit(text)
-        host, port = (parts.hostname or "").encode("idna"), parts.port
+        host, port = encoded_host(parts.hostname or ""), parts.port
     except ValueError:
         raise RingfenceError("the proxy of the environment is not a URL", "correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY") from None
     if parts.scheme not in _SCHEMES or not host:

@@ -9,15 +9,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpcore
 
-from ._address import Address
+from ._address import Address, encoded_host
 from ._version import VERSION
+from ._proxy import PORTS
 from .errors import RingfenceError
 
 AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
 
 CONNECT_TIMEOUT = 10.0
-
-_PORTS = {"http": 80, "https": 443}
 
 _encoded = jsons.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
@@ -30,13 +29,13 @@ class RequestBuilder:
         host = parts.hostname or ""
         try:
             self._port = parts.port
-            self._host = host.encode("ascii" if ":" in host else "idna")
+            self._host = encoded_host(host)
         except ValueError as error:
             raise RingfenceError(f"expected an address such as https://host:8080, got {address.url!r}") from error
         self._scheme = parts.scheme.encode()
         self._prefix = quote(parts.path, safe="/%:@!$&'()*+,;=~") + "/v1"
         site = b"[%b]" % self._host if b":" in self._host else self._host
-        if self._port not in (None, _PORTS[parts.scheme]):
+        if self._port not in (None, PORTS[parts.scheme]):
             site += b":%d" % (self._port or 0)
         self.headers: List[Tuple[bytes, bytes]] = [
             (b"host", site),

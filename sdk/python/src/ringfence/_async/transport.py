@@ -9,6 +9,7 @@ import ssl
 # sync: import time
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Dict, Mapping, Optional
+from urllib.parse import urlsplit
 
 import httpcore
 
@@ -29,11 +30,12 @@ MAX_ANSWER = 64 << 20
 
 EVENTS = "text/event-stream"
 
+PROXY_HINT = "check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY"
+
 FAILURES = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
     httpcore.ProtocolError,
-    httpcore.ProxyError,
     httpcore.UnsupportedProtocol,
 )
 
@@ -126,6 +128,8 @@ class AsyncTransport:
                 raise gone(error) from error
             # Nothing was sent. The text of the error may have the key.
             raise RingfenceError("the request has a header that cannot be sent", "check the key and the URL") from None
+        except httpcore.ProxyError as error:
+            raise RingfenceError(f"the proxy of the environment made no connection: {error}", PROXY_HINT) from error
         except FAILURES as error:
             raise gone(error) from error
         if 200 <= response.status < 300:
@@ -139,7 +143,7 @@ class AsyncTransport:
         try:
             yield _pieces(response)
         finally:
-            await response.aclose()
+            await _close(response)
 
     @asynccontextmanager
     async def events(self, method: str, path: str, **request: Any) -> AsyncIterator[AsyncIterator[Event]]:
@@ -153,7 +157,7 @@ def _pool(address: Address) -> httpcore.AsyncConnectionPool:
     return httpcore.AsyncConnectionPool(
         uds=address.socket,
         proxy=proxy_of(address),
-        ssl_context=_authorities() if address.url.startswith("https:") else None,
+        ssl_context=_authorities() if urlsplit(address.url).scheme == "https" else None,
         # Each stream has a connection; the server bounds them.
         max_connections=None,
         max_keepalive_connections=16,
@@ -167,9 +171,14 @@ def _authorities() -> ssl.SSLContext:
     import certifi
 
     file, directory = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-    if file or not directory:
+    if directory and not file:
+        return ssl.create_default_context(capath=directory)
+    try:
         return ssl.create_default_context(cafile=file or certifi.where())
-    return ssl.create_default_context(capath=directory)
+    except OSError as error:
+        raise RingfenceError(
+            f"SSL_CERT_FILE, {file!r}, cannot be used: {error}", "name a file with certificates of authorities (PEM)"
+        ) from error
 
 
 def _retries(method: str, request: Mapping[str, Any]) -> Retries:
@@ -196,8 +205,14 @@ async def _whole(response: httpcore.Response) -> bytes:
             if len(body) > MAX_ANSWER:
                 raise IncompatibleServer(f"the answer is larger than {MAX_ANSWER} bytes")
     finally:
-        await response.aclose()
+        await _close(response)
     return bytes(body)
+
+
+async def _close(response: httpcore.Response) -> None:
+    """Gives the connection back. A task that is cancelled meanwhile would keep it from the pool for ever."""
+    await asyncio.shield(response.aclose())  # async
+    # sync: response.close()
 
 
 async def _pieces(response: httpcore.Response) -> AsyncIterator[bytes]:
@@ -228,6 +243,8 @@ def unavailable(address: Address, error: Exception) -> ServerUnavailable:
             hint = "use a name that the certificate has"
         return ServerUnavailable(f"the certificate of {address} is not trusted: {cause.verify_message}", hint)
     hint = "start `ringfence serve`" if address.socket else "check the URL, and that `ringfence serve --listen` runs there"
+    if proxy_of(address):
+        hint = f"{PROXY_HINT}, and the URL"
     return ServerUnavailable(f"no server answers at {address}: {str(error) or type(error).__name__}", hint)
 
 
