@@ -134,8 +134,15 @@ fn takes_more(kind: clap::error::ErrorKind, rendered: &str) -> bool {
         && usage.is_some_and(|usage| usage.contains("-- <"))
 }
 
-/// Returns the subcommand that does not exist, if that is the error.
+/// Returns the command that does not exist, if that is the error, and it was to be one of `ringfence` or `ringfence sandbox`.
 fn unknown_command(error: &clap::Error) -> Option<&str> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    // `Usage: ringfence sandbox [OPTIONS] <COMMAND>`
+    let behind = usage.split_whitespace().skip(2);
+    let parents: Vec<&str> = behind.take_while(|word| !word.starts_with(['[', '<'])).collect();
+    if !matches!(parents[..], [] | ["sandbox"]) {
+        return None;
+    }
     match error.get(ContextKind::InvalidSubcommand)? {
         ContextValue::String(command) => Some(command),
         _ => None,
@@ -282,6 +289,9 @@ mod tests {
         assert!(hint("ringfence ps").is_some_and(|hint| hint.contains("sandbox ls")));
         assert_eq!(hint("ringfence sandbox frob"), None);
         assert_eq!(hint("ringfence sandbox get --stop"), None);
+        // They would name a command for another object.
+        assert_eq!(hint("ringfence keys delete x"), None);
+        assert_eq!(hint("ringfence sandbox snapshot delete x"), None);
     }
 
     #[test]

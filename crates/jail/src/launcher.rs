@@ -12,7 +12,7 @@ use crate::protocol::{GUEST_ID, LauncherSpec, MAX_MESSAGE, Template};
 use crate::serve::{CellGround, GuestIds, Launcher, failure};
 use crate::step_error::{Step, StepError};
 use crate::writable_root::CellRoot;
-use crate::{attach, id_map, places, seccomp, shares, sys, template, trials};
+use crate::{attach, id_map, places, seccomp, shares, steps, sys, template, trials};
 
 /// Serves as a launcher; standard input is the server's socket.
 pub(crate) fn launcher_main() -> ! {
@@ -98,8 +98,7 @@ fn run(socket: &OwnedFd, entry: Entry) -> Result<(), StepError> {
 /// Builds the template and continues as the init of new namespaces. The caller stays behind as the parent
 /// that the host sees, and exits with it.
 fn enter_namespaces(socket: &OwnedFd, template: &Template) -> Result<(), StepError> {
-    // Guests are other users, who must reach what is made here for them. The caller's own files are made elsewhere.
-    sys::set_umask(0o022);
+    steps::replace_umask();
     shares::leave_reserve()?;
     shares::raise_open_files().step("raise the limit on open files")?;
     if template.host_ids.is_none() {

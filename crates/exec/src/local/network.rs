@@ -83,3 +83,25 @@ pub(super) fn check_dirs(request: &Request, dirs: &WritableDirs) -> Result<(), E
 const NEEDS_CELL: Error = Error::NeedsNamespaces {
     what: "a network limited to allowed hosts",
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringfence_policy::Language;
+
+    #[test]
+    fn a_network_has_variables_that_the_caller_may_replace() {
+        let mut request = Request::new(Language::Bash, "");
+        assert_eq!(equipped(&request).env, []);
+        request.network = Network::loopback();
+        request.env = vec![("PIP_RETRIES".parse().unwrap(), "9".to_owned())];
+        let equipped = equipped(&request);
+        let of = |wanted: &str| {
+            let found = equipped.env.iter().filter(|(name, _)| name.as_str() == wanted);
+            found.map(|(_, value)| value.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("PIP_RETRIES"), ["9"]);
+        assert_eq!(of("npm_config_fetch_retries"), ["2"]);
+        assert_eq!(of("HTTPS_PROXY"), [format!("http://127.0.0.1:{PROXY_PORT}")]);
+    }
+}

@@ -42,6 +42,8 @@ impl Workdir {
         ));
         // Not recursive: an existing directory belongs to somebody else.
         fs::DirBuilder::new().mode(open).create(&path)?;
+        // Whatever the umask, its owner must be able to enter.
+        fs::set_permissions(&path, Permissions::from_mode(open))?;
         let directory = Self(path);
         for place in ["workspace", "tmp", "output", "code"] {
             let place = directory.0.join(place);

@@ -372,10 +372,10 @@ pub(crate) fn change_directory(path: &CStr) -> io::Result<()> {
     check_int(unsafe { libc::chdir(path.as_ptr()) }).map(drop)
 }
 
-/// Sets the permission bits that new files do not get.
-pub(crate) fn set_umask(mask: libc::mode_t) {
+/// Sets the permission bits that new files do not get, and returns those before.
+pub(crate) fn set_umask(mask: libc::mode_t) -> libc::mode_t {
     // SAFETY: a plain call that cannot fail.
-    unsafe { libc::umask(mask) };
+    unsafe { libc::umask(mask) }
 }
 
 /// Returns the effective user and group id.

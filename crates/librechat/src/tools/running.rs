@@ -126,7 +126,8 @@ impl Running {
                     Err(_) => is_late = true,
                 },
                 collected = &mut self.collecting => return Round::Ended(collected),
-                () = tokio::time::sleep_until(batch_end), if asks => {
+                // One that was withdrawn meanwhile is not asked for.
+                () = tokio::time::sleep_until(batch_end), if asks && !self.calls.is_empty() => {
                     return Round::Calls(self.calls.values().map(|(_, call)| call.clone()).collect());
                 }
                 () = tokio::time::sleep_until(end) => is_late = true,

@@ -1,5 +1,6 @@
 //! Bodies of requests: JSON within the limit of their route, in time.
 
+use std::fmt::{self, Write};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -119,11 +120,43 @@ fn malformed(error: &serde_json::Error) -> ApiError {
 /// Describes the mismatch of a body with its type, by the path of the member in the place of its line and column.
 fn mismatch(path: &str, error: &serde_json::Error) -> String {
     let position = format!(" at line {} column {}", error.line(), error.column());
-    let text = error.to_string();
+    let text = shortened(error);
     let text = text.strip_suffix(&position).unwrap_or(&text);
     match path {
         "." => format!("the body does not match the schema: {text}"),
-        path => format!("the body does not match the schema: `{path}`: {text}"),
+        path => format!(
+            "the body does not match the schema: `{}`: {text}",
+            shortened(path.escape_debug())
+        ),
+    }
+}
+
+/// Returns the beginning of a text: errors repeat values of the body, which may be as large as it.
+fn shortened(text: impl fmt::Display) -> String {
+    let mut start = Start(String::new());
+    // The only error is that the text has more.
+    if write!(start, "{text}").is_err() {
+        start.0.push('…');
+    }
+    start.0
+}
+
+/// The beginning of a text, of at most [`Start::MAX`] bytes.
+struct Start(String);
+
+impl Start {
+    const MAX: usize = 500;
+}
+
+impl fmt::Write for Start {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let end = piece.floor_char_boundary(Self::MAX - self.0.len());
+        self.0.push_str(&piece[..end]);
+        if end < piece.len() {
+            Err(fmt::Error)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -229,6 +262,9 @@ mod tests {
             "`cod`: unknown field `cod`, expected one of `code`",
         );
         check("{}", "missing field");
+        let long = format!(r#"{{"code": "1", "files": "{}"}}"#, "\u{7f}".repeat(1 << 20));
+        let told = parse::<RemoteRequest>(long.as_bytes()).unwrap_err().to_json();
+        assert!(told.to_string().len() < 2000);
         check("[]", "invalid length 0");
     }
 

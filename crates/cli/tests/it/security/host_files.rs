@@ -117,7 +117,7 @@ fn the_project_is_neither_seen_nor_touched() {
 }
 
 #[test]
-fn the_callers_umask_stays_outside() {
+fn a_private_umask_does_not_hold_up_a_guest() {
     let Some(fence) = Fence::root() else { return };
     let with_umask = |words: &[&str]| {
         let mut command = fence.command(Path::new("/bin/sh"));
@@ -126,9 +126,13 @@ fn the_callers_umask_stays_outside() {
     };
     assert_eq!(with_umask(&["sh", "-c", "umask"]).ok(), "0077\n");
     let program = env!("CARGO_BIN_EXE_ringfence");
-    let code = "umask; cd /workspace; echo x > made; stat -c %a made /tmp /workspace";
-    let inside = with_umask(&[program, "run", "-l", "bash", "-c", code]);
-    assert_eq!(inside.ok(), "0022\n644\n755\n755\n");
+    let code = "umask; echo x > made; stat -c %a made /tmp /workspace";
+    for language in ["bash", "python"] {
+        let python = format!("import os; print(end=os.popen({code:?}).read())");
+        let code = if language == "bash" { code } else { &python };
+        let inside = with_umask(&[program, "run", "-l", language, "-c", code]);
+        assert_eq!(inside.ok(), "0077\n600\n755\n755\n", "{language}");
+    }
 }
 
 #[test]
