@@ -110,7 +110,7 @@ pub(crate) fn unparsed(error: &clap::Error, form: Form) -> ExitCode {
         let message = message.strip_prefix("error: ").unwrap_or(message);
         let hint = match takes_more(error.kind(), &text) {
             true => Some(BEHIND),
-            false => unknown_command(error).and_then(of_docker),
+            false => unknown_command(error).and_then(docker_hint),
         };
         if let Some(hint) = hint {
             Ui::plain().hint(hint);
@@ -134,12 +134,12 @@ fn takes_more(kind: clap::error::ErrorKind, rendered: &str) -> bool {
         && usage.is_some_and(|usage| usage.contains("-- <"))
 }
 
-/// Returns the command that does not exist, if that is the error, and it was to be one of `ringfence` or `ringfence sandbox`.
+/// Returns the unknown command of a usage error, if it stands directly behind `ringfence` or `ringfence sandbox`.
 fn unknown_command(error: &clap::Error) -> Option<&str> {
     let usage = error.get(ContextKind::Usage)?.to_string();
     // `Usage: ringfence sandbox [OPTIONS] <COMMAND>`
-    let behind = usage.split_whitespace().skip(2);
-    let parents: Vec<&str> = behind.take_while(|word| !word.starts_with(['[', '<'])).collect();
+    let words = usage.split_whitespace().skip(2);
+    let parents: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<'])).collect();
     if !matches!(parents[..], [] | ["sandbox"]) {
         return None;
     }
@@ -149,8 +149,8 @@ fn unknown_command(error: &clap::Error) -> Option<&str> {
     }
 }
 
-/// Returns a hint for a command that Docker's users try.
-fn of_docker(command: &str) -> Option<&'static str> {
+/// Returns the counterpart of a command of Docker, for a hint.
+fn docker_hint(command: &str) -> Option<&'static str> {
     Some(match command {
         "attach" => "`ringfence sandbox shell NAME` opens a shell in a sandbox",
         "commit" => "`ringfence sandbox snapshot create` keeps the files of a sandbox",
@@ -279,11 +279,11 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_docker_have_hints() {
+    fn commands_docker_hint_have_hints() {
         use clap::Parser;
         let hint = |line: &str| {
             let error = ringfence_args::Cli::try_parse_from(line.split(' ')).unwrap_err();
-            unknown_command(&error).and_then(of_docker)
+            unknown_command(&error).and_then(docker_hint)
         };
         assert!(hint("ringfence sandbox stop x").is_some_and(|hint| hint.contains("sandbox pause")));
         assert!(hint("ringfence ps").is_some_and(|hint| hint.contains("sandbox ls")));

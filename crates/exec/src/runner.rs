@@ -84,7 +84,7 @@ impl fmt::Debug for Hooks<'_> {
     }
 }
 
-/// Runs requests of all origins. [`Runner::run`] is the way of every program that is checked and recorded.
+/// Runs requests of all origins. Every program that is checked and recorded goes through [`Runner::run`].
 #[derive(Debug)]
 pub struct Runner {
     backend: Arc<dyn Backend>,

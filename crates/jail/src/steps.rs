@@ -22,18 +22,18 @@ pub(crate) fn prepare(confinement: &Confinement) {
     }
 }
 
-/// Umask of the process that started the launcher. Guests have it: they may write to directories of the host.
-static CALLERS_UMASK: OnceLock<libc::mode_t> = OnceLock::new();
+/// Umask of the launcher's parent. Guests have it, since they may write to directories of the host.
+static INHERITED_UMASK: OnceLock<libc::mode_t> = OnceLock::new();
 
-/// Makes new files readable until [`confine`]: guests are other users, who must reach what is made for them.
+/// Sets the umask to 022 until [`confine`]: guests are other users, who must reach the directories made for them.
 pub(crate) fn replace_umask() {
-    let _ = CALLERS_UMASK.set(sys::set_umask(0o022));
+    let _ = INHERITED_UMASK.set(sys::set_umask(0o022));
 }
 
 /// Confines the calling process, irrevocably. It keeps file descriptors up to `last`: 0, 1, 2, 3 and those
 /// that close on exec.
 pub(crate) fn confine(confinement: &Confinement, last: RawFd) -> Result<Applied, StepError> {
-    if let Some(mask) = CALLERS_UMASK.get() {
+    if let Some(mask) = INHERITED_UMASK.get() {
         sys::set_umask(*mask);
     }
     let Some(rules) = &confinement.landlock else {

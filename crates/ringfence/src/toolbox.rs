@@ -37,7 +37,9 @@ const HOST_VARIABLES: &[&str] = &[
 /// If the configuration cannot be used.
 pub fn for_clients(backend: Arc<dyn Backend>, context: &Context) -> Result<Toolbox, Error> {
     let mut parts = parts(backend, None, Workspaces::none(rules(context)?), context)?;
-    parts.denied.extend(ringfence_tools::on_host().map(str::to_owned));
+    parts
+        .denied
+        .extend(ringfence_tools::host_tools().map(str::to_owned));
     finished(parts)
 }
 

@@ -19,4 +19,4 @@ mod pictures;
 mod render;
 mod tools;
 
-pub use tools::{NAMES as TOOL_NAMES, on_host};
+pub use tools::{NAMES as TOOL_NAMES, host_tools};

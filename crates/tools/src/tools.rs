@@ -42,7 +42,7 @@ impl Toolbox {
 }
 
 /// Returns the names of the tools that act on this machine outside the fence.
-pub fn on_host() -> impl Iterator<Item = &'static str> {
+pub fn host_tools() -> impl Iterator<Item = &'static str> {
     let tools = all().into_iter().filter(|tool| tool.on_host);
     tools.map(|tool| tool.name)
 }

@@ -15,6 +15,7 @@ import pytest
 
 from ringfence import AsyncClient, Client, RingfenceError, ServerUnavailable
 from ringfence._address import Address
+from ringfence._async.transport import _close
 from ringfence._proxy import proxy_of
 from ringfence._request import RequestBuilder
 
@@ -173,6 +174,29 @@ def test_a_proxy_that_is_none_is_refused(proxy: str, environment: Callable[..., 
     with Client("https://sandboxes.invalid", api_key="k") as client, pytest.raises(RingfenceError) as error:
         client.tools()
     assert type(error.value) is RingfenceError and "HTTPS_PROXY" in str(error.value) and "secret" not in str(error.value)
+
+
+def test_a_cancelled_task_gives_its_connection_back() -> None:
+    class Response:
+        def __init__(self) -> None:
+            self.begun, self.may_end, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def aclose(self) -> None:
+            self.begun.set()
+            await self.may_end.wait()
+            self.closed.set()
+
+    async def work() -> None:
+        response = Response()
+        task = asyncio.create_task(_close(response))  # type: ignore[arg-type]
+        await response.begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        response.may_end.set()
+        await asyncio.wait_for(response.closed.wait(), 60)
+
+    asyncio.run(work())
 
 
 def test_the_form_of_a_request() -> None:

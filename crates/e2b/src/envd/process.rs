@@ -175,8 +175,8 @@ fn done() -> Response {
     Json(json!({})).into_response()
 }
 
-/// Adds the variables by which a program knows that it is in a sandbox of E2B's, and in which, to those of a request.
-fn with_own(sandbox: &Sandbox, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// Returns the environment of a process: that of the request, with E2B's own variables where it sets none of that name.
+fn environment(sandbox: &Sandbox, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let own = [
         ("E2B_SANDBOX", "true".to_owned()),
         ("E2B_SANDBOX_ID", sandbox.id().to_string()),
@@ -205,7 +205,7 @@ async fn start(opened: Opened, user: User, request: Request) -> Result<Response,
     let new = NewProcess {
         command: CommandLine::Words(words.clone()),
         cwd,
-        env: with_own(&opened.sandbox, &config.envs),
+        env: environment(&opened.sandbox, &config.envs),
         stdin: match stdin {
             Some(false) => Stdin::Empty,
             Some(true) | None => Stdin::Open,

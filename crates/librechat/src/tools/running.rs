@@ -105,8 +105,6 @@ impl Running {
         let handed = tokio::time::timeout_at(end, self.answer(results)).await;
         let mut batch_end = tokio::time::Instant::now();
         let mut is_late = handed.is_err();
-        // Calls that the client left without a result are asked for again.
-        let mut asks = !self.calls.is_empty();
         while !is_late {
             let next = async {
                 match &mut self.messages {
@@ -119,15 +117,14 @@ impl Running {
                 message = next => match tokio::time::timeout_at(end, self.take(message)).await {
                     Ok(false) => {}
                     Ok(true) => {
-                        asks = true;
                         batch_end = tokio::time::Instant::now() + BATCH_WINDOW;
                     }
                     // The program does not read its answers.
                     Err(_) => is_late = true,
                 },
                 collected = &mut self.collecting => return Round::Ended(collected),
-                // One that was withdrawn meanwhile is not asked for.
-                () = tokio::time::sleep_until(batch_end), if asks && !self.calls.is_empty() => {
+                // Calls that the client left without a result are asked for again; withdrawn ones are gone.
+                () = tokio::time::sleep_until(batch_end), if !self.calls.is_empty() => {
                     return Round::Calls(self.calls.values().map(|(_, call)| call.clone()).collect());
                 }
                 () = tokio::time::sleep_until(end) => is_late = true,

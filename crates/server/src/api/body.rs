@@ -92,14 +92,14 @@ pub(super) async fn next(body: &mut Body) -> Result<Option<Bytes>, ApiError> {
     Ok(None)
 }
 
-/// Parses JSON. Text that is no JSON is malformed; JSON of another shape has invalid arguments.
+/// Parses JSON. Text that is not JSON is malformed; JSON of another shape has invalid arguments.
 pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
         match error.classify() {
-            Category::Data => ApiError::new(Reason::InvalidArguments, mismatch(&path, &error), SCHEMA),
+            Category::Data => ApiError::new(Reason::InvalidArguments, mismatch(&path, &error), SCHEMA_HINT),
             _ => malformed(&error),
         }
     })?;
@@ -107,13 +107,13 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     Ok(parsed)
 }
 
-const SCHEMA: &str = "GET /openapi.json describes the body";
+const SCHEMA_HINT: &str = "GET /openapi.json describes the body";
 
 fn malformed(error: &serde_json::Error) -> ApiError {
     ApiError::new(
         Reason::Malformed,
         format!("the body is not JSON: {error}"),
-        SCHEMA,
+        SCHEMA_HINT,
     )
 }
 

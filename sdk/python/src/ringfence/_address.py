@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from .errors import RingfenceError, ServerUnavailable
 
+PORTS = {"http": 80, "https": 443}
+
 
 @dataclass(frozen=True)
 class Address:

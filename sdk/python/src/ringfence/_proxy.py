@@ -8,10 +8,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpcore
 
-from ._address import Address, encoded_host
+from ._address import PORTS, Address, encoded_host
 from .errors import RingfenceError
-
-PORTS = {"http": 80, "https": 443}
 
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 

@@ -9,9 +9,8 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpcore
 
-from ._address import Address, encoded_host
+from ._address import PORTS, Address, encoded_host
 from ._version import VERSION
-from ._proxy import PORTS
 from .errors import RingfenceError
 
 AGENT = f"ringfence-python/{VERSION} python/{platform.python_version()}"
