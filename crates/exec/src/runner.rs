@@ -304,8 +304,13 @@ fn with_warning(result: Result<ExecutionResult, Error>, warning: String) -> Resu
     }
 }
 
+/// Renders an error of the store without its path: the result may go to another machine.
 fn not_kept(error: &artifact::Error) -> String {
-    format!("the artifact was not kept: {error}")
+    let cause = match error {
+        artifact::Error::File { step, source, .. } => format!("cannot {step} its file: {source}"),
+        other => other.to_string(),
+    };
+    format!("the artifact was not kept: {cause}")
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub struct Meta {
     pub peak_memory_bytes: Option<u64>,
     /// Processor time of all processes; `None` if not measured.
     pub cpu_seconds: Option<f64>,
-    /// Location of the stored artifact.
+    /// Path of the stored artifact. For clients of the HTTP API its name, by which the operator finds it.
     pub artifact: Option<String>,
     /// Set if a pre-started process ran it.
     pub warm: bool,

@@ -1,7 +1,7 @@
 //! The context of one invocation: capabilities, deadline and the caller's channels.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -277,10 +277,12 @@ impl Call<'_> {
         let mut result = within(room, self.cancelled.clone(), run).await?;
         self.recording.notes().reached(result.meta.egress.as_ref());
         self.recording.notes().ended(result.meta.outcome);
-        result
-            .meta
-            .warnings
-            .extend(self.words_about_time(result.duration));
+        let meta = &mut result.meta;
+        meta.warnings.extend(self.words_about_time(result.duration));
+        // A client on another machine need not learn the directories of this one.
+        if self.caller.surface.is_remote() {
+            meta.artifact = meta.artifact.as_deref().and_then(file_name);
+        }
         Ok(result)
     }
 
@@ -464,6 +466,11 @@ pub(crate) struct Executed {
     pub(crate) result: ExecutionResult,
     /// Set if the run's output files are in the output directory of the conversation.
     pub(crate) keeps_output: bool,
+}
+
+/// Returns the last component of a path.
+fn file_name(path: &str) -> Option<String> {
+    Some(Path::new(path).file_name()?.to_str()?.to_owned())
 }
 
 /// Returns a warning if the program wrote files to an `/output` that ended with it. A session keeps its own.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 
 use serde_json::{Value, json};
 
-use super::{BEARER, KEY, Surface, world};
+use super::{BEARER, CONFIG, KEY, Surface, world};
 use crate::leftovers::processes;
 use crate::support::eventually;
 use crate::world::World;
@@ -43,6 +43,31 @@ fn a_program_runs_on_both_surfaces_and_its_failure_is_no_error() {
     assert!(clients[..4].iter().all(|client| client == "socket"));
     assert!(clients[4..].iter().all(|client| client == "RINGFENCE_API_KEY"));
     assert!(!log.stdout.contains(KEY) && !world.engine_log().contains(KEY));
+    world.close();
+}
+
+#[test]
+fn an_artifact_is_named_without_its_directory() {
+    let world = World::before_engine();
+    let config = format!("{CONFIG}[artifacts]\nstore = 'always'\n");
+    world.dir.write("config/ringfence/ringfence.toml", &config);
+    world.start_engine_with(&[("RINGFENCE_API_KEY", KEY)], &[]);
+    let surface = Surface::loopback(&world);
+    let answer = surface.ask(
+        "POST /v1/run",
+        &[BEARER],
+        &json!({"code": "print(1)"}).to_string(),
+    );
+    let name = answer.json()["meta"]["artifact"].as_str().unwrap().to_owned();
+    assert!(!name.contains('/'), "{name}");
+    let stored = world.dir.run(["artifacts", "show", &name, "--json"]);
+    assert!(stored.ok().contains("print(1)"), "{stored:?}");
+    // A caller on this machine gets the path.
+    let local = world.json(["-c", "print(2)"]);
+    assert!(
+        local.get("meta.artifact").as_str().unwrap().starts_with('/'),
+        "{local:?}"
+    );
     world.close();
 }
 
