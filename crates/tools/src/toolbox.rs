@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use ringfence_exec::backend;
 use ringfence_policy::{Target, Trusted, remedy};
-use ringfence_records::audit::Decision;
+use ringfence_records::audit::{Decision, Log};
 use serde_json::Value;
 
 pub use attention::{Attention, Questions};
@@ -105,6 +105,11 @@ impl Toolbox {
             return None;
         }
         self.parts.runner.backend().unavailable(&target).await
+    }
+
+    /// Returns `false` if no use could be recorded, so that none would be answered.
+    pub fn can_record(&self) -> bool {
+        self.parts.audit.as_ref().is_none_or(Log::has_room)
     }
 
     /// Runs a tool. Dropping the future cancels the invocation; it is recorded all the same.

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{Dir, entries, finish};
-use crate::world::{World, here, own_uid, skip};
+use crate::world::{SmallDisk, World, here, own_uid};
 
 here!(
     a_host_implies_a_network,
@@ -174,31 +174,8 @@ fn a_limit_of_processes_that_was_reached_has_a_hint(world: &World) {
     assert_eq!(run.get("meta.hints"), &json!([hint]));
 }
 
-/// A file system of 64 KiB, unmounted when dropped.
-struct SmallDisk<'a>(&'a Dir);
-
-impl<'a> SmallDisk<'a> {
-    fn mount(dir: &'a Dir) -> Option<Self> {
-        if own_uid() != 0 {
-            return skip("a disk is mounted by root alone");
-        }
-        let path = dir.path("work/small");
-        fs::create_dir(&path).unwrap();
-        let mut mount = dir.program("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(path);
-        finish(&mut mount, b"").ok();
-        Some(Self(dir))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        finish(self.0.program("umount").arg(self.0.path("work/small")), b"");
-    }
-}
-
 fn files_that_cannot_be_delivered_are_no_success(world: &World) {
-    let Some(_disk) = SmallDisk::mount(&world.dir) else {
+    let Some(_disk) = SmallDisk::mount(&world.dir, "work/small", "64k") else {
         return;
     };
     let code = "open('/output/small', 'wb').write(b'x')\nopen('/output/large', 'wb').write(bytes(1 << 20))";

@@ -341,6 +341,14 @@ impl World {
         Some(engine.wait().unwrap().code().unwrap_or(-1))
     }
 
+    /// Asks the server to end, and starts the next one at once, with this key.
+    pub(crate) fn exchange_engine(&self, key: &str) {
+        let mut former = self.engine.lock().unwrap().take().unwrap();
+        self.signal(&former, "TERM");
+        self.start_engine_with(&[("RINGFENCE_API_KEY", key)], &[]);
+        assert_eq!(former.wait().unwrap().code(), Some(0));
+    }
+
     /// Sends a process of this world a signal.
     pub(crate) fn signal(&self, process: &Child, signal: &str) {
         let mut command = match &self.container {
@@ -574,4 +582,33 @@ pub(crate) fn play(world: Option<World>, scenario: impl Fn(&World)) {
     let Some(world) = world else { return };
     scenario(&world);
     world.close();
+}
+
+/// A file system in memory, only for its owner, unmounted when dropped.
+pub(crate) struct SmallDisk {
+    unmount: Command,
+}
+
+impl SmallDisk {
+    /// Makes the directory `name`, and mounts a disk of this size there. Returns `None` if the caller is not root.
+    pub(crate) fn mount(dir: &Dir, name: &str, size: &str) -> Option<Self> {
+        if own_uid() != 0 {
+            return skip("a disk is mounted by root alone");
+        }
+        let path = dir.path(name);
+        fs::create_dir(&path).unwrap();
+        let (mut mount, mut unmount) = (dir.program("mount"), dir.program("umount"));
+        mount
+            .args(["-t", "tmpfs", "-o", &format!("mode=700,size={size}"), "tmpfs"])
+            .arg(&path);
+        finish(&mut mount, b"").ok();
+        unmount.arg("--lazy").arg(&path);
+        Some(Self { unmount })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        finish(&mut self.unmount, b"");
+    }
 }

@@ -5,6 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfence_network::redact::Redactor;
+use rustix::fs::StatVfsMountFlags;
+use rustix::process::geteuid;
 
 use super::chain::{Chain, Crowded, Limits};
 use super::digest::Link;
@@ -12,6 +14,9 @@ use super::entry::{Answered, Decision, Entry, Outcome, Written, WrittenAnswer};
 use super::error::Error;
 use super::files;
 use super::refusals::{Refusal, Refusals};
+
+/// Free bytes of the disk from which on records fit.
+const MIN_ROOM: u64 = 64 * 1024;
 
 /// An open audit log.
 ///
@@ -66,6 +71,20 @@ impl Log {
             host.insert(chain).append(&written, crowded)?;
         }
         self.uses.append(&written, Crowded::Refuse).map(Some)
+    }
+
+    /// Returns `false` if the disk of the log is full, or its file system read-only: no use could be recorded.
+    pub fn has_room(&self) -> bool {
+        // Of a file system that cannot be asked, a record will tell.
+        rustix::fs::statvfs(&self.directory).map_or(true, |disk| {
+            let blocks = if geteuid().is_root() {
+                disk.f_bfree
+            } else {
+                disk.f_bavail
+            };
+            let writable = !disk.f_flag.contains(StatVfsMountFlags::RDONLY);
+            writable && blocks.saturating_mul(disk.f_frsize) >= MIN_ROOM
+        })
     }
 
     /// Closes the log without a sync to the disk, for a process that lives for one record. The kernel writes the

@@ -48,7 +48,7 @@ pub(super) fn routes() -> Vec<Route> {
             method: Method::GET,
             path: "/readyz",
             needs: Needs::Nothing,
-            summary: "Answer while the configured runtime can run programs.",
+            summary: "Answer while the configured runtime can run programs, and the disk has room to record them.",
             recorded: None,
             parameters: &[],
             request: None,
@@ -64,6 +64,13 @@ async fn lives() -> Json<Value> {
 
 /// Asks the runtime, of which the caller learns nothing more: it has shown no key.
 async fn is_ready(State(api): State<Arc<Api>>) -> Result<Json<Value>, ApiError> {
+    if !api.toolbox.can_record() {
+        return Err(ApiError::new(
+            Reason::RuntimeUnavailable,
+            "no program can be recorded now, so that none is answered",
+            "ask the operator, who makes room where the audit log lies",
+        ));
+    }
     match api.toolbox.unavailable().await {
         // It serves all the same: taken out of service it would serve nobody.
         None if api.certificate.get().is_some_and(|state| state.is_stale()) => {

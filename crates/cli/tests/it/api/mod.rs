@@ -16,6 +16,7 @@ mod lost_launchers;
 mod mcp;
 mod metrics;
 mod private_networks;
+mod readiness;
 mod revocation;
 mod run;
 mod sandbox_fusion;
