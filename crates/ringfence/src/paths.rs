@@ -1,13 +1,13 @@
 //! Paths of state, sockets and configuration.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::env::Environment;
 use crate::failure::Failure;
+use crate::state_lock::StateLock;
 
 /// Name of the program that asks people in chats, which lies beside `ringfence`.
 pub const GATEWAY_PROGRAM: &str = "ringfence-gateway";
@@ -105,29 +105,13 @@ impl Paths {
         Ok(&self.state)
     }
 
-    /// Locks the state directory, which has one server only, until the file is dropped.
+    /// Locks the state directory, which has one server only. If a server ends there, calls `waiting` and waits up to
+    /// 60 s for it.
     ///
     /// # Errors
     /// If another server has locked it, or it cannot be used.
-    pub fn lock_state(&self) -> Result<File, Failure> {
-        let state = self.make_state()?;
-        let failed = |error: io::Error| {
-            Failure::refused(
-                format!("cannot lock {}: {error}", state.display()),
-                "check the directory, or set XDG_STATE_HOME to another one",
-            )
-        };
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(state.join("engine.lock")).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(Failure::refused(
-                format!("a server is already running for {}", state.display()),
-                "use that one, stop it, or set XDG_STATE_HOME to another directory",
-            )),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
-        }
+    pub fn lock_state(&self, waiting: impl FnOnce()) -> Result<StateLock, Failure> {
+        StateLock::of(self.make_state()?, waiting)
     }
 }
 

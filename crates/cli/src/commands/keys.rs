@@ -209,7 +209,9 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
         return Ok(());
     }
     // No server starts meanwhile.
-    let _lock = context.paths.lock_state()?;
+    let _lock = context.paths.lock_state(|| {
+        let _ = context.ui.err("waiting for the server to end\n");
+    })?;
     let refused = |error: EndKeyError| Failure::refused(error.to_string(), error.hint());
     let ended = store.ended(id).map_err(refused)?;
     if let Some(scope) = store.removed_with(&ended).map_err(unusable)? {

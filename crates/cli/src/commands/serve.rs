@@ -35,7 +35,9 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
     let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
-    let _lock = context.paths.lock_state()?;
+    let lock = context.paths.lock_state(|| {
+        let _ = context.ui.err("waiting for the former server to end\n");
+    })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -82,6 +84,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let (stopping, stopped) = watch::channel(false);
         let stop = async {
             requested.wait().await;
+            lock.end();
             cancel_calls(&api).await;
             stopping.send_replace(true);
         };

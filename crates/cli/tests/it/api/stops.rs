@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::run::lives;
-use super::{BEARER, Surface, reply, world};
+use super::{BEARER, KEY, Surface, reply, world};
 use crate::support::eventually;
 
 #[test]
@@ -44,5 +44,19 @@ fn calls_under_way_are_told_that_the_server_stops() {
         .lines()
         .filter(|line| line.contains("run_code") && line.contains("cancelled"));
     assert_eq!(cancelled.count(), 4, "{records}");
+    world.close();
+}
+
+#[test]
+fn a_server_that_is_started_while_the_former_one_ends_takes_its_place() {
+    let world = world();
+    let mark = format!("rf-http-exchanged-{}", std::process::id());
+    let program = json!({"code": format!("exec -a {mark} sleep 1000"), "language": "bash"});
+    let mut answer = Surface::loopback(&world).send("POST /v1/run", &[BEARER], &program.to_string());
+    eventually("the program runs", || lives(&mark));
+    world.exchange_engine(KEY);
+    reply(&mut *answer).refused(499, "cancelled");
+    let run = Surface::loopback(&world).ask("POST /v1/run", &[BEARER], r#"{"code": "print(1)"}"#);
+    assert_eq!(run.json()["stdout"], "1\n", "{}", world.engine_log());
     world.close();
 }
