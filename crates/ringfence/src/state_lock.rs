@@ -15,6 +15,9 @@ const ENDING: &[u8] = b"ending\n";
 /// Maximum time to wait for a server that ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Time in which a server that was just asked to end marks the file.
+const REACTION: Duration = Duration::from_millis(500);
+
 /// Time between two attempts: the kernel's own wait for a lock has no time limit.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -32,7 +35,7 @@ impl StateLock {
             )
         };
         let file = open(&state.join("engine.lock")).map_err(failed)?;
-        let (mut waiting, deadline) = (Some(waiting), Instant::now() + PATIENCE);
+        let (mut waiting, since) = (Some(waiting), Instant::now());
         loop {
             match file.try_lock() {
                 Ok(()) => {
@@ -42,10 +45,11 @@ impl StateLock {
                 Err(TryLockError::Error(error)) => return Err(failed(error)),
                 Err(TryLockError::WouldBlock) => {}
             }
-            if !is_ending(&file) || Instant::now() >= deadline {
-                return Err(taken(state));
+            let ends = is_ending(&file);
+            if since.elapsed() >= if ends { PATIENCE } else { REACTION } {
+                return Err(taken(state, ends));
             }
-            if let Some(waiting) = waiting.take() {
+            if ends && let Some(waiting) = waiting.take() {
                 waiting();
             }
             thread::sleep(INTERVAL);
@@ -75,11 +79,19 @@ fn is_ending(file: &File) -> bool {
     file.read_exact_at(&mut content, 0).is_ok() && content == ENDING
 }
 
-fn taken(state: &Path) -> Failure {
-    Failure::refused(
-        format!("a server is already running for {}", state.display()),
-        "use that one, stop it, or set XDG_STATE_HOME to another directory",
-    )
+fn taken(state: &Path, ends: bool) -> Failure {
+    let state = state.display();
+    let (message, hint) = match ends {
+        true => (
+            format!("the former server for {state} has not ended within a minute"),
+            "kill it, or set XDG_STATE_HOME to another directory",
+        ),
+        false => (
+            format!("a server is already running for {state}"),
+            "use that one, stop it, or set XDG_STATE_HOME to another directory",
+        ),
+    };
+    Failure::refused(message, hint)
 }
 
 #[cfg(test)]
