@@ -145,7 +145,14 @@ fn no_module(module: &str, meta: &Meta) -> Hint {
             distribution(module)
         ),
     };
-    let model = format!("the module `{module}` is not installed and cannot be; write the program without it");
+    // Configured packages are for programs alone.
+    let model = match meta.session {
+        Some(_) => format!(
+            "the session has no module `{module}`, and cannot get it; write the code without it, or try a run without a \
+             session, which may have more"
+        ),
+        None => format!("the module `{module}` is not installed and cannot be; write the program without it"),
+    };
     Hint {
         person,
         model: Some(model),
