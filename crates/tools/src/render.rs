@@ -1,5 +1,7 @@
 //! Renders the result of a program for a model: in sections, of bounded length.
 
+use std::borrow::Cow;
+
 use ringfence_exec::local::is_for_operators;
 use ringfence_exec::output;
 use ringfence_policy::hints;
@@ -99,12 +101,12 @@ impl ModelOutput<'_> {
     /// output is truncated, never the notices.
     pub(crate) fn text(self) -> String {
         let (stdout, stderr) = shares(self.stdout, self.stderr);
-        let cut = stdout.len() < self.stdout.len() || stderr.len() < self.stderr.len();
-        let mut text = stdout.to_owned();
+        let cut = matches!(stdout, Cow::Owned(_)) || matches!(stderr, Cow::Owned(_));
+        let mut text = stdout.into_owned();
         let mut add = |part: &str| output::add(&mut text, part);
         if !stderr.is_empty() {
             add("[stderr]\n");
-            add(stderr);
+            add(&stderr);
         }
         match self.exit_code {
             Some(0) => {}
@@ -136,11 +138,26 @@ impl ModelOutput<'_> {
 }
 
 /// Truncates both streams so that together they fit. Each may use at least half of the limit.
-fn shares<'a>(stdout: &'a str, stderr: &'a str) -> (&'a str, &'a str) {
+fn shares<'a>(stdout: &'a str, stderr: &'a str) -> (Cow<'a, str>, Cow<'a, str>) {
     let length = |text: &str| text.chars().take(MOST).count();
     let (out, err) = (length(stdout), length(stderr));
     let most = |other: usize| (MOST - other.min(MOST / 2)).max(MOST / 2);
-    (beginning(stdout, most(err)), beginning(stderr, most(out)))
+    (ends(stdout, most(err)), ends(stderr, most(out)))
+}
+
+/// Returns the first and the last half of `most` characters of a text that has more, owned: an error is at the end of
+/// an output, and its cause at the beginning.
+fn ends(text: &str, most: usize) -> Cow<'_, str> {
+    if beginning(text, most).len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let tail = most / 2;
+    let start = text.char_indices().nth_back(tail.saturating_sub(1));
+    let start = start.map_or(text.len(), |(start, _)| start);
+    let mut cut = beginning(text, most - tail).to_owned();
+    output::add(&mut cut, "...\n");
+    cut.push_str(&text[start..]);
+    Cow::Owned(cut)
 }
 
 /// Returns the first `most` characters of a text.
@@ -194,6 +211,14 @@ mod tests {
         check((9_000, 2_000), (8_000, 2_000));
         check((20_000, 20_000), (5_000, 5_000));
         check((1_000, 20_000), (1_000, 9_000));
+    }
+
+    #[test]
+    fn the_end_of_what_is_cut_is_kept() {
+        let long = format!("first\n{}last", "middle\n".repeat(2_000));
+        let text = told(&long, "", Some(0));
+        assert!(text.starts_with("first\n") && text.contains("\n...\n"), "{text}");
+        assert!(text.contains("last\n[output truncated"), "{text}");
     }
 
     #[test]
