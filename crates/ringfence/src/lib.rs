@@ -35,6 +35,7 @@ mod in_process;
 pub mod local;
 pub mod mount_guard;
 pub mod named_paths;
+mod own_directory;
 pub mod packages;
 pub mod parts;
 pub mod paths;

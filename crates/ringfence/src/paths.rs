@@ -1,12 +1,13 @@
 //! Paths of state, sockets and configuration.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::env::Environment;
 use crate::failure::Failure;
+use crate::own_directory::{self, DirectoryError, User};
 use crate::state_lock::StateLock;
 
 /// Name of the program that asks people in chats, which lies beside `ringfence`.
@@ -21,13 +22,13 @@ pub struct Paths {
     pub runtime: PathBuf,
     /// The user's configuration; `None` without a home directory.
     pub config: Option<PathBuf>,
-    uid: u32,
+    user: User,
 }
 
 impl Paths {
     /// Returns the directories that the environment names, else the default ones.
     pub fn new(environment: &Environment) -> Self {
-        let uid = own_uid();
+        let user = own_user();
         let home = environment.directory("HOME");
         let below_home = |variable: &str, customary: &str| {
             let named = environment.directory(variable);
@@ -35,13 +36,13 @@ impl Paths {
                 .or_else(|| home.as_ref().map(|home| home.join(customary)))
                 .map(|dir| dir.join("ringfence"))
         };
-        let runtime = runtime_dir(environment, uid);
+        let runtime = runtime_dir(environment, user.uid);
         Self {
             // Without a home (a service, `env -i`) state lies in the runtime directory.
             state: below_home("XDG_STATE_HOME", ".local/state").unwrap_or_else(|| runtime.join("state")),
             config: below_home("XDG_CONFIG_HOME", ".config"),
             runtime,
-            uid,
+            user,
         }
     }
 
@@ -70,14 +71,14 @@ impl Paths {
 
     /// Returns the server's socket, if its directory is one that only we could have created.
     pub fn socket_if_ours(&self) -> Option<PathBuf> {
-        check_private(&self.runtime, self.uid)
+        own_directory::check(&self.runtime, self.user)
             .ok()
             .map(|()| self.socket())
     }
 
     /// Returns the state directory, if it exists and only we could have created it.
     pub fn state_if_ours(&self) -> Option<&Path> {
-        check_private(&self.state, self.uid)
+        own_directory::check(&self.state, self.user)
             .ok()
             .map(|()| self.state.as_path())
     }
@@ -92,7 +93,7 @@ impl Paths {
     /// # Errors
     /// If it cannot be created, or another user created it first.
     pub fn make_runtime(&self) -> Result<&Path, Failure> {
-        make_private(&self.runtime, self.uid)?;
+        made(&self.runtime, self.user)?;
         Ok(&self.runtime)
     }
 
@@ -101,8 +102,20 @@ impl Paths {
     /// # Errors
     /// If it cannot be created, or another user created it first.
     pub fn make_state(&self) -> Result<&Path, Failure> {
-        make_private(&self.state, self.uid)?;
+        made(&self.state, self.user)?;
         Ok(&self.state)
+    }
+
+    /// Checks that nobody else can write to the state directory or exchange it; it is made if possible. Without one,
+    /// nothing is kept.
+    ///
+    /// # Errors
+    /// If somebody else can.
+    pub fn check_state(&self) -> Result<(), Failure> {
+        match own_directory::make(&self.state, self.user) {
+            Ok(()) | Err(DirectoryError::Io(_) | DirectoryError::Open(_)) => Ok(()),
+            Err(error @ DirectoryError::Unsafe(_)) => Err(refused(&self.state, &error)),
+        }
     }
 
     /// Locks the state directory, which has one server only. If a server ends there, calls `waiting` and waits up to
@@ -115,11 +128,15 @@ impl Paths {
     }
 }
 
-/// Returns our uid, from the owner of `/proc/self`: this spares the binary a raw system call. A lookup there takes
+/// Returns our ids, from the owner of `/proc/self`: this spares the binary raw system calls. A lookup there takes
 /// longer than elsewhere, so each process does one.
-fn own_uid() -> u32 {
-    static OWN: OnceLock<u32> = OnceLock::new();
-    *OWN.get_or_init(|| fs::metadata("/proc/self").map_or(u32::MAX, |meta| meta.uid()))
+fn own_user() -> User {
+    static OWN: OnceLock<User> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        let (uid, gid) =
+            fs::metadata("/proc/self").map_or((u32::MAX, u32::MAX), |meta| (meta.uid(), meta.gid()));
+        User { uid, gid }
+    })
 }
 
 /// Returns the working directory.
@@ -145,52 +162,34 @@ fn runtime_dir(environment: &Environment, uid: u32) -> PathBuf {
     match environment.directory("XDG_RUNTIME_DIR") {
         Some(dir) => dir.join("ringfence"),
         None if ours() => customary.join("ringfence"),
-        // Anybody may write to /tmp: `make_private` and `check_private` reject a directory that another user
-        // created.
+        // Anybody may write to /tmp: a directory that another user made is refused.
         None => PathBuf::from(format!("/tmp/ringfence-{uid}")),
     }
 }
 
-fn make_private(dir: &Path, uid: u32) -> Result<(), Failure> {
-    let refused = |why: String, hint: &str| {
-        Failure::refused(format!("cannot use the directory {}: {why}", dir.display()), hint)
-    };
-    if check_private(dir, uid).is_ok() {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .map_err(|error| {
-            let hint = "make its parent writable, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own";
-            refused(error.to_string(), hint)
-        })?;
-    check_private(dir, uid).map_err(|why| {
-        let hint = "make it yours alone (mode 700), or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own";
-        refused(why, hint)
-    })
+/// Makes one of our directories.
+fn made(directory: &Path, user: User) -> Result<(), Failure> {
+    own_directory::make(directory, user).map_err(|error| refused(directory, &error))
 }
 
-/// Checks that `dir` is a directory and not a link, belongs to this user, and is closed to others.
-fn check_private(dir: &Path, uid: u32) -> Result<(), String> {
-    let meta = dir.symlink_metadata().map_err(|error| error.to_string())?;
-    if !meta.is_dir() {
-        return Err("it is not a directory".to_owned());
-    }
-    if meta.uid() != uid {
-        return Err(format!("it belongs to user {}", meta.uid()));
-    }
-    if meta.mode() & 0o077 != 0 {
-        return Err(format!("others may enter it (mode {:o})", meta.mode() & 0o777));
-    }
-    Ok(())
+fn refused(directory: &Path, error: &DirectoryError) -> Failure {
+    let hint = match error {
+        DirectoryError::Unsafe(_) | DirectoryError::Open(_) => {
+            "make it yours alone (mode 700), or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own"
+        }
+        DirectoryError::Io(_) => {
+            "make its parent writable, or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own"
+        }
+    };
+    Failure::refused(
+        format!("cannot use the directory {}: {error}", directory.display()),
+        hint,
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_environment_decides() {
@@ -213,37 +212,5 @@ mod tests {
         let paths = Paths::new(&Environment::default());
         assert_eq!(paths.state, paths.runtime.join("state"));
         assert_eq!(paths.config, None);
-    }
-
-    #[test]
-    fn a_directory_open_to_others_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let ours = dir.path().join("a");
-        make_private(&ours, own_uid()).unwrap();
-        assert_eq!(ours.metadata().unwrap().mode() & 0o777, 0o700);
-        fs::set_permissions(&ours, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(
-            make_private(&ours, own_uid())
-                .unwrap_err()
-                .to_string()
-                .contains("others may enter")
-        );
-    }
-
-    #[test]
-    fn a_directory_of_somebody_else_or_a_link_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        assert!(
-            check_private(dir.path(), own_uid() + 1)
-                .unwrap_err()
-                .contains("belongs to")
-        );
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
-        assert!(
-            check_private(&link, own_uid())
-                .unwrap_err()
-                .contains("not a directory")
-        );
     }
 }

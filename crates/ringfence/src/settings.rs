@@ -40,6 +40,7 @@ pub struct Settings {
 /// If the configuration cannot be used.
 pub fn settings(context: &Context) -> Result<Settings, Error> {
     let config = context.config()?;
+    context.paths.check_state()?;
     let Interpreters { python, javascript } = context.parts()?.interpreters.clone();
     Ok(Settings {
         python,
@@ -61,7 +62,10 @@ pub fn settings(context: &Context) -> Result<Settings, Error> {
 fn artifacts_dir(context: &Context) -> Result<PathBuf, Error> {
     Ok(match &context.config()?.artifacts.dir {
         Some(dir) => trust::resolve(dir, context)?.path,
-        None => context.paths.state.join("artifacts"),
+        None => {
+            context.paths.check_state()?;
+            context.paths.state.join("artifacts")
+        }
     })
 }
 

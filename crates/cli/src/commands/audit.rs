@@ -21,6 +21,9 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
     let directory = directory(context)?;
+    if context.config()?.audit.dir.is_none() {
+        context.paths.check_state()?;
+    }
     match command {
         AuditCommand::Verify { host, head, json } => {
             verify(&directory, *host, head.as_ref(), *json, context.ui)?;

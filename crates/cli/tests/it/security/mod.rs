@@ -35,6 +35,7 @@ mod root_copies;
 mod same_user;
 mod shares;
 mod sockets;
+mod state_directory;
 mod tool_attacks;
 mod trusted;
 mod truth;

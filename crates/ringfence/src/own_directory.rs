@@ -1,0 +1,260 @@
+//! Directories that only their user and root can enter, exchange or make.
+//!
+//! Files in them are opened by their paths, and believed. That is safe if no directory on the way can be exchanged for
+//! another one, whatever the time between a check and a use.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Component, Path, PathBuf};
+
+/// Owner of files whose owner a user namespace does not map (`/proc/sys/kernel/overflowuid`).
+const UNMAPPED: u32 = 65_534;
+
+/// Maximum number of symbolic links on the way to a directory, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// Mode of a directory in which only the owner of a file may remove it.
+const STICKY: u32 = 0o1000;
+
+/// An error of a directory.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DirectoryError {
+    /// Somebody else can exchange it, or write there.
+    #[error("{0}")]
+    Unsafe(String),
+    /// Others can enter it, and not write there.
+    #[error("others may enter it (mode {0:o})")]
+    Open(u32),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// A user with its group.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Makes a directory, with those above it, unless it is there.
+pub(crate) fn make(directory: &Path, user: User) -> Result<(), DirectoryError> {
+    match check(directory, user) {
+        Err(DirectoryError::Io(error)) if error.kind() == ErrorKind::NotFound => {}
+        checked => return checked,
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    // Somebody else may have made it first.
+    check(directory, user)
+}
+
+/// Checks a directory: no link, the user's own, closed to others, and on a way that nobody else can change.
+pub(crate) fn check(directory: &Path, user: User) -> Result<(), DirectoryError> {
+    if let Some(above) = std::path::absolute(directory)?.parent() {
+        check_way(above, user)?;
+    }
+    let meta = directory.symlink_metadata()?;
+    let refused = |why: String| Err(DirectoryError::Unsafe(why));
+    if !meta.is_dir() {
+        return refused("it is not a directory".to_owned());
+    }
+    if meta.uid() != user.uid {
+        return refused(format!("it belongs to user {}", meta.uid()));
+    }
+    let mode = meta.mode() & 0o777;
+    match (mode & 0o077, mode & 0o022) {
+        (0, _) => Ok(()),
+        (_, 0) => Err(DirectoryError::Open(mode)),
+        _ => refused(format!("others may write to it (mode {mode:o})")),
+    }
+}
+
+/// Checks that only root and the user can exchange a directory on the way to `path`, an absolute one, and `path` itself.
+/// Its end need not be there.
+fn check_way(path: &Path, user: User) -> Result<(), DirectoryError> {
+    let mut current = PathBuf::from("/");
+    let mut names: Vec<OsString> = reversed(path);
+    let mut links = 0;
+    check_step(&current, &fs::metadata(&current)?, user)?;
+    while let Some(name) = names.pop() {
+        if name == ".." {
+            current.pop();
+            continue;
+        }
+        let next = current.join(name);
+        let meta = match next.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            found => found?,
+        };
+        if !meta.is_symlink() {
+            check_step(&next, &meta, user)?;
+            current = next;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(io::Error::other("too many symbolic links").into());
+        }
+        if !is_trusted(&meta, user) {
+            return Err(foreign(&next, &meta));
+        }
+        let target = fs::read_link(&next)?;
+        if target.is_absolute() {
+            current = PathBuf::from("/");
+        }
+        names.extend(reversed(&target));
+    }
+    Ok(())
+}
+
+/// Checks that nobody else can exchange what lies in a directory. In a sticky one that is up to each file's owner.
+fn check_step(directory: &Path, meta: &Metadata, user: User) -> Result<(), DirectoryError> {
+    if !is_trusted(meta, user) {
+        return Err(foreign(directory, meta));
+    }
+    let mode = meta.mode();
+    // Many users have a group of their own, which may write where they may.
+    let by_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && meta.gid() != user.gid && meta.gid() != 0);
+    if by_others && mode & STICKY == 0 {
+        let why = format!(
+            "others may write to {}, through which it is reached (mode {:o})",
+            directory.display(),
+            mode & 0o777
+        );
+        return Err(DirectoryError::Unsafe(why));
+    }
+    Ok(())
+}
+
+/// Returns `true` if root, the user, or the unmapped root of a user namespace owns a file.
+fn is_trusted(meta: &Metadata, user: User) -> bool {
+    let owner = meta.uid();
+    owner == 0 || owner == user.uid || (owner == UNMAPPED && !maps_all_users())
+}
+
+/// Returns `true` if every user of the machine has an id here, as outside of user namespaces.
+fn maps_all_users() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map");
+    map.is_ok_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
+fn foreign(path: &Path, meta: &Metadata) -> DirectoryError {
+    let (path, owner) = (path.display(), meta.uid());
+    DirectoryError::Unsafe(format!(
+        "{path}, through which it is reached, belongs to user {owner}"
+    ))
+}
+
+fn reversed(path: &Path) -> Vec<OsString> {
+    let names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    });
+    names.rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    fn own() -> User {
+        let meta = fs::metadata("/proc/self").unwrap();
+        User {
+            uid: meta.uid(),
+            gid: meta.gid(),
+        }
+    }
+
+    #[track_caller]
+    fn refused(directory: &Path, why: &str) {
+        let error = make(directory, own()).unwrap_err();
+        assert!(matches!(error, DirectoryError::Unsafe(_)), "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_open_to_others_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("a");
+        make(&ours, own()).unwrap();
+        assert_eq!(ours.metadata().unwrap().mode() & 0o777, 0o700);
+        set_mode(&ours, 0o755);
+        let error = make(&ours, own()).unwrap_err();
+        assert!(matches!(error, DirectoryError::Open(0o755)), "{error}");
+        set_mode(&ours, 0o722);
+        refused(&ours, "others may write to it");
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_or_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let User { uid, gid } = own();
+        let error = check(dir.path(), User { uid: uid + 1, gid }).unwrap_err();
+        assert!(error.to_string().contains("belongs to"), "{error}");
+        let link = dir.path().join("link");
+        symlink(dir.path(), &link).unwrap();
+        refused(&link, "not a directory");
+    }
+
+    #[test]
+    fn a_directory_that_others_can_exchange_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let above = dir.path().join("above");
+        let ours = above.join("a/b");
+        make(&ours, own()).unwrap();
+        set_mode(&above, 0o777);
+        refused(&ours, "others may write to");
+        refused(&above.join("new"), "others may write to");
+        assert!(!above.join("new").exists());
+        // There only the owner of a file removes it.
+        set_mode(&above, 0o1777);
+        make(&ours, own()).unwrap();
+    }
+
+    #[test]
+    fn a_link_on_the_way_is_followed_and_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        fs::create_dir(&target).unwrap();
+        symlink("target/../target", dir.path().join("link")).unwrap();
+        let ours = dir.path().join("link/a");
+        make(&ours, own()).unwrap();
+        set_mode(&target, 0o777);
+        refused(&ours, "others may write to");
+        symlink("round", dir.path().join("round")).unwrap();
+        assert!(matches!(
+            make(&dir.path().join("round/a"), own()).unwrap_err(),
+            DirectoryError::Io(_)
+        ));
+    }
+
+    #[test]
+    fn what_another_user_owns_on_the_way_is_refused() {
+        if own().uid != 0 {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let theirs = dir.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        chown(&theirs, Some(4343), Some(4343)).unwrap();
+        refused(&theirs.join("a/b"), "belongs to user 4343");
+        let link = dir.path().join("link");
+        symlink("/tmp", &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(4343), None).unwrap();
+        refused(&link.join("a"), "belongs to user 4343");
+        // Root's directories are as good as the user's own.
+        let ours = dir.path().join("ours");
+        fs::create_dir(&ours).unwrap();
+        chown(&ours, Some(4343), Some(4343)).unwrap();
+        set_mode(&ours, 0o700);
+        set_mode(dir.path(), 0o755);
+        check(&ours, User { uid: 4343, gid: 4343 }).unwrap();
+    }
+}
