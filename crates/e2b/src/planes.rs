@@ -71,7 +71,7 @@ impl Service {
                     Some(given) => known.token.is(given),
                     None => signature
                         .as_ref()
-                        .is_some_and(|signature| signature.is_by(&known.token)),
+                        .is_some_and(|signature| signature.check(&known.token).is_ok()),
                 })?;
                 if !envd::is_open(request) {
                     let signature = || Signature::of(request)?.check(&opened.known.token);
