@@ -119,6 +119,16 @@ class Results:
         self.parts.append(bytes([main, len(formats)]) + b"".join(formats))
         self.count += 1
 
+    def extend(self, other):
+        """Adds results that were kept."""
+        for part in other.parts:
+            if self.count == MAX_RESULTS or self.total + len(part) > MAX_TOTAL:
+                self.dropped += 1
+            else:
+                self.parts.append(part)
+                self.total += len(part)
+                self.count += 1
+
     def encoded(self):
         return min(self.dropped, 0xFFFFFFFF).to_bytes(4, "little") + b"".join(self.parts)
 

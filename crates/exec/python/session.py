@@ -13,7 +13,7 @@ import _signal
 import builtins
 from itertools import starmap
 
-# What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
+# What `from __future__ import ...` sets in a piece of code holds for those that follow, as at a prompt.
 FUTURES = 0x1FE0000
 # CO_COROUTINE (inspect): set in code that has `await` at its top.
 COROUTINE = 0x80
@@ -216,7 +216,7 @@ class Session:
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
         self.display = Display(self.main.__dict__)
-        self.commands = None
+        self.commands = self.file = None
         builtins.display = self.display.show
         self.channel = []
         self.late = ()
@@ -297,19 +297,27 @@ class Session:
         return name
 
     def parse(self, code, file):
-        """The tree of a piece of code, in which lines that are no Python but commands are calls."""
-        replaced = 0
+        """The tree of a piece of code, in which what is no Python but a command is a call."""
+        replaced, written = 0, code
         while True:
             try:
                 return compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
             except SyntaxError as error:
-                if self.commands is None:
-                    self.commands = {"__name__": "ringfence_commands"}
-                    exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), self.commands)
-                code = self.commands["with_command"](code, error) if replaced < self.commands["MAX"] else None
+                commands = self.notebook_commands()
+                code = commands["with_command"](code, error) if replaced < commands["MAX"] else None
                 if code is None:
+                    commands["told_as_written"](error, written)
                     raise
                 replaced += 1
+
+    def notebook_commands(self):
+        """The code for what notebooks have beyond Python, which is compiled when it is first used."""
+        if self.commands is None:
+            commands = {"__name__": COMMANDS_NAME}
+            exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), commands)
+            setattr(builtins, commands["SHELL"], commands["Shell"](self))
+            self.commands = commands
+        return self.commands
 
     def run(self, code, file):
         """Runs a piece of code; the value of its last statement, if that is an expression."""
@@ -347,6 +355,7 @@ class Session:
 
     def attempt(self, code, file):
         """Runs a piece of code; its status, and the text of its value or None."""
+        self.file = file
         try:
             value = self.run(code, file)
             text = None if value is None else repr(value)
@@ -361,7 +370,7 @@ class Session:
             # Above the frames of the code are our own, and those of the event loop. A syntax error has no others.
             while trace is not None and trace.tb_frame.f_code.co_filename != file:
                 trace = trace.tb_next
-            show_exception(type(error), error, trace, file, code)
+            show_exception(type(error), error, without_ours(trace), file, code)
             self.display.show_figures()
             return (130 if isinstance(error, KeyboardInterrupt) else 1), None
 

@@ -69,11 +69,16 @@ def show_exception(kind, value, trace, name, code):
     traceback.print_exception(kind, value, without_ours(trace))
 
 
+# The module of the code for what notebooks have beyond Python.
+COMMANDS_NAME = "ringfence_commands"
+
+
 def without_ours(trace):
     """A traceback without the frames of what is not the program's, such as `device`."""
     kept = []
     while trace is not None:
-        if trace.tb_frame.f_globals is not globals():
+        space = trace.tb_frame.f_globals
+        if space is not globals() and space.get("__name__") != COMMANDS_NAME:
             kept.append(trace)
         trace = trace.tb_next
     for one, next_one in zip(kept, kept[1:] + [None]):

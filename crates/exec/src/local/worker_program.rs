@@ -26,13 +26,15 @@ pub enum Imports {
     Packages,
 }
 
-/// Program of a Python guest. A session compiles the code of its rich results, and of commands, when it first has one.
+/// Program of a Python guest. A session compiles the code of its rich results, and of what notebooks have beyond
+/// Python, when it first has one.
 pub(super) const WORKER: &str = concat!(
     "RICH = r'''",
     include_str!("../../python/rich.py"),
     "'''\n",
     "COMMANDS = r'''",
     include_str!("../../python/commands.py"),
+    include_str!("../../python/magics.py"),
     "'''\n",
     include_str!("../../python/bridge.py"),
     include_str!("../../python/session.py"),
