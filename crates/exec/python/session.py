@@ -102,11 +102,21 @@ METHODS = "_repr_mimebundle_ _repr_html_ _repr_markdown_ _repr_svg_ _repr_png_ _
 _repr_javascript_".split()
 
 
+def replace(module, **functions):
+    """Replaces functions of a module, also where another one of its package has taken them."""
+    package = module.__name__.partition(".")[0]
+    for name, function in functions.items():
+        old = getattr(module, name, None)
+        for other, found in list(sys.modules.items()):
+            if other.partition(".")[0] == package and getattr(found, "__dict__", {}).get(name, module) is old:
+                setattr(found, name, function)
+
+
 class Display:
     """Collects what an evaluation shows beside its text. The code for that is compiled when it is first used."""
 
-    def __init__(self, main):
-        self.main = main
+    def __init__(self, main, shell):
+        self.main, self.shell = main, shell
         self.process = posix.getpid()
         self.wanted = 0
         self.results = self.module = None
@@ -155,7 +165,38 @@ class Display:
         module.show = lambda *_, **__: self.show_figures()
 
     def into_ipython(self, module):
-        module.display, module.publish_display_data = self.show, self.publish
+        replace(module, display=self.show, publish_display_data=self.publish)
+
+    def into_getipython(self, module):
+        get_ipython = module.get_ipython
+        # A library asks in order to do as in Jupyter, of which there is nothing here but the commands of code.
+        answer = lambda: self.shell() if sys._getframe(1).f_globals is self.main else get_ipython()
+        replace(module, get_ipython=answer)
+
+    def into_plotly(self, module):
+        import os
+
+        if "PLOTLY_RENDERER" not in os.environ:
+            module.renderers.default = "plotly_mimetype"
+
+        def show(figure, renderer=None, validate=True, **options):
+            figure = module.validate_coerce_fig_to_dict(figure, validate)
+            # One that draws a picture is asked for by its name. A browser is none, and there is none.
+            bundle = module.renderers._build_mime_bundle(figure, renderer, **options) if renderer else None
+            if bundle:
+                return self.show(bundle, raw=True)
+            from plotly.graph_objs import Figure
+
+            self.show(Figure(figure))
+
+        replace(module, show=show)
+
+    def into_tqdm(self, module):
+        # Bars that are widgets need a page that answers.
+        from tqdm.std import tqdm, trange
+
+        module.tqdm = module.tqdm_notebook = tqdm
+        module.trange = module.tnrange = trange
 
     def into_pillow(self, module):
         save = module.Image.save
@@ -171,7 +212,14 @@ class Display:
         module.Image.show = lambda image, *_, **__: self.show(image)
         module.Image.save = show_and_save
 
-    hooks = {"PIL.Image": into_pillow, "matplotlib.pyplot": into_pyplot, "IPython.core.display_functions": into_ipython}
+    hooks = {
+        "PIL.Image": into_pillow,
+        "matplotlib.pyplot": into_pyplot,
+        "IPython.core.display_functions": into_ipython,
+        "IPython.core.getipython": into_getipython,
+        "plotly.io._renderers": into_plotly,
+        "tqdm.notebook": into_tqdm,
+    }
 
     def find_spec(self, name, path=None, target=None):
         """Finds a module that shows things, so that it does that here."""
@@ -215,8 +263,8 @@ class Session:
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
-        self.display = Display(self.main.__dict__)
         self.commands = self.file = None
+        self.display = Display(self.main.__dict__, self.get_ipython)
         builtins.display = self.display.show
         self.channel = []
         self.late = ()
@@ -319,8 +367,14 @@ class Session:
             self.commands = commands
         return self.commands
 
+    def get_ipython(self):
+        return getattr(builtins, self.notebook_commands()["SHELL"])
+
     def run(self, code, file):
         """Runs a piece of code; the value of its last statement, if that is an expression."""
+        if "get_ipython" in code:
+            # Not one of the builtins: libraries would find it, and take this for Jupyter.
+            self.main.__dict__.setdefault("get_ipython", self.get_ipython)
         tree = self.parse(code, file)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         compiled = compile(tree, file, "exec", self.flags, True)

@@ -153,3 +153,89 @@ fn cells_of_other_languages_and_files() {
         assert_eq!(html.result["meta"]["results"][0]["data"]["text/html"], "<b>1</b>");
     });
 }
+
+/// Modules with the names and the functions that matter of those that code of notebooks imports.
+const MODULES: &str = r#"
+import os, sys
+sys.path.insert(0, os.getcwd())
+for path, text in {
+    "IPython/__init__.py": "from IPython.core.getipython import get_ipython",
+    "IPython/core/__init__.py": "",
+    "IPython/core/getipython.py": "def get_ipython(): return None",
+    "IPython/core/display_functions.py": "display = update_display = clear_output = publish_display_data = None",
+    "IPython/display.py": "from IPython.core.display_functions import *",
+    "plotly/__init__.py": "",
+    "plotly/graph_objs.py": "class Figure:\n    def __init__(self, data): self.data = data\n"
+        "    def __repr__(self): return 'figure'\n    def _repr_html_(self): return '<b>%s</b>' % self.data['n']",
+    "plotly/io/__init__.py": "from plotly.io._renderers import show, renderers",
+    "plotly/io/_renderers.py": "class renderers:\n    default = 'browser'\n    def _build_mime_bundle(figure, name): return {'text/html': name}\n"
+        "def show(): pass\ndef validate_coerce_fig_to_dict(figure, validate): return figure",
+    "tqdm/__init__.py": "",
+    "tqdm/std.py": "tqdm, trange = 'bars', 'ranges'",
+    "tqdm/notebook.py": "from tqdm.std import tqdm as std\nclass tqdm: pass\ntrange = tnrange = tqdm_notebook = tqdm",
+    "library.py": "import IPython\ndef bare():\n    try: return get_ipython()\n    except NameError: return 'none'\n"
+        "def imported(): return IPython.get_ipython()",
+}.items():
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with open(path, "w") as file: file.write(text)
+"#;
+
+#[test]
+fn code_gets_the_shell_and_libraries_do_not() {
+    engine(|world| {
+        // Code that does not mention it has no such name.
+        let names = "n = 'get_' 'ipython'\nn in vars(__import__('builtins')), n in dir()";
+        check(world, names, "(False, False)");
+        let system = "get_ipython().system('echo one')\nget_ipython().run_line_magic('matplotlib', 'inline')\n\
+                      get_ipython().run_cell_magic('capture', 'c', 'print(2)')\nc.stdout";
+        assert_eq!(check(world, system, "'2\\n'").stdout(), "one\n");
+        check(
+            world,
+            "s = get_ipython()\ns.config, hasattr(s, 'kernel'), 'ZMQ' in type(s).__name__",
+            "({}, False, False)",
+        );
+        check(
+            world,
+            "@get_ipython().register_magic_function\ndef loud(line): return line + '!'\nx = %loud a\nx",
+            "'a!'",
+        );
+        check_error(
+            world,
+            "get_ipython().events",
+            "AttributeError: `get_ipython().events` is not available here",
+        );
+        evaluate(world, "a", MODULES).ended("exited", 0, 0);
+        check(
+            world,
+            "import library\nlibrary.bare(), library.imported()",
+            "('none', None)",
+        );
+        check(
+            world,
+            "from IPython import get_ipython as g\ng() is s is get_ipython()",
+            "True",
+        );
+    });
+}
+
+#[test]
+fn libraries_that_draw_for_notebooks_draw_results_and_text() {
+    engine(|world| {
+        evaluate(world, "a", MODULES).ended("exited", 0, 0);
+        let shown = check(
+            world,
+            "import plotly.io, plotly.graph_objs\nplotly.io.show({'n': 3})\nplotly.io.show({}, 'png')\nplotly.io.renderers.default",
+            "'plotly_mimetype'",
+        );
+        let results = &shown.result["meta"]["results"];
+        assert_eq!(
+            (&results[0]["data"]["text/html"], &results[1]["data"]["text/html"]),
+            (&"<b>3</b>".into(), &"png".into())
+        );
+        check(
+            world,
+            "from tqdm.notebook import tqdm, trange\ntqdm, trange",
+            "('bars', 'ranges')",
+        );
+    });
+}
