@@ -119,28 +119,47 @@ class Display:
         self.main, self.shell = main, shell
         self.process = posix.getpid()
         self.wanted = 0
+        # Set by those who can show an update of what an earlier evaluation displayed.
+        self.marked = False
         self.results = self.module = None
         for name in self.hooks:
             if name in sys.modules:
                 self.hooks[name](self, sys.modules[name])
         sys.meta_path.insert(0, self)
 
-    def show(self, *values, raw=False, **_):
-        """Shows values as results of their own: display(value, ...)."""
+    def show(self, *values, raw=False, display_id=None, update=False, clear=False, **_):
+        """Shows values as results of their own: display(value, ...). With an id they can be updated."""
+        if clear:
+            self.clear_output(True)
+        if display_id is True:
+            display_id = posix.urandom(16).hex()
         if posix.getpid() == self.process:
             for value in values:
                 collected = self.collected()
-                collected.add_bundle(value) if raw else collected.add(value)
+                add = collected.add_bundle if raw else collected.add
+                add(value, display_id=display_id, update=update)
+        if display_id is not None and not update:
+            self.collected()
+            return self.module["Handle"](self, display_id)
 
-    def publish(self, data, metadata=None, **_):
-        self.show(data, raw=True)
+    def update(self, value, *, display_id, **options):
+        """Replaces what was shown with this id, where it still can be; else shows the value: update_display(value, ...)."""
+        self.show(value, display_id=display_id, **{**options, "update": True})
+
+    def publish(self, data, metadata=None, *, transient=None, update=False, **_):
+        self.show(data, raw=True, display_id=(transient or {}).get("display_id"), update=update)
+
+    def clear_output(self, wait=False):
+        """Drops the results of this evaluation; at the next one if it shall wait. What was printed has been sent."""
+        if posix.getpid() == self.process:
+            self.collected().clear(wait)
 
     def collected(self):
         if self.module is None:
             self.module = {"__name__": "ringfence_results"}
             exec(compile(RICH, "<results>", "exec", dont_inherit=True), self.module)
         if self.results is None:
-            self.results = self.module["Results"](self.wanted)
+            self.results = self.module["Results"](self.wanted, self.marked)
         return self.results
 
     def conclude(self, value):
@@ -165,7 +184,8 @@ class Display:
         module.show = lambda *_, **__: self.show_figures()
 
     def into_ipython(self, module):
-        replace(module, display=self.show, publish_display_data=self.publish)
+        own = {"display": self.show, "update_display": self.update, "clear_output": self.clear_output}
+        replace(module, publish_display_data=self.publish, **own)
 
     def into_getipython(self, module):
         get_ipython = module.get_ipython

@@ -239,3 +239,50 @@ fn libraries_that_draw_for_notebooks_draw_results_and_text() {
         );
     });
 }
+
+/// Returns the texts of an evaluation's results.
+#[track_caller]
+fn shown(world: &World, code: &str) -> Vec<String> {
+    let run = evaluate(world, "a", code);
+    run.ended("exited", 0, 0);
+    let results = run.result["meta"]["results"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let text = |result: &serde_json::Value| result["data"]["text/plain"].as_str().unwrap().to_owned();
+    results.iter().map(text).collect()
+}
+
+#[test]
+fn displays_are_updated_and_cleared() {
+    engine(|world| {
+        assert_eq!(
+            shown(
+                world,
+                "h = display(1, display_id=True)\ndisplay(2)\nh.update('one')"
+            ),
+            ["'one'", "2"]
+        );
+        // What an earlier evaluation showed was sent.
+        assert_eq!(shown(world, "h.update(5)\nh.update(6)"), ["6"]);
+        evaluate(world, "a", MODULES).ended("exited", 0, 0);
+        let ours = "from IPython.display import *\nk = display(1, display_id='k')\nupdate_display(2, display_id='k')\nk.update(3)";
+        assert_eq!(shown(world, ours), ["3"]);
+        assert_eq!(
+            shown(
+                world,
+                "display(1)\nclear_output(wait=True)\ndisplay(2)\nclear_output(wait=True)"
+            ),
+            ["2"]
+        );
+        assert_eq!(shown(world, "display(1)\nclear_output()"), [""; 0]);
+        assert_eq!(shown(world, "display(1); display(2, clear=True)"), ["2"]);
+        // Replaced results do not count.
+        let large = "class L:\n    def __repr__(self): return 'l'\n    def _repr_html_(self): return 'x' * (3 << 20)\n\
+                     h = display(L(), display_id=True)\nfor _ in range(40): h.update(L())\ndisplay(L())";
+        let run = evaluate(world, "a", large);
+        let results = run.result["meta"]["results"].as_array().unwrap();
+        assert!(results.len() == 2 && results.iter().all(|result| result.get("omitted").is_none()));
+        assert_eq!(run.result["meta"].get("warnings"), None);
+    });
+}
