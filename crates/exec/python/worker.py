@@ -6,8 +6,8 @@ second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 A job without length makes a session of it: see session.py. All ones but the lowest bit before the job have it import the packages of
-its programs first: see `import_packages`. All ones before the job keep the descriptor as the program's
-bridge: see bridge.py. This file is put behind both.
+its programs first: see `import_packages`. All ones but the
+second bit: texts of this program come first, see `read_texts`. All ones before the job keep the descriptor as the program's bridge: see bridge.py. This file is put behind both.
 """
 import _io
 import posix
@@ -254,6 +254,12 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 MOST_MODULES = 32
 
 
+def read_texts():
+    """Takes the texts that are compiled when they are first used. As a part of an argument each byte would take twenty."""
+    global RICH, COMMANDS
+    RICH, COMMANDS = [read_exactly(int.from_bytes(read_exactly(4), "little")) for _ in range(2)]
+
+
 def import_packages(library):
     """Imports the packages of the programs to come. Behind the fence of these: the code is a stranger's.
 
@@ -443,6 +449,9 @@ def main():
             settle = lambda bridge: bridge and hide()
         enter_directory()
     length = int.from_bytes(read_exactly(4), "little")
+    if length == 0xFFFFFFFD:
+        read_texts()
+        length = int.from_bytes(read_exactly(4), "little")
     if length == 0xFFFFFFFE:
         import_packages(library)
         length = int.from_bytes(read_exactly(4), "little")
