@@ -30,48 +30,28 @@ pub enum Imports {
     Packages,
 }
 
-/// Code of rich results, which a session compiles when it first has one.
-const RICH: &str = include_str!("../../python/rich.py");
+macro_rules! source {
+    ($name:literal) => {
+        include_str!(concat!("../../python/", $name, ".py"))
+    };
+}
 
-/// Code of what notebooks have beyond Python, which a session compiles when it first has that.
-const COMMANDS: &str = concat!(
-    include_str!("../../python/commands.py"),
-    include_str!("../../python/magics.py")
-);
+/// Code that a session compiles when it first has a rich result, or what notebooks have beyond Python.
+const RICH: &str = source!("rich");
+const COMMANDS: &str = concat!(source!("commands"), source!("magics"));
 
 /// Program of an interpreter that gets the other code in its greeting: Python keeps an argument many times.
-const INTERPRETER: &str = concat!(
-    include_str!("../../python/bridge.py"),
-    include_str!("../../python/session.py"),
-    include_str!("../../python/worker.py")
-);
+const INTERPRETER: &str = concat!(source!("bridge"), source!("session"), source!("worker"));
 
 /// Program of a Python guest, with the code that it compiles later.
 pub(super) const WORKER: &str = concat!(
     "RICH = r'''",
-    include_str!("../../python/rich.py"),
+    source!("rich"),
+    "'''\nCOMMANDS = r'''",
+    source!("commands"),
+    source!("magics"),
     "'''\n",
-    "COMMANDS = r'''",
-    include_str!("../../python/commands.py"),
-    include_str!("../../python/magics.py"),
-    "'''\n",
-    include_str!("../../python/bridge.py"),
-    include_str!("../../python/session.py"),
-    include_str!("../../python/worker.py")
+    source!("bridge"),
+    source!("session"),
+    source!("worker")
 );
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn its_text_is_kept_with_one_byte_for_a_character() {
-        assert!(WORKER.is_ascii());
-    }
-
-    /// Longer texts would wait for an interpreter that may never read.
-    #[test]
-    fn a_greeting_fits_into_a_bridge() {
-        assert!(interpreter_greeting(&"d".repeat(4096), Imports::Packages).len() < 60 * 1024);
-    }
-}
