@@ -8,6 +8,8 @@ import re
 
 RECORDS = "application/vnd.ringfence.data+json"
 CHART = "application/vnd.ringfence.chart+json"
+# The id of a display, for those who can update it later.
+DISPLAY = "application/vnd.ringfence.display+json"
 
 MAX_RESULTS = 32
 MAX_DATUM = 4 << 20
@@ -75,25 +77,57 @@ def own(value, name):
 class Results:
     """The results of one evaluation, in order, within bounds."""
 
-    def __init__(self, wanted):
-        self.wanted = wanted
-        self.parts = []
-        self.count = self.dropped = self.total = 0
+    def __init__(self, wanted, marked=False):
+        self.wanted, self.marked = wanted, marked
+        self.clear()
+
+    def clear(self, wait=False):
+        """Drops all results; when the next one is there if it shall wait."""
+        self.waits = wait
+        if not wait:
+            self.parts, self.sizes = [], []
+            # The place of what has an id, and if that came as an update.
+            self.displays = {}
+            self.dropped = self.total = 0
+
+    @property
+    def count(self):
+        return len(self.parts)
 
     def is_full(self):
         return self.count == MAX_RESULTS or self.total >= MAX_TOTAL
 
-    def add(self, value, main=False):
-        self.add_bundle(bundle(value), main)
+    def add(self, value, main=False, **display):
+        self.add_bundle(bundle(value), main, **display)
         figure = loaded("matplotlib.figure", "Figure")
         if main and figure and isinstance(value, figure):
             # Or it would come again, as one that is open.
             loaded("matplotlib._pylab_helpers", "Gcf").destroy_fig(value)
 
-    def add_bundle(self, data, main=False):
-        if self.count == MAX_RESULTS:
+    def add_bundle(self, data, main=False, display_id=None, update=False):
+        if self.waits:
+            self.clear()
+        place, update = self.displays.get(display_id, (None, update)) if update else (None, False)
+        if place is None and self.count == MAX_RESULTS:
             self.dropped += 1
             return
+        if place is not None:
+            self.total -= self.sizes[place]
+        if display_id is not None and self.marked:
+            data = {DISPLAY: {"id": str(display_id), "update": update}} | data
+        before, formats = self.total, self.formats(data)
+        part, size = bytes([main, len(formats)]) + b"".join(formats), self.total - before
+        if place is None:
+            place = self.count
+            self.parts.append(part)
+            self.sizes.append(size)
+        else:
+            self.parts[place], self.sizes[place] = part, size
+        if display_id is not None:
+            self.displays[display_id] = place, update
+
+    def formats(self, data):
+        """What a bundle has, encoded, within the bounds."""
         formats = []
         for mime, datum in data.items():
             shortened = isinstance(datum, Shortened)
@@ -116,8 +150,17 @@ class Results:
             formats.append(head + encoded if fits else head)
             if fits:
                 self.total += len(encoded)
-        self.parts.append(bytes([main, len(formats)]) + b"".join(formats))
-        self.count += 1
+        return formats
+
+    def extend(self, other):
+        """Adds results that were kept."""
+        for part, size in zip(other.parts, other.sizes):
+            if self.count == MAX_RESULTS or self.total + size > MAX_TOTAL:
+                self.dropped += 1
+            else:
+                self.parts.append(part)
+                self.sizes.append(size)
+                self.total += size
 
     def encoded(self):
         return min(self.dropped, 0xFFFFFFFF).to_bytes(4, "little") + b"".join(self.parts)
@@ -131,6 +174,22 @@ class Results:
             if figure.axes or figure.texts or figure.images:
                 self.add(figure)
         _pylab_helpers.Gcf.destroy_all()
+
+
+class Handle:
+    """What `display(value, display_id=True)` returns."""
+
+    def __init__(self, display, display_id):
+        self._display, self.display_id = display, display_id
+
+    def __repr__(self):
+        return f"<DisplayHandle display_id={self.display_id}>"
+
+    def display(self, value, **options):
+        self._display.show(value, **{**options, "display_id": self.display_id})
+
+    def update(self, value, **options):
+        self._display.update(value, **{**options, "display_id": self.display_id})
 
 
 def bundle(value):

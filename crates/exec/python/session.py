@@ -13,7 +13,7 @@ import _signal
 import builtins
 from itertools import starmap
 
-# What `from __future__ import …` sets in a piece of code holds for those that follow, as at a prompt.
+# What `from __future__ import ...` sets in a piece of code holds for those that follow, as at a prompt.
 FUTURES = 0x1FE0000
 # CO_COROUTINE (inspect): set in code that has `await` at its top.
 COROUTINE = 0x80
@@ -102,35 +102,64 @@ METHODS = "_repr_mimebundle_ _repr_html_ _repr_markdown_ _repr_svg_ _repr_png_ _
 _repr_javascript_".split()
 
 
+def replace(module, **functions):
+    """Replaces functions of a module, also where another one of its package has taken them."""
+    package = module.__name__.partition(".")[0]
+    for name, function in functions.items():
+        old = getattr(module, name, None)
+        for other, found in list(sys.modules.items()):
+            if other.partition(".")[0] == package and getattr(found, "__dict__", {}).get(name, module) is old:
+                setattr(found, name, function)
+
+
 class Display:
     """Collects what an evaluation shows beside its text. The code for that is compiled when it is first used."""
 
-    def __init__(self, main):
-        self.main = main
+    def __init__(self, main, shell):
+        self.main, self.shell = main, shell
         self.process = posix.getpid()
         self.wanted = 0
+        # Set by those who can show an update of what an earlier evaluation displayed.
+        self.marked = False
         self.results = self.module = None
         for name in self.hooks:
             if name in sys.modules:
                 self.hooks[name](self, sys.modules[name])
         sys.meta_path.insert(0, self)
 
-    def show(self, *values, raw=False, **_):
-        """Shows values as results of their own: display(value, ...)."""
+    def show(self, *values, raw=False, display_id=None, update=False, clear=False, **_):
+        """Shows values as results of their own: display(value, ...). With an id they can be updated."""
+        if clear:
+            self.clear_output(True)
+        if display_id is True:
+            display_id = posix.urandom(16).hex()
         if posix.getpid() == self.process:
             for value in values:
                 collected = self.collected()
-                collected.add_bundle(value) if raw else collected.add(value)
+                add = collected.add_bundle if raw else collected.add
+                add(value, display_id=display_id, update=update)
+        if display_id is not None and not update:
+            self.collected()
+            return self.module["Handle"](self, display_id)
 
-    def publish(self, data, metadata=None, **_):
-        self.show(data, raw=True)
+    def update(self, value, *, display_id, **options):
+        """Replaces what was shown with this id, where it still can be; else shows the value: update_display(value, ...)."""
+        self.show(value, display_id=display_id, **{**options, "update": True})
+
+    def publish(self, data, metadata=None, *, transient=None, update=False, **_):
+        self.show(data, raw=True, display_id=(transient or {}).get("display_id"), update=update)
+
+    def clear_output(self, wait=False):
+        """Drops the results of this evaluation; at the next one if it shall wait. What was printed has been sent."""
+        if posix.getpid() == self.process:
+            self.collected().clear(wait)
 
     def collected(self):
         if self.module is None:
             self.module = {"__name__": "ringfence_results"}
             exec(compile(RICH, "<results>", "exec", dont_inherit=True), self.module)
         if self.results is None:
-            self.results = self.module["Results"](self.wanted)
+            self.results = self.module["Results"](self.wanted, self.marked)
         return self.results
 
     def conclude(self, value):
@@ -155,7 +184,39 @@ class Display:
         module.show = lambda *_, **__: self.show_figures()
 
     def into_ipython(self, module):
-        module.display, module.publish_display_data = self.show, self.publish
+        own = {"display": self.show, "update_display": self.update, "clear_output": self.clear_output}
+        replace(module, publish_display_data=self.publish, **own)
+
+    def into_getipython(self, module):
+        get_ipython = module.get_ipython
+        # A library asks in order to do as in Jupyter, of which there is nothing here but the commands of code.
+        answer = lambda: self.shell() if sys._getframe(1).f_globals is self.main else get_ipython()
+        replace(module, get_ipython=answer)
+
+    def into_plotly(self, module):
+        import os
+
+        if "PLOTLY_RENDERER" not in os.environ:
+            module.renderers.default = "plotly_mimetype"
+
+        def show(figure, renderer=None, validate=True, **options):
+            figure = module.validate_coerce_fig_to_dict(figure, validate)
+            # One that draws a picture is asked for by its name. A browser is none, and there is none.
+            bundle = module.renderers._build_mime_bundle(figure, renderer, **options) if renderer else None
+            if bundle:
+                return self.show(bundle, raw=True)
+            from plotly.graph_objs import Figure
+
+            self.show(Figure(figure))
+
+        replace(module, show=show)
+
+    def into_tqdm(self, module):
+        # Bars that are widgets need a page that answers.
+        from tqdm.std import tqdm, trange
+
+        module.tqdm = module.tqdm_notebook = tqdm
+        module.trange = module.tnrange = trange
 
     def into_pillow(self, module):
         save = module.Image.save
@@ -171,7 +232,14 @@ class Display:
         module.Image.show = lambda image, *_, **__: self.show(image)
         module.Image.save = show_and_save
 
-    hooks = {"PIL.Image": into_pillow, "matplotlib.pyplot": into_pyplot, "IPython.core.display_functions": into_ipython}
+    hooks = {
+        "PIL.Image": into_pillow,
+        "matplotlib.pyplot": into_pyplot,
+        "IPython.core.display_functions": into_ipython,
+        "IPython.core.getipython": into_getipython,
+        "plotly.io._renderers": into_plotly,
+        "tqdm.notebook": into_tqdm,
+    }
 
     def find_spec(self, name, path=None, target=None):
         """Finds a module that shows things, so that it does that here."""
@@ -215,8 +283,8 @@ class Session:
         self.main = type(sys)("__main__")
         self.main.__builtins__ = builtins
         sys.modules["__main__"] = self.main
-        self.display = Display(self.main.__dict__)
-        self.commands = None
+        self.commands = self.file = None
+        self.display = Display(self.main.__dict__, self.get_ipython)
         builtins.display = self.display.show
         self.channel = []
         self.late = ()
@@ -297,22 +365,36 @@ class Session:
         return name
 
     def parse(self, code, file):
-        """The tree of a piece of code, in which lines that are no Python but commands are calls."""
-        replaced = 0
+        """The tree of a piece of code, in which what is no Python but a command is a call."""
+        replaced, written = 0, code
         while True:
             try:
                 return compile(code, file, "exec", _ast.PyCF_ONLY_AST | self.flags, True)
             except SyntaxError as error:
-                if self.commands is None:
-                    self.commands = {"__name__": "ringfence_commands"}
-                    exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), self.commands)
-                code = self.commands["with_command"](code, error) if replaced < self.commands["MAX"] else None
+                commands = self.notebook_commands()
+                code = commands["with_command"](code, error) if replaced < commands["MAX"] else None
                 if code is None:
+                    commands["told_as_written"](error, written)
                     raise
                 replaced += 1
 
+    def notebook_commands(self):
+        """The code for what notebooks have beyond Python, which is compiled when it is first used."""
+        if self.commands is None:
+            commands = {"__name__": COMMANDS_NAME}
+            exec(compile(COMMANDS, "<commands>", "exec", dont_inherit=True), commands)
+            setattr(builtins, commands["SHELL"], commands["Shell"](self))
+            self.commands = commands
+        return self.commands
+
+    def get_ipython(self):
+        return getattr(builtins, self.notebook_commands()["SHELL"])
+
     def run(self, code, file):
         """Runs a piece of code; the value of its last statement, if that is an expression."""
+        if "get_ipython" in code:
+            # Not one of the builtins: libraries would find it, and take this for Jupyter.
+            self.main.__dict__.setdefault("get_ipython", self.get_ipython)
         tree = self.parse(code, file)
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], _ast.Expr) else None
         compiled = compile(tree, file, "exec", self.flags, True)
@@ -347,6 +429,7 @@ class Session:
 
     def attempt(self, code, file):
         """Runs a piece of code; its status, and the text of its value or None."""
+        self.file = file
         try:
             value = self.run(code, file)
             text = None if value is None else repr(value)
@@ -361,7 +444,7 @@ class Session:
             # Above the frames of the code are our own, and those of the event loop. A syntax error has no others.
             while trace is not None and trace.tb_frame.f_code.co_filename != file:
                 trace = trace.tb_next
-            show_exception(type(error), error, trace, file, code)
+            show_exception(type(error), error, without_ours(trace), file, code)
             self.display.show_figures()
             return (130 if isinstance(error, KeyboardInterrupt) else 1), None
 

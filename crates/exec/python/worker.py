@@ -6,8 +6,8 @@ second argument "call" or "forks", see forks.py.
 The job arrives on descriptor 3: a sequence of byte strings, each after its length in four bytes, behind the
 length of the whole: name, code, number of arguments, arguments, then the names and values of variables.
 A job without length makes a session of it: see session.py. All ones but the lowest bit before the job have it import the packages of
-its programs first: see `import_packages`. All ones before the job keep the descriptor as the program's
-bridge: see bridge.py. This file is put behind both.
+its programs first: see `import_packages`. All ones but the
+second bit: texts of this program come first, see `read_texts`. All ones before the job keep the descriptor as the program's bridge: see bridge.py. This file is put behind both.
 """
 import _io
 import posix
@@ -69,11 +69,16 @@ def show_exception(kind, value, trace, name, code):
     traceback.print_exception(kind, value, without_ours(trace))
 
 
+# The module of the code for what notebooks have beyond Python.
+COMMANDS_NAME = "ringfence_commands"
+
+
 def without_ours(trace):
     """A traceback without the frames of what is not the program's, such as `device`."""
     kept = []
     while trace is not None:
-        if trace.tb_frame.f_globals is not globals():
+        space = trace.tb_frame.f_globals
+        if space is not globals() and space.get("__name__") != COMMANDS_NAME:
             kept.append(trace)
         trace = trace.tb_next
     for one, next_one in zip(kept, kept[1:] + [None]):
@@ -247,6 +252,12 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 # Most modules that are imported beforehand.
 MOST_MODULES = 32
+
+
+def read_texts():
+    """Takes the texts that are compiled when they are first used. As a part of an argument each byte would take twenty."""
+    global RICH, COMMANDS
+    RICH, COMMANDS = [read_exactly(int.from_bytes(read_exactly(4), "little")) for _ in range(2)]
 
 
 def import_packages(library):
@@ -438,6 +449,9 @@ def main():
             settle = lambda bridge: bridge and hide()
         enter_directory()
     length = int.from_bytes(read_exactly(4), "little")
+    if length == 0xFFFFFFFD:
+        read_texts()
+        length = int.from_bytes(read_exactly(4), "little")
     if length == 0xFFFFFFFE:
         import_packages(library)
         length = int.from_bytes(read_exactly(4), "little")

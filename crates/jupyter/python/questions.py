@@ -59,6 +59,15 @@ def describe(code, cursor, detail):
     return {"text": "\n".join(lines).rstrip()[:MAX_TEXT]}
 
 
+def has_commands(code):
+    """Whether code of notebooks compiles once its commands are calls."""
+    try:
+        show.__self__.shell().parse(code)
+    except Exception:
+        return False
+    return True
+
+
 def is_complete(code):
     compiler = codeop.CommandCompiler()
     compiler.compiler.flags |= 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -69,7 +78,7 @@ def is_complete(code):
             warnings.simplefilter("ignore")
             compiled = compiler(code, "<cell>", "exec")
     except (SyntaxError, OverflowError, ValueError):
-        return {"status": "invalid"}
+        return {"status": "complete" if has_commands(code) else "invalid"}
     # As at a prompt, an empty line ends a block.
     if compiled is None or (last[:1] in (" ", "\t") and last.strip()):
         return {"status": "incomplete", "indent": indent}
@@ -91,3 +100,5 @@ def answer(function, *arguments):
 
 
 sys.excepthook = report
+# Front ends can show an update of what an earlier cell displayed.
+show.__self__.marked = True

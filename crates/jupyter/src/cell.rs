@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::kernel::Shared;
 use crate::message::{Channel, Header};
-use crate::outputs::Cleaner;
+use crate::outputs::{Cleaner, display_of};
 use crate::peer::{Act, Request};
 use crate::questions::{self, failure};
 
@@ -206,13 +206,14 @@ impl<'a> Cell<'a> {
         }
         for result in &execution.results {
             if let Some((data, metadata)) = forms.bundle(result) {
-                self.show(result.main, data, metadata).await;
+                let display = display_of(result).filter(|_| !result.main);
+                self.show(result.main, display, data, metadata).await;
             }
         }
         let has_main = execution.results.iter().any(|result| result.main);
         if let Some(value) = execution.value.as_ref().filter(|_| !has_main) {
             let data = Map::from_iter([("text/plain".to_owned(), forms.whole(value).into())]);
-            self.show(true, data, Map::new()).await;
+            self.show(true, None, data, Map::new()).await;
         }
         for warning in &execution.warnings {
             self.print("stderr", format!("[ringfence] {}\n", forms.whole(warning)))
@@ -221,7 +222,13 @@ impl<'a> Cell<'a> {
         self.failure(execution).map_or(Ok(()), Err)
     }
 
-    async fn show(&self, is_main: bool, data: Map<String, Value>, metadata: Map<String, Value>) {
+    async fn show(
+        &self,
+        is_main: bool,
+        display: Option<(&str, bool)>,
+        data: Map<String, Value>,
+        metadata: Map<String, Value>,
+    ) {
         if self.silent {
             return;
         }
@@ -232,8 +239,11 @@ impl<'a> Cell<'a> {
                 "execute_result"
             }
             false => {
-                content["transient"] = json!({});
-                "display_data"
+                content["transient"] = display.map_or(json!({}), |(id, _)| json!({"display_id": id}));
+                match display {
+                    Some((_, true)) => "update_display_data",
+                    Some((_, false)) | None => "display_data",
+                }
             }
         };
         let shared = self.shared;

@@ -5,3 +5,6 @@ pub(crate) const ERROR: &str = "application/vnd.ringfence.error+json";
 
 /// Media type of the answer to a question.
 pub(crate) const ANSWER: &str = "application/vnd.ringfence.answer+json";
+
+/// Media type of the mark on a result that can be updated.
+pub(crate) const DISPLAY: &str = "application/vnd.ringfence.display+json";

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ringfence_policy::RichResult;
 use serde_json::{Map, Value, json};
 
-use crate::media::{ANSWER, ERROR};
+use crate::media::{ANSWER, DISPLAY, ERROR};
 
 /// The forms of results that clients get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,12 +23,23 @@ pub(crate) enum Forms {
 const INERT: [&str; 4] = ["text/plain", "image/png", "image/jpeg", "application/json"];
 
 /// For this crate and for other clients.
-const PRIVATE: [&str; 4] = [
+const PRIVATE: [&str; 5] = [
     ANSWER,
+    DISPLAY,
     ERROR,
     "application/vnd.ringfence.data+json",
     "application/vnd.ringfence.chart+json",
 ];
+
+/// Maximum length of the id of a display, in bytes.
+const MAX_DISPLAY_ID: usize = 256;
+
+/// Returns the id by which a result can be updated, and `true` for an update of an earlier cell's display.
+pub(crate) fn display_of(result: &RichResult) -> Option<(&str, bool)> {
+    let mark = result.data.get(DISPLAY)?;
+    let id = mark.get("id")?.as_str()?;
+    (id.len() <= MAX_DISPLAY_ID).then_some((id, mark.get("update")?.as_bool()?))
+}
 
 /// Length of an escape sequence that colours text, without its ends.
 const MAX_SEQUENCE: usize = 64;
@@ -207,6 +218,28 @@ mod tests {
         assert_eq!(data["text/html"], "<script>");
         assert!(metadata.is_empty() && !data.contains_key("application/vnd.ringfence.data+json"));
         assert_eq!(Forms::All.bundle(&result(&[(ERROR, "")])), None);
+    }
+
+    #[test]
+    fn marks_of_displays_are_checked() {
+        let mut rich = result(&[("text/plain", "1")]);
+        let mut check = |mark: Value, expected| {
+            rich.data.insert(DISPLAY.to_owned(), mark);
+            assert_eq!(display_of(&rich), expected);
+            assert!(Forms::All.bundle(&rich).unwrap().0.keys().eq(["text/plain"]));
+        };
+        check(json!({"id": "a", "update": true}), Some(("a", true)));
+        check(json!({"id": "", "update": false}), Some(("", false)));
+        check(json!({"id": "a".repeat(257), "update": true}), None);
+        for mark in [
+            json!({"id": 1, "update": true}),
+            json!({"id": "a"}),
+            json!({"id": "a", "update": 1}),
+            json!(["id"]),
+        ] {
+            check(mark, None);
+        }
+        assert_eq!(display_of(&result(&[])), None);
     }
 
     #[test]

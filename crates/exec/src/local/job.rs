@@ -9,6 +9,9 @@ pub(super) const SESSION: &[u8] = &[0; 4];
 /// then be forked itself.
 pub(super) const PRELOADED: &[u8] = &[0xfe, 0xff, 0xff, 0xff];
 
+/// Prefix of texts that an interpreter compiles when it first uses them.
+pub(super) const TEXTS: &[u8] = &[0xfd, 0xff, 0xff, 0xff];
+
 /// Prefix of a job whose program uses the channel as its bridge.
 const BRIDGED: [u8; 4] = [0xff; 4];
 

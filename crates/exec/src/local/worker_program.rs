@@ -5,17 +5,21 @@ use super::job;
 /// Returns the arguments by which a Python serves a session on its file descriptor 3, in a place where it finds its own
 /// packages. It reads first [`interpreter_greeting`].
 pub fn interpreter_command() -> [&'static str; 7] {
-    ["-B", "-X", "utf8", "-c", WORKER, "", "call"]
+    ["-B", "-X", "utf8", "-c", INTERPRETER, "", "call"]
 }
 
 /// Returns the message that makes a session of an interpreter in this working directory.
 pub fn interpreter_greeting(directory: &str, imports: Imports) -> Vec<u8> {
-    let length = u32::try_from(directory.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let text = |text: &str| {
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+        [&length[..], text.as_bytes()].concat()
+    };
     let imports = match imports {
         Imports::Nothing => &[],
         Imports::Packages => job::PRELOADED,
     };
-    [&length[..], directory.as_bytes(), imports, job::SESSION].concat()
+    let texts = [job::TEXTS, &text(RICH), &text(COMMANDS)].concat();
+    [&text(directory)[..], &texts, imports, job::SESSION].concat()
 }
 
 /// The imports of an interpreter before its first code.
@@ -26,15 +30,28 @@ pub enum Imports {
     Packages,
 }
 
-/// Program of a Python guest. A session compiles the code of its rich results, and of commands, when it first has one.
+macro_rules! source {
+    ($name:literal) => {
+        include_str!(concat!("../../python/", $name, ".py"))
+    };
+}
+
+/// Code that a session compiles when it first has a rich result, or what notebooks have beyond Python.
+const RICH: &str = source!("rich");
+const COMMANDS: &str = concat!(source!("commands"), source!("magics"));
+
+/// Program of an interpreter that gets the other code in its greeting: Python keeps an argument many times.
+const INTERPRETER: &str = concat!(source!("bridge"), source!("session"), source!("worker"));
+
+/// Program of a Python guest, with the code that it compiles later.
 pub(super) const WORKER: &str = concat!(
     "RICH = r'''",
-    include_str!("../../python/rich.py"),
+    source!("rich"),
+    "'''\nCOMMANDS = r'''",
+    source!("commands"),
+    source!("magics"),
     "'''\n",
-    "COMMANDS = r'''",
-    include_str!("../../python/commands.py"),
-    "'''\n",
-    include_str!("../../python/bridge.py"),
-    include_str!("../../python/session.py"),
-    include_str!("../../python/worker.py")
+    source!("bridge"),
+    source!("session"),
+    source!("worker")
 );

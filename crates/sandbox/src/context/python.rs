@@ -52,3 +52,17 @@ pub(super) async fn evaluate(
         warnings: answer.results.warnings,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A longer one would wait for an interpreter that may never read. Python keeps text beyond ASCII with two bytes for a
+    /// character.
+    #[test]
+    fn a_greeting_fits_into_a_bridge() {
+        let greeting = interpreter_greeting(&"d".repeat(4096), Imports::Packages);
+        assert!(greeting.len() < super::super::BRIDGE, "{}", greeting.len());
+        assert!(command("python3").1.iter().all(|argument| argument.is_ascii()));
+    }
+}

@@ -134,6 +134,8 @@ fn python_keeps_its_state() {
         assert_eq!(printed.len(), 1_000_001);
         let (rich, _) = python("class H:\n def _repr_html_(self): return '<b>1</b>'\nH()").await;
         assert_eq!(rich.results[0].data["text/html"], "<b>1</b>");
+        let (listed, printed) = python("%cd -q /tmp\nx = !pwd\nx").await;
+        assert_eq!(listed.value.as_deref(), Some("['/tmp']"), "{printed}");
         let (_, printed) =
             python("import subprocess; print(subprocess.run(['id', '-u'], capture_output=True).stdout)")
                 .await;

@@ -147,13 +147,14 @@ fn cells_share_an_interpreter_and_show_what_cannot_act() {
     assert_eq!(shown["data"], json!({"text/plain": "a]52;c;AAb"}));
     assert_eq!(shown["metadata"]["ringfence"]["left_out"], json!(["text/html"]));
 
+    displays_are_updated(&mut notebook);
     let told = notebook.run("def f():\n    raise ValueError('no\\x1b[2J')\nf()");
     let error = contents(&told, "error")[0];
     assert_eq!(
         (&error["ename"], &error["evalue"]),
         (&json!("ValueError"), &json!("no"))
     );
-    assert!(error["traceback"].to_string().contains("<cell 4>"), "{error}");
+    assert!(error["traceback"].to_string().contains("<cell 7>"), "{error}");
     assert_eq!(
         (&reply(&told)["status"], printed(&told)),
         (&json!("error"), String::new())
@@ -164,6 +165,26 @@ fn cells_share_an_interpreter_and_show_what_cannot_act() {
     };
     assert!(records.iter().any(has), "{records:?}");
     world.close();
+}
+
+fn displays_are_updated(notebook: &mut Notebook) {
+    let told = notebook.run("%matplotlib inline\nh = display(1, display_id='a')\ndisplay(2)\nh.update(3)");
+    let shown: Vec<_> = contents(&told, "display_data");
+    assert_eq!(
+        (&shown[0]["transient"], &shown[1]["transient"]),
+        (&json!({"display_id": "a"}), &json!({}))
+    );
+    assert_eq!(shown[0]["data"], json!({"text/plain": "3"}));
+    // An earlier cell's display is updated where it is.
+    let told = notebook.run("h.update(4)\nh.update({'<b>'})");
+    let updates: Vec<_> = contents(&told, "update_display_data");
+    assert_eq!(updates.len(), 1, "{told:?}");
+    assert_eq!(updates[0]["transient"], json!({"display_id": "a"}));
+    assert_eq!(updates[0]["data"], json!({"text/plain": "{'<b>'}"}));
+    // A mark that a guest made up is none.
+    let forged = "display({'text/plain': '', 'application/vnd.ringfence.display+json': {'id': 1, 'update': True}}, raw=True)";
+    let told = notebook.run(forged);
+    assert_eq!(contents(&told, "display_data")[0]["transient"], json!({}));
 }
 
 #[test]

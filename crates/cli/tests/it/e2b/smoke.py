@@ -33,6 +33,8 @@ shell = sandbox.run_code("name = 'x'\n!pwd\nif name:\n    !exit 3\n    print(_ex
 assert ("".join(shell.logs.stdout), shell.text) == ("/home/user\n3\n42 it's\n", "0"), shell
 assert sandbox.run_code("'''\n!pwd\n'''").text == "\\n!pwd\\n"
 assert sandbox.run_code("!pwd\n1 +").error.name == "SyntaxError"
+assert "Wall time" in "".join(sandbox.run_code("%matplotlib inline\n%time 6 * 7").logs.stdout)
+assert sandbox.run_code("%nothing").error.name == "UsageError"
 assert "pip" in "".join(sandbox.run_code("%pip --version").logs.stdout + sandbox.run_code("%pip --version").logs.stderr)
 typed = sandbox.run_code("enum E { A = 41 }; const x: number = E.A; x + 1", language="ts")
 assert typed.text == "42" or "TypeScript needs Node.js 22.13" in typed.error.value, typed

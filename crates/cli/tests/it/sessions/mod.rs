@@ -2,6 +2,7 @@
 
 mod forks;
 mod interrupts;
+mod notebooks;
 mod results;
 mod views;
 

@@ -11,6 +11,9 @@ ERROR = "application/vnd.ringfence.error+json"
 ANSWER = "application/vnd.ringfence.answer+json"
 """Media type of the answer to a question."""
 
+DISPLAY = "application/vnd.ringfence.display+json"
+"""Media type of the mark on a result that can be updated."""
+
 _MODULE = "ringfence_jupyter"
 
 _SOURCE = r'''
@@ -75,6 +78,15 @@ def describe(code, cursor, detail):
     return {"text": "\n".join(lines).rstrip()[:MAX_TEXT]}
 
 
+def has_commands(code):
+    """Whether code of notebooks compiles once its commands are calls."""
+    try:
+        show.__self__.shell().parse(code)
+    except Exception:
+        return False
+    return True
+
+
 def is_complete(code):
     compiler = codeop.CommandCompiler()
     compiler.compiler.flags |= 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -85,7 +97,7 @@ def is_complete(code):
             warnings.simplefilter("ignore")
             compiled = compiler(code, "<cell>", "exec")
     except (SyntaxError, OverflowError, ValueError):
-        return {"status": "invalid"}
+        return {"status": "complete" if has_commands(code) else "invalid"}
     # As at a prompt, an empty line ends a block.
     if compiled is None or (last[:1] in (" ", "\t") and last.strip()):
         return {"status": "incomplete", "indent": indent}
@@ -107,6 +119,8 @@ def answer(function, *arguments):
 
 
 sys.excepthook = report
+# Front ends can show an update of what an earlier cell displayed.
+show.__self__.marked = True
 '''
 
 

@@ -14,7 +14,7 @@ from ipykernel.kernelbase import Kernel
 from .. import AsyncSandbox, Context, Execution, NotFound, Result, RingfenceError
 from .._version import VERSION
 from . import _guest
-from ._outputs import MAX_STREAMED, Outputs, Stream
+from ._outputs import MAX_STREAMED, Outputs, Stream, display_of
 
 CELL = "24h"
 """Time that a cell has: the longest time limit of the API. A person interrupts it before."""
@@ -249,8 +249,11 @@ class RingfenceKernel(Kernel):
                 continue
             content: Dict[str, Any] = {"data": data, "metadata": {}}
             if result.is_main_result:
-                content["execution_count"] = self.execution_count
-            self.send_response(self.iopub_socket, "execute_result" if result.is_main_result else "display_data", content)
+                kind, content["execution_count"] = "execute_result", self.execution_count
+            else:
+                content["transient"], is_update = display_of(result.raw)
+                kind = "update_display_data" if is_update else "display_data"
+            self.send_response(self.iopub_socket, kind, content)
         for note in notes:
             self._print("stderr", f"[ringfence] {self._outputs.text(note)}\n")
 

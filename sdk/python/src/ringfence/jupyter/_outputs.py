@@ -9,15 +9,15 @@ from __future__ import annotations
 import base64
 import html
 import re
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
-from ._guest import ANSWER, ERROR
+from ._guest import ANSWER, DISPLAY, ERROR
 
 # Front ends show these as text and pictures, whatever they contain.
 _INERT = ("text/plain", "image/png", "image/jpeg", "application/json")
 
 # The server's own, for other clients.
-_PRIVATE = (ANSWER, ERROR, "application/vnd.ringfence.data+json", "application/vnd.ringfence.chart+json")
+_PRIVATE = (ANSWER, DISPLAY, ERROR, "application/vnd.ringfence.data+json", "application/vnd.ringfence.chart+json")
 
 MAX_STREAMED = 8 << 20
 """Characters of output of one cell that are shown."""
@@ -49,6 +49,21 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8})?\Z")
 def plain(text: str) -> str:
     """Removes control characters but those of lines, tabs, backspaces and colours."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+MAX_DISPLAY_ID = 256
+"""Characters of the id of a display."""
+
+
+def display_of(raw: Mapping[str, Any]) -> "Tuple[Dict[str, str], bool]":
+    """Returns what front ends get to find a display again, and True for an update of an earlier cell's."""
+    mark = raw.get(DISPLAY)
+    if not isinstance(mark, dict):
+        return {}, False
+    known = mark.get("id")
+    if not isinstance(known, str) or len(known) > MAX_DISPLAY_ID:
+        return {}, False
+    return {"display_id": known}, mark.get("update") is True
 
 
 class Outputs:
