@@ -268,6 +268,7 @@ def import_packages(library):
     import importlib
     import os
 
+    known = top_names()
     set_here = [name for name in THREADS if library and name not in os.environ]
     os.environ.update(dict.fromkeys(set_here, "1"))
     kept = [posix.dup(1), posix.dup(2)]
@@ -287,7 +288,12 @@ def import_packages(library):
     for number in [*kept, nowhere]:
         posix.close(number)
     if library:
-        serve_forks(library)
+        serve_forks(library, known)
+
+
+def top_names():
+    """The names before the first dot of all imported modules."""
+    return {name.partition(".")[0] for name in sys.modules}
 
 
 def package_modules():
@@ -330,13 +336,18 @@ def read_lines(name, end=None):
     return lines
 
 
-def serve_forks(library):
-    """Lets the launcher make forks of this interpreter, one for each byte, and returns in them."""
+def serve_forks(library, known):
+    """Lets the launcher make forks of this interpreter, one for each byte, and returns in them.
+
+    Not if a file of their workspace has the name of a module that is imported here, and was not `known` before: a program
+    that imports it means the file.
+    """
     import gc
 
     if not is_alone():
         posix.write(3, b"T")
         posix._exit(1)
+    taken = top_names() - known
     gc.collect()
     gc.freeze()
     answer = b"R"
@@ -348,6 +359,15 @@ def serve_forks(library):
             break
         answer = bytes([-forked & 0xFF])
     reseed()
+    # So far its first directory was another one, of the same name.
+    sys.path_importer_cache.pop(sys.path[0], None)
+    try:
+        files = posix.listdir(sys.path[0])
+    except OSError:
+        files = []  # There is nothing to import for a program, either.
+    if not taken.isdisjoint(file.partition(".")[0] for file in files):
+        posix.write(3, b"S")
+        posix._exit(0)
     posix.write(3, b"R")
 
 

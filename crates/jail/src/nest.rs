@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Cell, Home, PROC_ATTRIBUTES, receive_handles};
 use crate::protocol::GUEST_ID;
 use crate::step_error::{Step, StepError};
-use crate::{clock, sys};
+use crate::{clock, places, sys};
 
 /// The launcher's request to the init of a session's cell.
 #[derive(Debug, Serialize, Deserialize)]
@@ -136,7 +136,7 @@ pub(crate) fn hide_home(files: &OwnedFd) -> Result<OwnedFd, StepError> {
     sys::mkdir_at(files.as_fd(), c"proc", 0o500).step(STEP)?;
     let proc = sys::new_filesystem(c"proc", &[], PROC_ATTRIBUTES).step("make a /proc")?;
     sys::move_mount(proc.as_fd(), c"/cell/proc").step(STEP)?;
-    let empty = sys::open_tree(c"/run").step(STEP)?;
+    let empty = sys::open_tree(places::EMPTY).step(STEP)?;
     sys::move_mount(empty.as_fd(), c"/cell").step(STEP)?;
     Ok(proc)
 }

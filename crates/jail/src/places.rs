@@ -28,5 +28,8 @@ pub(crate) const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
+/// An empty directory that no guest may change, to cover others with.
+pub(crate) const EMPTY: &CStr = c"/run";
+
 /// A file that no guest may open, to cover others with.
 pub(crate) const HIDDEN: &CStr = c"/dev/.hidden";

@@ -152,7 +152,10 @@ pub enum Guest {
     Fork,
     /// A fork of the zygote, as a session that can be forked itself. Its surface must be
     /// [`crate::seccomp::Forks::IntoCells`].
-    Session,
+    Session {
+        /// Directories of the cell that are empty for this guest. Its forks see them.
+        hidden: Vec<PathBuf>,
+    },
     /// A sandbox: its cell's first process is an [`crate::init`], which starts programs at the server's request.
     Sandbox {
         /// Default environment of its programs.
@@ -175,7 +178,7 @@ impl Guest {
     pub(crate) fn forked_from(&self) -> Option<u64> {
         match self {
             Self::ForkOf { of } => Some(*of),
-            Self::Exec(_) | Self::Fork | Self::Session | Self::Sandbox { .. } => None,
+            Self::Exec(_) | Self::Fork | Self::Session { .. } | Self::Sandbox { .. } => None,
         }
     }
 
@@ -183,7 +186,7 @@ impl Guest {
     pub const fn needs_freezer(&self) -> bool {
         match self {
             Self::Sandbox { .. } => true,
-            Self::Exec(_) | Self::Fork | Self::Session | Self::ForkOf { .. } => false,
+            Self::Exec(_) | Self::Fork | Self::Session { .. } | Self::ForkOf { .. } => false,
         }
     }
 }

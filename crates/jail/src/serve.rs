@@ -266,7 +266,7 @@ impl<'a> Launcher<'a> {
                     standard: [stdin, stdout, stderr],
                 })
             }
-            Guest::Exec(_) | Guest::Fork | Guest::Session | Guest::ForkOf { .. } => None,
+            Guest::Exec(_) | Guest::Fork | Guest::Session { .. } | Guest::ForkOf { .. } => None,
         };
         let founding = cell_init::found(&CellSpec {
             outer_id: ground.ids.next(),
@@ -278,7 +278,7 @@ impl<'a> Launcher<'a> {
             time_namespace: true,
             listen: spawn.listen,
             tenant: match (&spawn.guest, &sandbox) {
-                (Guest::Session, _) => Tenant::Session,
+                (Guest::Session { .. }, _) => Tenant::Session,
                 (_, Some(sandbox)) => Tenant::Sandbox(sandbox),
                 (_, None) => Tenant::Guest,
             },
@@ -409,6 +409,7 @@ impl<'a> Launcher<'a> {
             groups,
             ..
         } = parts;
+        let mut hides: &[_] = &[];
         let (ours, theirs) = match &spawn.guest {
             Guest::Exec(program) => {
                 let start = Start {
@@ -419,7 +420,8 @@ impl<'a> Launcher<'a> {
                 };
                 return Ok((guest::start(cell, self.own.as_fd(), start)?, None));
             }
-            Guest::Session => {
+            Guest::Session { hidden } => {
+                hides = hidden;
                 let (ours, theirs) = sys::seqpacket_pair().step("make the session's socket")?;
                 (Some(ours), Some(theirs))
             }
@@ -436,6 +438,7 @@ impl<'a> Launcher<'a> {
             confinement: &spawn.confinement,
             descriptors: &descriptors,
             session: theirs.as_ref(),
+            hides,
             groups: &groups,
         };
         Ok((zygote.ask(cell, &order)?, ours))
@@ -560,7 +563,7 @@ impl<'a> Launcher<'a> {
 /// Checks the filter's parameters. Only a confined session may move between namespaces, since its forks are
 /// checked from outside. Only a sandbox with its own root has several users.
 fn check_filter(spawn: &Spawn, ground: &CellGround) -> Result<(), StepError> {
-    let session = spawn.guest == Guest::Session;
+    let session = matches!(spawn.guest, Guest::Session { .. });
     let surface = spawn.confinement.surface;
     let moves = surface.forks == Forks::IntoCells;
     let is_sandbox = matches!(spawn.guest, Guest::Sandbox { .. });

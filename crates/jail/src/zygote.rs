@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::guest::{self, Starting};
 use crate::protocol::{Confinement, MAX_MESSAGE, Program};
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, SESSION_FD, STATUS_FD, confine, join_control_groups, prepare, report};
-use crate::{cell_setup, sys};
+use crate::{attach, cell_setup, places, sys};
 
 /// Number of the extension library's file descriptor in a new zygote.
 const LIBRARY_FD: i32 = 3;
@@ -27,6 +28,7 @@ struct ForkRequest {
     confinement: Confinement,
     time_namespace: bool,
     session: bool,
+    hidden: Vec<PathBuf>,
 }
 
 /// Parameters of a guest requested from the zygote.
@@ -37,6 +39,8 @@ pub(crate) struct GuestRequest<'a> {
     pub(crate) descriptors: &'a [OwnedFd; 4],
     /// Socket for fork requests, if it is a session.
     pub(crate) session: Option<&'a OwnedFd>,
+    /// Directories that are empty for it.
+    pub(crate) hides: &'a [PathBuf],
     /// Cgroups to join.
     pub(crate) groups: &'a [OwnedFd],
 }
@@ -109,6 +113,7 @@ impl Zygote {
             confinement: order.confinement.clone(),
             time_namespace: cell.time_namespace,
             session: order.session.is_some(),
+            hidden: order.hides.to_vec(),
         };
         let bytes = serde_json::to_vec(&request)
             .map_err(std::io::Error::other)
@@ -244,12 +249,14 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
     match sys::clone3(0, sys::Parentage::Sibling) {
         Ok(sys::Fork::Child) => {
             hooks.after_in_child();
-            let confined = join_control_groups(&groups).and_then(|()| {
-                sys::setns(init.as_fd(), joined_namespaces(request.time_namespace))
-                    .step("join the cell's namespaces")
-            });
+            let joined = join_control_groups(&groups)
+                .and_then(|()| {
+                    sys::setns(init.as_fd(), joined_namespaces(request.time_namespace))
+                        .step("join the cell's namespaces")
+                })
+                .and_then(|()| hide(&request.hidden));
             drop((init, groups));
-            Ok(Forked::Guest(become_guest(descriptors, request, confined)))
+            Ok(Forked::Guest(become_guest(descriptors, request, joined)))
         }
         parent => {
             hooks.after_in_parent();
@@ -259,6 +266,21 @@ fn fork_guest(hooks: sys::ForkHooks, fds: Vec<OwnedFd>, request: &ForkRequest) -
             }
         }
     }
+}
+
+/// Covers directories by an empty one, in a mount namespace of the caller's own.
+fn hide(directories: &[PathBuf]) -> Result<(), StepError> {
+    const STEP: &str = "hide directories from a guest";
+    if directories.is_empty() {
+        return Ok(());
+    }
+    sys::unshare(libc::CLONE_NEWNS).step(STEP)?;
+    for directory in directories {
+        let empty = sys::open_tree(places::EMPTY).step(STEP)?;
+        let target = attach::c_path(directory).step(STEP)?;
+        sys::move_mount(empty.as_fd(), &target).step(STEP)?;
+    }
+    Ok(())
 }
 
 /// Runs the forked guest: confines itself and returns to the interpreter.

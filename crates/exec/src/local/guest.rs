@@ -421,11 +421,9 @@ impl Remains {
 }
 
 impl Guest {
-    /// Waits until a guest forked from the zygote has warmed up.
-    pub(super) async fn greeted(&mut self) -> Result<(), Error> {
-        let mut ready = [0];
-        let read = self.control.read_exact(&mut ready).await;
-        read.map(drop).map_err(|_| Error::LauncherGone)
+    /// Waits until a forked guest has warmed up, and returns the byte that it sends then.
+    pub(super) async fn greeted(&mut self) -> Result<u8, Error> {
+        self.control.read_u8().await.map_err(|_| Error::LauncherGone)
     }
 
     /// Borrows the supervised parts and the control descriptor.

@@ -272,7 +272,7 @@ impl LauncherState {
     ) -> Result<Guest, Error> {
         let executable = match &origin {
             Origin::Exec(program) => Some(program.executable.display().to_string()),
-            Origin::Fork | Origin::Session | Origin::ForkOf { .. } | Origin::Sandbox { .. } => None,
+            Origin::Fork | Origin::Session { .. } | Origin::ForkOf { .. } | Origin::Sandbox { .. } => None,
         };
         let below = terms.below.map(Path::to_path_buf);
         let plan = self.plan(origin, text, terms, directory);
@@ -297,7 +297,7 @@ impl LauncherState {
         if terms.has_network {
             confinement = layout::networked(confinement);
         }
-        if matches!(origin, Origin::Session | Origin::ForkOf { .. }) {
+        if matches!(origin, Origin::Session { .. } | Origin::ForkOf { .. }) {
             confinement = layout::forkable(confinement);
         }
         if matches!(origin, Origin::Sandbox { .. }) {

@@ -229,13 +229,10 @@ impl Launchers {
     }
 }
 
-/// Returns the packages of a request that has no other files of the host. A writable directory does not
-/// count: packages that are imported in advance would write there.
+/// Returns the packages of a request that has no other files of the host than these and its workspace.
 fn packages_alone(request: &Request) -> Option<PathBuf> {
     match request.mounts.as_slice() {
-        [mount] if request.workspace.is_none() && *mount == Mount::packages(mount.host.clone()) => {
-            Some(mount.host.clone())
-        }
+        [mount] if *mount == Mount::packages(mount.host.clone()) => Some(mount.host.clone()),
         _ => None,
     }
 }

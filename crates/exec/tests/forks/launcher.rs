@@ -55,7 +55,7 @@ pub(crate) struct Wish<'a> {
 impl Wish<'_> {
     pub(crate) fn new(origin: Origin) -> Self {
         Self {
-            movable: matches!(origin, Origin::Session | Origin::ForkOf { .. }),
+            movable: matches!(origin, Origin::Session { .. } | Origin::ForkOf { .. }),
             origin,
             group: None,
             disk_bytes: 16 << 20,
@@ -131,7 +131,7 @@ impl TestLauncher {
 
     /// Spawns a session.
     pub(crate) fn session(&mut self) -> Guest {
-        self.spawn(&Wish::new(Origin::Session)).unwrap()
+        self.spawn(&Wish::new(plain_session())).unwrap()
     }
 
     /// Makes a session call `fork()`, and spawns the fork.
@@ -408,4 +408,9 @@ fn confinement(wish: &Wish<'_>) -> Confinement {
             users: Users::One,
         },
     }
+}
+
+/// Returns the kind of a session that sees its whole cell.
+pub(crate) fn plain_session() -> Origin {
+    Origin::Session { hidden: Vec::new() }
 }

@@ -6,7 +6,7 @@ use ringfence_cgroup::{Group, GroupLimits, Hierarchy};
 use ringfence_jail::protocol::{Event, Guest as Origin, LauncherSpec};
 
 use crate::Test;
-use crate::launcher::{TestLauncher, Wish};
+use crate::launcher::{TestLauncher, Wish, plain_session};
 
 pub(crate) const TESTS: &[Test] = &[
     (
@@ -182,7 +182,7 @@ fn what_cannot_be_forked_is_refused() {
     launcher.end(fork.id);
     // Without namespaces, there are no cells.
     let mut flat = TestLauncher::start(&LauncherSpec::Flat);
-    for origin in [Origin::Session, Origin::ForkOf { of: 1 }] {
+    for origin in [plain_session(), Origin::ForkOf { of: 1 }] {
         assert_eq!(flat.begin_and_fail(&Wish::new(origin)).1, ENOTSUP);
     }
     mismatched_filters_are_refused(&mut launcher);
@@ -196,7 +196,7 @@ fn mismatched_filters_are_refused(launcher: &mut TestLauncher) {
     };
     let fixed = Wish {
         movable: false,
-        ..Wish::new(Origin::Session)
+        ..Wish::new(plain_session())
     };
     assert_eq!(launcher.begin_and_fail(&movable), (step.clone(), EINVAL));
     assert_eq!(launcher.begin_and_fail(&fixed), (step, EINVAL));
@@ -325,7 +325,7 @@ fn limits_hold_for_the_fork_alone() {
         group: Some(group),
         ..Wish::new(origin)
     };
-    let mut session = launcher.spawn(&wish(Origin::Session, &groups[0])).unwrap();
+    let mut session = launcher.spawn(&wish(plain_session(), &groups[0])).unwrap();
     let of = Origin::ForkOf { of: session.id };
     let mut small = launcher
         .fork_as(&mut session, &wish(of.clone(), &groups[1]))

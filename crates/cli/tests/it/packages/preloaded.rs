@@ -43,6 +43,20 @@ const THREADED: Wheel = Wheel {
     )],
 };
 
+/// A package that writes to the working directory, and looks at it, when it is imported.
+const WRITER: Wheel = Wheel {
+    name: "writer",
+    version: "1",
+    needs: &[],
+    files: &[(
+        "writer.py",
+        "import errno, os\n\
+         SEEN = sorted(os.listdir('.'))\n\
+         try: TRIED = open('planted', 'w').write('x')\n\
+         except OSError as error: TRIED = errno.errorcode[error.errno]\n",
+    )],
+};
+
 /// Runs a program with packages until they are imported beforehand.
 #[track_caller]
 fn preloaded(world: &World, args: &[&str]) -> Run {
@@ -93,12 +107,8 @@ fn packages_are_imported_before_their_programs_come() {
             "while True: pass",
         ];
         preloaded(world, &slow).ended("timed_out", -1, 124);
-        // A network, more cores and a workspace go without.
-        for more in [
-            ["--allow-host", "127.0.0.1"],
-            ["--cpus", "2"],
-            ["--workspace", "."],
-        ] {
+        // A network and more cores go without.
+        for more in [["--allow-host", "127.0.0.1"], ["--cpus", "2"]] {
             let other = world.json([&more[..], &["--with", "demo-top", "-c", "print(1)"]].concat());
             assert!(other.get("meta.preloaded").is_null(), "{other:?}");
             assert_eq!(other.stdout(), "1\n", "{other:?}");
@@ -203,6 +213,45 @@ fn an_import_beforehand_is_behind_the_fence_of_its_programs() {
         assert_eq!(again.stdout(), ann.stdout());
         assert_ne!(bob.stdout().lines().last(), ann.stdout().lines().last());
         drop((index, listener));
+    });
+}
+
+#[test]
+fn an_import_beforehand_does_not_see_the_workspace_of_its_programs() {
+    play(World::new(Mode::Engine, Place::Here), |world| {
+        let _index = Index::configured(world, &[WRITER, BASE, TOP]);
+        let workspace = world.dir.path("work/project");
+        let file = |name: &str| workspace.join(name);
+        fs::create_dir_all(&workspace).unwrap();
+        fs::write(file("data"), "of a person").unwrap();
+        let with = |package: &str, code: &str| {
+            let args = ["--workspace", "project", "--with", package, "-c", code];
+            args.map(str::to_owned)
+        };
+        // A program may write there, and so may what it imports.
+        let code = "import writer; print(writer.SEEN, writer.TRIED)";
+        let first = world.json(with("writer", code));
+        assert_eq!(first.stdout(), "['data'] 1\n", "{first:?}");
+        fs::remove_file(file("planted")).unwrap();
+
+        let code = "import writer; print(writer.SEEN, writer.TRIED)\n\
+                    print(open('data').read(), open('made', 'w').write('x'))";
+        let [idle, used] = ["1", code].map(|code| with("writer", code));
+        preloaded(world, &idle.each_ref().map(String::as_str));
+        let next = world.json(used.each_ref().map(String::as_str));
+        assert_eq!(next.stdout(), "[] EROFS\nof a person 1\n", "{next:?}");
+        assert!(!file("planted").exists() && file("made").exists());
+
+        // A module of the workspace is meant by its programs, wherever it was imported from beforehand.
+        let args = with("demo-top", "import demo_base; print(demo_base.__file__)");
+        let args = args.each_ref().map(String::as_str);
+        assert!(!preloaded(world, &args).stdout().starts_with("/workspace"));
+        fs::write(file("demo_base.py"), "").unwrap();
+        let own = world.json(args);
+        assert_eq!(own.stdout(), "/workspace/demo_base.py\n", "{own:?}");
+        assert!(own.get("meta.preloaded").is_null(), "{own:?}");
+        fs::remove_file(file("demo_base.py")).unwrap();
+        assert!(!preloaded(world, &args).stdout().starts_with("/workspace"));
     });
 }
 

@@ -32,6 +32,8 @@ const FORKED: u8 = 0;
 const READY: u8 = b'R';
 /// Report of the interpreter if it has other threads, which a fork would lose.
 const THREADS: u8 = b'T';
+/// Report of a fork in whose workspace modules have names of imported ones.
+const SHADOWED: u8 = b'S';
 /// Capacity of the queue of calls; beyond it programs import the packages themselves.
 const MAX_QUEUED: usize = 64;
 
@@ -197,7 +199,13 @@ impl LauncherState {
             below: None,
             has_network: false,
         };
-        let plan = self.plan(Origin::Session, Text::Job(job::PRELOADED.to_vec()), terms, None);
+        // Packages write nothing to a workspace while no program runs there. The programs have it.
+        let dirs = self.dirs_in(None);
+        let workspace = self.extra.workspace.as_ref().map(|_| dirs.workspace(&self.extra));
+        let origin = Origin::Session {
+            hidden: workspace.into_iter().collect(),
+        };
+        let plan = self.plan(origin, Text::Job(job::PRELOADED.to_vec()), terms, None);
         // A full queue means that there is one.
         let _ = preloaded.calls.try_send(Call::Start(Box::new(plan), limits));
     }
@@ -354,7 +362,12 @@ impl Keeper {
         (interpreter.forks, interpreter.used) = (interpreter.forks + 1, Instant::now());
         match (forked, answer) {
             (Ok(mut guest), Ok(Ok(FORKED))) => match timeout(PATIENCE, guest.greeted()).await {
-                Ok(Ok(())) => Ok(Some(guest)),
+                Ok(Ok(READY)) => Ok(Some(guest)),
+                // Its programs import those of the workspace.
+                Ok(Ok(SHADOWED)) => {
+                    drop(guest.close().await);
+                    Ok(None)
+                }
                 _ => {
                     drop(guest.close().await);
                     Err("a copy of their interpreter does not answer")

@@ -91,9 +91,10 @@ impl LauncherState {
             self.zygote_renewal.count();
             self.zygote_renewal.note_use();
             let job = Text::Job(job::SESSION.to_vec());
-            let mut guest = self.start(Origin::Session, job, Terms::of(request), None).await?;
+            let origin = Origin::Session { hidden: Vec::new() };
+            let mut guest = self.start(origin, job, Terms::of(request), None).await?;
             return match guest.greeted().await {
-                Ok(()) => Ok((guest, SessionOrigin::Forked)),
+                Ok(_) => Ok((guest, SessionOrigin::Forked)),
                 Err(error) => {
                     // The failure is all there is to report.
                     let _ = guest.close().await;
