@@ -23,10 +23,8 @@ pub mod filter;
 mod fingerprint;
 pub mod interpreter;
 pub mod key;
-pub mod lines;
 pub mod local;
 mod open_flags;
-pub mod output;
 pub mod owner;
 pub mod probe;
 pub mod pyodide;
@@ -35,4 +33,5 @@ mod spec;
 pub mod supervise;
 
 pub use filter::{UnknownFilter, filter_document};
+pub use ringfence_streams::{lines, output};
 pub use ringfence_trust::{self as trust, mount_guard, protected};

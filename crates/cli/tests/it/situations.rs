@@ -108,6 +108,25 @@ fn an_ordinary_user_has_every_layer_but_control_groups() {
     in_every_mode(Place::User, |world| fenced_by_namespaces(world, Groups::Lack));
 }
 
+/// Without control groups a run's processor time is limited for each process; what lasts longer than a run would be
+/// killed by that.
+#[test]
+fn sessions_and_sandboxes_have_no_limit_of_processor_time() {
+    play(World::new(Mode::Engine, Place::User), |world| {
+        let of_a_run = world.json(["-l", "bash", "-c", "ulimit -t"]);
+        assert_eq!(of_a_run.stdout(), "31\n", "{of_a_run:?}");
+        let code = "import resource; print(resource.getrlimit(resource.RLIMIT_CPU))";
+        let of_a_session = world.json(["--session", "lab", "-c", code]);
+        assert_eq!(of_a_session.stdout(), "(-1, -1)\n", "{of_a_session:?}");
+        let warned = of_a_session.get("meta.warnings").to_string();
+        assert!(warned.contains("any amount of processor time"), "{warned}");
+        let ringfence = |args: &[&str]| finish(&mut world.command(&[], args), b"");
+        ringfence(&["sandbox", "create", "--name", "lab"]).ok();
+        let of_a_sandbox = ringfence(&["sandbox", "exec", "lab", "--", "bash", "-c", "ulimit -t"]);
+        assert_eq!(of_a_sandbox.ok(), "unlimited\n");
+    });
+}
+
 #[test]
 fn an_ordinary_user_with_control_groups_has_every_layer() {
     play(World::new(Mode::OneShot, Place::User), |world| {

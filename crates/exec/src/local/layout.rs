@@ -505,12 +505,22 @@ pub(super) fn forkable(confinement: Confinement) -> Confinement {
     });
     Confinement {
         landlock,
+        rlimits: lasting(confinement.rlimits),
         surface: Surface {
             forks: Forks::IntoCells,
             ..confinement.surface
         },
         ..confinement
     }
+}
+
+/// Removes the limit of processor time, which follows from the time of one run.
+fn lasting(limits: Option<Rlimits>) -> Option<Rlimits> {
+    let cpu_seconds = None;
+    limits.map(|limits| Rlimits {
+        cpu_seconds,
+        ..limits
+    })
 }
 
 /// Adapts a confinement to the init of a sandbox, which has terminals and adopts orphaned processes.
@@ -525,6 +535,7 @@ pub(super) fn inhabited(confinement: Confinement) -> Confinement {
     });
     Confinement {
         landlock,
+        rlimits: lasting(confinement.rlimits),
         surface: Surface {
             forks: Forks::Adopted,
             ..confinement.surface

@@ -220,7 +220,7 @@ impl Local {
             .warnings
             .extend(served.preload_warnings(request.language));
         if fence != Fence::Host {
-            let gap = notice::limits_gap(guest.limit_scope, &request.limits);
+            let gap = notice::limits_gap(guest.limit_scope, &request.limits, false);
             result.meta.warnings.extend(gap);
         }
         result.meta.warnings.extend(notice::landlock_gap(guest.applied));

@@ -32,16 +32,22 @@ pub fn notice(outcome: Outcome, limits: &ResourceLimits) -> Option<String> {
 /// Prefix of the warning of `limits_gap`. It concerns the machine, not the program.
 const LIMITS_GAP: &str = "not all limits hold for the run as a whole: ";
 
-/// Returns a warning about limits that do not hold for all processes of a run together.
-pub(super) fn limits_gap(limit_scope: LimitScope, limits: &Limits) -> Option<String> {
+/// Returns a warning about limits that do not hold for all processes of a run together. One that `lasts` has no limit
+/// of processor time.
+pub(super) fn limits_gap(limit_scope: LimitScope, limits: &Limits, lasts: bool) -> Option<String> {
     let gap = match limit_scope {
         LimitScope::Together => return None,
         LimitScope::TogetherButProcessor => "its control group does not limit processor time".to_owned(),
-        LimitScope::EachProcess => format!(
-            "there are no control groups here, so each process may use {} of memory and {} s of processor time",
-            limits.memory,
-            layout::processor_seconds(limits),
-        ),
+        LimitScope::EachProcess => {
+            let processor = match lasts {
+                true => "any amount".to_owned(),
+                false => format!("{} s", layout::processor_seconds(limits)),
+            };
+            format!(
+                "there are no control groups here, so each process may use {} of memory and {processor} of processor time",
+                limits.memory,
+            )
+        }
     };
     Some(format!(
         "{LIMITS_GAP}{gap}; {}",

@@ -147,7 +147,7 @@ impl Local {
         };
         let isolation = self.isolation_of(sandbox, &guest);
         let mut warnings = served.warnings();
-        warnings.extend(notice::limits_gap(guest.limit_scope, &request.limits));
+        warnings.extend(notice::limits_gap(guest.limit_scope, &request.limits, true));
         warnings.extend(notice::landlock_gap(guest.applied));
         let cell = SandboxCell {
             limits: enforced(request.limits.into(), guest.limit_scope),

@@ -5,8 +5,20 @@ use super::job;
 /// Returns the arguments by which a Python serves a session on its file descriptor 3, in a place where it finds its own
 /// packages. It reads first [`interpreter_greeting`].
 pub fn interpreter_command() -> [&'static str; 7] {
-    ["-B", "-X", "utf8", "-c", INTERPRETER, "", "call"]
+    ["-B", "-X", "utf8", "-c", BOOT, "", "call"]
 }
+
+/// Runs the program that comes first on descriptor 3. As an argument, all who list processes would get it.
+const BOOT: &str = "import posix
+def read(n):
+    b = b''
+    while len(b) < n:
+        p = posix.read(3, n - len(b))
+        p or posix._exit(1)
+        b += p
+    return b
+exec(compile(read(int.from_bytes(read(4), 'little')), '<worker>', 'exec'))
+";
 
 /// Returns the message that makes a session of an interpreter in this working directory.
 pub fn interpreter_greeting(directory: &str, imports: Imports) -> Vec<u8> {
@@ -19,7 +31,8 @@ pub fn interpreter_greeting(directory: &str, imports: Imports) -> Vec<u8> {
         Imports::Packages => job::PRELOADED,
     };
     let texts = [job::TEXTS, &text(RICH), &text(COMMANDS)].concat();
-    [&text(directory)[..], &texts, imports, job::SESSION].concat()
+    let program = text(INTERPRETER);
+    [&program, &text(directory)[..], &texts, imports, job::SESSION].concat()
 }
 
 /// The imports of an interpreter before its first code.
@@ -40,7 +53,7 @@ macro_rules! source {
 const RICH: &str = source!("rich");
 const COMMANDS: &str = concat!(source!("commands"), source!("magics"));
 
-/// Program of an interpreter that gets the other code in its greeting: Python keeps an argument many times.
+/// Program of an interpreter that gets the other code after it.
 const INTERPRETER: &str = concat!(source!("bridge"), source!("session"), source!("worker"));
 
 /// Program of a Python guest, with the code that it compiles later.

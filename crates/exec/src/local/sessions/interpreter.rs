@@ -121,8 +121,10 @@ impl Interpreter {
         meta.warnings = self.served.warnings();
         meta.warnings
             .extend(self.served.preload_warnings(Language::Python));
-        meta.warnings
-            .extend(notice::limits_gap(self.guest.limit_scope, &self.made_for.limits));
+        // One that no zygote made is confined as a run.
+        let lasts = !matches!(self.origin, SessionOrigin::Started);
+        let gap = notice::limits_gap(self.guest.limit_scope, &self.made_for.limits, lasts);
+        meta.warnings.extend(gap);
         meta.warnings.extend(notice::landlock_gap(self.guest.applied));
         meta.warnings.extend(collected.warnings);
         meta.warnings.extend(results.warnings);
