@@ -123,6 +123,13 @@ impl Toolbox {
         arguments: Value,
         attention: Attention,
     ) -> Result<Answer, ToolError> {
+        if !self.can_record() {
+            return Err(ToolError::new(
+                ErrorKind::Internal,
+                "the tool was not used: the disk of the audit log is full, so that it could not be recorded",
+                "make room on the disk of the audit log (`audit.dir`)",
+            ));
+        }
         let Parts { audit, runner, .. } = &self.parts;
         let rules = runner.rules();
         let mut recording = CallRecord::begin(audit.as_ref(), &rules.redactor, caller, tool, &arguments);

@@ -37,6 +37,11 @@ impl RedactedLog {
         Self { log, redactor }
     }
 
+    /// See [`Log::has_room`].
+    pub fn has_room(&self) -> bool {
+        self.log.has_room()
+    }
+
     /// Appends the record of an operation; it is in the file on return.
     ///
     /// # Errors

@@ -26,6 +26,27 @@ pub(super) struct Recorder {
     pub(super) name: &'static str,
 }
 
+impl Recorder {
+    /// Checks that the operation can be recorded. What ends something is done all the same: it may make the room.
+    fn check_room(&self) -> Result<(), ApiError> {
+        if ends_something(self.name) || self.api.log.has_room() {
+            return Ok(());
+        }
+        Err(ApiError::new(
+            Reason::Internal,
+            "it was not done: the disk of the audit log is full, so that it could not be recorded",
+            "ask the operator, who makes room where the audit log lies",
+        ))
+    }
+}
+
+/// Returns `true` if an operation of this name ends or removes something.
+fn ends_something(name: &str) -> bool {
+    const ENDS: &[&str] = &["remove", "delete", "revoke", "kill", "signal", "interrupt", "pause"];
+    let (_, act) = name.split_once('.').unwrap_or_default();
+    ENDS.iter().any(|end| act.starts_with(end))
+}
+
 /// The part of a request's body that its record shows; a handler puts it into its response.
 #[derive(Debug, Clone)]
 pub(super) struct Described(pub(super) Value);
@@ -53,6 +74,10 @@ pub(super) async fn record(State(recorder): State<Recorder>, request: Request, n
     let Some(mut operation) = UnderWay::of(recorder, &request) else {
         return next.run(request).await;
     };
+    if let Err(error) = operation.recorder.check_room() {
+        operation.is_recorded = true;
+        return error.into_response();
+    }
     let response = next.run(request).await;
     if let Some(Described(described)) = response.extensions().get() {
         operation.arguments["request"] = described.clone();
@@ -71,6 +96,9 @@ pub(super) async fn record_e2b(
     path: &str,
     answer: impl Future<Output = Response>,
 ) -> Response {
+    if let Err(error) = recorder.check_room() {
+        return ringfence_e2b::Error::internal(error.message().to_owned()).into_response();
+    }
     let mut operation = UnderWay {
         scope: client.scope.as_str().to_owned(),
         client: client.name.clone(),
