@@ -330,7 +330,7 @@ pub struct SandboxRunArgs {
     /// The code itself.
     #[arg(short, long, value_name = "CODE", conflicts_with = "command")]
     pub code: Option<String>,
-    /// Language of the code: python or bash (default: by the file's ending or first line, else python).
+    /// Language of the code: python, bash, javascript or typescript (default: by the file's ending or first line, else python).
     #[arg(short, long, value_name = "NAME", conflicts_with = "command")]
     pub language: Option<Language>,
     /// Wall-clock limit (default: 30s). Code is interrupted and keeps its state; a command is killed, and a container without

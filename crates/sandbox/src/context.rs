@@ -33,7 +33,7 @@ const MAX: usize = 16;
 /// Executions that wait for a context.
 const MAX_QUEUED: usize = 16;
 /// Capacity of a bridge, in bytes.
-pub(crate) const BRIDGE: usize = 64 * 1024;
+pub(crate) const BRIDGE: usize = 128 * 1024;
 /// Time for code to end by itself after SIGINT, before its interpreter is killed.
 const GRACE: Duration = Duration::from_secs(3);
 /// `SIGINT` of signal(7).

@@ -13,12 +13,15 @@ use tokio::sync::oneshot;
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
+    /// `None` if it is ignored, as under nohup(1).
+    hangup: Option<Signal>,
     /// Resolves once the server is unused.
     unused: Option<oneshot::Receiver<()>>,
 }
 
 impl Stop {
-    /// Watches for SIGINT, SIGTERM and, with `while_used`, for the moment when no process holds a lock of that file.
+    /// Watches for SIGINT, SIGTERM, SIGHUP unless it is ignored and, with `while_used`, for the moment when no process
+    /// holds a lock of that file.
     ///
     /// The kernel drops the locks of a process however it ends, which no message to us could replace.
     ///
@@ -28,6 +31,10 @@ impl Stop {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
             unused: while_used.map(watch_lock).transpose()?,
         })
     }
@@ -43,12 +50,26 @@ impl Stop {
                 std::future::pending().await
             }
         };
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            _ = hangup => {}
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
             () = unused => {}
         }
     }
+}
+
+/// Returns `true` if SIGHUP, the first signal, is ignored (`SigIgn` in proc_pid_status(5)).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 != 0))
 }
 
 /// Waits for the exclusive lock on a thread of its own, and keeps it until this process has ended: a process

@@ -48,6 +48,13 @@ fn calls_under_way_are_told_that_the_server_stops() {
 }
 
 #[test]
+fn a_hangup_ends_the_server_in_order() {
+    let world = world();
+    assert_eq!(world.stop_engine("HUP"), Some(0));
+    world.close();
+}
+
+#[test]
 fn a_server_that_is_started_while_the_former_one_ends_takes_its_place() {
     let world = world();
     let mark = format!("rf-http-exchanged-{}", std::process::id());
