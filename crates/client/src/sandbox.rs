@@ -291,6 +291,16 @@ impl Sandbox {
         &self,
         path: &str,
         open: impl FnOnce() -> io::Result<W>,
+    /// Describes a file. A link is not followed.
+    ///
+    /// # Errors
+    /// If there is none, or it is out of reach.
+    pub async fn stat(&self, path: &str) -> Result<Value, Error> {
+        self.client
+            .get(&self.path("/files/stat", &[("path", path)]))
+            .await
+    }
+
     ) -> Result<u64, Error> {
         let path = self.path("/files", &[("path", path)]);
         let mut response = self.client.send(Method::GET, &path, Body::Empty, None).await?;
@@ -304,7 +314,7 @@ impl Sandbox {
         Ok(bytes)
     }
 
-    /// Stores the content of a reader as a file of the sandbox.
+    /// Stores the content of a reader as a file of the sandbox. `mode` is its permission bits, if not the usual ones.
     ///
     /// # Errors
     /// If it cannot be stored.
@@ -321,10 +331,13 @@ impl Sandbox {
         self.client
             .json(Method::PUT, &path, Body::Stream(pieces(from)))
             .await
+        mode: Option<u32>,
     }
 
+        let mode = mode.map(|mode| format!("{mode:o}"));
     /// Makes, moves or removes files: an operation of `/files` with a body.
     ///
+        parameters.extend(mode.as_deref().map(|mode| ("mode", mode)));
     /// # Errors
     /// If it fails.
     pub async fn change(&self, operation: &str, body: &Value) -> Result<Value, Error> {
