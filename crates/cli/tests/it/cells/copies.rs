@@ -72,6 +72,11 @@ fn a_copy_that_fails_changes_nothing() {
             .refused(125, "nosuch");
         lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"])
             .refused(2, "cannot read nosuch");
+        let missing = lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"]);
+        assert!(missing.stderr.ends_with("hint: check the path\n"), "{missing:?}");
+        let below = lab.sandbox(&["cp", "lab:/workspace/theirs", "mine/x"]);
+        below.refused(2, "mine/x");
+        assert!(!below.stderr.contains("make room"), "{below:?}");
         lab.sandbox(&["cp", ".", "lab:/workspace/"])
             .refused(2, "is a directory");
         lab.sandbox(&["cp", "mine", "lab:/usr/bin/mine"])
@@ -101,11 +106,6 @@ fn a_copy_that_fails_changes_nothing() {
     });
 }
 
-#[test]
-fn directories_are_listed() {
-    everywhere(|lab| {
-        assert_eq!(lab.sandbox(&["files", "lab"]).ok(), "");
-        lab.bash("mkdir -p d/e; echo 12345 > d/e/f; ln -s d l; printf x > $'new\\nline'")
 /// Bytes of a file that no connection holds at once.
 const LARGE: u64 = 200 << 20;
 
@@ -146,6 +146,11 @@ fn a_download_that_breaks_off_leaves_the_old_file() {
     lab.close();
 }
 
+#[test]
+fn directories_are_listed() {
+    everywhere(|lab| {
+        assert_eq!(lab.sandbox(&["files", "lab"]).ok(), "");
+        lab.bash("mkdir -p d/e; echo 12345 > d/e/f; ln -s d l; printf x > $'new\\nline'")
             .ok();
         let shown = lab.sandbox(&["files", "lab"]);
         assert!(
@@ -209,10 +214,10 @@ fn links_that_programs_made_lead_no_copy_elsewhere() {
         for name in ["write", "dangling"] {
             lab.sandbox(&["cp", "lab:/workspace/x", name]).refused(125, name);
         }
+        lab.bash("echo mine > write").ok();
+        lab.sandbox(&["cp", "lab:/workspace/write", "."])
+            .refused(125, "write");
         assert_eq!(entries(&lab.world.dir.path("home")), ["secret"]);
         assert_eq!(fs::read_to_string(secret).unwrap(), "secret");
     });
 }
-        lab.bash("echo mine > write").ok();
-        lab.sandbox(&["cp", "lab:/workspace/write", "."])
-            .refused(125, "write");
