@@ -55,7 +55,7 @@ pub struct KeysCreateArgs {
     #[arg(long, value_name = "NAME")]
     pub tenant: Option<Tenant>,
     /// Days until it expires; never by default.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub days: Option<u32>,
     /// Processor time that its runs and sandboxes may use a day (UTC), such as 1h; not limited by default.
     #[arg(long, value_name = "TIME")]

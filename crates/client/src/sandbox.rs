@@ -141,7 +141,9 @@ impl Sandbox {
         Ok(told["processes"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Runs a process, as `POST …/processes` describes it, with the caller's standard streams. Returns its end.
+    /// Runs a process, as `POST …/exec` describes it, with the caller's standard streams. Returns its end.
+    ///
+    /// The process ends with the caller, however that ends: the server kills it when the connection closes.
     ///
     /// # Errors
     /// If it cannot be started, or the connection breaks.
@@ -155,15 +157,10 @@ impl Sandbox {
             process["terminal"] = json!({"columns": columns, "rows": rows});
         }
         process["stdin"] = (input != Input::None).into();
-        let started: Value = self.client.post(&self.path("/processes", &[]), &process).await?;
-        let pid = started["pid"].to_string();
+        let (pid, events) = self.started(&process).await?;
         let below = |what: &str, parameters: &[(&str, &str)]| {
             self.path(&format!("/processes/{pid}{what}"), parameters)
         };
-        let output = self
-            .client
-            .send(Method::GET, &below("/output", &[]), Body::Empty, None)
-            .await?;
         let feeding = async {
             if input != Input::None {
                 let path = below("/stdin", &[("end", "true")]);
@@ -175,14 +172,16 @@ impl Sandbox {
             }
         };
         let resizing = self.follow_size(below("/resize", &[]), input);
-        let following = follow(Events::of(output), write);
-        tokio::pin!(feeding, resizing, following);
+        let following = follow(events, write);
+        let ending = ended_by_signal(input);
+        tokio::pin!(feeding, resizing, following, ending);
         let mut fed = false;
         let ended = loop {
             tokio::select! {
                 ended = &mut following => break ended,
                 () = &mut feeding, if !fed => fed = true,
                 () = &mut resizing => {}
+                ended = &mut ending => break Ok(ended),
                 _ = tokio::signal::ctrl_c(), if input != Input::Terminal => {
                     let path = below("/signal", &[]);
                     let _ = self.client.order(Method::POST, &path, Body::Json(json!({"signal": "SIGINT"}))).await;
@@ -190,14 +189,23 @@ impl Sandbox {
             }
         };
         drop(raw);
-        if let Err(Error::Output(_)) = &ended {
-            // As SIGPIPE would end it on this machine.
-            let _ = self
-                .client
-                .order(Method::DELETE, &below("", &[]), Body::Empty)
-                .await;
-        }
         ended
+    }
+
+    /// Starts a process that ends with the connection. Returns its id, and the events of its output.
+    async fn started(&self, process: &Value) -> Result<(u64, Events), Error> {
+        let path = self.path("/exec", &[]);
+        let accept = Some("text/event-stream");
+        let body = Body::Json(process.clone());
+        let response = self.client.send(Method::POST, &path, body, accept).await?;
+        let mut events = Events::of(response);
+        match events.next().await? {
+            Some(Event { name, data }) if name == "started" => match data["pid"].as_u64() {
+                Some(pid) => Ok((pid, events)),
+                None => Err(Error::Broken("it named no process".to_owned())),
+            },
+            _ => Err(Error::Broken("it did not start the process".to_owned())),
+        }
     }
 
     /// Passes on the size of the caller's terminal whenever it changes.
@@ -283,6 +291,16 @@ impl Sandbox {
         self.client.json(Method::GET, &path, Body::Empty).await
     }
 
+    /// Describes a file. A link is not followed.
+    ///
+    /// # Errors
+    /// If there is none, or it is out of reach.
+    pub async fn stat(&self, path: &str) -> Result<Value, Error> {
+        self.client
+            .get(&self.path("/files/stat", &[("path", path)]))
+            .await
+    }
+
     /// Copies a file of the sandbox to a writer, which is opened once the file is known to be there.
     ///
     /// # Errors
@@ -304,7 +322,7 @@ impl Sandbox {
         Ok(bytes)
     }
 
-    /// Stores the content of a reader as a file of the sandbox.
+    /// Stores the content of a reader as a file of the sandbox. `mode` is its permission bits, if not the usual ones.
     ///
     /// # Errors
     /// If it cannot be stored.
@@ -313,10 +331,13 @@ impl Sandbox {
         from: impl Read + Send + 'static,
         path: &str,
         size: Option<u64>,
+        mode: Option<u32>,
     ) -> Result<Value, Error> {
         let size = size.map(|size| size.to_string());
+        let mode = mode.map(|mode| format!("{mode:o}"));
         let mut parameters = vec![("path", path)];
         parameters.extend(size.as_deref().map(|size| ("size", size)));
+        parameters.extend(mode.as_deref().map(|mode| ("mode", mode)));
         let path = self.path("/files", &parameters);
         self.client
             .json(Method::PUT, &path, Body::Stream(pieces(from)))
@@ -362,6 +383,22 @@ fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec
         }
     });
     receiver
+}
+
+/// Resolves when a signal is to end the caller, whose terminal must be restored before. Without a terminal the signal ends
+/// it at once.
+async fn ended_by_signal(input: Input) -> Ended {
+    if input == Input::Terminal
+        && let Ok(mut terminate) = signal(SignalKind::terminate())
+        && let Ok(mut hang_up) = signal(SignalKind::hangup())
+    {
+        let number = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = hang_up.recv() => SignalKind::hangup(),
+        };
+        return Ended(json!({"outcome": "signalled", "exit_code": -number.as_raw_value()}));
+    }
+    std::future::pending().await
 }
 
 /// The streams that output goes to.

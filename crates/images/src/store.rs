@@ -141,6 +141,18 @@ impl Store {
         Ok(all)
     }
 
+    /// Removes the files of images that have no reference and are no longer used.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn collect(&self) -> Result<(), Error> {
+        let lock = self.exclusive()?;
+        self.discard_unnamed(&Index::read(&self.path).when("read")?);
+        drop(lock);
+        self.empty_trash();
+        Ok(())
+    }
+
     /// Returns an image, and keeps it from being removed.
     ///
     /// # Errors

@@ -43,7 +43,7 @@ impl Source {
                 None,
             ),
             Self::File(path) => {
-                let file = open(&path, named)?;
+                let file = open_with(&path, named, "check the path; -c takes a program as text")?;
                 let shown = path.display().to_string();
                 let extension = path
                     .extension()
@@ -88,8 +88,16 @@ fn unsupported(name: &str) -> Failure {
 /// # Errors
 /// If it cannot be read, or is a directory.
 pub fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
+    open_with(path, named, "check the path")
+}
+
+/// Opens a file. `missing` is the hint if there is none.
+fn open_with(path: &Path, named: &NamedPaths, missing: &str) -> Result<File, Failure> {
     let shown = path.display().to_string();
     let file = named.open(path).map_err(|error| match error {
+        NamedPathError::Unusable(error) if error.kind() == io::ErrorKind::NotFound => {
+            Failure::usage(format!("cannot read {shown}: {error}"), missing)
+        }
         NamedPathError::Unusable(error) => unreadable(&shown, &error),
         other => named_paths::failure(path, other),
     })?;
@@ -141,11 +149,10 @@ fn text(name: &str, bytes: Vec<u8>) -> Result<String, Failure> {
 }
 
 fn unreadable(name: &str, error: &io::Error) -> Failure {
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => "check the path; -c takes a program as text",
-        _ => "check the file's permissions",
-    };
-    Failure::usage(format!("cannot read {name}: {error}"), hint)
+    Failure::usage(
+        format!("cannot read {name}: {error}"),
+        "check the file's permissions",
+    )
 }
 
 /// Returns the language of a program's shebang line.

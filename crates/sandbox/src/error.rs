@@ -169,6 +169,7 @@ impl From<ImageError> for Error {
 
 /// See errno(3).
 const EAGAIN: i32 = 11;
+const EACCES: i32 = 13;
 /// Errors of calls that reached a limit other than that on files: processes, memory, open files of a process and of all.
 const LIMITS: [i32; 4] = [EAGAIN, 12, 24, 23];
 
@@ -288,6 +289,9 @@ impl Error {
                 "leave the user out, or create the sandbox with the fence `box`, which has several".to_owned()
             }
             Self::NoProgram(_) => "write its name or path as it is in the sandbox".to_owned(),
+            Self::NoDirectory { errno: EACCES, .. } => {
+                "name a directory that the program's user may enter".to_owned()
+            }
             Self::NoDirectory { .. } => "make the directory first, or name another".to_owned(),
             Self::NotStarted(NotRun::NotStarted { errno: EAGAIN, .. }) => {
                 "end some of its processes or connections to its ports, or create a sandbox with more `pids`"

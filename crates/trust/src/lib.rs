@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod mount_guard;
 mod named;
 pub mod protected;
+mod replacement;
 mod resolve;
 mod servers;
 
@@ -27,5 +28,6 @@ pub use identity::{holds, identity_at};
 pub use kept::{ActedOn, Kept, MAX_COST, Protection, acted_on, cost, kept, near, protection, trees};
 pub use ledger::Ledger;
 pub use named::{NamedPathError, NamedPaths, metadata};
+pub use replacement::Replacement;
 pub use resolve::{Resolved, resolve};
 pub use servers::check_servers;

@@ -1,6 +1,7 @@
 //! Resolution of host paths that a person or a trusted file names: a link that a program may have made is not
 //! followed.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -178,10 +179,7 @@ fn open_resolved(path: &Path, flags: OFlags) -> io::Result<File> {
     if is_own_descriptor(path) {
         return File::open(path);
     }
-    let names: Vec<_> = path
-        .components()
-        .filter(|component| matches!(component, Component::Normal(_)))
-        .collect();
+    let names = names(path);
     let Some((last, above)) = names.split_last() else {
         return File::open("/");
     };
@@ -189,15 +187,20 @@ fn open_resolved(path: &Path, flags: OFlags) -> io::Result<File> {
     let way = fixed | OFlags::PATH | OFlags::DIRECTORY;
     let mut directory: OwnedFd = openat(CWD, "/", way, Mode::empty())?;
     for name in above {
-        directory = openat(&directory, name.as_os_str(), way, Mode::empty())?;
+        directory = openat(&directory, *name, way, Mode::empty())?;
     }
-    let file = openat(
-        &directory,
-        last.as_os_str(),
-        fixed | OFlags::RDONLY | flags,
-        Mode::empty(),
-    )?;
+    let flags = fixed | OFlags::RDONLY | flags;
+    let file = openat(&directory, *last, flags, Mode::empty())?;
     Ok(File::from(file))
+}
+
+/// Returns the names of a resolved path, from the root down.
+pub(super) fn names(path: &Path) -> Vec<&OsStr> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    };
+    path.components().filter_map(name).collect()
 }
 
 #[cfg(test)]

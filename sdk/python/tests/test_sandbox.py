@@ -9,6 +9,7 @@ import os
 import subprocess
 import tarfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -274,6 +275,31 @@ def test_a_local_file_is_not_replaced(sandbox: Sandbox, tmp_path: Path) -> None:
         sandbox.files.download("a", str(tmp_path / "there"))
     assert (tmp_path / "there").read_text() == "old"
     assert sandbox.files.download("a", str(tmp_path / "new")) == 3
+    assert (tmp_path / "new").read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["new", "there"]
+
+
+def test_a_download_that_breaks_off_leaves_nothing(client: Client, tmp_path: Path) -> None:
+    """200 MB are more than connections hold: the sandbox ends before they have arrived."""
+    with Sandbox(client=client, memory="768MiB", disk="400MiB") as sandbox:
+        sandbox.commands.run("head -c 200000000 /dev/zero > large")
+        failed: List[BaseException] = []
+
+        def download() -> None:
+            try:
+                sandbox.files.download("large", str(tmp_path / "large"))
+            except BaseException as error:
+                failed.append(error)
+
+        downloading = threading.Thread(target=download)
+        downloading.start()
+        while not os.listdir(tmp_path):
+            time.sleep(0.001)
+        sandbox.kill()
+        downloading.join()
+    assert len(failed) == 1 and isinstance(failed[0], RingfenceError), failed
+    # A second attempt would fail at a file that is there.
+    assert os.listdir(tmp_path) == []
 
 
 def test_watching(sandbox: Sandbox) -> None:

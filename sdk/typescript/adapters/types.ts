@@ -5,7 +5,7 @@ import { Sandbox } from "ringfence";
 import { sandboxFailed, sandboxSession, sandboxTools } from "ringfence/ai";
 
 export async function check(model: LanguageModel): Promise<string> {
-  const sandbox = await Sandbox.create({ fence: "run", image: "a:1", onExpiry: "pause", ports: true });
+  await using sandbox = await Sandbox.create({ fence: "run", image: "a:1", onExpiry: "pause", ports: true });
   const session: Experimental_SandboxSession = sandboxSession(sandbox);
   const tools = sandboxTools(sandbox, { timeout: "1m", maxOutput: 1000 });
   const stopWhen = [isStepCount(9), sandboxFailed];

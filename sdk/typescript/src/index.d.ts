@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" />
+
 /** Seconds, or a text such as `"5m"`. */
 export type Time = number | string;
 /** Bytes, or a text such as `"512MiB"`. */
@@ -310,6 +312,8 @@ export declare class Sandbox {
   setTimeout(timeout: Time): Promise<SandboxInfo>;
   /** Runs code in an interpreter, which keeps what it defines. */
   runCode(code: string, options?: CodeOptions): Promise<Execution>;
+  /** Ends the sandbox: `await using sandbox = await Sandbox.create()`. */
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 export declare class RingfenceError extends Error {

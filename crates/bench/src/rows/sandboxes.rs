@@ -260,7 +260,7 @@ pub(super) fn file(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
 async fn write_and_read(sandbox: &Sandbox) -> anyhow::Result<()> {
     let (path, bytes) = ("/workspace/file", vec![b'x'; FILE_BYTES]);
     let size = Some(FILE_BYTES as u64);
-    sandbox.upload(Cursor::new(bytes), path, size).await?;
+    sandbox.upload(Cursor::new(bytes), path, size, None).await?;
     let mut read = Vec::with_capacity(FILE_BYTES);
     sandbox.download(path, || Ok(&mut read)).await?;
     ensure!(read.len() == FILE_BYTES, "{} bytes came back", read.len());

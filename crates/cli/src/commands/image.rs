@@ -21,6 +21,7 @@ pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<E
         ImageCommand::Pull(args) => pulled(args, &store, context)?,
         ImageCommand::Import(args) => imported(args, &store, context)?,
         ImageCommand::Ls { json } => {
+            store.collect().map_err(|error| failure(&error))?;
             let images = store.list().map_err(|error| failure(&error))?;
             match json {
                 true => context.ui.json(&images)?,

@@ -131,11 +131,21 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         Error::Broken(_) => Failure::refused(error.to_string(), "check the server").into(),
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
-        Error::Output(_) => Failure::refused(
-            error.to_string(),
-            "make room where the output goes, or send it elsewhere",
-        )
-        .into(),
+        Error::Output(ref source) => Failure::refused(error.to_string(), output_hint(source.kind())).into(),
+    }
+}
+
+const fn output_hint(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+            "make room where the output goes, or send it elsewhere"
+        }
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "name a file that you may write, in a directory where you may make one; `-` is standard output"
+        }
+        ErrorKind::IsADirectory => "name a file in it",
+        ErrorKind::NotADirectory => "name a path whose parents are directories",
+        _ => "send the output elsewhere",
     }
 }
 

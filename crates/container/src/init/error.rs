@@ -1,10 +1,11 @@
 //! Errors of calls, and of the connection to the init that runs them.
 
-use ringfence_jail::init::frames::{BECOME_USER, ENTER_DIRECTORY, LOOK_UP_USER, VERSION};
+use ringfence_jail::init::frames::{BECOME_USER, ENTER_DIRECTORY, LOOK_UP_USER, START_PROGRAM, VERSION};
 
 const ENOENT: i32 = rustix::io::Errno::NOENT.raw_os_error();
 const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
 const EACCES: i32 = rustix::io::Errno::ACCESS.raw_os_error();
+const ENOEXEC: i32 = rustix::io::Errno::NOEXEC.raw_os_error();
 
 /// An error that closed the connection to a container's init.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,11 +87,22 @@ impl NotRun {
         matches!(self, Self::NotStarted { step, errno: EINVAL } if step == BECOME_USER)
     }
 
+    /// Returns `true` if the program itself was refused.
+    fn is_program(&self) -> bool {
+        matches!(self, Self::NotStarted { step, .. } if step == START_PROGRAM)
+    }
+
     /// Returns a hint for the user.
-    pub const fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> &'static str {
         match self {
             Self::Busy => "wait until some have ended",
             Self::TooLong => "pass long data as a file or on standard input",
+            Self::NotStarted { errno: EACCES, .. } if self.is_program() => {
+                "make the file executable (`chmod +x FILE`), or run it by its interpreter, as in `sh FILE`"
+            }
+            Self::NotStarted { errno: ENOEXEC, .. } if self.is_program() => {
+                "begin the file with its interpreter, as in `#!/bin/sh`, or run it by that, as in `sh FILE`"
+            }
             Self::NotStarted { errno: EACCES, .. } => {
                 "give the directory to the program's user: where root runs it, that is the user 65534 (`chown -R 65534:65534 DIR`)"
             }

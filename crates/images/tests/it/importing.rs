@@ -188,13 +188,15 @@ fn an_image_is_removed_with_its_last_name_and_its_last_run() {
     );
     let lease = place.store.lease(&by("second")).unwrap();
     assert_eq!(place.store.remove(&by("second")).unwrap(), Removal::InUse);
+    place.store.collect().unwrap();
     assert!(place.root().join("a").exists());
     assert!(matches!(
         place.store.lease(&by("second")),
         Err(Error::NotFound(_))
     ));
     drop(lease);
-    // The next operation clears it.
+    place.store.collect().unwrap();
+    place.assert_untouched(0);
     let [Import { digest, .. }] = &place.import(&[vec![file("b", "b")]]).unwrap()[..] else {
         panic!("one image was imported");
     };

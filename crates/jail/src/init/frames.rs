@@ -217,6 +217,8 @@ pub struct TerminalSize {
 
 /// The step of [`Fate::NotStarted`] that enters the working directory.
 pub const ENTER_DIRECTORY: &str = "enter the working directory";
+/// The step that executes the program: EACCES if its file is not executable.
+pub const START_PROGRAM: &str = "start the program";
 /// The step that looks up the user of a program: ENOENT if there is none.
 pub const LOOK_UP_USER: &str = "look up the user";
 /// The step that becomes it: EINVAL if one of its ids does not exist in the sandbox.

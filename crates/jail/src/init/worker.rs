@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::files::{self, CHANGES_FD, FileOwner};
-use super::frames::{ENTER_DIRECTORY, Leftovers, TerminalSize};
+use super::frames::{ENTER_DIRECTORY, Leftovers, START_PROGRAM, TerminalSize};
 use super::user::User;
 use crate::step_error::{Step, StepError};
 use crate::steps::{GuestDescriptors, STATUS_FD};
@@ -343,7 +343,7 @@ fn become_guest(execution: &mut Execution, status: &OwnedFd, executed: OwnedFd) 
         });
     let error = match arranged {
         Ok(()) => StepError {
-            step: "start the program",
+            step: START_PROGRAM,
             source: execution.execute(executed.as_fd()),
         },
         Err(error) => error,

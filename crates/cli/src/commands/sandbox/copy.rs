@@ -1,24 +1,31 @@
 //! `ringfence sandbox cp`.
 
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringfence::{Failure, named_paths, source};
 use ringfence_client::Error;
 use ringfence_client::sandbox::{Place, Sandbox, target};
+use ringfence_exec::trust::Replacement;
+use ringfence_gateway_protocol::interrupted;
 use serde_json::{Value, json};
 
-use super::{failure, print_json, sandbox_only};
+use super::{failure, print_json, sandbox_only, text};
 use crate::context::Context;
+use crate::exit::INTERRUPTED;
 use ringfence_args::SandboxCopyArgs;
+
+/// Permission bits that let some user execute a file.
+const EXECUTE: u64 = 0o111;
 
 pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let within = async |sandbox: &str| sandbox_only(sandbox, "`cp`", &args.options, context).await;
-    let told = match (Place::parse(&args.from), Place::parse(&args.to)) {
+    let copied = match (Place::parse(&args.from), Place::parse(&args.to)) {
         (Place::Here(from), Place::There { sandbox, path }) => {
-            upload(&within(&sandbox).await?, &from, &path, context).await?
+            Some(upload(&within(&sandbox).await?, &from, &path, context).await?)
         }
         (Place::There { sandbox, path }, Place::Here(to)) => {
             download(&within(&sandbox).await?, &path, &to, context).await?
@@ -31,49 +38,88 @@ pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::R
             .into());
         }
     };
-    match args.options.json {
-        true => print_json(&told, context),
-        false => Ok(ExitCode::SUCCESS),
+    match (copied, args.options.json) {
+        (None, _) => Ok(ExitCode::from(INTERRUPTED)),
+        (Some(told), true) => print_json(&told, context),
+        (Some(_), false) => Ok(ExitCode::SUCCESS),
     }
 }
 
 async fn upload(sandbox: &Sandbox, from: &str, to: &str, context: &Context) -> anyhow::Result<Value> {
     let to = target(from, to);
     if from == "-" {
-        return sandbox.upload(io::stdin(), &to, None).await.map_err(failure);
+        let sent = sandbox.upload(io::stdin(), &to, None, None);
+        return sent.await.map_err(failure);
     }
     let file = source::open(Path::new(from), &context.named_paths())?;
+    let meta = file.metadata()?;
     // Pipes and files of /proc do not know their length.
-    let size = Some(file.metadata()?.len()).filter(|size| *size > 0);
-    sandbox.upload(file, &to, size).await.map_err(failure)
+    let size = Some(meta.len()).filter(|size| *size > 0);
+    let sent = sandbox.upload(file, &to, size, mode(&meta));
+    sent.await.map_err(failure)
 }
 
-async fn download(sandbox: &Sandbox, from: &str, to: &str, context: &Context) -> anyhow::Result<Value> {
+/// Returns the mode of a copy of an executable file; `None` for any other, which gets the usual one.
+fn mode(file: &Metadata) -> Option<u32> {
+    let is_executable = is_executable(file.permissions().mode().into());
+    (file.is_file() && is_executable).then_some(0o755)
+}
+
+const fn is_executable(mode: u64) -> bool {
+    mode & EXECUTE != 0
+}
+
+/// Copies a file of the sandbox to this machine. `None` if a signal ended the copy.
+async fn download(
+    sandbox: &Sandbox,
+    from: &str,
+    to: &str,
+    context: &Context,
+) -> anyhow::Result<Option<Value>> {
     let copied = match to {
         "-" => sandbox.download(from, || Ok(io::stdout())).await,
         to => {
-            let named = Path::new(to);
-            let found = context.named_paths().resolve(named);
-            let found = found.map_err(|error| named_paths::failure(named, error))?.path;
-            let file = match to.ends_with('/') || found.is_dir() {
-                true => target(from, &format!("{}/", found.display())).into(),
-                false => found,
-            };
-            receive(sandbox, from, &file).await
+            let file = destination(from, to, context)?;
+            tokio::select! {
+                copied = receive(sandbox, from, &file) => copied,
+                // What has arrived is removed with its future.
+                () = interrupted() => return Ok(None),
+            }
         }
     };
     let bytes = copied.map_err(failure)?;
-    Ok(json!({ "bytes": bytes }))
+    Ok(Some(json!({ "bytes": bytes })))
 }
 
-/// Copies a file of the sandbox to a resolved path.
-async fn receive(sandbox: &Sandbox, from: &str, to: &Path) -> Result<u64, Error> {
-    let mut begun = false;
-    let create = || File::create(to).inspect(|_| begun = true);
-    let copied = sandbox.download(from, create).await;
-    // What has arrived is not a copy; a device stays.
-    if copied.is_err() && begun && to.is_file() {
-        let _ = std::fs::remove_file(to);
+/// Resolves the path of a copy: a name below a directory, if `to` is one.
+fn destination(from: &str, to: &str, context: &Context) -> Result<PathBuf, Failure> {
+    let resolve = |path: &Path| {
+        let found = context.named_paths().resolve(path);
+        let found = found.map_err(|error| named_paths::failure(path, error))?;
+        Ok::<_, Failure>(found.path)
+    };
+    let found = resolve(Path::new(to))?;
+    match Path::new(from).file_name() {
+        Some(name) if to.ends_with('/') || found.is_dir() => resolve(&found.join(name)),
+        _ => Ok(found),
     }
-    copied
+}
+
+/// Copies a file of the sandbox to a resolved path, and makes it executable if it is so there.
+async fn receive(sandbox: &Sandbox, from: &str, to: &Path) -> Result<u64, Error> {
+    let mut new = None;
+    let opened = &mut new;
+    let bytes = sandbox
+        .download(from, move || Ok(opened.insert(Replacement::begin(to)?)))
+        .await?;
+    // A link is described itself, and is no reason to fail.
+    let entry = sandbox.stat(from).await.unwrap_or_default();
+    let is_executable = text(&entry, "type") == "file" && entry["mode"].as_u64().is_some_and(is_executable);
+    if let Some(new) = new {
+        if is_executable {
+            new.make_executable().map_err(Error::Output)?;
+        }
+        new.commit().map_err(Error::Output)?;
+    }
+    Ok(bytes)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::keys::{Holder, create};
+use super::keys::{Holder, create_expired};
 use super::run::lives;
 use super::{Surface, world};
 use crate::support::eventually;
@@ -138,7 +138,7 @@ fn a_key_is_removed_with_what_it_has_made_once_it_has_ended() {
     assert_eq!(other.ask("GET /v1/sandboxes/own", &json!({})).status, 200);
 
     // Through the command, with a server and without.
-    let expired = create(&world, &["--days", "0"]).1;
+    let expired = create_expired(&world).1;
     remove(expired["id"].as_str().unwrap()).ok();
     world.stop_engine("TERM");
     remove(&other.id).refused(125, "neither revoked nor expired");

@@ -13,6 +13,18 @@ pub(crate) fn create(world: &World, options: &[&str]) -> (String, Value) {
     (made["key"].as_str().unwrap().to_owned(), made)
 }
 
+/// Creates a key that has expired.
+pub(crate) fn create_expired(world: &World) -> (String, Value) {
+    let (key, made) = create(world, &["--days", "1"]);
+    let id = made["id"].as_str().unwrap();
+    let file = format!("state/ringfence/api-keys/{id}.json");
+    let text = std::fs::read_to_string(world.dir.path(&file)).unwrap();
+    let mut stored: Value = serde_json::from_str(&text).unwrap();
+    stored["expires"] = stored["created"].clone();
+    world.dir.write(&file, stored.to_string());
+    (key, made)
+}
+
 /// The holder of a key, who talks to the loopback address.
 pub(crate) struct Holder {
     pub(crate) surface: Surface,
@@ -56,7 +68,7 @@ fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
     let (run, made) = create(&world, &[]);
     let (tools, _) = create(&world, &["--rights", "tools", "--days", "7"]);
     let (sandboxes, _) = create(&world, &["--rights", "sandboxes"]);
-    let (expired, _) = create(&world, &["--days", "0"]);
+    let (expired, _) = create_expired(&world);
     assert_eq!(ask(&run, "POST /v1/run").json()["stdout"], "1\n");
     ask(&run, "GET /v1/tools").refused(403, "permission_denied");
     assert_eq!(ask(&tools, "GET /v1/tools").status, 200);
@@ -99,6 +111,9 @@ fn no_key_both_asks_and_answers() {
         let output = world.dir.run(["keys", "create", "x", "--rights", rights]);
         assert_eq!(output.status, 2, "{rights}: {output:?}");
     }
+    // A key of no days would have expired before it is used.
+    let expired = world.dir.run(["keys", "create", "x", "--days", "0"]);
+    assert_eq!(expired.status, 2, "{expired:?}");
     assert_eq!(world.dir.run(["keys", "ls"]).ok(), "");
     world.close();
 }

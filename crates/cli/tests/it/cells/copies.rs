@@ -1,12 +1,13 @@
 //! Files: copies into and out of a sandbox, and lists.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use serde_json::json;
 
-use super::everywhere;
-use crate::support::entries;
+use super::{Lab, Venue, everywhere};
+use crate::support::{entries, eventually};
 
 #[test]
 fn files_are_copied_both_ways() {
@@ -38,6 +39,16 @@ fn files_are_copied_both_ways() {
         // What is there is replaced.
         lab.sandbox(&["cp", "-", "lab:/output/a"]).ok();
         assert_eq!(lab.bash("cat /output/a").ok(), "");
+        // Parents are made here, too, and executable files stay so.
+        lab.bash("echo 'echo ran' > /output/s; chmod 755 /output/s").ok();
+        lab.sandbox(&["cp", "lab:/output/s", "new/parents/"]).ok();
+        let script = lab.world.dir.path("work/new/parents/s");
+        assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o111, 0o111);
+        lab.sandbox(&["cp", "new/parents/s", "lab:/tmp/s2"]).ok();
+        assert_eq!(lab.sandbox(&["exec", "lab", "--", "/tmp/s2"]).ok(), "ran\n");
+        // A device stays one.
+        lab.sandbox(&["cp", "lab:/output/s", "/dev/null"]).ok();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
         let told = lab.json(&["cp", "large", "lab:/workspace/large"]);
         assert_eq!(
             (&told["size"], &told["path"]),
@@ -61,6 +72,11 @@ fn a_copy_that_fails_changes_nothing() {
             .refused(125, "nosuch");
         lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"])
             .refused(2, "cannot read nosuch");
+        let missing = lab.sandbox(&["cp", "nosuch", "lab:/workspace/theirs"]);
+        assert!(missing.stderr.ends_with("hint: check the path\n"), "{missing:?}");
+        let below = lab.sandbox(&["cp", "lab:/workspace/theirs", "mine/x"]);
+        below.refused(2, "mine/x");
+        assert!(!below.stderr.contains("make room"), "{below:?}");
         lab.sandbox(&["cp", ".", "lab:/workspace/"])
             .refused(2, "is a directory");
         lab.sandbox(&["cp", "mine", "lab:/usr/bin/mine"])
@@ -88,6 +104,46 @@ fn a_copy_that_fails_changes_nothing() {
         assert!(full.stderr.contains("`disk`"), "{full:?}");
         assert_eq!(lab.bash("cat theirs; ls").ok(), "theirs\ntheirs\n");
     });
+}
+
+/// Bytes of a file that no connection holds at once.
+const LARGE: u64 = 200 << 20;
+
+#[test]
+fn a_download_that_breaks_off_leaves_the_old_file() {
+    let lab = Lab::on(Venue::plain("local"), &["--memory", "1GiB", "--disk", "512MiB"]);
+    let work = lab.world.dir.path("work");
+    let mine = lab.world.dir.write("work/mine", "mine");
+    fs::set_permissions(&mine, Permissions::from_mode(0o640)).unwrap();
+    lab.bash(&format!("head -c {LARGE} /dev/zero > large")).ok();
+    let temporary = || {
+        let names = entries(&work);
+        names.into_iter().find(|name| name.starts_with(".ringfence-"))
+    };
+    for signal in ["INT", "TERM", "HUP", "KILL"] {
+        let mut copy = lab.start(&["cp", "lab:/workspace/large", "mine"]);
+        eventually("it has begun", || temporary().is_some());
+        lab.world.signal(&copy, signal);
+        let status = copy.wait().unwrap();
+        assert!(!status.success(), "{signal}: {status}");
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "mine", "{signal}");
+        match signal {
+            // Nothing can clean up behind itself.
+            "KILL" => fs::remove_file(work.join(temporary().unwrap())).unwrap(),
+            _ => assert_eq!(
+                (status.code(), entries(&work)),
+                (Some(130), vec!["mine".to_owned()])
+            ),
+        }
+    }
+    let mut copy = lab.start(&["cp", "lab:/workspace/large", "mine"]);
+    eventually("it has begun", || temporary().is_some());
+    lab.sandbox(&["rm", "lab"]).ok();
+    assert_eq!(copy.wait().unwrap().code(), Some(125));
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+    assert_eq!(fs::metadata(&mine).unwrap().permissions().mode() & 0o777, 0o640);
+    assert_eq!(entries(&work), ["mine"]);
+    lab.close();
 }
 
 #[test]
@@ -158,6 +214,9 @@ fn links_that_programs_made_lead_no_copy_elsewhere() {
         for name in ["write", "dangling"] {
             lab.sandbox(&["cp", "lab:/workspace/x", name]).refused(125, name);
         }
+        lab.bash("echo mine > write").ok();
+        lab.sandbox(&["cp", "lab:/workspace/write", "."])
+            .refused(125, "write");
         assert_eq!(entries(&lab.world.dir.path("home")), ["secret"]);
         assert_eq!(fs::read_to_string(secret).unwrap(), "secret");
     });

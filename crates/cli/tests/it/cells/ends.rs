@@ -59,6 +59,34 @@ fn an_end_of_the_server_ends_everything() {
 }
 
 #[test]
+fn a_command_ends_with_its_client() {
+    everywhere(|lab| {
+        // What an earlier command has left stays.
+        lab.bash("sleep 600 > /dev/null 2>&1 & echo $! > left").ok();
+        for (signal, options) in [("TERM", &[][..]), ("HUP", &["-i"]), ("KILL", &[])] {
+            let command = [
+                "lab",
+                "--",
+                "bash",
+                "-c",
+                "sleep 600 & echo $! > pid; touch on; wait",
+            ];
+            let mut attached = lab.start(&[&["exec"], options, &command].concat());
+            lab.appears("/workspace/on");
+            lab.world.signal(&attached, signal);
+            attached.wait().unwrap();
+            eventually("its process is gone", || {
+                lab.bash("kill -0 $(cat pid)").status != 0
+            });
+            lab.bash("kill -0 $(cat left) && rm on").ok();
+        }
+        eventually("no command is left", || {
+            lab.json(&["get", "lab"])["processes"] == 0
+        });
+    });
+}
+
+#[test]
 fn a_removal_ends_what_runs() {
     let lab = Lab::with_sandbox();
     let mut attached = lab.start(&["exec", "lab", "--", "bash", "-c", "touch on; exec sleep 600"]);

@@ -144,7 +144,8 @@ fn an_image_stays_while_sandboxes_are_on_it() {
     assert_eq!(lab.json(&["get", "restored"])["image"], REFERENCE);
     lab.sandbox(&["rm", "restored"]).ok();
     assert!(tree.exists());
-    import("third").ok();
+    let listed = image(&lab, &["ls"]);
+    assert!(!listed.ok().contains("removed, but in use"), "{listed:?}");
     assert!(!tree.exists());
     let gone = lab.sandbox(&["create", "--snapshot", "base"]);
     gone.refused(125, "there is no image");

@@ -61,6 +61,14 @@ fn a_command_has_its_status_streams_and_directory() {
             let missing = lab.sandbox(&[verb, "lab", "--", "nosuch"]);
             missing.refused(127, "there is no program `nosuch` in the sandbox");
         }
+        let closed = lab.bash("echo 'echo x' > s.sh; exec ./s.sh");
+        assert_eq!(closed.status, 126, "{closed:?}");
+        let closed = lab.sandbox(&["exec", "lab", "--", "./s.sh"]);
+        closed.refused(125, "Permission denied");
+        assert!(closed.stderr.contains("chmod +x"), "{closed:?}");
+        lab.bash("chmod +x s.sh").ok();
+        let no_interpreter = lab.sandbox(&["exec", "lab", "--", "./s.sh"]);
+        assert!(no_interpreter.stderr.contains("#!/bin/sh"), "{no_interpreter:?}");
         lab.sandbox(&["exec", "-w", "/nosuch", "lab", "--", "true"])
             .refused(125, "/nosuch");
         assert_eq!(lab.sandbox(&["exec", "lab"]).status, 2);

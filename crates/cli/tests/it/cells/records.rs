@@ -24,7 +24,7 @@ fn what_changes_a_sandbox_or_runs_in_it_is_in_the_audit_log() {
     };
     for (name, part) in [
         ("sandbox.create", "\"lab\""),
-        ("sandbox.start", "\"hello\""),
+        ("sandbox.exec", "\"hello\""),
         ("sandbox.run", "x = 'told'"),
         ("sandbox.write", "path=%2Ftmp%2Fnew"),
         ("sandbox.read", "path=%2Ftmp%2Fnone"),

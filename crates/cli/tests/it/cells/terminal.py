@@ -1,6 +1,6 @@
 """Runs a command in a terminal of its own and talks to it: terminal.py STEPS COMMAND...
 
-STEPS is a JSON list of {"expect": REGULAR EXPRESSION}, {"send": TEXT} and {"size": [ROWS, COLUMNS]}. Exits with the command's status, once
+STEPS is a JSON list of {"expect": REGULAR EXPRESSION}, {"send": TEXT}, {"size": [ROWS, COLUMNS]} and {"signal": NUMBER}. Exits with the command's status, once
 the terminal is found as it was before.
 """
 
@@ -31,6 +31,8 @@ for step in steps:
         os.write(leader, step["send"].encode())
     elif "size" in step:
         size(*step["size"])
+    elif "signal" in step:
+        os.kill(child, step["signal"])
     else:
         pattern = re.compile(step["expect"].encode(), re.S)
         while not (found := pattern.search(shown)):

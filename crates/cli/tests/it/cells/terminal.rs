@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Lab, everywhere};
-use crate::support::{Output, finish};
+use crate::support::{Output, eventually, finish};
 
 const DRIVER: &str = include_str!("terminal.py");
 
@@ -68,6 +68,23 @@ fn a_shell_in_a_terminal_has_its_keys_size_and_jobs() {
             let shown = lab.in_terminal(shell, &steps);
             assert_eq!(shown.status, 7, "{shown:?}");
         }
+    });
+}
+
+#[test]
+fn a_signal_ends_a_shell_with_what_runs_in_its_terminal() {
+    everywhere(|lab| {
+        for (name, signal) in [("TERM", 15), ("HUP", 1)] {
+            let steps = [
+                send("sleep 600 & echo $! > pid; echo $((1000 + 1))\r"),
+                expect("1001\r\n"),
+                json!({ "signal": signal }),
+            ];
+            let shown = lab.in_terminal(&["shell", "lab"], &steps);
+            assert_eq!(shown.status, 128 + signal, "{name}: {shown:?}");
+            eventually("what ran is gone", || lab.bash("kill -0 $(cat pid)").status != 0);
+        }
+        eventually("no shell is left", || lab.json(&["get", "lab"])["processes"] == 0);
     });
 }
 

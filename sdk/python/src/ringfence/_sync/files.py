@@ -8,6 +8,7 @@ from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, over
 
 from .._body import Data, pieces, sized
 from .._events import Event
+from .._local import new_file
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import EntryInfo, FileChange, build
 from .transport import Transport
@@ -54,11 +55,14 @@ class Files:
             yield pieces
 
     def download(self, path: str, to: Union[str, IO[bytes]]) -> int:
-        """Copies the content to a local file, which must not exist, or one that is open. Returns the number of bytes."""
+        """Copies the content to a local file, which must not exist, or one that is open. Returns the number of bytes.
+
+        The local file is made once the content is complete.
+        """
         count = 0
         with self.stream(path) as pieces:
             if isinstance(to, str):
-                with open(to, "xb") as file:
+                with new_file(to) as file:
                     for piece in pieces:
                         count += file.write(piece)
             else:
