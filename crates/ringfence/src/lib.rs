@@ -48,7 +48,7 @@ mod runner;
 pub mod settings;
 pub mod skills;
 pub mod source;
-mod state_lock;
+pub mod state_lock;
 pub mod toolbox;
 pub mod trust;
 

@@ -21,7 +21,7 @@ use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
 
 use crate::commands::console;
-use crate::commands::keys::{no_usage, remains};
+use crate::commands::keys::{lock_state, no_usage, remains};
 use crate::context::Context;
 use ringfence::packages::SessionPackages;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
@@ -35,9 +35,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
     let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
-    let lock = context.paths.lock_state(|| {
-        let _ = context.ui.err("waiting for the former server to end\n");
-    })?;
+    let lock = lock_state(context)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)

@@ -42,7 +42,15 @@ impl Recorder {
 
 /// Returns `true` if an operation of this name ends or removes something.
 fn ends_something(name: &str) -> bool {
-    const ENDS: &[&str] = &["remove", "delete", "revoke", "kill", "signal", "interrupt", "pause"];
+    const ENDS: &[&str] = &[
+        "remove",
+        "delete",
+        "revoke",
+        "kill",
+        "signal",
+        "interrupt",
+        "pause",
+    ];
     let (_, act) = name.split_once('.').unwrap_or_default();
     ENDS.iter().any(|end| act.starts_with(end))
 }

@@ -38,7 +38,11 @@ fn a_server_that_cannot_record_is_not_ready() {
         "{reply:?}"
     );
     let sandboxes = surface.ask("GET /v1/sandboxes", &[BEARER], "");
-    assert_eq!(sandboxes.json()["sandboxes"], serde_json::json!([]), "{sandboxes:?}");
+    assert_eq!(
+        sandboxes.json()["sandboxes"],
+        serde_json::json!([]),
+        "{sandboxes:?}"
+    );
 
     fs::remove_file(&filler).unwrap();
     assert_eq!((ready().status, run().status), (200, 200));
