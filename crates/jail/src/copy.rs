@@ -18,6 +18,8 @@ use crate::sys;
 const MAX_DEPTH: usize = 128;
 /// Maximum number of entries overall; a cell's file system holds half as many.
 const MAX_ENTRIES: usize = 131_072;
+/// Bytes of a file that are copied at once.
+const PIECE: u64 = 8 << 20;
 
 /// Copies these directories of a session to the empty ones of its fork.
 pub(crate) fn directories<'a>(
@@ -99,18 +101,24 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     let target = OpenOptions::new().write(true).create_new(true).open(to)?;
-    copy_data(&source, &target, metadata.len())?;
+    copy_data(&source, &target, metadata.len(), || Ok(()))?;
     take_over_attributes(&metadata, &target)
 }
 
-/// Copies the data that the file had when its length was read, and preserves holes.
-pub(crate) fn copy_data(mut source: &File, mut target: &File, length: u64) -> io::Result<()> {
+/// Copies the data that the file had when its length was read, and preserves holes, as long as `proceed` succeeds.
+pub(crate) fn copy_data(
+    mut source: &File,
+    mut target: &File,
+    length: u64,
+    proceed: impl Fn() -> io::Result<()>,
+) -> io::Result<()> {
     let mut at = 0;
     while at < length {
         let Some((start, end)) = sys::next_data(source.as_fd(), at)? else {
             break;
         };
-        at = end.min(length);
+        proceed()?;
+        at = end.min(length).min(start.saturating_add(PIECE));
         source.seek(SeekFrom::Start(start))?;
         target.seek(SeekFrom::Start(start))?;
         io::copy(&mut source.take(at.saturating_sub(start)), &mut target)?;

@@ -2,6 +2,7 @@
 
 use ringfence_policy::{Bytes, Outcome, Scope, Timeout};
 use ringfence_sandbox::output::Collected;
+use ringfence_sandbox::process::ProcessEnd;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,8 +67,8 @@ pub struct Ran {
     pub output: String,
     /// Exit status; negative for a signal, null at the time limit.
     pub code: Option<i32>,
-    /// `SIGKILL` at a limit.
-    pub signal: Option<&'static str>,
+    /// Name of the signal that ended it, such as `SIGKILL` at a limit.
+    pub signal: Option<String>,
     /// Reason for the kill.
     pub message: Option<&'static str>,
 }
@@ -121,6 +122,26 @@ pub(crate) const fn killed(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
+/// Names of signals in the order of their numbers, from 1 on (signal(7), x86 and ARM).
+const SIGNALS: &[&str] = &[
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE",
+    "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ",
+    "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+];
+
+/// Returns the name of the signal that ended a program. Real-time signals have their numbers.
+fn signal(end: &ProcessEnd) -> Option<String> {
+    if killed(end.outcome).is_some() {
+        return Some("SIGKILL".to_owned());
+    }
+    let number = end.exit_code.checked_neg().filter(|number| *number > 0)?;
+    let index = usize::try_from(number - 1).ok()?;
+    Some(match SIGNALS.get(index) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("SIG{number}"),
+    })
+}
+
 /// Returns standard output, and standard error with what the reader must know beside it.
 pub(crate) fn texts(collected: &Collected, left: &RemainingFiles) -> (String, String) {
     let Collected { stdout, stderr, end } = collected;
@@ -143,6 +164,22 @@ pub(crate) fn texts(collected: &Collected, left: &RemainingFiles) -> (String, St
     if left.cut {
         note(&format!("only the first {MAX_FILES} files are kept"));
     }
+    if left.unreadable > 0 {
+        note(&format!(
+            "files or directories that cannot be read: {}",
+            left.unreadable
+        ));
+    }
+    if left.unnamed > 0 {
+        note(&format!(
+            "files or directories that are left out, with names that are not UTF-8, longer than 255 bytes, deeper than 10 levels, or \
+             have control characters or backslashes: {}",
+            left.unnamed
+        ));
+    }
+    if left.uncounted {
+        note("there are more files than were looked at");
+    }
     (stdout.text.clone(), error)
 }
 
@@ -162,7 +199,7 @@ fn answer(
             stdout: stdout.clone(),
             stderr: stderr.clone(),
             code: (end.outcome != Outcome::TimedOut).then_some(end.exit_code),
-            signal: message.map(|_| "SIGKILL"),
+            signal: signal(&end),
             message,
         },
         stdout,
@@ -170,5 +207,33 @@ fn answer(
         files: left.files,
         deleted_files: left.deleted,
         language,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_signal_has_a_name() {
+        let check = |exit_code: i32, outcome: Outcome, expected: Option<&str>| {
+            let end = ProcessEnd {
+                exit_code,
+                outcome,
+                cpu_seconds: None,
+                peak_memory_bytes: None,
+                error: None,
+            };
+            assert_eq!(signal(&end).as_deref(), expected, "{exit_code}");
+        };
+        check(0, Outcome::Exited, None);
+        check(137, Outcome::Exited, None);
+        check(125, Outcome::Unknown, None);
+        check(-1, Outcome::TimedOut, Some("SIGKILL"));
+        check(-9, Outcome::MemoryExceeded, Some("SIGKILL"));
+        check(-1, Outcome::Signalled, Some("SIGHUP"));
+        check(-9, Outcome::Cancelled, Some("SIGKILL"));
+        check(-31, Outcome::Signalled, Some("SIGSYS"));
+        check(-34, Outcome::Signalled, Some("SIG34"));
     }
 }

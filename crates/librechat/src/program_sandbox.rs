@@ -1,12 +1,12 @@
 //! The sandbox of one program, from its files to those that it leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringfence_policy::{Account, Scope, Timeout};
-use ringfence_sandbox::files::{EntryType, FileRange, Operation, Written, parse};
+use ringfence_sandbox::files::{Entry, EntryType, FileRange, Operation, Written, parse};
 use ringfence_sandbox::process::{CommandLine, NewProcess};
-use ringfence_sandbox::{NewSandbox, Sandbox, Sandboxes};
+use ringfence_sandbox::{Error as SandboxError, NewSandbox, Sandbox, Sandboxes};
 
 use crate::error::Error;
 use crate::language::Language;
@@ -44,6 +44,33 @@ pub(crate) struct RemainingFiles {
     pub(crate) deleted: Vec<String>,
     /// Set if there are more than are kept.
     pub(crate) cut: bool,
+    /// Number of files and directories that cannot be read.
+    pub(crate) unreadable: usize,
+    /// Number of files whose names are not kept, and of directories that are too deep.
+    pub(crate) unnamed: usize,
+    /// Set if there are more entries than were looked at.
+    pub(crate) uncounted: bool,
+}
+
+impl RemainingFiles {
+    /// Returns the name of a file that is kept, and counts what is not.
+    fn name_of<'a>(&mut self, entry: &'a Entry) -> Option<&'a str> {
+        let name = entry.path.strip_prefix("/mnt/data/")?;
+        let found = match entry.kind {
+            EntryType::File if is_cache(name) => return None,
+            EntryType::File => Some(name).filter(|_| !entry.lossy),
+            EntryType::Directory if is_cache(&format!("{name}/")) => return None,
+            EntryType::Directory => {
+                self.unreadable += usize::from(entry.unreadable);
+                self.unnamed += usize::from(name.split('/').count() > DEPTH);
+                return None;
+            }
+            EntryType::Symlink | EntryType::Fifo | EntryType::Socket | EntryType::Device => return None,
+        };
+        let name = found.and_then(|name| checked(name).ok());
+        self.unnamed += usize::from(name.is_none());
+        name
+    }
 }
 
 impl Drop for ProgramSandbox {
@@ -161,39 +188,48 @@ impl ProgramSandbox {
 
     /// Keeps the files that the program has left: those that came with the request and were not changed keep their ids.
     pub(crate) async fn collect_files(&self, sessions: &Sessions) -> Result<RemainingFiles, Error> {
-        let listing = self.sandbox.list_files(DIRECTORY.to_owned(), DEPTH).await?;
         let mut left = RemainingFiles::default();
-        let mut names = Vec::new();
-        for entry in listing.entries {
-            let name = entry
-                .path
-                .strip_prefix("/mnt/data/")
-                .filter(|name| !is_cache(name));
-            let (EntryType::File, false, Some(Ok(name))) = (entry.kind, entry.lossy, name.map(checked))
-            else {
-                continue;
-            };
+        // One more level shows that there is something.
+        let listing = match self.sandbox.list_files(DIRECTORY.to_owned(), DEPTH + 1).await {
+            // The program has ended, and its result counts.
+            Err(error) if is_of_file(&error) => {
+                left.unreadable = 1;
+                return Ok(left);
+            }
+            listing => listing?,
+        };
+        left.uncounted = !listing.complete;
+        let mut names = BTreeSet::new();
+        for entry in &listing.entries {
+            let Some(name) = left.name_of(entry) else { continue };
             if left.files.len() == MAX_FILES {
                 left.cut = true;
                 break;
             }
-            let input = self.inputs.get(name);
-            let unchanged =
-                input.filter(|input| (input.size, input.modified) == (entry.size, entry.modified));
-            left.files.push(match unchanged {
-                Some(input) => input.session.reference(input.id.clone(), name, true),
-                None => self.session.reference(self.keep(name).await?, name, false),
-            });
-            names.push(name.to_owned());
+            names.insert(name);
+            match self.reference(name, entry).await {
+                Err(Error::Sandbox(error)) if is_of_file(&error) => left.unreadable += 1,
+                file => left.files.push(file?),
+            }
         }
         if listing.complete && !left.cut {
-            let gone = self.inputs.keys().filter(|name| !names.contains(name));
+            let gone = self.inputs.keys().filter(|name| !names.contains(name.as_str()));
             left.deleted = gone.cloned().collect();
         }
         if !self.session.is_empty() {
             sessions.publish(&self.session)?;
         }
         Ok(left)
+    }
+
+    /// Returns a reference to a file, which is kept if it is new or changed.
+    async fn reference(&self, name: &str, entry: &Entry) -> Result<FileRef, Error> {
+        let input = self.inputs.get(name);
+        let unchanged = input.filter(|input| (input.size, input.modified) == (entry.size, entry.modified));
+        Ok(match unchanged {
+            Some(input) => input.session.reference(input.id.clone(), name, true),
+            None => self.session.reference(self.keep(name).await?, name, false),
+        })
     }
 
     /// Keeps a file, and returns its id.
@@ -218,6 +254,14 @@ impl ProgramSandbox {
         }
         self.session.add(name, at, read)
     }
+}
+
+/// Returns `true` for the error of one file, as which a program has left it.
+const fn is_of_file(error: &SandboxError) -> bool {
+    matches!(
+        error,
+        SandboxError::File(_) | SandboxError::FileKilled(_) | SandboxError::FileMemory
+    )
 }
 
 /// Returns `true` for what programs leave beside their files: hidden directories, and caches of interpreters.

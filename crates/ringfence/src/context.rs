@@ -8,9 +8,11 @@ use ringfence_exec::trust::NamedPaths;
 
 use crate::config::{self, Config, Loaded, Problems, Sources};
 use crate::env::Environment;
+use crate::failure::Failure;
 use crate::named_paths;
 use crate::parts::{self, Parts};
 use crate::paths::Paths;
+use crate::state_lock::StateLock;
 
 /// The files from which a configuration is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +99,16 @@ impl Context {
             .here
             .get_or_init(|| named_paths::working_directory(&self.environment));
         named_paths::named_paths(here.clone(), &self.paths)
+    }
+
+    /// Locks the state directory, which has one server only. If a server ends there, says so and waits up to 60 s for
+    /// it.
+    ///
+    /// # Errors
+    /// If another server has locked it, or it cannot be used.
+    pub fn lock_state(&self) -> Result<StateLock, Failure> {
+        let waiting = || self.log.write("waiting for the former server to end");
+        StateLock::of(self.paths.make_state()?, waiting)
     }
 
     /// Rejects a file of `--config` that a program may have written: it is protected only from programs of

@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use crate::env::Environment;
 use crate::failure::Failure;
 use crate::own_directory::{self, DirectoryError, User};
-use crate::state_lock::StateLock;
 
 /// Name of the program that asks people in chats, which lies beside `ringfence`.
 pub const GATEWAY_PROGRAM: &str = "ringfence-gateway";
@@ -116,15 +115,6 @@ impl Paths {
             Ok(()) | Err(DirectoryError::Io(_) | DirectoryError::Open(_)) => Ok(()),
             Err(error @ DirectoryError::Unsafe(_)) => Err(refused(&self.state, &error)),
         }
-    }
-
-    /// Locks the state directory, which has one server only. If a server ends there, calls `waiting` and waits up to
-    /// 60 s for it.
-    ///
-    /// # Errors
-    /// If another server has locked it, or it cannot be used.
-    pub fn lock_state(&self, waiting: impl FnOnce()) -> Result<StateLock, Failure> {
-        StateLock::of(self.make_state()?, waiting)
     }
 }
 

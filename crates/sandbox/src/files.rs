@@ -35,7 +35,12 @@ const MAX_ERROR: usize = 64 * 1024;
 /// Maximum length of a line.
 const MAX_LINE: usize = 64 * 1024;
 
-/// A running operation, with a stream of output. Dropping it ends the operation.
+/// The error of an operation that a program of the sandbox ended by SIGTERM, if it had staged a file (errno(3)).
+const ECANCELED: i32 = 125;
+/// Of signal(7).
+const SIGTERM: i32 = 15;
+
+/// A running operation, with a stream of output. Dropping it ends the operation, which leaves no file that is incomplete.
 #[derive(Debug)]
 pub struct Operating {
     process: Process,
@@ -320,6 +325,7 @@ impl Operating {
 /// of memory meanwhile.
 fn failure(reported: &[u8], fate: &Fate, lacks_memory: bool) -> Error {
     match (serde_json::from_slice::<FileError>(reported), fate) {
+        (Ok(error), _) if error.errno == ECANCELED => Error::FileKilled(SIGTERM),
         (Ok(error), _) => Error::File(Box::new(error)),
         (Err(_), Fate::Ended(status)) if *status == -SIGKILL && lacks_memory => Error::FileMemory,
         (Err(_), Fate::Ended(status)) if *status < 0 => Error::FileKilled(status.saturating_neg()),
@@ -360,6 +366,7 @@ mod tests {
             check(&reported("other", errno), 1, false, ErrorKind::LimitExceeded);
         }
         check(&reported("other", 5), 1, false, ErrorKind::InvalidArguments);
+        check(&reported("other", ECANCELED), 1, false, ErrorKind::Conflict);
         check("", -SIGKILL, true, ErrorKind::LimitExceeded);
         check("", -SIGKILL, false, ErrorKind::Conflict);
         check("", -15, true, ErrorKind::Conflict);

@@ -127,7 +127,7 @@ impl Toolbox {
             return Err(ToolError::new(
                 ErrorKind::Internal,
                 "the tool was not used: the disk of the audit log is full, so that it could not be recorded",
-                "make room on the disk of the audit log (`audit.dir`)",
+                "make room on the disk of the audit log",
             ));
         }
         let Parts { audit, runner, .. } = &self.parts;

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use super::sandbox::failure;
 use crate::context::Context;
 use crate::ui::{json as to_json, visible};
-use ringfence::state_lock::StateLock;
 use ringfence::{Failure, audit, container, settings, toolbox};
 use ringfence_args::{KeysCommand, KeysCreateArgs};
 
@@ -210,7 +209,7 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
         return Ok(());
     }
     // No server starts meanwhile.
-    let _lock = lock_state(context)?;
+    let _lock = context.lock_state()?;
     let refused = |error: EndKeyError| Failure::refused(error.to_string(), error.hint());
     let ended = store.ended(id).map_err(refused)?;
     if let Some(scope) = store.removed_with(&ended).map_err(unusable)? {
@@ -231,13 +230,6 @@ fn remove(id: &str, store: &KeyStore, context: &Context) -> anyhow::Result<()> {
     usage.remove_with(&ended).map_err(no_usage)?;
     store.remove(&ended).map_err(unusable)?;
     record("key.remove", &json!({"id": ended.id}), context)
-}
-
-/// Locks the state directory. If its server ends, says so and waits for that.
-pub(super) fn lock_state(context: &Context) -> Result<StateLock, Failure> {
-    context.paths.lock_state(|| {
-        let _ = context.ui.err("waiting for the former server to end\n");
-    })
 }
 
 pub(super) fn no_usage(error: UsageError) -> Failure {

@@ -21,7 +21,7 @@ use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
 
 use crate::commands::console;
-use crate::commands::keys::{lock_state, no_usage, remains};
+use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::packages::SessionPackages;
 use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
     let settings = local::settings(&settings::settings(context)?, local::pool(context)?, context)?;
     context.paths.make_runtime()?;
     // Held until the process ends, however it ends.
-    let lock = lock_state(context)?;
+    let lock = context.lock_state()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(MAX_BLOCKING_THREADS)
@@ -50,8 +50,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let mut requested = Stop::watch(args.while_used.as_deref())?;
         let admission = Admission::of_runs(settings.max_concurrent);
         let backend = InProcess::for_many(Local::new(settings), context)?;
-        let usage = Usage::open(&context.paths.state).map_err(no_usage)?;
-        let usage = Arc::new(usage);
+        let usage = Arc::new(Usage::open(&context.paths.state).map_err(no_usage)?);
         let metrics = Arc::new(Metrics::new(approvals.clone(), Arc::clone(&usage), warn));
         let counted: Arc<dyn Backend> = Arc::new(metrics.counted(Arc::new(backend.clone())));
         let toolbox = toolbox::for_clients(Arc::clone(&counted), context)?.with_egress_meter(usage);

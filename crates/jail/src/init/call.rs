@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::family;
+use super::files::stages;
 use super::frames::{
     Cut, End, Fate, INPUT_WINDOW, OUTPUT_WINDOW, Program, Recipient, Report, Start, Stream, TerminalSize,
 };
@@ -13,6 +14,8 @@ use super::pending::Pending;
 use super::worker::{SupervisorMessage, Worker};
 use crate::sys;
 
+/// Time for a cancelled file operation to remove what it has staged.
+const TIDYING: Duration = Duration::from_secs(2);
 /// Time for a killed guest to disappear before its supervisor counts as faulty and is killed, too.
 const STUBBORN: Duration = Duration::from_secs(2);
 /// Pause between reads of a program that prints little: output or exit in the meantime goes out in one write.
@@ -35,6 +38,8 @@ pub(super) struct Call {
     job: Pending,
     /// Set if the control channel becomes its skills bridge.
     wants_bridge: bool,
+    /// Time between its cancellation and its kill.
+    grace: Duration,
     input: Pending,
     input_ends: bool,
     credit: u64,
@@ -72,12 +77,17 @@ impl Call {
             Program::Files => now,
             Program::Command(_) | Program::Python { .. } | Program::Bash { .. } => now + PAUSE,
         };
+        let grace = match start.program == Program::Files && stages(&start.arguments) {
+            true => TIDYING,
+            false => Duration::ZERO,
+        };
         Self {
             id,
             since: now,
             deadline: now.checked_add(start.timeout),
             input_ends: !start.input,
             wants_bridge: start.bridge,
+            grace,
             start: Some(start),
             worker: None,
             warm: false,
@@ -203,16 +213,34 @@ impl Call {
         ) && killing.next <= now
         {
             killing.next = now + AGAIN;
+            let since = killing.since + self.grace;
             // A guest may have stopped its supervisor, which must report the end.
             let _ = sys::kill(supervisor, libc::SIGCONT);
+            if now < since {
+                return self.cancel();
+            }
             family::kill_below(supervisor);
             // A guest that has not called `execve` (one of the init's own programs) is hidden in /proc, so that `kill_below` misses it.
             if let Some(guest) = guest {
                 let _ = sys::kill(guest, libc::SIGKILL);
             }
-            if now.duration_since(killing.since) > STUBBORN {
+            if now.duration_since(since) > STUBBORN {
                 let _ = sys::kill(supervisor, libc::SIGKILL);
             }
+        }
+    }
+
+    /// Asks a file operation to remove what it has staged. It finds the signal once its input has ended.
+    fn cancel(&mut self) {
+        // One that is not known to have started is asked, or killed, later.
+        let Some(guest) = self.session().filter(|_| self.ended.is_none()) else {
+            return;
+        };
+        let _ = sys::kill(guest, libc::SIGTERM);
+        let _ = sys::kill(guest, libc::SIGCONT);
+        self.input = Pending::default();
+        if let Some(worker) = &mut self.worker {
+            worker.stdin = None;
         }
     }
 

@@ -5,6 +5,7 @@
 //! beside guests, which can do the same: the server trusts their output no more than a guest's.
 
 mod archive;
+mod cancel;
 mod collect;
 mod connect;
 mod copy;
@@ -43,7 +44,7 @@ pub use entry::{Copied, Entry, EntryType, FileIdentity, ListEnd, ListLine, MadeD
 pub use error::{FileError, FileErrorKind};
 pub use list::MAX_LISTED;
 pub use operation::Operation;
-pub(crate) use operation::packs_root;
+pub(crate) use operation::{packs_root, stages};
 pub use place::place;
 pub use read::FileRange;
 pub use record::{Attributes, FilePath, MAX_PATH, Reason, Record, copy_content};

@@ -255,6 +255,16 @@ pub(crate) fn block_signals(signals: &[libc::c_int]) -> io::Result<libc::sigset_
     Ok(set)
 }
 
+/// Returns `true` if a blocked signal has arrived.
+pub(crate) fn is_pending(signal: libc::c_int) -> bool {
+    // SAFETY: a signal set is plain numbers, for which all zeroes is a valid value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live set, which the kernel fills.
+    let filled = check_int(unsafe { libc::sigpending(&mut set) });
+    // SAFETY: `set` is a live set.
+    filled.is_ok() && unsafe { libc::sigismember(&set, signal) } == 1
+}
+
 /// Returns a file descriptor that becomes readable when one of `signals` arrives; they are blocked from now
 /// on.
 pub(crate) fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {

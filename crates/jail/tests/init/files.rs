@@ -28,6 +28,10 @@ fn run(user: User, operation: &Operation, input: &[u8]) -> Output {
     if let User::Nobody = user {
         command.uid(NOBODY).gid(NOBODY);
     }
+    output(&mut command, input)
+}
+
+fn output(command: &mut Command, input: &[u8]) -> Output {
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = streams.stderr(Stdio::piped()).spawn().unwrap();
     // An operation that refuses reads no input.
@@ -188,6 +192,38 @@ fn a_caller_who_vanishes_leaves_the_old_file() {
     assert!(run(User::Ours, &operation(None), b"par").status.success());
     assert_eq!(fs::read(&path).unwrap(), b"par");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+}
+
+/// The end of the input of a cancelled write is not the end of its file.
+#[test]
+fn a_cancelled_operation_leaves_nothing_unfinished() {
+    let dir = shared();
+    let path = |name: &str| text(&dir.path().join(name));
+    // The signal waits for the operation, which starts in the shell's process.
+    let cancelled = "kill -TERM $$; exec \"$0\" \"$@\"";
+    let check = |operation: &Operation, input: &[u8]| {
+        let mut command = Command::new("env");
+        command.args(["--block-signal=TERM", "sh", "-c", cancelled]);
+        command.arg(env!("CARGO_BIN_EXE_ringfence-init"));
+        let failed = error(&output(command.args(operation.arguments()), input));
+        // 125 is ECANCELED.
+        assert_eq!(failed.errno, 125, "{operation:?}: {failed}");
+    };
+    let write = Operation::Write {
+        path: path("public"),
+        mode: None,
+        size: None,
+    };
+    check(&write, b"par");
+    assert_eq!(fs::read(path("public")).unwrap(), b"text");
+    let copy = |from: &str| Operation::Copy {
+        from: path(from),
+        to: path("copy"),
+    };
+    check(&copy("public"), b"");
+    check(&copy("locked"), b"");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    assert!(run(User::Ours, &write, b"whole").status.success());
 }
 
 #[test]

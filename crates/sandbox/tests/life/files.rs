@@ -14,6 +14,10 @@ pub(crate) const TESTS: &[Test] = &[
         a_broken_upload_leaves_the_old_file,
     ),
     (
+        "an_upload_that_its_client_leaves_is_removed",
+        an_upload_that_its_client_leaves_is_removed,
+    ),
+    (
         "an_upload_beyond_the_disk_says_so_and_leaves_nothing",
         an_upload_beyond_the_disk_says_so_and_leaves_nothing,
     ),
@@ -147,6 +151,40 @@ fn a_broken_upload_leaves_the_old_file() {
             FileErrorKind::NoSpace
         );
         assert_eq!(say(&sandbox, "cat file").await, "old");
+    });
+}
+
+fn an_upload_that_its_client_leaves_is_removed() {
+    with_server(async |server| {
+        let sandbox = server.sandbox().await;
+        store(&sandbox, "/workspace/file", b"old").await.unwrap();
+        let watch = Operation::Watch {
+            path: "/workspace".to_owned(),
+            depth: WatchDepth::Flat,
+        };
+        let mut watching = sandbox.operate(&watch).await.unwrap();
+        let ready = watching.next().await.unwrap().unwrap();
+        assert!(ready.starts_with(b"{\"type\":\"ready\""), "{ready:?}");
+        for size in [None, Some(10)] {
+            let write = Operation::Write {
+                path: "/workspace/file".to_owned(),
+                mode: None,
+                size,
+            };
+            let dropped = sandbox.operate(&write).await.unwrap();
+            assert!(dropped.write(b"new".to_vec()).await);
+            let mut dropped = Some(dropped);
+            let mut told = String::new();
+            while !told.contains("\"remove\"") {
+                let bytes = watching.next().await.unwrap().unwrap();
+                told.push_str(&String::from_utf8(bytes).unwrap());
+                // What has arrived is in the file.
+                if told.contains("\"write\"") {
+                    drop(dropped.take());
+                }
+            }
+            assert_eq!(say(&sandbox, "ls -A; cat file").await, "file\nold");
+        }
     });
 }
 

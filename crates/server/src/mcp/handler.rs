@@ -44,7 +44,8 @@ Ringfence runs code that nobody has read yet in a sandbox: no network, an empty 
 and output. Prefer these tools for anything that can be computed instead of guessed.
 - run_python_code is for a quick calculation: print what you want to see. run_code takes other languages and files, and \
 tells exit status, output and limits apart.
-- Each run starts anew. Give it what it needs, and print what you want to keep.
+- A `session` of run_code keeps Python's variables and files, and shows figures. Every other run starts anew: give it what it \
+needs, and print what you want to keep, for its files end with it.
 - An error names its type, what was wrong, and after `hint:` what to do about it. Do that instead of calling again \
 unchanged; permission_denied does not go away by trying.
 - A timeout can be shortened, not lengthened: split long work.";
@@ -118,7 +119,10 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let toolbox = self.0.roots.toolbox();
         Ok(ListToolsResult::with_all_items(
-            toolbox.tools().map(tools::listed).collect(),
+            toolbox
+                .tools()
+                .map(|tool| tools::listed(tool, &self.0.peer))
+                .collect(),
         ))
     }
 

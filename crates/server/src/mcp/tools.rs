@@ -7,12 +7,16 @@ use rmcp::ErrorData;
 use rmcp::model::{CallToolResult, ContentBlock, Tool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::schema;
+use super::{Peer, schema};
 
 /// Converts a tool for a list.
-pub(super) fn listed(definition: &Definition) -> Tool {
+pub(super) fn listed(definition: &Definition, peer: &Peer) -> Tool {
+    let description = match peer {
+        Peer::Local => definition.description,
+        Peer::Credential(_) => definition.remote_description,
+    };
     let input = schema::arguments(&definition.input_schema);
-    let tool = Tool::new(definition.name, definition.description, Arc::new(input))
+    let tool = Tool::new(definition.name, description, Arc::new(input))
         .with_title(definition.title)
         .with_annotations(annotations(definition.effects));
     match &*definition.output_schema {

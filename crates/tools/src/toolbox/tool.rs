@@ -21,6 +21,8 @@ pub trait Tool {
     const TITLE: &'static str;
     /// Description for a model: its purpose, result and limitations.
     const DESCRIPTION: &'static str;
+    /// The same for clients of the server's listeners, who have no tool of files and no `/output` that lasts.
+    const REMOTE_DESCRIPTION: &'static str = Self::DESCRIPTION;
     const EFFECTS: Effects;
     /// Set for a tool that acts on this machine outside the fence. The server's clients get none of these.
     const ON_HOST: bool;
@@ -168,6 +170,7 @@ pub struct Definition {
     pub name: &'static str,
     pub title: &'static str,
     pub description: &'static str,
+    pub remote_description: &'static str,
     /// Schema of the arguments (JSON Schema 2020-12). Both are derived at their first use: a process that calls
     /// one tool needs no others.
     pub input_schema: LazyLock<Map<String, Value>>,
@@ -196,6 +199,7 @@ impl Definition {
             name: T::NAME,
             title: T::TITLE,
             description: T::DESCRIPTION,
+            remote_description: T::REMOTE_DESCRIPTION,
             input_schema: LazyLock::new(|| schema::of::<T::Arguments>(Contract::Deserialize)),
             output_schema: LazyLock::new(|| {
                 let output = schema::of::<T::Output>(Contract::Serialize);

@@ -17,6 +17,10 @@ impl Tool for RunCode {
         its variables from call to call and returns the value of the last expression; figures are shown. Files: it starts in \
         /workspace, which the file tools share; what it writes to /output is kept for file_read, and pictures there are shown. Long \
         output is cut: write it to /output and read parts of it.";
+    const REMOTE_DESCRIPTION: &'static str = "Runs a Python, bash or JavaScript program in an isolated sandbox, by default without a network, and returns \
+        what it printed, its errors and its exit code. Use it to compute, to try code, and for shell lines (bash). With `session`, Python keeps \
+        its variables and files from call to call and returns the value of the last expression; figures are shown. Otherwise it starts in a \
+        /workspace that has your `files` alone, and its files and pictures end with it. Long output is cut: print what matters.";
     const EFFECTS: Effects = Effects::Writes;
     const ON_HOST: bool = false;
     const CLOCK: Clock = Clock::Runner;

@@ -294,6 +294,58 @@ fn other_languages_are_refused_by_name_and_limits_are_told() {
     world.close();
 }
 
+/// A result is not lost for what a program has left.
+#[test]
+fn files_that_cannot_be_kept_are_told() {
+    let world = world();
+    let holder = Holder::new(&world, &[]);
+    let (session, id) = uploaded(&holder, "given", "theirs");
+    let code = r"
+import os
+print('done')
+os.makedirs('/'.join('d' * 10) + '/x'); os.mkdir('closed'); os.makedirs('.cache/closed')
+for name in ['kept', 'a', 'closed/b', 'tab\there', b'\xff', '/'.join('d' * 10) + '/deep']:
+    open(name, 'w').write('text')
+for name in ['a', 'given', 'closed', '.cache/closed']:
+    os.chmod(name, 0)
+";
+    let input = json!({"id": id, "storage_session_id": session, "name": "given"});
+    let made = exec(&holder, &json!({"lang": "py", "code": code, "files": [input]}));
+    let stderr = made["stderr"].as_str().unwrap();
+    assert_eq!(made["stdout"], "done\n", "{made}");
+    // `a` and `closed`; the names with a tab and of bytes, and two entries on the 11th level.
+    assert!(stderr.contains("cannot be read: 2\n"), "{stderr}");
+    assert!(stderr.contains("or backslashes: 4\n"), "{stderr}");
+    assert_eq!(made["files"].as_array().unwrap().len(), 2, "{made}");
+    assert_eq!(file(&made, "given")["inherited"], true);
+    assert_eq!(made.get("deleted_files"), None, "{made}");
+    file(&made, "kept");
+    // The directory itself.
+    let made = exec(
+        &holder,
+        &json!({"lang": "bash", "code": "echo a > a; chmod 0 /mnt/data; echo done"}),
+    );
+    assert_eq!(
+        (&made["stdout"], &made["run"]["code"]),
+        (&json!("done\n"), &json!(0)),
+        "{made}"
+    );
+    assert!(
+        made["stderr"].as_str().unwrap().contains("cannot be read: 1\n"),
+        "{made}"
+    );
+
+    let killed = exec(
+        &holder,
+        &json!({"lang": "py", "code": "import os; os.kill(os.getpid(), 9)"}),
+    );
+    assert_eq!(
+        (&killed["run"]["code"], &killed["run"]["signal"]),
+        (&json!(-9), &json!("SIGKILL"))
+    );
+    world.close();
+}
+
 #[test]
 fn other_paths_are_refused() {
     let world = world();

@@ -278,6 +278,49 @@ fn the_socket_needs_no_key_and_opens_no_tool_of_the_host() {
     world.close();
 }
 
+/// Clients over HTTP have no tool that reads files, and no `/output` that lasts.
+#[test]
+fn tools_are_described_as_they_are_here() {
+    let world = world();
+    let (credential, _) = bearer(&world, "tools");
+    let client = Client::begin(Surface::loopback(&world), &credential);
+    let reply = client.post(&message(2, "tools/list", &json!({})));
+    let listed = reply.json()["result"]["tools"].clone();
+    let description = |name: &str| {
+        let found = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == name);
+        found.unwrap()["description"].as_str().unwrap().to_owned()
+    };
+    for tool in listed.as_array().unwrap() {
+        let text = tool["description"].as_str().unwrap();
+        for absent in ["file_", "file tools", "/output"] {
+            assert!(!text.contains(absent), "{tool}");
+        }
+    }
+    let told = description("run_code");
+    assert!(
+        told.contains("`session`") && told.contains("end with it"),
+        "{told}"
+    );
+    // It is so.
+    let run = |id: u32, arguments: Value| {
+        let call = json!({"name": "run_code", "arguments": arguments});
+        last(&client.post(&message(id, "tools/call", &call)))["result"]["structuredContent"].clone()
+    };
+    let (write, read) = ("open('a', 'w').write('kept')", "print(open('a').read())");
+    for (id, session, expected) in [(3, json!("s"), "kept\n"), (5, json!(null), "")] {
+        run(id, json!({"code": write, "session": session}));
+        let told = run(id + 1, json!({"code": read, "session": session}));
+        assert_eq!(told["stdout"], expected, "{told}");
+    }
+    let files = json!({"code": read, "files": {"a": "given"}});
+    assert_eq!(run(7, files)["stdout"], "given\n");
+    world.close();
+}
+
 #[test]
 fn a_call_ends_with_its_stream_its_cancellation_and_its_session() {
     let world = world();

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use super::cancel::refuse_if_cancelled;
 use super::directory::{Directory, Location, is_same, set_attributes};
 use super::entry::{Copied, EntryType};
 use super::error::{At, FileError, FileErrorKind};
@@ -122,6 +123,7 @@ impl Copier {
         to: &Directory,
         new: &OsStr,
     ) -> Result<(), FileError> {
+        refuse_if_cancelled().at(&self.path)?;
         let found = match from.stat(name) {
             // It was removed meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound && self.depth > 0 => return Ok(()),
@@ -154,7 +156,7 @@ impl Copier {
         match found.len() {
             // Also that of a file whose length the kernel does not know, as in `/proc`.
             0 => drop(transfer(&mut &source, &mut &target)?),
-            length => copy_data(&source, &target, length)?,
+            length => copy_data(&source, &target, length, refuse_if_cancelled)?,
         }
         if self.owner == Owner::Kept {
             let _ = fchown(&target, Some(found.uid()), Some(found.gid()));

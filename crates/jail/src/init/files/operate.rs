@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::CHANGES_FD;
 use super::archive::{archive, pack, pack_root};
+use super::cancel;
 use super::connect::connect;
 use super::copy::copy;
 use super::directory::FileOwner;
@@ -14,7 +15,7 @@ use super::error::{At, FileError, FileErrorKind};
 use super::extract::{extract, extract_root};
 use super::list::{line, list, stat};
 use super::make_directory::make_directory;
-use super::operation::Operation;
+use super::operation::{Operation, stages};
 use super::read::read;
 use super::remove::remove;
 use super::rename::rename;
@@ -27,6 +28,9 @@ const BUFFER: usize = 64 * 1024;
 
 /// Performs an operation with standard input, output and error.
 pub(super) fn operate(operation: &Operation, owner: Option<FileOwner>) -> Result<(), FileError> {
+    if stages(&operation.arguments()) {
+        cancel::accept().at(Path::new(""))?;
+    }
     // std's own streams write at each line's end.
     let input = io::stdin().as_fd().try_clone_to_owned();
     let mut input = File::from(input.at(Path::new("standard input"))?);

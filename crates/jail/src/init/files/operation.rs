@@ -85,6 +85,9 @@ pub enum Operation {
 /// First argument of [`Operation::PackRoot`].
 const PACK_ROOT: &str = "pack-root";
 
+/// First arguments of the operations that stage an entry. The others have nothing to remove, and are killed at once.
+const STAGING: &[&str] = &["write", "copy", "move"];
+
 impl Operation {
     /// Returns the arguments that [`Self::parse`] reads.
     pub fn arguments(&self) -> Vec<String> {
@@ -169,6 +172,14 @@ impl Operation {
 /// Returns `true` for the arguments of [`Operation::PackRoot`].
 pub(crate) fn packs_root(arguments: &[String]) -> bool {
     arguments.first().is_some_and(|verb| verb == PACK_ROOT)
+}
+
+/// Returns `true` for the arguments of an operation that makes an entry under a temporary name, which it removes if it is
+/// cancelled.
+pub(crate) fn stages(arguments: &[String]) -> bool {
+    arguments
+        .first()
+        .is_some_and(|verb| STAGING.contains(&verb.as_str()))
 }
 
 fn paths(texts: &[&str]) -> Result<Vec<String>, FileError> {

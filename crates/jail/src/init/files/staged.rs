@@ -6,8 +6,8 @@ use std::io::{self, ErrorKind};
 use super::directory::Directory;
 use super::remove::remove_entry;
 
-/// Maximum number of temporary names to try. Killed processes that had the same process id may have left
-/// some.
+/// Maximum number of temporary names to try. Processes that were killed for lack of memory, or by a program of the sandbox,
+/// may have had the same process id.
 const MAX_NAMES: u32 = 1_000;
 
 /// An entry under a temporary name; removed when dropped unfinished.

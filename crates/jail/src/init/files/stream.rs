@@ -2,6 +2,8 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 
+use super::cancel::refuse_if_cancelled;
+
 /// Size of a buffer: as much as a pipe holds.
 const BUFFER: usize = 64 * 1024;
 
@@ -14,6 +16,8 @@ pub(super) fn transfer(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<u6
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             read => read?,
         };
+        // The end of the input of a cancelled operation is not the end of what was sent.
+        refuse_if_cancelled()?;
         if read == 0 {
             return Ok(total);
         }

@@ -299,7 +299,7 @@ async fn receive<T: DeserializeOwned>(
 ) -> Result<T, ApiError> {
     let operating = sandbox.operate(operation).await?;
     let mut body = request.into_body();
-    // An error drops the operation, which kills it: what has arrived is not taken for the whole.
+    // An error drops the operation, which cancels it: what has arrived is not taken for the whole.
     while let Some(bytes) = body::next(&mut body).await? {
         if !operating.write(bytes.into()).await {
             break;
