@@ -212,7 +212,9 @@ impl ProgramSandbox {
                 file => left.files.push(file?),
             }
         }
-        if listing.complete && !left.cut {
+        // What lies in a directory that cannot be read is not known to be gone.
+        let is_whole = listing.complete && !listing.entries.iter().any(|entry| entry.unreadable);
+        if is_whole && !left.cut {
             let gone = self.inputs.keys().filter(|name| !names.contains(name.as_str()));
             left.deleted = gone.cloned().collect();
         }

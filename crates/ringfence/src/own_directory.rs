@@ -24,9 +24,9 @@ pub(crate) enum DirectoryError {
     /// Somebody else can exchange it, or write there.
     #[error("{0}")]
     Unsafe(String),
-    /// Others can enter it, and not write there.
-    #[error("others may enter it (mode {0:o})")]
-    Open(u32),
+    /// It is not private, but nobody else can write there: it is root's, a link of the user's own, or others can enter it.
+    #[error("{0}")]
+    Unusable(String),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -55,19 +55,45 @@ pub(crate) fn check(directory: &Path, user: User) -> Result<(), DirectoryError> 
         check_way(above, user)?;
     }
     let meta = directory.symlink_metadata()?;
-    let refused = |why: String| Err(DirectoryError::Unsafe(why));
-    if !meta.is_dir() {
-        return refused("it is not a directory".to_owned());
+    if !is_trusted(&meta, user) {
+        return Err(DirectoryError::Unsafe(format!(
+            "it belongs to user {}",
+            meta.uid()
+        )));
     }
-    if meta.uid() != user.uid {
-        return refused(format!("it belongs to user {}", meta.uid()));
+    if !meta.is_dir() {
+        check_way(&std::path::absolute(directory)?, user)?;
+        return Err(DirectoryError::Unusable("it is not a directory".to_owned()));
     }
     let mode = meta.mode() & 0o777;
-    match (mode & 0o077, mode & 0o022) {
-        (0, _) => Ok(()),
-        (_, 0) => Err(DirectoryError::Open(mode)),
-        _ => refused(format!("others may write to it (mode {mode:o})")),
+    if mode & 0o022 != 0 {
+        return Err(DirectoryError::Unsafe(format!(
+            "others may write to it (mode {mode:o})"
+        )));
     }
+    if meta.uid() != user.uid {
+        return Err(DirectoryError::Unusable(format!(
+            "it belongs to user {}",
+            meta.uid()
+        )));
+    }
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => Err(DirectoryError::Unusable(format!(
+            "others may enter it (mode {mode:o})"
+        ))),
+    }
+}
+
+/// Returns `true` unless somebody else can exchange a directory, there or not, or write to it.
+pub(crate) fn is_safe(directory: &Path, user: User) -> bool {
+    !matches!(check(directory, user), Err(DirectoryError::Unsafe(_)))
+}
+
+/// Returns `true` unless somebody else can exchange a directory on the way to this one.
+pub(crate) fn can_be_made_safely(directory: &Path, user: User) -> bool {
+    let above = directory.parent().unwrap_or(directory);
+    !matches!(check_way(above, user), Err(DirectoryError::Unsafe(_)))
 }
 
 /// Checks that only root and the user can exchange a directory on the way to `path`, an absolute one, and `path` itself.
@@ -114,11 +140,13 @@ fn check_step(directory: &Path, meta: &Metadata, user: User) -> Result<(), Direc
         return Err(foreign(directory, meta));
     }
     let mode = meta.mode();
-    // Many users have a group of their own, which may write where they may.
-    let by_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && meta.gid() != user.gid && meta.gid() != 0);
+    // Many users have a group of their own, with the number of the user, which may write where they may.
+    let group = meta.gid();
+    let is_own_group = [0, user.gid, meta.uid()].contains(&group) || is_unmapped(group);
+    let by_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_own_group);
     if by_others && mode & STICKY == 0 {
         let why = format!(
-            "others may write to {}, through which it is reached (mode {:o})",
+            "others may write to {}, through which it is reached (mode {:o}, without the sticky bit)",
             directory.display(),
             mode & 0o777
         );
@@ -130,7 +158,12 @@ fn check_step(directory: &Path, meta: &Metadata, user: User) -> Result<(), Direc
 /// Returns `true` if root, the user, or the unmapped root of a user namespace owns a file.
 fn is_trusted(meta: &Metadata, user: User) -> bool {
     let owner = meta.uid();
-    owner == 0 || owner == user.uid || (owner == UNMAPPED && !maps_all_users())
+    owner == 0 || owner == user.uid || is_unmapped(owner)
+}
+
+/// Returns `true` for the number of users and groups that a user namespace does not map.
+fn is_unmapped(id: u32) -> bool {
+    id == UNMAPPED && !maps_all_users()
 }
 
 /// Returns `true` if every user of the machine has an id here, as outside of user namespaces.
@@ -187,7 +220,11 @@ mod tests {
         assert_eq!(ours.metadata().unwrap().mode() & 0o777, 0o700);
         set_mode(&ours, 0o755);
         let error = make(&ours, own()).unwrap_err();
-        assert!(matches!(error, DirectoryError::Open(0o755)), "{error}");
+        assert!(
+            error.to_string().contains("others may enter it (mode 755)"),
+            "{error}"
+        );
+        assert!(is_safe(&ours, own()));
         set_mode(&ours, 0o722);
         refused(&ours, "others may write to it");
     }
@@ -195,12 +232,10 @@ mod tests {
     #[test]
     fn a_directory_of_somebody_else_or_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let User { uid, gid } = own();
-        let error = check(dir.path(), User { uid: uid + 1, gid }).unwrap_err();
-        assert!(error.to_string().contains("belongs to"), "{error}");
         let link = dir.path().join("link");
         symlink(dir.path(), &link).unwrap();
-        refused(&link, "not a directory");
+        let error = make(&link, own()).unwrap_err();
+        assert!(error.to_string().contains("not a directory"), "{error}");
     }
 
     #[test]

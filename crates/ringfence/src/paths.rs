@@ -35,10 +35,15 @@ impl Paths {
                 .or_else(|| home.as_ref().map(|home| home.join(customary)))
                 .map(|dir| dir.join("ringfence"))
         };
-        let runtime = runtime_dir(environment, user.uid);
+        let runtime = runtime_dir(environment, user);
         Self {
-            // Without a home (a service, `env -i`) state lies in the runtime directory.
-            state: below_home("XDG_STATE_HOME", ".local/state").unwrap_or_else(|| runtime.join("state")),
+            // Without a home (a service, `env -i`), or with one that others can exchange (a container of another user's
+            // image), state lies in the runtime directory. One that is named is never replaced.
+            state: below_home("XDG_STATE_HOME", ".local/state")
+                .filter(|state| {
+                    environment.directory("XDG_STATE_HOME").is_some() || own_directory::is_safe(state, user)
+                })
+                .unwrap_or_else(|| runtime.join("state")),
             config: below_home("XDG_CONFIG_HOME", ".config"),
             runtime,
             user,
@@ -112,7 +117,7 @@ impl Paths {
     /// If somebody else can.
     pub fn check_state(&self) -> Result<(), Failure> {
         match own_directory::make(&self.state, self.user) {
-            Ok(()) | Err(DirectoryError::Io(_) | DirectoryError::Open(_)) => Ok(()),
+            Ok(()) | Err(DirectoryError::Io(_) | DirectoryError::Unusable(_)) => Ok(()),
             Err(error @ DirectoryError::Unsafe(_)) => Err(refused(&self.state, &error)),
         }
     }
@@ -142,7 +147,8 @@ pub fn working_directory() -> Result<PathBuf, Failure> {
     })
 }
 
-fn runtime_dir(environment: &Environment, uid: u32) -> PathBuf {
+fn runtime_dir(environment: &Environment, user: User) -> PathBuf {
+    let uid = user.uid;
     let customary = PathBuf::from(format!("/run/user/{uid}"));
     let ours = || {
         customary
@@ -152,8 +158,16 @@ fn runtime_dir(environment: &Environment, uid: u32) -> PathBuf {
     match environment.directory("XDG_RUNTIME_DIR") {
         Some(dir) => dir.join("ringfence"),
         None if ours() => customary.join("ringfence"),
-        // Anybody may write to /tmp: a directory that another user made is refused.
-        None => PathBuf::from(format!("/tmp/ringfence-{uid}")),
+        // Anybody may write there: a directory that another user made is refused. In pods /tmp may lack the sticky bit.
+        None => {
+            let below = |parent: &str| Path::new(parent).join(format!("ringfence-{uid}"));
+            let places = ["/tmp", "/dev/shm"].map(below);
+            let [first, _] = &places;
+            let safe = places
+                .iter()
+                .find(|place| own_directory::can_be_made_safely(place, user));
+            safe.unwrap_or(first).clone()
+        }
     }
 }
 
@@ -164,7 +178,7 @@ fn made(directory: &Path, user: User) -> Result<(), Failure> {
 
 fn refused(directory: &Path, error: &DirectoryError) -> Failure {
     let hint = match error {
-        DirectoryError::Unsafe(_) | DirectoryError::Open(_) => {
+        DirectoryError::Unsafe(_) | DirectoryError::Unusable(_) => {
             "make it yours alone (mode 700), or set XDG_RUNTIME_DIR and XDG_STATE_HOME to directories of your own"
         }
         DirectoryError::Io(_) => {

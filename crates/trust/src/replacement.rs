@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
@@ -56,7 +57,15 @@ impl Replacement {
         };
         match replaced {
             Some(file) if !file.metadata()?.is_file() => Ok(Self { file, pending: None }),
-            replaced => Self::beside(directory, name, replaced.as_ref()),
+            Some(file) => match Self::beside(directory, name, Some(&file)) {
+                // Where nothing can be put beside it, it is written in place.
+                Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => {
+                    file.set_len(0)?;
+                    Ok(Self { file, pending: None })
+                }
+                begun => begun,
+            },
+            None => Self::beside(directory, name, None),
         }
     }
 
@@ -75,9 +84,11 @@ impl Replacement {
         };
         if let Some(replaced) = replaced {
             let meta = replaced.metadata()?;
-            // Only root may give a file away. Anybody else's copy is their own.
-            let _ = fchown(&new.file, Some(meta.uid()), Some(meta.gid()));
-            let mode = meta.mode() & 0o777;
+            // Only root may give a file away. Anybody else's copy is their own, and nobody's beside.
+            let mode = match fchown(&new.file, Some(meta.uid()), Some(meta.gid())) {
+                Ok(()) => meta.mode() & 0o777,
+                Err(_) => meta.mode() & 0o700,
+            };
             new.file.set_permissions(Permissions::from_mode(mode))?;
         }
         Ok(new)

@@ -21,7 +21,8 @@ pub(crate) fn run(command: &ImageCommand, context: &Context) -> anyhow::Result<E
         ImageCommand::Pull(args) => pulled(args, &store, context)?,
         ImageCommand::Import(args) => imported(args, &store, context)?,
         ImageCommand::Ls { json } => {
-            store.collect().map_err(|error| failure(&error))?;
+            // A list is no reason to fail where nothing can be removed.
+            let _ = store.collect();
             let images = store.list().map_err(|error| failure(&error))?;
             match json {
                 true => context.ui.json(&images)?,

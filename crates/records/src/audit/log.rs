@@ -77,6 +77,10 @@ impl Log {
     pub fn has_room(&self) -> bool {
         // Of a file system that cannot be asked, a record will tell.
         rustix::fs::statvfs(&self.directory).map_or(true, |disk| {
+            // One without a size, such as a tmpfs without a limit.
+            if disk.f_blocks == 0 {
+                return true;
+            }
             let blocks = if geteuid().is_root() {
                 disk.f_bfree
             } else {

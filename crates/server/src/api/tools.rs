@@ -85,7 +85,7 @@ async fn list(State(api): State<Arc<Api>>) -> Response {
     let tools = api.toolbox.tools().map(|tool| ToolInfo {
         name: tool.name,
         title: tool.title,
-        description: tool.description,
+        description: tool.remote_description,
         input_schema: &tool.input_schema,
         output_schema: tool.output_schema.as_ref(),
     });

@@ -40,7 +40,8 @@ fn files_are_copied_both_ways() {
         lab.sandbox(&["cp", "-", "lab:/output/a"]).ok();
         assert_eq!(lab.bash("cat /output/a").ok(), "");
         // Parents are made here, too, and executable files stay so.
-        lab.bash("echo 'echo ran' > /output/s; chmod 755 /output/s").ok();
+        lab.bash(r"printf '#!/bin/sh\necho ran\n' > /output/s; chmod 755 /output/s")
+            .ok();
         lab.sandbox(&["cp", "lab:/output/s", "new/parents/"]).ok();
         let script = lab.world.dir.path("work/new/parents/s");
         assert_eq!(fs::metadata(&script).unwrap().permissions().mode() & 0o111, 0o111);

@@ -44,7 +44,7 @@ fn a_state_directory_that_others_can_exchange_is_refused() {
         for (state, why) in [
             (&theirs, "belongs to user 4343"),
             (&open, "others may write to"),
-            (&shared, "it is not a directory"),
+            (&shared, "belongs to user 4343"),
         ] {
             for args in [
                 &run[..],
@@ -60,6 +60,12 @@ fn a_state_directory_that_others_can_exchange_is_refused() {
         for untouched in [&theirs, &open, &planted] {
             assert_eq!(fs::read_dir(untouched).unwrap().count(), 0, "{untouched:?}");
         }
+        // A home that others can exchange is not used; state lies beside the sockets.
+        let env = [("HOME".into(), theirs.clone().into_os_string())];
+        let mut command = world.command(&env, run);
+        let elsewhere = finish(command.env_remove("XDG_STATE_HOME"), b"");
+        assert_eq!(elsewhere.ok(), "1\n");
+        assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
         // In a directory as /tmp only the owner of a file exchanges it.
         let sticky = directory(world, "sticky", 0o1777);
         assert_eq!(with_state(world, &sticky, &run).ok(), "1\n");
