@@ -16,7 +16,7 @@ mod network;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfence_jail::init::frames::{
     Cut, End, Fate, FrameReader, HEADER, Hello, INPUT_WINDOW, InitRequest, Leftovers, OUTPUT_WINDOW, Program,
@@ -153,6 +153,19 @@ impl Container {
             .bash("for p in /proc/[0-9]*; do [ $p = /proc/$$ ] || { read -r n < $p/comm; echo $n; }; done");
         found.stdout.lines().map(str::to_owned).collect()
     }
+
+    /// Waits until only our own processes are there. The supervisor of a call may outlive its report for a moment.
+    #[track_caller]
+    fn wait_until_quiet(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = self.processes();
+            if found == QUIET {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{found:?}");
+        }
+    }
 }
 
 impl Drop for Container {
@@ -279,7 +292,7 @@ fn at_its_deadline_a_call_goes_with_all_that_it_started() {
         bytes: b"alive\n".to_vec(),
     });
     assert_eq!(container.finish(other).stdout, "alive\n");
-    assert_eq!(container.processes(), QUIET);
+    container.wait_until_quiet();
 }
 
 #[test]
@@ -287,7 +300,7 @@ fn what_a_program_leaves_behind_ends_with_it() {
     let mut container = Container::new();
     let outcome = container.bash("(setsid sleep 1000 &); sleep 1000 & exit 4");
     assert_eq!((outcome.end.fate, outcome.end.left), (Fate::Ended(4), true));
-    assert_eq!(container.processes(), QUIET);
+    container.wait_until_quiet();
 }
 
 #[test]
@@ -313,7 +326,7 @@ fn who_kills_everybody_ends_only_calls_and_nobody_lies_about_them() {
         assert_eq!(end.fate, Fate::Lost);
     }
     assert_eq!(container.bash("echo alive").stdout, "alive\n");
-    assert_eq!(container.processes(), QUIET);
+    container.wait_until_quiet();
 }
 
 #[test]
@@ -326,7 +339,7 @@ fn who_stops_its_supervisor_is_ended_in_time() {
     // It exited before its deadline, and the report says so.
     let end = container.finish(call).end;
     assert_eq!((end.fate, end.cut), (Fate::Ended(5), Cut::No));
-    assert_eq!(container.processes(), QUIET);
+    container.wait_until_quiet();
 }
 
 #[test]
