@@ -66,7 +66,7 @@ pub(crate) fn check(directory: &Path, user: User) -> Result<(), DirectoryError> 
         return Err(DirectoryError::Unusable("it is not a directory".to_owned()));
     }
     let mode = meta.mode() & 0o777;
-    if mode & 0o022 != 0 {
+    if is_written_by_others(&meta, user) {
         return Err(DirectoryError::Unsafe(format!(
             "others may write to it (mode {mode:o})"
         )));
@@ -140,11 +140,7 @@ fn check_step(directory: &Path, meta: &Metadata, user: User) -> Result<(), Direc
         return Err(foreign(directory, meta));
     }
     let mode = meta.mode();
-    // Many users have a group of their own, with the number of the user, which may write where they may.
-    let group = meta.gid();
-    let is_own_group = [0, user.gid, meta.uid()].contains(&group) || is_unmapped(group);
-    let by_others = mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_own_group);
-    if by_others && mode & STICKY == 0 {
+    if is_written_by_others(meta, user) && mode & STICKY == 0 {
         let why = format!(
             "others may write to {}, through which it is reached (mode {:o}, without the sticky bit)",
             directory.display(),
@@ -153,6 +149,14 @@ fn check_step(directory: &Path, meta: &Metadata, user: User) -> Result<(), Direc
         return Err(DirectoryError::Unsafe(why));
     }
     Ok(())
+}
+
+/// Returns `true` if others may write to a file. Many users have a group of their own, with the number of the user, which
+/// may write where they may.
+fn is_written_by_others(meta: &Metadata, user: User) -> bool {
+    let (mode, group) = (meta.mode(), meta.gid());
+    let is_own_group = [0, user.gid, meta.uid()].contains(&group) || is_unmapped(group);
+    mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_own_group)
 }
 
 /// Returns `true` if root, the user, or the unmapped root of a user namespace owns a file.
