@@ -12,24 +12,12 @@ use super::settings::Settings;
 use super::worker_program::WORKER;
 use crate::interpreter::{Python, Question};
 
-/// Boot code that reads the compiled worker from the control descriptor; the job follows it there.
-pub(super) const BOOT: &str = "import marshal, posix
-def read(n):
-    b = b''
-    while len(b) < n:
-        p = posix.read(3, n - len(b))
-        p or posix._exit(1)
-        b += p
-    return b
-exec(marshal.loads(read(int.from_bytes(read(4), 'little'))))
-";
-
 /// Compiles standard input and prints the bytecode in hexadecimal.
 const COMPILE: &str = "import marshal, sys
 sys.stdout.write(marshal.dumps(compile(sys.stdin.buffer.read(), '<worker>', 'exec')).hex())
 ";
 
-/// Returns the compiled worker with the length prefix that [`BOOT`] reads. `None`: the guest must compile it.
+/// Returns the compiled worker with the length prefix that its boot code reads. `None`: the guest must compile it.
 pub(super) fn message(python: &Python, settings: &Settings) -> Option<Vec<u8>> {
     let path = place(python, settings.cache.as_deref()?);
     let bytecode = match fs::read(&path) {

@@ -8,8 +8,12 @@ pub fn interpreter_command() -> [&'static str; 7] {
     ["-B", "-X", "utf8", "-c", BOOT, "", "call"]
 }
 
-/// Runs the program that comes first on descriptor 3. As an argument, all who list processes would get it.
-const BOOT: &str = "import posix
+/// Code that runs the program that comes first on descriptor 3, behind its length. As an argument, all who list processes
+/// would get it.
+macro_rules! boot {
+    ($before:literal, $after:literal) => {
+        concat!(
+            "import marshal, posix
 def read(n):
     b = b''
     while len(b) < n:
@@ -17,8 +21,21 @@ def read(n):
         p or posix._exit(1)
         b += p
     return b
-exec(compile(read(int.from_bytes(read(4), 'little')), '<worker>', 'exec'))
-";
+exec(",
+            $before,
+            "read(int.from_bytes(read(4), 'little'))",
+            $after,
+            ")
+"
+        )
+    };
+}
+
+/// Boot code for a program's text.
+const BOOT: &str = boot!("compile(", ", '<worker>', 'exec')");
+
+/// Boot code for a program's bytecode.
+pub(super) const BYTECODE_BOOT: &str = boot!("marshal.loads(", ")");
 
 /// Returns the message that makes a session of an interpreter in this working directory.
 pub fn interpreter_greeting(directory: &str, imports: Imports) -> Vec<u8> {

@@ -11,7 +11,7 @@ use super::super::found::python_for;
 use super::super::guest::{self, Guest, PendingGuest};
 use super::super::launcher::Zygote;
 use super::super::settings::Settings;
-use super::super::worker_program::WORKER;
+use super::super::worker_program::{BYTECODE_BOOT, WORKER};
 use super::super::{bytecode, job, layout};
 use super::guests::Attempt;
 use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
@@ -130,11 +130,7 @@ impl LauncherState {
         let dirs = self.dirs_in(directory.as_ref());
         let workspace = dirs.workspace(&self.extra);
         let compiled = bytecode::message(&python, settings);
-        let text = if compiled.is_some() {
-            bytecode::BOOT
-        } else {
-            WORKER
-        };
+        let text = if compiled.is_some() { BYTECODE_BOOT } else { WORKER };
         let python = with_packages(python, &self.extra.mounts);
         let arguments = worker_arguments(&python, text, &workspace);
         let program = Program {
