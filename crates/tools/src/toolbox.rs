@@ -125,7 +125,7 @@ impl Toolbox {
     ) -> Result<Answer, ToolError> {
         if !self.can_record() {
             return Err(ToolError::new(
-                ErrorKind::Internal,
+                ErrorKind::RuntimeUnavailable,
                 "the tool was not used: the disk of the audit log is full, so that it could not be recorded",
                 "make room on the disk of the audit log",
             ));

@@ -33,26 +33,28 @@ impl Recorder {
             return Ok(());
         }
         Err(ApiError::new(
-            Reason::Internal,
+            Reason::RuntimeUnavailable,
             "it was not done: the disk of the audit log is full, so that it could not be recorded",
             "ask the operator, who makes room where the audit log lies",
         ))
     }
 }
 
-/// Returns `true` if an operation of this name ends or removes something.
-fn ends_something(name: &str) -> bool {
-    const ENDS: &[&str] = &[
-        "remove",
-        "delete",
-        "revoke",
-        "kill",
-        "signal",
-        "interrupt",
-        "pause",
-    ];
-    let (_, act) = name.split_once('.').unwrap_or_default();
-    ENDS.iter().any(|end| act.starts_with(end))
+/// Returns `true` if an operation, by the name of its record, ends or removes something.
+pub(super) fn ends_something(operation: &str) -> bool {
+    matches!(
+        operation,
+        "key.remove"
+            | "key.revoke"
+            | "sandbox.delete"
+            | "sandbox.interrupt"
+            | "sandbox.kill"
+            | "sandbox.pause"
+            | "sandbox.remove"
+            | "sandbox.remove_context"
+            | "sandbox.signal"
+            | "snapshot.remove"
+    )
 }
 
 /// The part of a request's body that its record shows; a handler puts it into its response.

@@ -8,6 +8,7 @@ use axum::http::Method;
 use serde_json::Value;
 
 use super::error::Reason;
+use super::recording::ends_something;
 use super::route::Needs;
 use super::table::{self, document};
 use super::work::Work;
@@ -55,6 +56,18 @@ fn what_changes_a_sandbox_leaves_a_record() {
     let names: Vec<&str> = own.filter_map(|route| route.recorded).collect();
     let distinct: BTreeSet<&str> = names.iter().copied().collect();
     assert_eq!(names.len(), distinct.len());
+}
+
+#[test]
+fn what_is_removed_by_a_route_ends_something() {
+    let removals = table::all()
+        .into_iter()
+        .filter(|route| route.method == Method::DELETE);
+    let names: Vec<&str> = removals.filter_map(|route| route.recorded).collect();
+    assert!(names.len() > 5, "{names:?}");
+    let others: Vec<&&str> = names.iter().filter(|name| !ends_something(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+    assert!(!ends_something("sandbox.create"));
 }
 
 #[test]

@@ -29,12 +29,12 @@ fn a_server_that_cannot_record_is_not_ready() {
     // As it says, nothing is done that could not be recorded.
     let reply = run();
     assert!(
-        reply.status == 500 && reply.body.contains("was not used"),
+        reply.status == 503 && reply.body.contains("was not used"),
         "{reply:?}"
     );
     let reply = surface.ask("POST /v1/sandboxes", &[BEARER], r#"{"name": "unrecorded"}"#);
     assert!(
-        reply.status == 500 && reply.body.contains("was not done"),
+        reply.status == 503 && reply.body.contains("was not done"),
         "{reply:?}"
     );
     let sandboxes = surface.ask("GET /v1/sandboxes", &[BEARER], "");
