@@ -2,6 +2,7 @@
 
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 from datetime import datetime, timedelta, timezone
 
@@ -46,8 +47,8 @@ waking = {"on_timeout": "pause", "auto_resume": True}
 private = {"allow_public_traffic": False}
 
 
-def health(sandbox, headers):
-    address = os.environ["E2B_SANDBOX_URL"] + "/health"
+def health(sandbox, headers, query=""):
+    address = os.environ["E2B_SANDBOX_URL"] + "/health?" + query
     names = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
     try:
         return urllib.request.urlopen(urllib.request.Request(address, headers=names | headers)).status
@@ -61,6 +62,12 @@ assert sandbox.get_info().lifecycle["auto_resume"] is True
 sandbox.pause()
 assert health(sandbox, {}) == 502 and health(sandbox, {"X-Access-Token": "wrong"}) == 502
 assert sandbox.get_info().state == SandboxState.PAUSED
+expired, valid = (
+    urllib.parse.urlsplit(sandbox.download_url("kept", use_signature_expiration=seconds)).query for seconds in (-10, 100)
+)
+assert health(sandbox, {}, expired) == 502 and sandbox.get_info().state == SandboxState.PAUSED
+assert health(sandbox, {}, valid) == 204 and sandbox.get_info().state == SandboxState.RUNNING
+sandbox.pause()
 assert sandbox.run_code("x + 1").text == "42"
 info = sandbox.get_info()
 assert info.state == SandboxState.RUNNING and info.end_at - datetime.now(timezone.utc) <= timedelta(seconds=300), info
