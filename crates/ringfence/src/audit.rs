@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_records::audit::{Error, Limits};
+use ringfence_records::audit::{self, Limits};
 
 use crate::config::Problems;
 use crate::context::Context;
-use crate::failure::Failure;
+use crate::failure::{Error, Failure};
 
 /// Returns the directory of the audit log.
 ///
@@ -15,6 +15,17 @@ use crate::failure::Failure;
 /// If the configuration cannot be used.
 pub fn directory(context: &Context) -> Result<PathBuf, Problems> {
     Ok(context.paths.audit(context.config()?.audit.dir.as_deref()))
+}
+
+/// Returns the directory of the audit log, unless it lies in a state directory that others can exchange.
+///
+/// # Errors
+/// If it does, or the configuration cannot be used.
+pub fn safe_directory(context: &Context) -> Result<PathBuf, Error> {
+    if context.config()?.audit.dir.is_none() {
+        context.paths.check_state()?;
+    }
+    Ok(directory(context)?)
 }
 
 /// Returns the retention limits of the audit log.
@@ -31,7 +42,7 @@ pub(crate) fn limits(context: &Context) -> Result<Limits, Problems> {
 }
 
 /// Converts an error, with its causes and its hint.
-pub fn failure(error: Error) -> Failure {
+pub fn failure(error: audit::Error) -> Failure {
     let hint = error.hint();
     Failure::refused(with_causes(&error), hint)
 }

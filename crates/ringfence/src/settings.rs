@@ -62,10 +62,7 @@ pub fn settings(context: &Context) -> Result<Settings, Error> {
 fn artifacts_dir(context: &Context) -> Result<PathBuf, Error> {
     Ok(match &context.config()?.artifacts.dir {
         Some(dir) => trust::resolve(dir, context)?.path,
-        None => {
-            context.paths.check_state()?;
-            context.paths.state.join("artifacts")
-        }
+        None => context.paths.state.join("artifacts"),
     })
 }
 
@@ -74,6 +71,7 @@ fn artifacts_dir(context: &Context) -> Result<PathBuf, Error> {
 /// # Errors
 /// If the configuration cannot be used.
 pub fn store(context: &Context) -> Result<Store, Error> {
+    context.paths.check_state()?;
     Ok(Store::new(
         &artifacts_dir(context)?,
         context.config()?.artifacts.kept(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::ui::{Ui, visible};
 use line::readable;
-use ringfence::audit::{directory, failure};
+use ringfence::audit::{failure, safe_directory};
 use ringfence_args::AuditCommand;
 use ringfence_gateway_protocol::interrupted;
 
@@ -20,10 +20,7 @@ use ringfence_gateway_protocol::interrupted;
 const INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) fn run(command: &AuditCommand, context: &Context) -> anyhow::Result<ExitCode> {
-    let directory = directory(context)?;
-    if context.config()?.audit.dir.is_none() {
-        context.paths.check_state()?;
-    }
+    let directory = safe_directory(context)?;
     match command {
         AuditCommand::Verify { host, head, json } => {
             verify(&directory, *host, head.as_ref(), *json, context.ui)?;
