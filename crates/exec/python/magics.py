@@ -244,8 +244,9 @@ def timeit(shell, line, code=None):
 def change_directory(shell, line):
     found, line = options(line, "q")
     here = os.getcwd()
-    words = shlex.split(line)
-    target = words[0] if words else "~"
+    target = line.strip() or "~"
+    if target[0] in "\"'" and target[-1] == target[0]:
+        target = target[1:-1]
     os.chdir(shell.user_ns.get("_oldcwd", here) if target == "-" else os.path.expanduser(target))
     shell.user_ns["_oldcwd"] = here
     if "q" not in found:

@@ -98,7 +98,7 @@ fn magic_commands_do_as_in_ipython() {
         check(world, "r = %timeit -q -o -n1 -r1 x\nr.loops, r.repeat", "(1, 1)");
         check(
             world,
-            "%cd /\nh = %pwd\n%cd -q -\n%env NEW=a b\nn = !echo $NEW\nh, n",
+            "!mkdir \"it's one\"\n%cd -q it's one\n%cd -q -\n%cd /\nh = %pwd\n%cd -q -\n%env NEW=a b\nn = !echo $NEW\nh, n",
             "('/', ['a b'])",
         );
         let listed = check(world, "%reset -f\nnumber = 3\n%who\n%whos\n%who_ls", "['number']");
