@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Iterator
 
 
@@ -15,13 +15,18 @@ def new_file(path: str) -> Iterator[IO[bytes]]:
     if os.path.lexists(path):
         raise _exists(path)
     temporary = os.path.join(os.path.dirname(path), f".ringfence-{secrets.token_hex(8)}")
-    file = open(temporary, "xb")
+    try:
+        file = open(temporary, "xb")
+    except FileNotFoundError as error:
+        raise FileNotFoundError(error.errno, error.strerror, path) from None
     try:
         with file:
             yield file
         _publish(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        # There is none any more if it was interrupted at the end.
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 
