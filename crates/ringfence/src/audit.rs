@@ -17,7 +17,7 @@ pub fn directory(context: &Context) -> Result<PathBuf, Problems> {
     Ok(context.paths.audit(context.config()?.audit.dir.as_deref()))
 }
 
-/// Returns the directory of the audit log, unless it lies in a state directory that others can exchange.
+/// Returns the directory of the audit log, unless it lies in a state directory that others can replace.
 ///
 /// # Errors
 /// If it does, or the configuration cannot be used.

@@ -37,7 +37,7 @@ impl Paths {
         };
         let runtime = runtime_dir(environment, user);
         Self {
-            // Without a home (a service, `env -i`), or with one that others can exchange (a container of another user's
+            // Without a home (a service, `env -i`), or with one that others can replace (a container of another user's
             // image), state lies in the runtime directory. One that is named is never replaced.
             state: below_home("XDG_STATE_HOME", ".local/state")
                 .filter(|state| {
@@ -110,7 +110,7 @@ impl Paths {
         Ok(&self.state)
     }
 
-    /// Checks that nobody else can write to the state directory or exchange it; it is made if possible. Without one,
+    /// Checks that nobody else can write to the state directory or replace it; it is made if possible. Without one,
     /// nothing is kept.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ fn runtime_dir(environment: &Environment, user: User) -> PathBuf {
             let [first, _] = &places;
             let safe = places
                 .iter()
-                .find(|place| own_directory::can_be_made_safely(place, user));
+                .find(|place| own_directory::has_safe_ancestors(place, user));
             safe.unwrap_or(first).clone()
         }
     }

@@ -1,4 +1,4 @@
-//! Another user of the machine who can exchange a directory on the way to the state directory, whose files are believed.
+//! Another user of the machine who can replace an ancestor of the state directory, whose files are believed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -24,7 +24,7 @@ fn directory(world: &World, name: &str, mode: u32) -> PathBuf {
 }
 
 #[test]
-fn a_state_directory_that_others_can_exchange_is_refused() {
+fn a_state_directory_that_others_can_replace_is_refused() {
     if own_uid() != 0 {
         return skip("files get another owner by root alone").unwrap_or(());
     }
@@ -60,13 +60,13 @@ fn a_state_directory_that_others_can_exchange_is_refused() {
         for untouched in [&theirs, &open, &planted] {
             assert_eq!(fs::read_dir(untouched).unwrap().count(), 0, "{untouched:?}");
         }
-        // A home that others can exchange is not used; state lies beside the sockets.
+        // A home that others can replace is not used; state lies beside the sockets.
         let env = [("HOME".into(), theirs.clone().into_os_string())];
         let mut command = world.command(&env, run);
         let elsewhere = finish(command.env_remove("XDG_STATE_HOME"), b"");
         assert_eq!(elsewhere.ok(), "1\n");
         assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
-        // In a directory as /tmp only the owner of a file exchanges it.
+        // In a directory as /tmp only the owner of a file replaces it.
         let sticky = directory(world, "sticky", 0o1777);
         assert_eq!(with_state(world, &sticky, &run).ok(), "1\n");
     });
