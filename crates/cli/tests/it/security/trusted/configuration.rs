@@ -87,7 +87,7 @@ fn no_client_switches_itself_on() {
 fn containers_keep_it() {
     for engine in engines() {
         put(&engine.dir);
-        give(&engine.dir.path("."), 65_534);
+        give(&engine.dir.path("work"), 65_534);
         let code = trying("/workspace", NAME);
         let run = engine.run(&["--config", NAME, "--workspace", ".", "-c", &code]);
         kept(run.ok());

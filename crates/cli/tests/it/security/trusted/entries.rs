@@ -84,7 +84,7 @@ tests!(as_user, OneShot, User, links_and_pipes_are_kept);
 fn containers_keep_links_and_pipes() {
     for engine in engines() {
         make(&engine.dir);
-        give(&engine.dir.path("."), 65_534);
+        give(&engine.dir.path("work"), 65_534);
         let run = engine.run(&["--workspace", ".", "-c", TRY]);
         they_stay(&engine.dir, &run, &["EROFS", "EBUSY", "EXDEV"]);
         assert!(
@@ -208,7 +208,7 @@ fn containers_work_among_many_names() {
             engine.dir.write(&format!("work/{number}.pth"), "own");
         }
         engine.dir.write("work/file", "own");
-        give(&engine.dir.path("."), 65_534);
+        give(&engine.dir.path("work"), 65_534);
         let code = "import errno\n\
             try: open('1.pth', 'w'); print('ok')\n\
             except OSError as error: print(errno.errorcode[error.errno])\n\
@@ -307,7 +307,7 @@ fn containers_work_beside_a_link_to_the_top() {
         fs::create_dir(engine.dir.path("work/src")).unwrap();
         engine.dir.write("work/file", "own");
         symlink(".", engine.dir.path("work/.vscode")).unwrap();
-        give(&engine.dir.path("."), 65_534);
+        give(&engine.dir.path("work"), 65_534);
         let code = "import errno\n\
             try: open('file', 'w'); print('ok')\n\
             except OSError as error: print(errno.errorcode[error.errno])\n\

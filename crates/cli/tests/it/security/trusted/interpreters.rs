@@ -293,7 +293,7 @@ fn containers_keep_it_too() {
         let dir = &engine.dir;
         make(dir, "/usr/bin/python3");
         give(&dir.path("work"), NOBODY);
-        give(&dir.path("."), NOBODY);
+        give(&dir.path("work"), NOBODY);
         let python = dir.path("work").join(ENV).join("bin/python3");
         let config = format!(
             "[sandbox]\npython = '{}'\n[codeExecution]\ncontainerRuntime = '{}'\n",

@@ -94,7 +94,7 @@ tests!(in_container, OneShot, Container, it_is_kept);
 fn containers_keep_it() {
     for engine in engines() {
         make(&engine.dir);
-        give(&engine.dir.path("."), 65_534);
+        give(&engine.dir.path("work"), 65_534);
         let canary = engine.dir.path("canary");
         let run = engine.run(&["--workspace", ".", "-c", &trying(&canary)]);
         nothing_came_of_it(run.ok(), &["EROFS", "EBUSY", "EXDEV"]);

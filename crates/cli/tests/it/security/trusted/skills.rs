@@ -125,7 +125,7 @@ fn containers_leave_them_alone() {
             engine.name
         );
         dir.write("config/ringfence/ringfence.toml", config);
-        give(&dir.path("."), 65_534);
+        give(&dir.path("work"), 65_534);
         let before = all(dir, "work/skills");
         for name in NAMES {
             let code = trying("/workspace", name);
