@@ -50,6 +50,20 @@ pub(crate) fn make(directory: &Path, user: User) -> Result<(), DirectoryError> {
     check(directory, user)
 }
 
+/// Checks a directory like [`check`], and makes one that does not exist where another user could make it first.
+pub(crate) fn claim(directory: &Path, user: User) -> Result<(), DirectoryError> {
+    match check(directory, user) {
+        Err(DirectoryError::Io(error)) if error.kind() == ErrorKind::NotFound => {}
+        checked => return checked,
+    }
+    let absolute = std::path::absolute(directory)?;
+    let nearest = absolute.ancestors().find_map(|ancestor| ancestor.metadata().ok());
+    match nearest.is_some_and(|meta| is_written_by_others(&meta, user)) {
+        true => make(directory, user),
+        false => Ok(()),
+    }
+}
+
 /// Checks that a directory is no link, the user's own and closed to others, and that nobody else can replace an ancestor.
 pub(crate) fn check(directory: &Path, user: User) -> Result<(), DirectoryError> {
     if let Some(above) = std::path::absolute(directory)?.parent() {
@@ -256,6 +270,17 @@ mod tests {
         // There only the owner of a file removes it.
         set_mode(&above, 0o1777);
         make(&ours, own()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_made_early_only_where_others_could() {
+        let dir = tempfile::tempdir().unwrap();
+        let ours = dir.path().join("a/b");
+        claim(&ours, own()).unwrap();
+        assert!(!dir.path().join("a").exists());
+        set_mode(dir.path(), 0o1777);
+        claim(&ours, own()).unwrap();
+        assert!(ours.is_dir());
     }
 
     #[test]

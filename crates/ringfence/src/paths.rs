@@ -110,13 +110,13 @@ impl Paths {
         Ok(&self.state)
     }
 
-    /// Checks that nobody else can write to the state directory or replace it; it is made if possible. Without one,
-    /// nothing is kept.
+    /// Checks that nobody else can write to the state directory or replace it. One that does not exist is made where
+    /// another user could make it first. Without one, nothing is kept.
     ///
     /// # Errors
     /// If somebody else can.
     pub fn check_state(&self) -> Result<(), Failure> {
-        match own_directory::make(&self.state, self.user) {
+        match own_directory::claim(&self.state, self.user) {
             Ok(()) | Err(DirectoryError::Io(_) | DirectoryError::Unusable(_)) => Ok(()),
             Err(error @ DirectoryError::Unsafe(_)) => Err(refused(&self.state, &error)),
         }
