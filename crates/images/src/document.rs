@@ -1,5 +1,6 @@
 //! The JSON documents of images: indexes, manifests, configurations.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -174,7 +175,7 @@ pub(crate) struct RootLayers {
 }
 
 /// The process that the image is made for.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Process {
     #[serde(default, deserialize_with = "nullable")]

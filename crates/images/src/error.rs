@@ -1,6 +1,7 @@
 //! The error of operations on images.
 
 use std::io;
+use std::iter;
 use std::path::PathBuf;
 
 use ringfence_policy::Bytes;
@@ -10,6 +11,9 @@ use crate::document::DocumentError;
 use crate::layer::LayerError;
 use crate::reference::{ParseReferenceError, Selector};
 use crate::registry_error::RegistryError;
+
+/// Maximum length of an explained error, in characters.
+const MAX_EXPLANATION: usize = 1000;
 
 /// A failure of an operation on images.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +98,16 @@ impl Error {
             }
             Self::Unnamed => "name it with --name REF".to_owned(),
         }
+    }
+}
+
+/// Formats an error with its causes, on one line of bounded length. What it quotes of an image may be as long as a document.
+pub fn explain(error: &dyn std::error::Error) -> String {
+    let causes = iter::successors(error.source(), |error| error.source());
+    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+    match text.char_indices().nth(MAX_EXPLANATION) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ringfence_policy::Bytes;
 use ringfence_tar::{Kind, Member, Reader, TarError};
 use rustix::fs::FileType;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tree::{Directory, Tree, plain};
@@ -94,7 +95,7 @@ impl Budget {
 }
 
 /// Content of an image's layers, and the omitted entries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Content {
     /// Bytes of files.
     pub bytes: u64,

@@ -30,7 +30,7 @@ mod tree;
 pub use bounds::Bounds;
 pub use digest::{Digest, ParseDigestError};
 pub use document::DocumentError;
-pub use error::Error;
+pub use error::{Error, explain};
 pub use import::{Import, import};
 pub use layer::LayerError;
 pub use pull::{Progress, Pulled, pull};

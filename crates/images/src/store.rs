@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringfence_policy::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::Bounds;
@@ -51,10 +52,12 @@ pub(crate) struct Description {
 }
 
 /// An image with its references.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ImageInfo {
+    #[schemars(with = "Vec<String>")]
     pub references: Vec<Reference>,
     /// Digest of the image's configuration.
+    #[schemars(with = "String")]
     pub digest: Digest,
     pub architecture: String,
     pub layers: usize,

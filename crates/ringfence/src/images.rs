@@ -1,20 +1,16 @@
 //! The images of this machine's user.
 
 use std::io;
-use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
 use ringfence_exec::local::confine_thread_to;
-use ringfence_images::{Bounds, Error, Lease, Network, RootError, Selector, Store};
+use ringfence_images::{Bounds, Error, Lease, Network, RootError, Selector, Store, explain};
 use ringfence_policy::{Image, Language};
 use ringfence_tools::toolbox::ErrorKind;
 
 use crate::context::Context;
 use crate::failure::Failure;
-
-/// Maximum length of a message, in characters.
-const MAX_MESSAGE: usize = 1000;
 
 /// Opens the store in the state directory.
 ///
@@ -52,13 +48,13 @@ pub fn network(context: &Context) -> Result<Network, crate::failure::Error> {
 pub fn lease(selector: &Selector, language: Language, context: &Context) -> Result<(Lease, Image), Failure> {
     let lease = store(context)?.lease(selector).map_err(|error| failure(&error))?;
     let image = lease.image(selector, language);
-    let image = image.map_err(|error| Failure::usage(explained(&error), RootError::hint(&error)))?;
+    let image = image.map_err(|error| Failure::usage(explain(&error), RootError::hint(&error)))?;
     Ok((lease, image))
 }
 
 /// Converts an error of the store.
 pub fn failure(error: &Error) -> Failure {
-    let failure = Failure::refused(explained(error), error.hint());
+    let failure = Failure::refused(explain(error), error.hint());
     match error {
         Error::NotFound(_) | Error::NothingToRemove(_) => failure.of(ErrorKind::NotFound),
         Error::Full { .. } => failure.of(ErrorKind::LimitExceeded),
@@ -74,15 +70,5 @@ pub fn failure(error: &Error) -> Failure {
         | Error::DigestName(_)
         | Error::NameTaken { .. }
         | Error::Unnamed => failure,
-    }
-}
-
-/// Formats an error with its causes, on one line. What it quotes of an image may be as long as a document.
-fn explained(error: &dyn std::error::Error) -> String {
-    let causes = iter::successors(error.source(), |error| error.source());
-    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-    match text.char_indices().nth(MAX_MESSAGE) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
     }
 }

@@ -1,7 +1,5 @@
 //! Errors of sandboxes.
 
-use std::iter;
-
 use ringfence_container::RunError;
 use ringfence_container::init::NotRun;
 use ringfence_exec::backend::Reason;
@@ -50,7 +48,7 @@ pub enum Error {
     #[error("there is no snapshot `{0}`")]
     NoSnapshot(String),
     /// The image of the sandbox is not in the store, or cannot be used.
-    #[error("cannot use the image: {}", .0.explain())]
+    #[error("cannot use the image: {}", ringfence_images::explain(&**.0))]
     Image(Box<ImageError>),
     /// Another snapshot has the name.
     #[error("a snapshot named `{0}` exists already")]
@@ -116,7 +114,7 @@ pub enum Error {
     #[error("the operation on a file was killed in the sandbox by signal {0}")]
     FileKilled(i32),
     /// A cell could not be made.
-    #[error("cannot make the sandbox: {}", .0.explain())]
+    #[error("cannot make the sandbox: {}", ringfence_images::explain(&**.0))]
     Local(Box<local::Error>),
     /// A container could not be made, paused or resumed.
     #[error("{0}")]
@@ -138,13 +136,6 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Formats the error with its causes, on one line.
-    fn explain(&self) -> String {
-        let error: &dyn std::error::Error = self;
-        let causes = iter::successors(error.source(), |error| error.source());
-        causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-    }
-
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(ringfence_images::Error::NotFound(_)) => ErrorKind::NotFound,

@@ -9,7 +9,7 @@ use ringfence_policy::{Image, Language};
 use super::error::{Error, ImageError};
 use super::spec::SandboxImage;
 
-/// The place of the images of a server's user. Nothing is pulled into it here.
+/// The place of the images of a server's user.
 #[derive(Debug)]
 pub(crate) struct ImageStore {
     pub(crate) state: PathBuf,
@@ -17,6 +17,11 @@ pub(crate) struct ImageStore {
 }
 
 impl ImageStore {
+    /// Opens the store.
+    pub(crate) fn open(&self) -> Result<Store, ringfence_images::Error> {
+        Store::below(&self.state, Bounds::DEFAULT, self.confine)
+    }
+
     /// Returns an image of the store.
     ///
     /// # Errors
@@ -33,7 +38,7 @@ impl ImageStore {
     }
 
     fn lease_now(&self, selector: &Selector, reference: String) -> Result<SandboxImage, ImageError> {
-        let lease = Store::below(&self.state, Bounds::DEFAULT, self.confine)?.lease(selector)?;
+        let lease = self.open()?.lease(selector)?;
         // Its programs are looked up when they are started.
         let found = lease.image(selector, Language::Command)?;
         let root = Image {

@@ -135,8 +135,7 @@ impl Sandboxes {
         }
     }
 
-    /// Lets sandboxes have the images in a state directory. `confine` is for threads that unpack layers, of which there are none
-    /// here.
+    /// Lets sandboxes have the images in a state directory. `confine` is for threads that unpack layers.
     #[must_use]
     pub fn with_images(self, state: PathBuf, confine: Confine) -> Self {
         Self {

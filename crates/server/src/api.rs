@@ -37,6 +37,7 @@ mod extract;
 mod guard;
 mod health;
 mod idempotency;
+mod images;
 mod invocation;
 mod jupyter;
 mod key_routes;

@@ -149,6 +149,7 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
         sandboxes,
         log: toolbox::operations_log(context)?,
         template_images: args.template_image.clone(),
+        registries: images::network(context)?,
     })
 }
 

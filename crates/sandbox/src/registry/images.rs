@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ringfence_images::Selector;
+use ringfence_images::{Selector, Store};
 
 use super::Sandboxes;
-use crate::error::Error;
+use crate::error::{Error, ImageError};
 use crate::spec::{ImageName, SandboxImage};
 
 impl Sandboxes {
@@ -22,6 +22,16 @@ impl Sandboxes {
         self.lease(selector, reference).await
     }
 
+    /// Opens the store of images. It waits for whoever changes the store, as all its operations do: call it on a thread that may
+    /// block.
+    ///
+    /// # Errors
+    /// If sandboxes have no images, or the store cannot be made.
+    pub fn image_store(&self) -> Result<Store, Error> {
+        let images = self.images.as_ref().ok_or_else(no_images)?;
+        Ok(images.open().map_err(ImageError::from)?)
+    }
+
     /// Returns the image that a snapshot was made on, even if its reference means another image now.
     pub(crate) async fn image_of(&self, name: &ImageName) -> Result<Arc<SandboxImage>, Error> {
         let unusable = |error| Error::Broken(format!("the snapshot's image: {error}"));
@@ -35,9 +45,11 @@ impl Sandboxes {
     async fn lease(&self, selector: Selector, reference: String) -> Result<Arc<SandboxImage>, Error> {
         match self.images.clone() {
             Some(store) => store.lease(selector, reference).await,
-            None => Err(Error::Invalid(
-                "`image`: sandboxes have no images here".to_owned(),
-            )),
+            None => Err(no_images()),
         }
     }
+}
+
+fn no_images() -> Error {
+    Error::Invalid("`image`: sandboxes have no images here".to_owned())
 }

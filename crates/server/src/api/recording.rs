@@ -44,7 +44,8 @@ impl Recorder {
 pub(super) fn ends_something(operation: &str) -> bool {
     matches!(
         operation,
-        "key.remove"
+        "image.remove"
+            | "key.remove"
             | "key.revoke"
             | "sandbox.delete"
             | "sandbox.interrupt"

@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use ringfence_images::Network;
 use ringfence_records::audit::RedactedLog;
 use ringfence_sandbox::Sandboxes;
 use ringfence_tools::toolbox::Toolbox;
+use tokio::sync::Semaphore;
 
 use super::admission::Admission;
 use super::budget::BodyBudget;
 use super::idempotency::Idempotency;
+use super::images;
 use super::invocation::Invocations;
 use super::key_uses::KeyUses;
 use super::keys::{ApiKeys, Grant};
@@ -39,6 +42,10 @@ pub struct Api {
     pub(super) e2b: ringfence_e2b::Service,
     pub(super) jupyter: Arc<ringfence_jupyter::Service>,
     pub(super) librechat: ringfence_librechat::Service,
+    /// The way to registries of images.
+    pub(super) registries: Network,
+    /// Room for pulls of images.
+    pub(super) pulls: Arc<Semaphore>,
     /// Log of operations without a tool.
     pub(super) log: RedactedLog,
     /// State of the certificate of its listener with TLS.
@@ -52,6 +59,8 @@ pub struct RecordedSandboxes {
     pub log: RedactedLog,
     /// Images of the server's user on which keys may build templates of E2B's.
     pub template_images: Vec<String>,
+    /// The way to registries of images.
+    pub registries: Network,
 }
 
 impl Api {
@@ -67,6 +76,7 @@ impl Api {
             sandboxes,
             log,
             template_images,
+            registries,
         } = sandboxes;
         let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));
         Arc::new(Self {
@@ -86,6 +96,8 @@ impl Api {
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             librechat: ringfence_librechat::Service::new(Arc::clone(&sandboxes)),
             sandboxes,
+            registries,
+            pulls: Arc::new(Semaphore::new(images::MAX_PULLS)),
             log,
             certificate: OnceLock::new(),
         })

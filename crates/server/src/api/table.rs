@@ -11,8 +11,8 @@ use super::recording::{self, Recorder};
 use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
-    batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics, openapi, run,
-    sandbox_fusion, sandboxes, tools, usage,
+    batch, docs, guard, health, idempotency, images, jupyter, key_routes, librechat, mcp, metrics, openapi,
+    run, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -25,6 +25,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     sandbox_fusion::routes,
     tools::routes,
     sandboxes::routes,
+    images::routes,
     jupyter::routes,
     librechat::routes,
     mcp::routes,

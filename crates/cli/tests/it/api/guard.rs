@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use super::{BEARER, KEY, Reply, Surface, librechat, loopback_address, world};
+use super::{BEARER, KEY, Reply, Surface, images, librechat, loopback_address, world};
 use crate::world::{World, own_uid, skip};
 
 /// A credential of the table.
@@ -74,7 +74,9 @@ fn every_route_of_the_document_is_served_and_guarded() {
         }
         // The right key is never slowed. `tools` and `admin` are not among its rights.
         let lacked = match path.as_str() {
-            path if path == "/metrics" || path.starts_with("/v1/keys") => Some("admin"),
+            path if ["/metrics", "/v1/images"].contains(&path) || path.starts_with("/v1/keys") => {
+                Some("admin")
+            }
             path if path.starts_with("/v1/tools") || path == "/mcp" => Some("tools"),
             _ => None,
         };
@@ -96,7 +98,7 @@ fn every_route_of_the_document_is_served_and_guarded() {
         refused(&path, &reply, 405, "method_not_allowed");
     }
     assert!(!world.engine_log().contains(KEY));
-    world.close();
+    images::close(world);
 }
 
 /// Checks a refusal, in the form of the path's protocol.

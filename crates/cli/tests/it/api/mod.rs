@@ -7,6 +7,7 @@ mod docs;
 mod guard;
 mod guide;
 mod idempotency;
+mod images;
 mod jupyter;
 mod key_removal;
 pub(crate) mod keys;

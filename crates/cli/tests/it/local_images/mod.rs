@@ -1,6 +1,6 @@
 //! Runs of the local fence on images.
 
-mod pulls;
+pub(crate) mod pulls;
 mod root;
 mod runs;
 mod store;

@@ -15,7 +15,7 @@ use super::root_archive;
 use crate::support::Dir;
 
 /// Returns the answers of a registry with one image, whose only layer is an archive.
-fn answers(archive: &Path) -> HashMap<String, Vec<u8>> {
+pub(crate) fn answers(archive: &Path) -> HashMap<String, Vec<u8>> {
     let mut answers = HashMap::new();
     let mut put = |kind: &str, name: &str, body: Vec<u8>| -> Value {
         let digest = Digest::of(&body);
@@ -46,14 +46,14 @@ fn answers(archive: &Path) -> HashMap<String, Vec<u8>> {
 }
 
 /// A registry in a thread of its own, which ends when this is dropped.
-struct Registry {
-    port: u16,
+pub(crate) struct Registry {
+    pub(crate) port: u16,
     requests: Arc<AtomicUsize>,
     _stop: oneshot::Sender<()>,
 }
 
 impl Registry {
-    fn start(answers: HashMap<String, Vec<u8>>) -> Self {
+    pub(crate) fn start(answers: HashMap<String, Vec<u8>>) -> Self {
         let (started, port) = mpsc::channel();
         let (stop, stopped) = oneshot::channel::<()>();
         let requests = Arc::<AtomicUsize>::default();
@@ -79,8 +79,12 @@ impl Registry {
     }
 }
 
+/// Answers a request. About images below `silent` the registry says nothing.
 fn answer(answers: &HashMap<String, Vec<u8>>, request: &str) -> Reply {
     let path = request.split(' ').nth(1).unwrap_or_default();
+    if path.starts_with("/v2/silent/") {
+        return Reply::Silence;
+    }
     let (status, body) = match answers.get(path) {
         Some(body) => ("200 OK", &body[..]),
         None => ("404 Not Found", &b""[..]),
