@@ -14,7 +14,7 @@ const BUDGET: &[(&str, u64)] = &[
         23_800,
     ),
     (
-        "the HTTP API: 34 routes with their schemas, and the sandboxes behind them",
+        "the HTTP API: its routes with their schemas, and the sandboxes behind them",
         3_000,
     ),
     ("E2B's protocol; pauses, forks and snapshots of sandboxes", 1_400),

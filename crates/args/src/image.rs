@@ -30,7 +30,7 @@ pub enum ImageCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Remove images. Files that a run still uses go with the next command after it.
+    /// Remove images. Files in use are deleted by the first image command after that run.
     Rm {
         /// References, or digests as `ringfence image ls --json` prints them.
         #[arg(value_name = "REF", required = true)]

@@ -35,7 +35,7 @@ pub enum ScoreError {
     #[error("its server answered with status {0}")]
     Status(u16),
     /// The response exceeds the size limit.
-    #[error("its server sent more than {} KiB", MAX_ANSWER / 1024)]
+    #[error("its server sent a longer answer than {} KiB", MAX_ANSWER / 1024)]
     TooLong,
     /// The response is not in the provider's format.
     #[error("its server's answer is not in the format of the provider")]

@@ -24,7 +24,7 @@ pub(super) const PRINT: [&str; 5] = ["python3", "-I", "-S", "-c", "print(1)"];
 pub(super) const TRUE: [&str; 1] = ["/bin/true"];
 
 /// Upper bound of any measurement.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An available container engine.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Dock {
     pub(super) async fn exec_by_api(&self, id: &Id, command: &[&str], expected: &str) -> anyhow::Result<f64> {
         let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
         let since = Instant::now();
-        let late = tokio::time::sleep(PATIENCE);
+        let late = tokio::time::sleep(TIMEOUT);
         let keep = Limits::DEFAULT.max_output;
         let result = self.engine().await?.run(id, &command, late, keep).await?;
         let elapsed = milliseconds(since.elapsed());

@@ -1,7 +1,7 @@
 //! A single cgroup: limits, usage, removal.
 
 use super::counters::{Counters, read_text};
-use super::{Error, Freezer, GroupLimits, GroupPaths, PATIENCE, Version, detect, read, remove, write};
+use super::{Error, Freezer, GroupLimits, GroupPaths, TIMEOUT, Version, detect, read, remove, write};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -329,7 +329,7 @@ impl Group {
     }
 
     fn remove(&mut self) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut result = Ok(());
         for folder in std::mem::take(&mut self.folders) {
             result = result.and(remove(&folder, deadline));

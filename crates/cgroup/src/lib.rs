@@ -147,7 +147,7 @@ const PROBE: &str = "ringfence-probe-";
 const ENGINE: &str = "ringfence-engine";
 
 /// Time for a group whose last process has just exited to become removable.
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Hierarchy {
     /// Finds the parent of new groups with limits on memory and processes.
@@ -224,7 +224,7 @@ impl Hierarchy {
                 }
             }
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut removed = Vec::new();
         let mut kept = Vec::new();
         for folder in self.paths_with_freezer().distinct() {

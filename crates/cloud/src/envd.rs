@@ -16,7 +16,7 @@ use crate::exchange::{Answer, Call, Origin, Stream};
 use crate::frames::{Frame, Frames, framed};
 
 /// Timeout of a call that does not wait for a program.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Keep-alive interval of a stream without output, in seconds.
 const KEEPALIVE: &str = "20";
 /// Time without a message after which a stream counts as lost. Services that ignore the interval send one
@@ -125,7 +125,7 @@ impl Envd {
             )],
             body: bytes,
         };
-        let answer = self.origin.ask(call, Instant::now() + PATIENCE).await?;
+        let answer = self.origin.ask(call, Instant::now() + TIMEOUT).await?;
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => Ok(()),
             _ => Err(refusal(&answer)),
@@ -149,9 +149,9 @@ impl Envd {
             ],
             body: framed(message.to_string().as_bytes()),
         };
-        let stream = self.origin.open(call, Instant::now() + PATIENCE).await?;
+        let stream = self.origin.open(call, Instant::now() + TIMEOUT).await?;
         if stream.status != StatusCode::OK {
-            let answer = timeout(PATIENCE, stream.whole(64 * 1024)).await;
+            let answer = timeout(TIMEOUT, stream.whole(64 * 1024)).await;
             return Err(answer.map_or(Error::Gone, |answer| {
                 answer.map_or_else(|error| error, |answer| refusal(&answer))
             }));

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::program::{Produced, script};
 
 /// Timeout of a fetch.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of bytes that are fetched, whatever the limit of disk space: they are held in memory.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// Size of names and headers, for which there is room beside the files.
@@ -39,7 +39,7 @@ const PACK: &str = "cd /output || exit; [ -n \"$(ls -A)\" ] || exit 0; exec tar 
 /// Fetches the files, and delivers them like those of any program.
 pub(crate) async fn fetch(envd: &Envd, destination: Option<&Destination>, disk: Bytes) -> CollectedFiles {
     let limit = disk.0.min(MAX_BYTES);
-    let packed = timeout(PATIENCE, script(envd, PACK, limit + HEADERS)).await;
+    let packed = timeout(TIMEOUT, script(envd, PACK, limit + HEADERS)).await;
     match packed.unwrap_or(Err(Error::Gone)) {
         Ok(produced) => delivered(&produced, destination, limit),
         Err(error) => failed(&error.to_string()),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfence_exec::backend;
 use ringfence_exec::local::output_files::CollectedFiles;
-use ringfence_exec::local::{Connection, Destination, Fence, ProgramEnd, Spared, told};
+use ringfence_exec::local::{Connection, Destination, Fence, ProgramEnd, Spared, execution_result};
 use ringfence_exec::supervise::{Interruption, ProgramExit, RunLimits, cancellation};
 use ringfence_network::secret::KeyError;
 use ringfence_policy::{ExecutionResult, Network, Outcome, Request, ResourceLimits, RuntimeKind};
@@ -284,7 +284,7 @@ fn result(request: &Request, ran: Ran, reader: OutputReader) -> ExecutionResult 
         stdout,
         stderr,
     };
-    let mut result = told(RuntimeKind::E2b, request, end);
+    let mut result = execution_result(RuntimeKind::E2b, request, end);
     let meta = &mut result.meta;
     meta.isolation = None;
     meta.remote = true;

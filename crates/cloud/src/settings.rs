@@ -46,7 +46,7 @@ pub enum SettingsError {
         name: &'static str,
         source: ParseBaseUrlError,
     },
-    #[error("its domain is none, such as `{HOSTED}`")]
+    #[error("expected a domain, such as `{HOSTED}`")]
     Domain,
     #[error(transparent)]
     Key(KeyError),

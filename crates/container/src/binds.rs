@@ -27,7 +27,7 @@ pub(super) fn check(path: &Path) -> Result<(), DeniedPath> {
     let engines = ENGINES.iter().find(|engine| overlaps(path, Path::new(engine)));
     if let Some(engine) = engines {
         return Err(DeniedPath::new(format!(
-            "{engine} is none of a container's business"
+            "{engine} gives control of the container engine"
         )));
     }
     DeniedPaths::default().check(path)

@@ -22,7 +22,7 @@ use super::init::{INSIDE, InitClient};
 use host::{Found, HostDirectory, Seen};
 
 /// Timeout of a transfer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Limit of the paths remembered of a container, in bytes.
 const MAX_PATHS: usize = 4 << 20;
 /// Limit of the files listed in a result.
@@ -133,7 +133,7 @@ impl Exchange {
         match ran {
             Ok((outside, (inside, left))) => {
                 known.given(&changes, &outside, &inside);
-                left.told("the container", self.limit)
+                left.warnings("the container", self.limit)
             }
             Err(broken) => vec![format!(
                 "the files of {} did not reach the container: {}",
@@ -197,7 +197,7 @@ impl Exchange {
             None => Ok(Skipped::default()),
         };
         match why.map_or(left, Err) {
-            Ok(left) => Ok(left.told("the host", self.limit)),
+            Ok(left) => Ok(left.warnings("the host", self.limit)),
             Err(why) => {
                 known.state = None;
                 Err(format!(
@@ -220,7 +220,7 @@ fn start(arguments: &[&str]) -> Start {
     Start {
         arguments: arguments.iter().map(|&word| word.to_owned()).collect(),
         input: true,
-        ..Start::new(Program::Command(INSIDE.to_owned()), "/", PATIENCE)
+        ..Start::new(Program::Command(INSIDE.to_owned()), "/", TIMEOUT)
     }
 }
 
@@ -536,7 +536,7 @@ impl Skipped {
     }
 
     /// Formats the skipped entries as warnings.
-    fn told(self, place: &str, limit: Bytes) -> Vec<String> {
+    fn warnings(self, place: &str, limit: Bytes) -> Vec<String> {
         let more = self.count - self.named.len();
         let named = self
             .named

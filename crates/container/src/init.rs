@@ -40,7 +40,7 @@ const PYTHON: &str = concat!(
     include_str!("../../exec/python/worker.py")
 );
 /// Timeout of the handshake. A container under gVisor starts slowly on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Size of one read, in bytes.
 const READ_SIZE: usize = 64 * 1024;
 
@@ -118,9 +118,7 @@ where
     let mut frames = FrameReader::of_init(secret);
     let hello = hello(secret, greeting);
     let greeting = greet(&mut reader, &mut writer, &hello, &mut frames);
-    let ready = timeout(PATIENCE, greeting)
-        .await
-        .map_err(|_| InitLost::Silent)??;
+    let ready = timeout(TIMEOUT, greeting).await.map_err(|_| InitLost::Silent)??;
     let line = Arc::new(Mux::new());
     let carrier = Carrier {
         line: Arc::clone(&line),

@@ -16,7 +16,7 @@ mod tests;
 
 use std::time::Duration;
 
-use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, told};
+use ringfence_exec::local::{Connection, FencedRequest, ProgramEnd, execution_result};
 use ringfence_exec::output::Captured;
 use ringfence_exec::supervise::cancellation;
 use ringfence_policy::{EngineKind, ExecutionResult, Outcome, Request, Scope};
@@ -196,5 +196,5 @@ fn cancelled_before_start(request: &Request, engine: EngineKind) -> ExecutionRes
         stdout: Captured::default(),
         stderr: Captured::default(),
     };
-    told(engine.runtime(), request, end)
+    execution_result(engine.runtime(), request, end)
 }

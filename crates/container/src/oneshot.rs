@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Chunk, Connection, ProgramEnd, told};
+use ringfence_exec::local::{Chunk, Connection, ProgramEnd, execution_result};
 use ringfence_exec::output::{self, Captured, Captures};
 use ringfence_exec::supervise::{
     DRAIN_TIMEOUT, Interruption, KILL_TIMEOUT, ProgramExit, RunLimits, cancellation, from_shell,
@@ -80,7 +80,7 @@ pub(super) async fn run(
         stdout: heard.stdout,
         stderr: heard.stderr,
     };
-    let mut result = told(runtime, request, end);
+    let mut result = execution_result(runtime, request, end);
     if interruption == Some(Interruption::DiskFull) {
         output::add(
             &mut result.stderr,

@@ -30,7 +30,7 @@ use super::wire::Wire;
 /// Timeout of queries.
 const QUICK: Duration = Duration::from_secs(15);
 /// Timeout of a ping, and interval between pings.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of creation and removal.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -136,8 +136,8 @@ impl ContainerRuntime {
 
     /// Resolves when the engine stops responding.
     pub(super) async fn silence(&self) {
-        while let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, self.docker.ping()).await {
-            tokio::time::sleep(PATIENCE).await;
+        while let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, self.docker.ping()).await {
+            tokio::time::sleep(TIMEOUT).await;
         }
     }
 

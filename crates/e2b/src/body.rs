@@ -15,7 +15,7 @@ use crate::error::Error;
 /// Maximum size of a request that is no file, in bytes.
 pub(crate) const MAX: usize = 8 * 1024 * 1024;
 /// Time for the next part of a request to arrive.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The part of a request's body that its record shows: attached to the response.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Described(pub Value);
 /// Reads a whole request.
 pub(crate) async fn whole(request: Request) -> Result<Bytes, Error> {
     let reading = Limited::new(request.into_body(), MAX).collect();
-    let read = tokio::time::timeout(PATIENCE, reading).await;
+    let read = tokio::time::timeout(TIMEOUT, reading).await;
     match read.map_err(|_| slow())? {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Error::new(
@@ -45,7 +45,7 @@ pub(crate) async fn json<T: DeserializeOwned>(request: Request) -> Result<T, Err
 /// Returns the next bytes of a body; `None` at its end.
 pub(crate) async fn next(body: &mut Body) -> Result<Option<Bytes>, Error> {
     loop {
-        let frame = tokio::time::timeout(PATIENCE, body.frame()).await;
+        let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
         match frame.map_err(|_| slow())? {
             Some(Ok(frame)) => {
                 if let Ok(bytes) = frame.into_data() {
@@ -59,7 +59,7 @@ pub(crate) async fn next(body: &mut Body) -> Result<Option<Bytes>, Error> {
 }
 
 fn slow() -> Error {
-    let message = format!("no more of the body arrived within {} s", PATIENCE.as_secs());
+    let message = format!("no more of the body arrived within {} s", TIMEOUT.as_secs());
     Error::new(StatusCode::REQUEST_TIMEOUT, message)
 }
 

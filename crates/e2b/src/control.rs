@@ -54,7 +54,7 @@ pub(crate) async fn answer(
         (_, parts) if templates::serves(parts) => templates::answer(service, client, parts, request).await,
         (_, ["snapshots" | "volumes" | "secrets", ..]) => Err(unserved(&path)),
         (_, ["v3" | "v2" | "templates", ..]) => Err(unserved(&path)),
-        _ => Err(Error::not_found("there is nothing at this path with this method")),
+        _ => Err(Error::not_found("there is no such route")),
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn answer(opened: Opened, request: Request) -> Result<Response,
 }
 
 fn unknown() -> Error {
-    Error::not_found("there is nothing at this path with this method")
+    Error::not_found("there is no such route")
 }
 
 /// Answers a remote procedure call.

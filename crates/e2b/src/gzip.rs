@@ -101,7 +101,7 @@ impl Inflating {
 }
 
 fn malformed() -> Error {
-    Error::invalid("the body is no gzip, or breaks off")
+    Error::invalid("the body is not gzip, or incomplete")
 }
 
 /// Returns `true` if a client asks for gzip by name: one that merely knows it is nearby.

@@ -54,7 +54,7 @@ pub(crate) async fn answer(opened: Opened, request: Request) -> Result<Response,
             opened.sandbox.remove_context(id)?;
             Ok(Json(Value::Null).into_response())
         }
-        _ => Err(Error::not_found("there is nothing at this path with this method")),
+        _ => Err(Error::not_found("there is no such route")),
     }
 }
 

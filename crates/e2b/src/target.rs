@@ -88,7 +88,7 @@ impl Target {
         let port = header(headers, "e2b-sandbox-port");
         match (id, port.map(str::parse)) {
             (Some(id), Some(Ok(port))) => Self::of_port(id.to_owned(), port),
-            (Some(_), Some(Err(_))) => Self::Refused(Error::invalid("`E2b-Sandbox-Port` is no port")),
+            (Some(_), Some(Err(_))) => Self::Refused(Error::invalid("expected a port in `E2b-Sandbox-Port`")),
             (None, _) => Self::Refused(Error::invalid("missing header `E2b-Sandbox-Id`")),
             (_, None) => Self::Refused(Error::invalid("missing header `E2b-Sandbox-Port`")),
         }

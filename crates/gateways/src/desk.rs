@@ -267,7 +267,7 @@ impl Desk {
     }
 
     /// Records that the due notice was posted, or never can be.
-    pub(crate) fn told(&mut self) {
+    pub(crate) fn notice_posted(&mut self) {
         self.notices.pop_front();
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Proxy {
 
 /// The status line of a proxy that refuses.
 #[derive(Debug, thiserror::Error)]
-#[error("it answers {0:?}")]
+#[error("expected status 200 from the proxy, got {0:?}")]
 pub(crate) struct Refused(String);
 
 /// A variable does not name a usable proxy. Omits its value, which can contain a password.

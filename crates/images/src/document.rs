@@ -43,7 +43,7 @@ impl DocumentError {
             Self::Platform { .. } => "choose an image that is built for this machine",
             Self::Layer(_) => "build the image with layers that are tar archives",
             Self::Malformed { .. } | Self::Invalid(_) | Self::TooMany { .. } => {
-                "whoever made the image has to mend it; nothing was kept"
+                "the image is invalid: rebuild it; nothing was stored"
             }
         }
     }

@@ -34,7 +34,7 @@ pub enum Error {
     Archive(#[source] io::Error),
     #[error("the archive cannot be used: {0}")]
     ArchiveContent(String),
-    #[error("an import cannot have the name {0}: the digest in it is a registry's word for other content")]
+    #[error("expected a name with a tag for an import, got one with a digest: {0}")]
     DigestName(String),
     #[error("the name {name} is taken: it means the image {digest}")]
     NameTaken { name: String, digest: Digest },
@@ -85,7 +85,7 @@ impl Error {
             Self::Reference(_) => "write it as `docker pull` takes it".to_owned(),
             Self::Registry(error) => error.hint().to_owned(),
             Self::Document(error) => error.hint().to_owned(),
-            Self::Layer { .. } => "whoever made the image has to mend it; nothing was kept".to_owned(),
+            Self::Layer { .. } => "the image is invalid: rebuild it; nothing was stored".to_owned(),
             Self::Digest { .. } => {
                 "it was damaged or exchanged on the way; get it again from its origin".to_owned()
             }

@@ -46,7 +46,7 @@ pub enum LayerError {
     },
     #[error("{0:?} is not a path below the root: it leads upwards, is too long or too deep")]
     Path(PathBuf),
-    #[error("{0:?} hides nothing that can be named")]
+    #[error("{0:?} is no valid whiteout: expected `.wh.` and a file name")]
     Whiteout(PathBuf),
     #[error("{0:?} is a link to nothing, or to a directory")]
     HardLink(PathBuf),

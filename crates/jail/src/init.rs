@@ -1,5 +1,5 @@
-//! The container init: starts guests at the server's request, enforces their timeouts, reports their exit
-//! status.
+//! The init of containers and of sandboxes' cells: starts programs at the server's request, enforces their timeouts,
+//! reports their exit status.
 //!
 //! The server talks to it over its own standard streams, in [`frames`]. Guests run beside it as the same
 //! user, in the same namespaces. It is isolated from them because it is not dumpable (they cannot inspect
@@ -67,7 +67,7 @@ pub(crate) fn serve_cell(
 fn prepare() -> Result<programs::Surroundings, StepError> {
     sys::set_undumpable().step("hide from the guests")?;
     if sys::process_ids().0 != 1 {
-        let why = std::io::Error::other("whoever is not cannot find what guests leave behind");
+        let why = std::io::Error::other("expected process id 1: only that process inherits orphans");
         return Err(why).step("be the first process");
     }
     sys::set_no_new_privs().step("set no_new_privs")?;

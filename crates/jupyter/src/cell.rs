@@ -64,7 +64,7 @@ pub(crate) async fn execute(kernel: &Shared, request: &Request) -> bool {
     let asked: Execute = match serde_json::from_value(message.content.clone()) {
         Ok(asked) => asked,
         Err(error) => {
-            let value = format!("the content of `execute_request` is none: {error}");
+            let value = format!("the content of `execute_request` is invalid: {error}");
             kernel
                 .reply(request, "execute_reply", failure("ValueError", &value, None))
                 .await;

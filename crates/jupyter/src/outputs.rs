@@ -22,7 +22,7 @@ pub(crate) enum Forms {
 
 const INERT: [&str; 4] = ["text/plain", "image/png", "image/jpeg", "application/json"];
 
-/// For this crate and for other clients.
+/// Ringfence's own media types, which no front end renders.
 const PRIVATE: [&str; 5] = [
     ANSWER,
     DISPLAY,

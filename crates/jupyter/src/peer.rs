@@ -15,7 +15,7 @@ use crate::message::{Incoming, Outgoing};
 const WAITING: usize = 32;
 
 /// Time that a kernel waits for a client that reads nothing, before it is cut off.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Resolves when a client's key is revoked or expires; never, if it cannot.
 pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -106,7 +106,7 @@ impl Peer {
 
     /// Passes on a message, as soon as the client has room for it. One that reads nothing is cut off.
     pub(crate) async fn send(&self, message: Arc<Outgoing>) {
-        let sent = self.messages.send_timeout(message, PATIENCE).await;
+        let sent = self.messages.send_timeout(message, TIMEOUT).await;
         // One that has gone needs no cut.
         if sent.is_err() {
             self.cut.send_replace(true);

@@ -15,7 +15,7 @@ use crate::questions::{self, failure};
 /// Requests that wait for a kernel.
 const MAX_REQUESTS: usize = 1024;
 
-/// Requests, and the task that answers them, which ends with this.
+/// A kernel's request queue, and the task that serves it. Dropping it ends the task.
 #[derive(Debug)]
 pub(crate) struct Work {
     requests: mpsc::Sender<Request>,

@@ -48,7 +48,7 @@ impl Language {
     }
 }
 
-/// Ends with success where Node.js runs TypeScript.
+/// Probe command: exits with 0 if this Node.js runs TypeScript.
 pub(crate) const HAS_TYPES: [&str; 3] = [
     "node",
     "-e",

@@ -49,7 +49,7 @@ pub enum TreeError {
     Twice(String),
     #[error("it has more than {MAX_ENTRIES} files and directories")]
     Many,
-    #[error("it is larger than {MAX_BYTES}")]
+    #[error("its files are larger than {MAX_BYTES} together")]
     Large,
     #[error("it has more than {MAX_PACKAGES} packages")]
     Packages,

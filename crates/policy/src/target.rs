@@ -11,9 +11,8 @@ use crate::{SessionId, UnknownName};
 
 /// The kind of the place where a request runs.
 ///
-/// A new runtime is a variant here with its [`Traits`], a variant of [`Target`], its arm in
-/// [`Fallback::target`], and its arms in the backend of a process: no other `match` is
-/// exhaustive over them. [`RuntimeKind::ALL`] lists it.
+/// A new runtime is a variant here and of [`Target`], with the arms of this file and of the backend of a process.
+/// [`RuntimeKind::ALL`] lists it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuntimeKind {

@@ -42,7 +42,7 @@ pub async fn examine(context: &Context) -> Result<Report, Error> {
 }
 
 /// Longer than a person would wait for any set of modules.
-const PRELOAD_PATIENCE: Duration = Duration::from_secs(600);
+const PRELOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Checks that the modules of `sandbox.preload` can be imported, in a warm interpreter.
 async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
@@ -60,7 +60,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
     let warmth = Warmth::Pool {
         size: 1,
         renew_after: 0,
-        renew_every: PRELOAD_PATIENCE,
+        renew_every: PRELOAD_TIMEOUT,
     };
     let backend = Local::new(local_runs::Settings {
         log,
@@ -68,7 +68,7 @@ async fn preload_layer(settings: local_runs::Settings) -> Option<Layer> {
         ..settings
     });
     let warmed = backend
-        .warm_up_within(PRELOAD_PATIENCE, &Scope::local(), None, &Trusted::none())
+        .warm_up_within(PRELOAD_TIMEOUT, &Scope::local(), None, &Trusted::none())
         .await;
     // Leftovers are removed at the next start.
     backend.close().await;

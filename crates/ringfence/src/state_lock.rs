@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const ENDING: &[u8] = b"ending\n";
 
 /// Maximum time to wait for a server that ends.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time in which a server that was just asked to end marks the file.
 const REACTION: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ impl StateLock {
                 Err(TryLockError::WouldBlock) => {}
             }
             let ends = is_ending(&file);
-            if since.elapsed() >= if ends { PATIENCE } else { REACTION } {
+            if since.elapsed() >= if ends { TIMEOUT } else { REACTION } {
                 return Err(taken(state, ends));
             }
             if ends && let Some(waiting) = waiting.take() {

@@ -26,7 +26,7 @@ pub use ringfence_jail::init::files::{
 /// Maximum length of an answer that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 /// Time for an operation to make progress.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Entries of a list, and its length in bytes: more is cut.
 const MAX_LISTED: usize = 10_000;
 const MAX_LIST: usize = 8 << 20;
@@ -287,7 +287,7 @@ impl Operating {
     /// operation.
     pub(crate) async fn next_with_deadline(&mut self) -> Result<Option<Vec<u8>>, Error> {
         let clock = self.clock.clone();
-        let next = clock.timeout(PATIENCE, self.next()).await;
+        let next = clock.timeout(TIMEOUT, self.next()).await;
         next.unwrap_or_else(|| Err(Error::Broken("a file operation makes no progress".to_owned())))
     }
 

@@ -18,7 +18,7 @@ use super::lock::lock;
 pub const KEPT: u64 = 1 << 20;
 
 /// Time that a process waits for a reader that reads nothing, before that misses output.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The end of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,7 +106,7 @@ impl Output {
         let mut version = self.version.subscribe();
         while !self.state().has_room(chunk.bytes.len() as u64) {
             // The sender lives as long as `self`.
-            if tokio::time::timeout(PATIENCE, version.changed()).await.is_err() {
+            if tokio::time::timeout(TIMEOUT, version.changed()).await.is_err() {
                 break;
             }
         }

@@ -91,7 +91,7 @@ impl ProcessEnd {
             }
             Fate::Lost => {
                 return Self::unknown(
-                    "whoever watched the process in the sandbox was killed, most likely by a program there",
+                    "the supervisor of the process in the sandbox was killed, most likely by a program there",
                 );
             }
         };

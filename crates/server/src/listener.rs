@@ -34,7 +34,7 @@ const MAX_CONNECTIONS: usize = 512;
 const IN_FLIGHT: usize = 16;
 
 /// Timeout for a client to read its result.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Everything that the server's clients can use.
 #[derive(Debug, Clone)]
@@ -72,7 +72,7 @@ impl Listener {
             let (services, http) = (services.clone(), http.clone());
             async move {
                 // A client that says nothing must not hold its place for ever.
-                let protocol = tokio::time::timeout(PATIENCE, protocol(&stream)).await;
+                let protocol = tokio::time::timeout(TIMEOUT, protocol(&stream)).await;
                 match protocol.unwrap_or_default() {
                     Some(Protocol::Frames) => supervise(stream, &services).await,
                     Some(Protocol::Http) => serve_connection(stream, http).await,
@@ -124,7 +124,7 @@ async fn supervise(stream: UnixStream, services: &Services) {
             | Kind::ConsoleAccess => return,
         };
         let Ok((kind, payload)) = answer else { return };
-        let sent = tokio::time::timeout(PATIENCE, frame::send(&mut sender, kind, &payload)).await;
+        let sent = tokio::time::timeout(TIMEOUT, frame::send(&mut sender, kind, &payload)).await;
         if !matches!(sent, Ok(Ok(()))) {
             return;
         }
@@ -283,7 +283,7 @@ async fn bridge(
     receiver: &Receiver<OwnedReadHalf>,
 ) -> Result<(ByteChannel, impl Future<Output = ()> + use<>), Refusal> {
     let stream = receiver.stream().ok_or_else(Refusal::gone)?;
-    let taken = tokio::time::timeout(PATIENCE, ByteChannel::take_over(stream)).await;
+    let taken = tokio::time::timeout(TIMEOUT, ByteChannel::take_over(stream)).await;
     taken.ok().and_then(Result::ok).ok_or_else(Refusal::gone)
 }
 

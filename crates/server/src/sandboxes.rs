@@ -14,7 +14,7 @@ use crate::wire::{Ran, Refusal, SandboxAction, SandboxAnswer, SandboxRequest};
 const KEPT: Bytes = Bytes::mib(1);
 
 /// Maximum time to wait for new log entries.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Performs a request, and returns the response frame.
 pub(crate) async fn answer(payload: &[u8], sandboxes: &Sandboxes) -> serde_json::Result<(Kind, Vec<u8>)> {
@@ -54,11 +54,11 @@ async fn see_to(
             };
             let ran = sandboxes.run(scope, &name, command).await;
             return ran
-                .map(|result| SandboxAnswer::Ran(told(result)))
+                .map(|result| SandboxAnswer::Ran(result.into()))
                 .map_err(refused);
         }
         SandboxAction::Log { name, after, wait } => {
-            let patience = if wait { PATIENCE } else { Duration::ZERO };
+            let patience = if wait { TIMEOUT } else { Duration::ZERO };
             let told = sandboxes.printed(scope, &name, after, patience).await;
             return told.map(SandboxAnswer::Log).map_err(refused);
         }
@@ -71,13 +71,15 @@ async fn see_to(
         .map_err(refused)
 }
 
-fn told(result: RunResult) -> Ran {
-    Ran {
-        status: result.status,
-        truncated: result.stdout.truncated || result.stderr.truncated,
-        stdout: result.stdout.text,
-        stderr: result.stderr.text,
-        egress: result.egress,
-        sandbox_ended: result.sandbox_ended,
+impl From<RunResult> for Ran {
+    fn from(result: RunResult) -> Self {
+        Self {
+            status: result.status,
+            truncated: result.stdout.truncated || result.stderr.truncated,
+            stdout: result.stdout.text,
+            stderr: result.stderr.text,
+            egress: result.egress,
+            sandbox_ended: result.sandbox_ended,
+        }
     }
 }

@@ -35,7 +35,7 @@ pub struct Server {
 /// The Python of local runs in this process.
 #[derive(Debug)]
 pub enum Python {
-    /// Named by a person.
+    /// Set by `--python` or `sandbox.python`.
     Named,
     /// The first of the PATH, as this backend finds it.
     First(Arc<Local>),

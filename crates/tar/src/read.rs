@@ -234,7 +234,7 @@ impl Extensions {
     }
 
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<(), TarError> {
-        const INVALID: TarError = TarError::Invalid("an extended header has a number that is none");
+        const INVALID: TarError = TarError::Invalid("an extended header has an invalid number");
         let whole = value.split(|byte| *byte == b'.').next().unwrap_or_default();
         match key {
             b"path" => self.path = Some(value.to_vec()),
@@ -305,7 +305,7 @@ fn text(field: &[u8]) -> &[u8] {
 
 /// Reads octal digits between blanks and NULs, or GNU's binary numbers, whose first bit is set.
 fn number(field: &[u8]) -> Result<u64, TarError> {
-    const INVALID: TarError = TarError::Invalid("a header has a number that is none");
+    const INVALID: TarError = TarError::Invalid("a header has an invalid number");
     match field {
         [0x80, rest @ ..] => rest.iter().try_fold(0_u64, |sum, byte| {
             sum.checked_mul(256)?.checked_add(u64::from(*byte))

@@ -170,7 +170,7 @@ pub(crate) fn beginning(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
 
-    fn told(stdout: &str, stderr: &str, exit_code: Option<i32>) -> String {
+    fn rendered(stdout: &str, stderr: &str, exit_code: Option<i32>) -> String {
         let told = ModelOutput {
             stdout,
             stderr,
@@ -187,16 +187,16 @@ mod tests {
 
     #[test]
     fn each_thing_has_a_section_of_its_own() {
-        assert_eq!(told("a\n", "", Some(0)), "a\n");
-        assert_eq!(told("a", "b\n", Some(3)), "a\n[stderr]\nb\n[exit code 3]");
-        assert_eq!(told("", "", Some(-11)), "[exit code -11]");
-        assert_eq!(told("", "", None), "[killed]\n[timed out]");
+        assert_eq!(rendered("a\n", "", Some(0)), "a\n");
+        assert_eq!(rendered("a", "b\n", Some(3)), "a\n[stderr]\nb\n[exit code 3]");
+        assert_eq!(rendered("", "", Some(-11)), "[exit code -11]");
+        assert_eq!(rendered("", "", None), "[killed]\n[timed out]");
     }
 
     #[test]
     fn what_is_too_long_is_cut_and_what_is_said_of_it_is_not() {
         let check = |(out, err): (usize, usize), kept: (usize, usize)| {
-            let text = told(&"é".repeat(out), &"ü".repeat(err), Some(1));
+            let text = rendered(&"é".repeat(out), &"ü".repeat(err), Some(1));
             let count = |wanted: char| text.chars().filter(|c| *c == wanted).count();
             assert_eq!((count('é'), count('ü')), kept, "{out} {err}");
             assert!(text.contains("[exit code 1]"), "{text}");
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn the_end_of_what_is_cut_is_kept() {
         let long = format!("first\n{}last", "middle\n".repeat(2_000));
-        let text = told(&long, "", Some(0));
+        let text = rendered(&long, "", Some(0));
         assert!(text.starts_with("first\n") && text.contains("\n...\n"), "{text}");
         assert!(text.contains("last\n[output truncated"), "{text}");
     }

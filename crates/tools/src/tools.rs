@@ -47,7 +47,7 @@ pub fn host_tools() -> impl Iterator<Item = &'static str> {
     tools.map(|tool| tool.name)
 }
 
-/// Returns all tools. A new one is added here and to [`NAMES`].
+/// Returns all tools. A new one is added here and, in the same order, to [`NAMES`].
 fn all() -> Vec<Definition> {
     vec![
         Definition::of::<run_python_code::RunPythonCode>(),

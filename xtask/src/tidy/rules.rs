@@ -31,7 +31,7 @@ const PORTABLE: &str = "crates/exec/src/pyodide/";
 
 /// Words that open a question where a doc comment names a thing or an act (`STYLE.md`).
 const QUESTION_WORDS: &[&str] = &[
-    "What", "How", "Whether", "Which", "Who", "Whom", "Whose", "Where", "Why", "That",
+    "What", "How", "Whether", "Which", "Who", "Whom", "Whose", "Where", "When", "Why", "That",
 ];
 
 /// Names that exist on some systems only.

@@ -25,7 +25,7 @@ const BACK_TO_BACK: &str = "container-back-to-back";
 const RUNS: usize = 100;
 /// Size of the container pool.
 const READY: usize = 2;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) fn runs(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
@@ -218,7 +218,7 @@ async fn refilled(engine: &ContainerRuntime, pid: u32) -> anyhow::Result<()> {
             .filter(|container| container.labels.values().any(|label| waits(label)))
             .count();
         same = if count == READY { same + 1 } else { 0 };
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             bail!("expected {READY} idle containers, found {count}");
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Warm runs and evaluations beside Monty's, in the same moments.
+//! Warm runs and evaluations interleaved with those of Monty.
 
 use std::time::{Duration, Instant};
 

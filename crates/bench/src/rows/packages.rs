@@ -21,7 +21,7 @@ const ROUNDS: usize = 50;
 const PEER_ROUNDS: usize = 5;
 
 /// Time for the server to import the packages.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Prints the directory of packages that an interpreter has.
 const FIND: &str = "import matplotlib, os, pandas; print(os.path.dirname(os.path.dirname(pandas.__file__)))";
@@ -96,7 +96,7 @@ async fn wait_for_preloading(client: &mut Client, run: &Run) -> anyhow::Result<(
         if result.meta.preloaded {
             return Ok(());
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             bail!(
                 "the packages are not imported beforehand: {:?}",
                 result.meta.warnings

@@ -19,7 +19,7 @@ const ROUNDS: usize = 6;
 /// Deadline for the start of a round.
 const BUDGET: Duration = Duration::from_secs(30);
 /// Timeout until an interpreter is ready.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between checks for an idle process, and their number.
 const PAUSE: Duration = Duration::from_millis(100);
 const LOOKS: usize = 4;
@@ -174,7 +174,7 @@ async fn waiting(deno: &Path) -> anyhow::Result<u32> {
         if let (Some((pid, _)), true) = (now, same >= LOOKS) {
             return Ok(pid);
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > TIMEOUT {
             bail!("{} interpreters are there, and not one that waits", denos.len());
         }
         tokio::time::sleep(PAUSE).await;

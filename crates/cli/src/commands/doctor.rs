@@ -27,12 +27,12 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> anyhow::Result<ExitCo
 }
 
 /// Time for the running server to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns an entry if the running server has a certificate that it cannot renew.
 async fn certificate_layer(context: &Context) -> Option<Layer> {
     let client = Client::new(&context.paths.socket_if_ours()?);
-    let asked = tokio::time::timeout(PATIENCE, client.get::<Value>("/readyz"));
+    let asked = tokio::time::timeout(TIMEOUT, client.get::<Value>("/readyz"));
     let ready = asked.await.ok()?.ok()?;
     (ready["certificate"] == "stale").then(|| {
         Layer::missing(

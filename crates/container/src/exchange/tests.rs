@@ -59,7 +59,7 @@ fn taken(
     let Transfer { known, left, outcome } = transferred(outside, limit, known, records);
     outcome?;
     let certain = known.state == Some(STATE);
-    Ok((known, left.told("the host", Bytes(limit)), certain))
+    Ok((known, left.warnings("the host", Bytes(limit)), certain))
 }
 
 /// A fingerprint of a container's directory.

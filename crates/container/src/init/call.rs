@@ -133,7 +133,7 @@ impl InitClient {
                 fate: Fate::NotStarted { step, errno },
                 ..
             }) => Err(NotRun::NotStarted { step, errno }),
-            Ok(end) => Ok(Finished::told(&end, stdout, stderr)),
+            Ok(end) => Ok(Finished::of_end(&end, stdout, stderr)),
             Err(parted) if slot.was_never_sent() => Err(NotRun::InitLost(parted)),
             Err(parted) => {
                 // The connection is lost, so nobody knows whether the program was killed: no interruption is reported.
@@ -327,11 +327,11 @@ impl Finished {
         }
     }
 
-    fn told(end: &End, stdout: Captured, stderr: Captured) -> Self {
+    fn of_end(end: &End, stdout: Captured, stderr: Captured) -> Self {
         let exit = exit(end);
         let finished = Self::of(exit, stdout, stderr);
         let known = matches!(end.fate, Fate::Ended(_));
-        let lost = "whoever watched the program in the container was killed, most likely by the program";
+        let lost = "the supervisor of the program in the container was killed, most likely by the program";
         Self {
             peak_memory_bytes: known.then_some(end.max_rss),
             cpu_seconds: known.then_some(end.cpu_micros as f64 / 1e6),

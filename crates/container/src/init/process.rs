@@ -18,7 +18,7 @@ use super::error::{InitLost, NotRun};
 use super::mux::{Arrived, Mux, Slot, Turn};
 
 /// Time to wait for a turn: a sandbox has a limit of concurrent processes.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a process to start, its turn included.
 const START: Duration = Duration::from_secs(20);
 /// Capacity of the event queue. A process whose reader is slower has to wait.
@@ -148,9 +148,9 @@ struct Driver {
 impl Driver {
     async fn drive(mut self, start: Start, input: mpsc::Receiver<Vec<u8>>, started: Starting) {
         let now = Instant::now();
-        let deadline = now.checked_add(start.timeout).unwrap_or(now + PATIENCE);
+        let deadline = now.checked_add(start.timeout).unwrap_or(now + TIMEOUT);
         let line = Arc::clone(&self.line);
-        let slot = match line.begin_by(Turn::Call, start, deadline, now + PATIENCE).await {
+        let slot = match line.begin_by(Turn::Call, start, deadline, now + TIMEOUT).await {
             Ok(slot) => slot,
             Err(error) => return drop(started.send(Err(error))),
         };

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ringfence_exec::local::{Connection, ProgramEnd, Usage, disk_limit_exceeded, soon, told};
+use ringfence_exec::local::{Connection, ProgramEnd, Usage, disk_limit_exceeded, execution_result, soon};
 use ringfence_exec::output;
 use ringfence_exec::supervise::{Interruption, RunLimits, cancellation};
 use ringfence_jail::init::frames::{Ready, Start};
@@ -67,7 +67,7 @@ pub(super) async fn serve(
         stdout: finished.stdout,
         stderr: finished.stderr,
     };
-    let mut result = told(container.engine.runtime(), request, end);
+    let mut result = execution_result(container.engine.runtime(), request, end);
     if finished.interruption == Some(Interruption::DiskFull) {
         output::add(
             &mut result.stderr,

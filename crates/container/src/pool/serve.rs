@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use ringfence_exec::local::{Connection, Destination, ProgramEnd, told};
+use ringfence_exec::local::{Connection, Destination, ProgramEnd, execution_result};
 use ringfence_exec::supervise::{KILLED, from_shell};
 use ringfence_jail::init::frames::{Program, Start};
 use ringfence_network::egress::Outlet;
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
         stdout: finished.stdout,
         stderr: finished.stderr,
     };
-    let mut result = told(runtime, request, end);
+    let mut result = execution_result(runtime, request, end);
     let meta = &mut result.meta;
     meta.isolation = Some(ready.isolation.clone());
     meta.resource_limits = manager.info().held(meta.resource_limits);

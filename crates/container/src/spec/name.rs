@@ -13,7 +13,7 @@ pub struct Name(String);
 
 /// An error returned when parsing a [`Name`] from text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` cannot name a sandbox; use 1 to 40 of `a-z`, `0-9` and `-`, as in `build-1`")]
+#[error("`{0}` cannot name a container; use 1 to 40 of `a-z`, `0-9` and `-`, as in `build-1`")]
 pub struct ParseNameError(String);
 
 impl Name {

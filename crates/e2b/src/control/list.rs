@@ -93,7 +93,7 @@ fn cursor(info: &SandboxInfo) -> String {
 
 /// Parses `a=b&c=d`, whose names and values clients encode twice.
 fn pairs(text: &str) -> Result<BTreeMap<String, String>, Error> {
-    let invalid = || Error::invalid("`metadata` is no list of pairs");
+    let invalid = || Error::invalid("expected pairs `a=b&c=d` in `metadata`");
     let uri: Uri = format!("/?{}", text.replace(' ', "+"))
         .parse()
         .map_err(|_| invalid())?;

@@ -63,7 +63,7 @@ pub(super) async fn update(
 fn check_harmless(network: &Value, harmless: &[&str]) -> Result<(), Error> {
     let members = network
         .as_object()
-        .ok_or_else(|| Error::invalid("`network` is no object"))?;
+        .ok_or_else(|| Error::invalid("expected an object as `network`"))?;
     let opens = |(name, value): (&String, &Value)| is_there(value) && !harmless.contains(&name.as_str());
     match members.iter().any(opens) {
         false => Ok(()),

@@ -72,7 +72,9 @@ impl Signature {
         match expiration.parse::<u64>() {
             Ok(expiration) if now.as_secs() <= expiration => Ok(()),
             Ok(_) => Err(Error::unauthenticated("signature is already expired")),
-            Err(_) => Err(Error::invalid("`signature_expiration` is no number")),
+            Err(_) => Err(Error::invalid(
+                "expected a number of seconds as `signature_expiration`",
+            )),
         }
     }
 }

@@ -104,7 +104,7 @@ pub(crate) async fn answer(
         ("GET", ["templates", id, "files", hash]) => upload_address(service, client, &request, id, hash),
         ("PUT", ["templates", id, "files", hash]) => upload(service, client, id, hash, request).await,
         ("GET", ["templates", id, "builds", build, "status"]) => status(service, client, id, build, &request),
-        _ => Err(Error::not_found("there is nothing at this path with this method")),
+        _ => Err(Error::not_found("there is no such route")),
     }
 }
 

@@ -75,9 +75,7 @@ pub enum Error {
         missing: &'static str,
     },
     /// A sandbox with root needs host ids that belong to nobody.
-    #[error(
-        "a sandbox with root (the fence `box`) needs user ids of its own, which only a server that runs as root can give it"
-    )]
+    #[error("a sandbox with the fence `box` needs a server that runs as root: it maps a range of user ids")]
     NeedsIds,
     /// All ranges of ids for sandboxes with root are in use.
     #[error("{max} sandboxes with root run already, the most at a time")]

@@ -66,7 +66,7 @@ pub(crate) use found::find_python;
 pub use found::interpreter;
 pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session_kept, started_cold};
-pub use result::{ProgramEnd, told};
+pub use result::{ProgramEnd, execution_result};
 pub use ringfence_jail::{Launcher, init};
 pub use sandbox::{PauseControl, PauseError, SandboxCell, SandboxRequest, SandboxUsage};
 pub use session_error::Error as SessionError;
@@ -86,7 +86,7 @@ use result::{add_groups, assemble, collect};
 use sessions::{Sessions, Work};
 
 /// Timeout of a server's start for its first workers.
-const WARM_UP_PATIENCE: Duration = Duration::from_secs(10);
+const WARM_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The local backend.
 #[derive(Debug)]
@@ -284,7 +284,7 @@ impl Local {
         trusted: &Trusted,
     ) -> Result<(), Error> {
         let warmed = self
-            .warm_up_within(WARM_UP_PATIENCE, scope, workspace, trusted)
+            .warm_up_within(WARM_UP_TIMEOUT, scope, workspace, trusted)
             .await;
         warmed.map(drop)
     }

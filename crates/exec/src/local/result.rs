@@ -46,7 +46,7 @@ pub(super) fn assemble(
         stdout: finished.stdout,
         stderr: finished.stderr,
     };
-    let mut result = told(RuntimeKind::Local, request, end);
+    let mut result = execution_result(RuntimeKind::Local, request, end);
     result.duration = since.elapsed().as_secs_f64();
     let meta = &mut result.meta;
     meta.isolation = Some(isolation(guest.applied, &request.network));
@@ -94,7 +94,7 @@ pub struct ProgramEnd {
 
 /// Assembles the result of a request from the end of its program, with a notice if the program could not
 /// report that itself.
-pub fn told(runtime: RuntimeKind, request: &Request, end: ProgramEnd) -> ExecutionResult {
+pub fn execution_result(runtime: RuntimeKind, request: &Request, end: ProgramEnd) -> ExecutionResult {
     let ProgramEnd {
         outcome,
         exit_code,

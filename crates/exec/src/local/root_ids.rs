@@ -37,7 +37,7 @@ impl RootIds {
     /// Takes a range.
     ///
     /// # Errors
-    /// If this process may not map ids, has no control groups (per-user limits mean nothing to who can be several users),
+    /// If this process may not map ids, has no control groups (per-user limits do not bind a process that can change its uid),
     /// or all ranges are in use.
     pub(super) fn take(groups: Option<&Arc<Groups>>) -> Result<Self, Error> {
         if !*MAPS_ANY_ID {

@@ -36,7 +36,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The session lacks a layer of the fence that this request requires.
-    #[error("the session `{0}` has a weaker fence than this request asks for")]
+    #[error("the session `{0}` lacks a layer of the fence that this request requires")]
     Weaker(SessionId),
     /// A path must be kept from programs that its view of the host does not keep from it.
     #[error(

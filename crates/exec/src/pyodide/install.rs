@@ -32,7 +32,7 @@ const GUEST: &str = concat!(
 );
 
 /// Timeout for fetching or unpacking one package.
-const PATIENCE: Timeout = Timeout::seconds(600);
+const TIMEOUT: Timeout = Timeout::seconds(600);
 
 /// A package of npm's registry.
 #[derive(Debug, Clone, Copy)]
@@ -422,7 +422,7 @@ async fn on_host(
     let request = Request {
         env: variables.to_vec(),
         limits: Limits {
-            timeout: PATIENCE,
+            timeout: TIMEOUT,
             ..Limits::DEFAULT
         },
         workspace: Some(directory.to_path_buf()),

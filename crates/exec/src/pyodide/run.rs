@@ -14,7 +14,8 @@ use super::files::{self, Files};
 use super::message::{Completed, Printed, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
-    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, is_limits_gap, output_files, told,
+    Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
+    output_files,
 };
 use crate::output::Captures;
 use crate::supervise::{Interruption, KILLED, ProgramExit, RunLimits, cancellation};
@@ -132,20 +133,20 @@ fn program(request: &Request, input: Vec<u8>, files: Files, bridged: bool) -> Pr
 /// Supervises a program until it has exited. Sends it a message only when there is room: a program that
 /// prints does not read.
 async fn supervise(worker: &mut Worker, reader: &mut OutputReader, mut carrier: Carrier) -> Ending {
-    let mouth = worker.mouth();
-    let mut untold = None;
+    let sender = worker.sender();
+    let mut pending = None;
     loop {
         tokio::select! {
-            word = worker.next() => match word {
+            message = worker.next() => match message {
                 Some(WorkerMessage::Output { data }) => reader.take(data).await,
                 Some(WorkerMessage::Bridge { data }) if carrier.receive(&data).is_ok() => {}
                 Some(WorkerMessage::Complete { data }) => return Ending::Completed(data),
                 Some(WorkerMessage::Ready {} | WorkerMessage::Bridge { .. }) | None => return Ending::Lost,
             },
-            order = carrier.next(ID), if untold.is_none() => untold = Some(order),
-            room = mouth.reserve(), if untold.is_some() => {
-                if let (Ok(room), Some(order)) = (room, untold.take()) {
-                    room.send(line(&order));
+            request = carrier.next(ID), if pending.is_none() => pending = Some(request),
+            room = sender.reserve(), if pending.is_some() => {
+                if let (Ok(room), Some(request)) = (room, pending.take()) {
+                    room.send(line(&request));
                 }
             }
         }
@@ -207,7 +208,7 @@ fn classify_exit(
         stdout,
         stderr,
     };
-    let mut result = told(RuntimeKind::Pyodide, request, program_end);
+    let mut result = execution_result(RuntimeKind::Pyodide, request, program_end);
     let meta = &mut result.meta;
     // The fence around Deno; WebAssembly inside it is not counted as a layer.
     meta.isolation = process.meta.isolation;

@@ -62,7 +62,7 @@ const CODE_RANGE: u64 = 512 * 1024 * 1024;
 /// Minimum memory beside packages: an idle interpreter takes 30 MiB.
 const LEAST: u64 = 48 * 1024 * 1024;
 /// Timeout for a worker to become ready, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for creating a snapshot or unpacking wheels, which happens once each.
 const MAKING: Duration = Duration::from_secs(300);
 /// Maximum lifetime of a worker, idle time included.
@@ -140,7 +140,7 @@ impl Worker {
 
     /// Waits until the worker is ready for a program.
     pub(super) async fn ready(mut self) -> Result<Self, RunError> {
-        match tokio::time::timeout(PATIENCE, self.next()).await {
+        match tokio::time::timeout(TIMEOUT, self.next()).await {
             Ok(Some(WorkerMessage::Ready {})) => Ok(self),
             Ok(_) => Err(self.end().await.not_ready()),
             Err(_) => {
@@ -200,7 +200,7 @@ impl Worker {
     }
 
     /// Returns the sender of messages to the worker.
-    pub(super) fn mouth(&self) -> mpsc::Sender<Vec<u8>> {
+    pub(super) fn sender(&self) -> mpsc::Sender<Vec<u8>> {
         self.to.clone()
     }
 

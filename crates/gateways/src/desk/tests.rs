@@ -259,7 +259,7 @@ fn only_the_chats_that_are_served_are_told_anything() {
     chats.says(FromEngine::ApprovalRequest(words("apr_2", "x")), 0);
     assert!(matches!(chats.desk.due(), Some(Due::Ask(_))));
     chats.desk.unpostable(1);
-    chats.desk.told();
+    chats.desk.notice_posted();
     assert!(matches!(chats.desk.due(), Some(Due::Tell(notice)) if notice.text == "2"));
 }
 

@@ -227,7 +227,7 @@ impl Bot {
             Done::Told(told) => {
                 let failed = told.err();
                 if failed.as_ref().is_none_or(is_for_good) {
-                    self.desk.told();
+                    self.desk.notice_posted();
                     self.notices += 1;
                 }
                 failed

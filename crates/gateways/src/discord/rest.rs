@@ -25,7 +25,7 @@ const MAX_BODY: usize = 256 * 1024;
 /// Maximum length of Discord's error messages, in characters.
 const MAX_WORDS: usize = 200;
 /// Timeout of one attempt.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 /// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 /// Upper bound of a rate limit delay, even if Discord asks for more.
@@ -240,7 +240,7 @@ impl Rest {
 
     async fn attempt(&self, call: &Call) -> Result<Value, Failed> {
         let request = self.request(call).map_err(Failed::For)?;
-        let until = call.until.min(Instant::now() + PATIENCE);
+        let until = call.until.min(Instant::now() + TIMEOUT);
         let page = match self.http.call(&request, until).await {
             Ok(page) => page,
             Err(Failure::TooLong(_)) => {

@@ -20,7 +20,7 @@ use super::press::Press;
 use crate::http::connect;
 
 /// Timeout of the connection and its greeting.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of an event.
 const MAX_EVENT: usize = 4 << 20;
 
@@ -136,7 +136,7 @@ impl Sessions {
     /// Connects, and sends events to `out` until the connection ends; resumes the session if there is one.
     pub(super) async fn converse(&mut self, out: &mpsc::Sender<Result<Event, super::Error>>) -> End {
         self.was_ready = false;
-        let (mut socket, hello) = match timeout(PATIENCE, self.greeted()).await {
+        let (mut socket, hello) = match timeout(TIMEOUT, self.greeted()).await {
             Ok(Ok(greeted)) => greeted,
             Ok(Err(end)) => {
                 self.resume_at = None;

@@ -165,7 +165,7 @@ impl<L: Fn(&str)> Gateway<L> {
                         self.desk.posted(number, message.filter(|_| last), Instant::now());
                     }
                     Post::Settle(number) => self.desk.settled(number),
-                    Post::Tell => self.desk.told(),
+                    Post::Tell => self.desk.notice_posted(),
                 }
             }
             Err(CallError::Token) => return Err(Error::Token),
@@ -185,7 +185,7 @@ impl<L: Fn(&str)> Gateway<L> {
         match post {
             Post::Ask { number, .. } => self.desk.unpostable(number),
             Post::Settle(number) => self.desk.settled(number),
-            Post::Tell => self.desk.told(),
+            Post::Tell => self.desk.notice_posted(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::step_error::{Step, StepError};
 use crate::sys;
 
 /// Time a call waits for a warm interpreter before it gets a cold one.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay of forking after a call's end, while a pooled guest is idle: the response needs the processor.
 const BREATH: Duration = Duration::from_millis(2);
 /// Retry interval after a failed request for guests.
@@ -161,7 +161,7 @@ impl Init {
 
     fn next_event(&self, now: Instant) -> Option<Instant> {
         let waiting = self.calls.values().filter(|call| call.start.is_some());
-        let patience = waiting.map(|call| call.since + PATIENCE);
+        let patience = waiting.map(|call| call.since + TIMEOUT);
         let sweep = self.sweeping.then(|| now + SWEEP);
         let calls = self.calls.values().filter_map(|call| call.next_event(now));
         let refill = self.refill_at.filter(|_| self.warm.lacks());
@@ -338,7 +338,7 @@ impl Init {
                 call.feed(&mut self.channel);
                 self.refill_at = None;
             } else if !self.warm.is_hidden() || (is_python && self.warm.is_there()) {
-                if now.duration_since(call.since) >= PATIENCE {
+                if now.duration_since(call.since) >= TIMEOUT {
                     self.warm.give_up();
                 }
                 wanted += 1;

@@ -55,7 +55,7 @@ pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
                 .any(|text| names_secret(text, false))
         };
         if word.shape().is_some_and(secret) {
-            told(word, title, found);
+            add_finding(word, title, found);
         }
     }
 }
@@ -83,7 +83,7 @@ pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Fou
         let secret =
             |text: &String| names_secret(text, glob) || is_file && is_closed_file(text) || is_closed(text);
         if readings.iter().any(secret) {
-            told(word, title, found);
+            add_finding(word, title, found);
         }
         let reach = Reach::File;
         found
@@ -92,7 +92,7 @@ pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Fou
     }
 }
 
-fn told(word: &Word, title: &str, found: &mut Found) {
+fn add_finding(word: &Word, title: &str, found: &mut Found) {
     found.add(
         Effect::Secret,
         format!("{title}: `{}` may name a secret", word.text),

@@ -13,7 +13,7 @@ const FIRST_LOOK: u64 = 8 * 1024;
 /// Bytes that contain any torn line and the record before it.
 const WHOLE_LOOK: u64 = 2 * MAX_LINE as u64 + 1;
 
-/// The end of a file.
+/// The tail of a log file: its last whole record, and a torn line after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct End {
     /// Last record, if any.

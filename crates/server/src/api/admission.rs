@@ -13,7 +13,7 @@ use super::keys::Grant;
 const MAX_QUEUED: usize = 32;
 
 /// Maximum time that a call waits.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Decides which calls of keys are at work and which wait. The server's own user is not among them, and has slots that
 /// keys do not take.
@@ -28,11 +28,11 @@ struct Shared {
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// Calls of all keys at work.
+    /// Maximum number of concurrent calls of all keys.
     slots: usize,
-    /// Calls of a key at work.
+    /// Maximum number of concurrent calls of a key.
     share: usize,
-    /// Calls of a key that wait.
+    /// Maximum number of waiting calls of a key.
     queue: usize,
     patience: Duration,
 }
@@ -115,7 +115,7 @@ impl Limits {
             slots,
             share: (slots - slots.div_ceil(4)).max(1),
             queue: MAX_QUEUED,
-            patience: PATIENCE,
+            patience: TIMEOUT,
         }
     }
 }
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_key_that_floods_fills_its_share_and_its_queue_and_nothing_else() {
-        let admission = admission(4, 3, PATIENCE);
+        let admission = admission(4, 3, TIMEOUT);
         let mut flood: Vec<Place> = (0..6).map(|_| join(&admission, "one")).collect();
         assert_eq!(called(&mut flood), 3);
         let Err(refused) = Shared::join(&admission.0, "one", Wait::Bounded) else {
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn queues_take_turns_however_long_they_are() {
-        let admission = admission(1, 1, PATIENCE);
+        let admission = admission(1, 1, TIMEOUT);
         let names = ["one", "one", "one", "one", "two", "two", "three"];
         let mut places: Vec<(usize, Place)> = names
             .iter()
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn one_at_its_share_is_passed_over() {
-        let admission = admission(3, 2, PATIENCE);
+        let admission = admission(3, 2, TIMEOUT);
         let mut one: Vec<Place> = (0..3).map(|_| join(&admission, "one")).collect();
         let mut two: Vec<Place> = (0..2).map(|_| join(&admission, "two")).collect();
         assert_eq!((called(&mut one), called(&mut two)), (2, 1));
@@ -470,7 +470,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_servers_user_waits_for_no_key() {
-        let admission = admission(1, 1, PATIENCE);
+        let admission = admission(1, 1, TIMEOUT);
         let _slot = Shared::enter(&admission.0, "one", Wait::Bounded).await.unwrap();
         let owner = Grant::of_owner();
         let turns = (
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_slot_whose_call_has_gone_is_the_next_ones() {
-        let admission = admission(1, 1, PATIENCE);
+        let admission = admission(1, 1, TIMEOUT);
         let first = join(&admission, "one");
         let gone = join(&admission, "one");
         let mut next = join(&admission, "two");

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::error::{ApiError, Reason};
 
 /// Timeout for a body to arrive: a client that sends nothing must not hold its connection.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of a body that is parsed at once: it takes about a millisecond.
 const SMALL: usize = 64 * 1024;
@@ -45,7 +45,7 @@ pub(super) async fn read(
 
 /// Reads a body within the limit of its route, in time.
 pub(super) async fn whole(request: Request) -> Result<Bytes, ApiError> {
-    let reading = tokio::time::timeout(PATIENCE, Bytes::from_request(request, &()));
+    let reading = tokio::time::timeout(TIMEOUT, Bytes::from_request(request, &()));
     let bytes = reading.await.map_err(|_| slow())?;
     bytes.map_err(|rejection| unread(&rejection))
 }
@@ -174,7 +174,7 @@ fn media_type(headers: &HeaderMap, media: &[&'static str]) -> Option<&'static st
 fn slow() -> ApiError {
     ApiError::new(
         Reason::Slow,
-        format!("the body did not arrive within {} s", PATIENCE.as_secs()),
+        format!("the body did not arrive within {} s", TIMEOUT.as_secs()),
         "send it again, faster or in parts",
     )
 }

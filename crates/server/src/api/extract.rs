@@ -114,7 +114,7 @@ impl FromRequestParts<Arc<Api>> for InSandbox {
     }
 }
 
-/// The path's process, in its sandbox.
+/// The process that `{id}` and `{pid}` of the path name.
 pub(super) struct InProcess(pub(super) Arc<Process>);
 
 impl FromRequestParts<Arc<Api>> for InProcess {

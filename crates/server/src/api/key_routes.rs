@@ -88,8 +88,8 @@ async fn remove(State(api): State<Arc<Api>>, IdOrName(id): IdOrName) -> Result<R
     closing.await.map_err(|_| {
         ApiError::new(
             Reason::Conflict,
-            format!("something that is open in the name of the key `{id}` has not ended yet"),
-            "try again",
+            format!("requests of the key `{id}` are still running"),
+            "try again in a few seconds",
         )
     })?;
     if let Some(account) = api.keys.store().closed_with(&ended).map_err(EndKeyError::from)? {

@@ -1,4 +1,4 @@
-//! Keys of the API that an operator made: a file each, of which only its digest can be told.
+//! Keys of the API that an operator made, stored one per file, as digests.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,4 +1,4 @@
-//! Records of what clients do on routes that no tool stands behind, in the audit log.
+//! Writes audit records for routes that call no tool.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};

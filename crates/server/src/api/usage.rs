@@ -25,8 +25,8 @@ use super::tenant::{Allowance, OWNER};
 use super::work::{Begun, Work};
 use crate::usage::{self, Exceeded, Figures, UsageError, UsageReport};
 
-/// Time for which a measurement of sandboxes is new enough for who asks or begins work: each reads several files of every
-/// sandbox, on the thread that serves all.
+/// Maximum age of a measurement of sandboxes before it is repeated for a request: each reads several files of every sandbox,
+/// on the thread that serves all.
 const FRESH: Duration = Duration::from_millis(250);
 
 /// Interval at which sandboxes are measured and the usage is written.

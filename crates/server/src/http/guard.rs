@@ -15,7 +15,7 @@ use super::slots::ConnectionSlot;
 use super::{Keys, NoRandom, Refusal};
 
 /// Timeout of a request, except for streamed bodies.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Security headers of every response: only our own files run, and no other site may frame, read or cache it.
 const HEADERS: [(&str, &str); 8] = [
@@ -164,7 +164,7 @@ pub(crate) fn connection(request: &Request) -> Option<Arc<ConnectionSlot>> {
 /// Checks a request, and passes it to its route or refuses it.
 pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.check(&request) {
-        Ok(()) => tokio::time::timeout(PATIENCE, next.run(request))
+        Ok(()) => tokio::time::timeout(TIMEOUT, next.run(request))
             .await
             .unwrap_or_else(|_| Refusal::SLOW.into_response()),
         Err(refusal) => refusal.into_response(),

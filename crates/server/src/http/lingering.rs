@@ -14,7 +14,7 @@ use tokio::time::Sleep;
 /// Time that a peer has to close its end.
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// Maximum number of bytes that are read and dropped meanwhile.
+/// Maximum number of bytes discarded while waiting for the peer to close.
 const MAX_BYTES: usize = 1024 * 1024;
 
 /// A connection whose shutdown waits, within limits, until the peer has closed its end.
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns what a peer reads whose bytes are not read, and who is answered and left.
+    /// Returns the response that a peer receives if its body is not read
     async fn read_by_peer(leave: impl AsyncFnOnce(TcpStream)) -> io::Result<String> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (peer, accepted) = tokio::join!(TcpStream::connect(listener.local_addr()?), listener.accept());

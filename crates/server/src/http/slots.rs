@@ -94,8 +94,8 @@ impl Slots {
         self.most - self.most / 4
     }
 
-    /// Returns the number of connections that all clients together may have: who has yet to authenticate finds the rest, where none waits
-    /// for long.
+    /// Returns the number of connections that all clients together may have. The rest is for connections that have not
+    /// authenticated yet, where none waits for long.
     const fn share_of_all(&self) -> usize {
         self.most - self.most / 8
     }

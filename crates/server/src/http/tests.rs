@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{Keys, Listener, Routes, site};
 
-/// An interface with an open path, one to read and one to change.
+/// A test server with a public, a read and a write route.
 struct Site {
     address: SocketAddr,
     keys: Keys,

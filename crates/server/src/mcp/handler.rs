@@ -190,13 +190,13 @@ impl Server {
             adopted = self.roots.ask(&context.peer) => adopted,
             () = self.left() => return,
         };
-        if let Some((level, what)) = adopted.told() {
+        if let Some((level, what)) = adopted.log_message() {
             self.log.send(&context.peer, level, &what).await;
         }
     }
 
     async fn tell_about(&self, context: &RequestContext<RoleServer>, adopted: &Adopted) {
-        if let Some((level, what)) = adopted.told() {
+        if let Some((level, what)) = adopted.log_message() {
             self.log.tell_about(context, level, &what).await;
         }
     }

@@ -20,7 +20,7 @@ use super::log::is_stateless;
 use super::uri::path_of;
 
 /// Timeout for a client to list its roots; calls wait for it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Name of the question in a result that requires input.
 const QUESTION: &str = "roots";
@@ -84,7 +84,7 @@ impl Roots {
         }
         let mut adopted = Adopted::None;
         while self.stale.swap(false, Ordering::Relaxed) {
-            adopted = match timeout(PATIENCE, peer.list_roots()).await {
+            adopted = match timeout(TIMEOUT, peer.list_roots()).await {
                 Ok(Ok(roots)) => self.take_over(&roots).await,
                 _ => Adopted::Refused(UNNAMED.to_owned()),
             };
@@ -105,7 +105,7 @@ impl Roots {
         }
         if !is_stateless(context) {
             let mut settled = self.settled.subscribe();
-            let waited = timeout(PATIENCE, settled.wait_for(|settled| *settled))
+            let waited = timeout(TIMEOUT, settled.wait_for(|settled| *settled))
                 .await
                 .is_ok();
             return Ok(if waited {
@@ -170,7 +170,7 @@ fn ask_for_input() -> InputRequiredResult {
 
 impl Adopted {
     /// Returns a log message about the result, with its level.
-    pub(super) fn told(&self) -> Option<(LoggingLevel, String)> {
+    pub(super) fn log_message(&self) -> Option<(LoggingLevel, String)> {
         match self {
             Self::Yes(path) => Some((LoggingLevel::Info, format!("the workspace is {}", path.display()))),
             Self::Refused(why) => Some((

@@ -81,8 +81,8 @@ pub(super) fn too_many() -> ToolError {
 pub(super) fn not_waiting() -> ToolError {
     ToolError::new(
         ErrorKind::InvalidArguments,
-        "no call waits for an answer with this request state, these arguments and this tool",
-        "make the call anew, without a request state",
+        "the request state is unknown or was used already for this tool and these arguments",
+        "call the tool again without `requestState`",
     )
 }
 

@@ -243,7 +243,7 @@ impl Function {
     ) -> Result<Map<String, Value>, String> {
         let bound = self.named(args, kwargs)?;
         let value = Value::Object(bound);
-        told(&self.takes, &value)?;
+        check_value(&self.takes, &value)?;
         match value {
             Value::Object(bound) => Ok(bound),
             _ => Ok(Map::new()),
@@ -295,7 +295,9 @@ impl Function {
     /// # Errors
     /// If it is invalid.
     pub(super) fn check_result(&self, result: &Value) -> Result<(), String> {
-        self.gives.as_ref().map_or(Ok(()), |gives| told(gives, result))
+        self.gives
+            .as_ref()
+            .map_or(Ok(()), |gives| check_value(gives, result))
     }
 }
 
@@ -403,11 +405,11 @@ fn arguments(parameters: &[Parameter]) -> Map<String, Value> {
 fn validator(schema: &Value) -> Result<Validator, String> {
     jsonschema::draft202012::new(schema).map_err(|error| {
         let why: String = error.to_string().chars().take(MAX_SHOWN).collect();
-        format!("a schema is none: {why}")
+        format!("a JSON Schema is invalid: {why}")
     })
 }
 
-fn told(validator: &Validator, value: &Value) -> Result<(), String> {
+fn check_value(validator: &Validator, value: &Value) -> Result<(), String> {
     if validator.is_valid(value) {
         return Ok(());
     }

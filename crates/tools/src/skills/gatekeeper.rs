@@ -238,7 +238,7 @@ impl<'a> Gatekeeper<'a> {
             let path = function.path();
             CallError::new("timeout", format!("`{path}` gave no result within {limit}"))
         })?;
-        let result = called.map_err(|fault| told(function, fault, self.visitor.redactor))?;
+        let result = called.map_err(|fault| redacted_fault(function, fault, self.visitor.redactor))?;
         function.check_result(&result).map_err(|why| {
             let path = function.path();
             let told = format!("`{path}` gave what it does not promise: {why}");
@@ -284,7 +284,7 @@ fn answer(id: Id, called: Result<Value, CallError>) -> Message {
 
 /// Sanitizes and redacts a skill's own error for a program. A skill must not use the gatekeeper's error
 /// kinds.
-fn told(function: &Function, fault: CallError, redactor: &Redactor) -> CallError {
+fn redacted_fault(function: &Function, fault: CallError, redactor: &Redactor) -> CallError {
     let kind = match fault.kind.as_str() {
         "unavailable" | "invalid_arguments" | "not_found" => &fault.kind,
         _ => "failed",

@@ -336,7 +336,7 @@ impl Skill for Servers {
                         offer.functions.extend(up.tools.functions());
                         offer.problems.extend(up.tools.problems());
                     }
-                    Err(why) => offer.problems.push(told(&server.name, &why)),
+                    Err(why) => offer.problems.push(unavailable_reason(&server.name, &why)),
                 }
             }
             offer
@@ -390,6 +390,6 @@ impl Skill for Servers {
 }
 
 /// Sanitizes the reason why a server is unavailable, for programs.
-fn told(name: &str, why: &str) -> String {
+fn unavailable_reason(name: &str, why: &str) -> String {
     format!("{name}: {}", super::fault::sanitised(why))
 }

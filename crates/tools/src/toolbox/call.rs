@@ -262,7 +262,7 @@ impl Call<'_> {
         stdin: Option<Vec<u8>>,
     ) -> Result<ExecutionResult, ToolError> {
         let gatekeeper = self.bridge();
-        let complete = |result: &mut ExecutionResult| self.overtime.told(result);
+        let complete = |result: &mut ExecutionResult| self.overtime.add_notices(result);
         let run = async |cancelled| {
             let hooks = Hooks {
                 bridge: gatekeeper.as_ref().map(|gatekeeper| gatekeeper as _),
@@ -404,7 +404,7 @@ impl Call<'_> {
         };
         let ran = within(room, self.cancelled.clone(), run).await;
         let mut result = ran.map_err(|error| if is_line { not_a_line(error) } else { error })?;
-        self.overtime.told(&mut result);
+        self.overtime.add_notices(&mut result);
         self.recording.notes().reached(result.meta.egress.as_ref());
         self.recording.notes().ended(result.meta.outcome);
         result

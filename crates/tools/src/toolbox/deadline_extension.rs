@@ -132,7 +132,7 @@ impl DeadlineExtension {
 
     /// Reports a run that we cancelled at a limit as timed out rather than cancelled, and adds a warning if
     /// the limit was extended.
-    pub(super) fn told(&self, result: &mut ExecutionResult) {
+    pub(super) fn add_notices(&self, result: &mut ExecutionResult) {
         if let Some(by) = self.extended.get() {
             let Allowance { limit, hard, .. } = self.allowance;
             let warning = format!("the limit of {limit} was extended by {by}, to {hard} at most");

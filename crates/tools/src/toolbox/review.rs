@@ -50,7 +50,7 @@ impl Call<'_> {
         note("nobody has answered");
         let notes = self.recording.notes();
         notes.asked(true);
-        let (said, result) = told(self.ask_about(line, around, decision, &risk).await?, host);
+        let (said, result) = explained_decision(self.ask_about(line, around, decision, &risk).await?, host);
         note(&said);
         notes.asked(result.is_err());
         result.map(|()| Authority::Person)
@@ -133,7 +133,7 @@ impl Call<'_> {
 }
 
 /// Converts a person's decision for the audit log and for the tool.
-fn told(answer: approval::Decision, host: &HostSettings) -> (String, Result<(), ToolError>) {
+fn explained_decision(answer: approval::Decision, host: &HostSettings) -> (String, Result<(), ToolError>) {
     match answer {
         approval::Decision::Approved { by } => (format!("approved by {by}"), Ok(())),
         approval::Decision::Rejected { by } => (

@@ -38,7 +38,7 @@ impl Tool for RunPythonCode {
         let RemoteRun { request, runtime, .. } = call.accept(asked);
         // The call itself never fails: an error is part of the text.
         Ok(Answer::text(match call.execute(request, runtime, None).await {
-            Ok(executed) => told(&executed.result),
+            Ok(executed) => rendered(&executed.result),
             Err(error) => format!(
                 "error: {}: {}\nhint: {}",
                 error.kind.as_str(),
@@ -50,7 +50,7 @@ impl Tool for RunPythonCode {
 }
 
 /// Renders stdout, stderr, exit code, warnings and hint.
-fn told(result: &ExecutionResult) -> String {
+fn rendered(result: &ExecutionResult) -> String {
     let mut text = result.stdout.clone();
     let mut add = |part: &str| output::add(&mut text, part);
     if !result.stderr.is_empty() {

@@ -119,7 +119,7 @@ impl Terminal {
                 self.say("the server has gone; what waits is kept and will be shown again\n")?;
                 for id in std::mem::take(&mut self.unsettled) {
                     self.say(&format!(
-                        "{}: the server went before it told what became of the answer\n",
+                        "{}: the server stopped before it confirmed the answer\n",
                         visible(&id)
                     ))?;
                 }

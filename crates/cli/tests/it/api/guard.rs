@@ -31,7 +31,7 @@ fn routes(surface: &Surface) -> Vec<(String, String, bool)> {
             ));
         }
     }
-    assert!(routes.len() >= 7, "{routes:?}");
+    assert!(routes.len() >= 70, "{routes:?}");
     routes
 }
 

@@ -77,7 +77,7 @@ fn every_error_is_json_of_e2bs_shape() {
     ask("POST /sandboxes", &[KEYED], "[").failed(400, "the body does not fit");
     ask("POST /sandboxes", &[KEYED], r#"{"templateID": "other"}"#).failed(404, "template `other`");
     ask("DELETE /sandboxes/none", &[KEYED], "").failed(404, "was not found");
-    ask("PATCH /sandboxes", &[KEYED], "").failed(404, "nothing at this path");
+    ask("PATCH /sandboxes", &[KEYED], "").failed(404, "no such route");
     for path in ["/secrets", "/v3/templates", "/volumes"] {
         ask(&format!("POST {path}"), &[KEYED], "{}").failed(501, "not supported");
     }
@@ -106,8 +106,7 @@ fn every_error_is_json_of_e2bs_shape() {
     ask("POST /sandboxes", &[KEYED, "Host: evil.example"], "{}").failed(403, "another host");
     let half = format!("E2b-Sandbox-Id: {}", lab.id);
     ask("GET /health", &[&half], "").failed(400, "missing header");
-    lab.envd("POST /none", &[], "")
-        .failed(404, "nothing at this path");
+    lab.envd("POST /none", &[], "").failed(404, "no such route");
     lab.envd(
         "POST /process.Process/List",
         &["Content-Type: application/proto"],

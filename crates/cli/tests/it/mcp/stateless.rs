@@ -102,7 +102,7 @@ fn an_answer_counts_for_exactly_what_was_asked() {
         let answer = client.ask("tools/call", &forged);
         assert_eq!(kind(&answer), "invalid_arguments", "{forged}");
         assert!(
-            text(&answer["result"]).contains("hint: make the call anew"),
+            text(&answer["result"]).contains("hint: call the tool again"),
             "{answer}"
         );
     }

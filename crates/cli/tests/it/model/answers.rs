@@ -173,13 +173,13 @@ fn a_server_that_does_not_come_to_an_end_is_left() {
             format,
             "",
             |_| Reply::Endless(HEAD.to_owned(), "                "),
-            "its server sent more than 256 KiB",
+            "its server sent a longer answer than 256 KiB",
         );
         no_score(
             format,
             "",
             |_| Reply::Endless("HTTP/1.1 500 Oh\r\n\r\n".to_owned(), "sorry "),
-            "its server sent more than 256 KiB",
+            "its server sent a longer answer than 256 KiB",
         );
     }
 }

@@ -23,7 +23,7 @@ use super::{LauncherState, Terms, Text};
 /// Idle time after which the interpreter is ended: it holds the packages in memory.
 const IDLE: Duration = Duration::from_secs(600);
 /// Timeout of each step of a fork.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Message that asks the interpreter to let itself be forked.
 const FORK: &[u8] = b"F";
 /// Answer of the interpreter once it has been forked.
@@ -315,7 +315,7 @@ impl Keeper {
         self.shared.set(State::Starting);
         let mut zygote = self.launcher.zygote();
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
-        if !matches!(timeout(PATIENCE, settled).await, Ok(Ok(state)) if *state == Zygote::Warm) {
+        if !matches!(timeout(TIMEOUT, settled).await, Ok(Ok(state)) if *state == Zygote::Warm) {
             self.shared.set(State::Absent);
             return None;
         }
@@ -357,11 +357,11 @@ impl Keeper {
         let begun = guest::begin(&self.launcher, self.groups.as_deref(), plan).await;
         // The launcher is about to die, or there are no control groups left: programs say why.
         let Ok(begun) = begun else { return Ok(None) };
-        let forked = begun.forked_by(&mut interpreter.guest, FORK, PATIENCE).await;
-        let answer = timeout(PATIENCE, interpreter.guest.control.read_u8()).await;
+        let forked = begun.forked_by(&mut interpreter.guest, FORK, TIMEOUT).await;
+        let answer = timeout(TIMEOUT, interpreter.guest.control.read_u8()).await;
         (interpreter.forks, interpreter.used) = (interpreter.forks + 1, Instant::now());
         match (forked, answer) {
-            (Ok(mut guest), Ok(Ok(FORKED))) => match timeout(PATIENCE, guest.greeted()).await {
+            (Ok(mut guest), Ok(Ok(FORKED))) => match timeout(TIMEOUT, guest.greeted()).await {
                 Ok(Ok(READY)) => Ok(Some(guest)),
                 // Its programs import those of the workspace.
                 Ok(Ok(SHADOWED)) => {

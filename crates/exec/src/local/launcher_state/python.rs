@@ -18,7 +18,7 @@ use super::{LauncherState, SessionOrigin, Start, Terms, Text, environment};
 use crate::interpreter::Python;
 
 /// Timeout of a session for a zygote that is still warming up.
-const ZYGOTE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const ZYGOTE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl LauncherState {
     /// Returns a Python for one program, and its start.
@@ -86,7 +86,7 @@ impl LauncherState {
         let mut zygote = self.launcher.zygote();
         // A zygote that is warming up is worth waiting for: only its descendants can be forked again.
         let settled = zygote.wait_for(|state| *state != Zygote::Cold);
-        let settled = tokio::time::timeout(ZYGOTE_PATIENCE, settled);
+        let settled = tokio::time::timeout(ZYGOTE_TIMEOUT, settled);
         if self.pool.get().is_some() && matches!(settled.await, Ok(Ok(state)) if *state == Zygote::Warm) {
             self.zygote_renewal.count();
             self.zygote_renewal.note_use();

@@ -12,7 +12,7 @@ use super::interpreter::Interpreter;
 use super::messages::{self, Answer};
 
 /// Timeout for a session to let itself be forked.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number that no evaluation has.
 const NUMBER: u32 = u32::MAX;
@@ -48,15 +48,15 @@ pub(super) async fn fork(interpreter: &mut Interpreter, id: &SessionId) -> Forke
             };
         }
     };
-    let forked = begun.forked_by(guest, &messages::fork(NUMBER), PATIENCE).await;
-    let answer = tokio::time::timeout(PATIENCE, Answer::receive(&mut guest.control, NUMBER, 0)).await;
+    let forked = begun.forked_by(guest, &messages::fork(NUMBER), TIMEOUT).await;
+    let answer = tokio::time::timeout(TIMEOUT, Answer::receive(&mut guest.control, NUMBER, 0)).await;
     Forked {
-        guest: forked.map_err(|error| told(error, id)),
+        guest: forked.map_err(|error| fork_error(error, id)),
         broken: !matches!(answer, Ok(Ok(_))),
     }
 }
 
-fn told(error: LocalError, id: &SessionId) -> LocalError {
+fn fork_error(error: LocalError, id: &SessionId) -> LocalError {
     match error {
         LocalError::Fence { step, errno } => Error::Fork {
             id: id.clone(),

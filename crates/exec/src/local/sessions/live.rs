@@ -18,7 +18,7 @@ use crate::supervise::cancellation;
 const MAX_WAITING: usize = 64;
 
 /// Timeout of a fork for running evaluations.
-const FORK_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const FORK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// The handle of a session whose task runs.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Live {
 
     /// Queues a fork, which is cancelled after a timeout if it has not begun.
     pub(in super::super) async fn fork(&self, unborn: Unborn) -> Called<Unborn, Result<(), LocalError>> {
-        let given_up = tokio::time::sleep(FORK_PATIENCE);
+        let given_up = tokio::time::sleep(FORK_TIMEOUT);
         self.call(unborn, given_up, Call::Fork).await
     }
 

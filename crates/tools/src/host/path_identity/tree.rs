@@ -53,7 +53,7 @@ pub(super) struct Trees {
     pub(super) partial: bool,
 }
 
-/// Fingerprints all files below these directories, and below those to which their files lead.
+/// Fingerprints all files below these directories, and below those that their files reference.
 ///
 /// `with_records` adds what git records of the project.
 pub(super) fn of(roots: BTreeSet<PathBuf>, place: &LineDirectory, with_records: bool) -> Trees {

@@ -26,7 +26,7 @@ use super::events::Events;
 use super::wire::{Incoming, MAX_MESSAGE, Outgoing, TransportEnd, read, too_long};
 
 /// Timeout of a connection, and of a message without a response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of the request that ends a session.
 const GRACE: Duration = Duration::from_secs(1);
@@ -233,7 +233,7 @@ impl Post<'_> {
         let until = async {
             match forgotten {
                 Some(forgotten) => drop(forgotten.await),
-                None => tokio::time::sleep(PATIENCE).await,
+                None => tokio::time::sleep(TIMEOUT).await,
             }
         };
         let done = tokio::select! {
@@ -275,14 +275,14 @@ impl Post<'_> {
         } = self.site;
         // Fails before connecting if a credential cannot be read.
         let message = self.message(job).await?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let log = AttemptLog::default();
         let stream = guard.connect(&url.host, url.port, deadline, &log).await;
         let stream = stream.map_err(|error| format!("{error} ({})", error.hint()))?;
         match url.scheme {
             Scheme::Http => self.speak(stream, message, job).await,
             Scheme::Https => {
-                let secured = timeout(PATIENCE, secure(stream, url, trust)).await;
+                let secured = timeout(TIMEOUT, secure(stream, url, trust)).await;
                 let secured = secured.map_err(|_| "it did not answer in time".to_owned())?;
                 let stream = secured.map_err(|fault| fault.to_string())?;
                 self.speak(stream, message, job).await
