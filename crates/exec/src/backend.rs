@@ -75,6 +75,7 @@ impl From<&local::Error> for Error {
             },
             E::Interpreter(_)
             | E::NoInterpreter { .. }
+            | E::NotJavascript(_)
             | E::Exposing { .. }
             | E::NamespacesForbidden { .. }
             | E::NoControlGroups { .. }

@@ -129,11 +129,14 @@ pub fn find_python(
     }))
 }
 
-/// Finds a JavaScript engine: Node.js before Deno.
+/// Finds a JavaScript engine: that of this path or name, else Node.js before Deno.
 ///
 /// Scripts and other stand-ins, such as those of nvm and Volta, are skipped: inside the fence they would not
 /// find the program that they stand for.
-pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
+pub fn find_javascript(named: Option<&Path>, path_var: Option<&OsStr>) -> Option<Javascript> {
+    if let Some(named) = named {
+        return named_javascript(named, path_var);
+    }
     let node = [
         ("node", JavascriptKind::Node),
         ("nodejs", JavascriptKind::Node),
@@ -144,6 +147,23 @@ pub fn find_javascript(path_var: Option<&OsStr>) -> Option<Javascript> {
         let all = programs(name, path_var).chain(usual);
         all.filter(|path| is_executable(path) && is_elf(path))
             .find_map(|path| javascript(&path, kind))
+    })
+}
+
+/// Finds the JavaScript engine of an absolute path, or of a name on the PATH. Its file name says which one it is.
+fn named_javascript(named: &Path, path_var: Option<&OsStr>) -> Option<Javascript> {
+    let on_path = named
+        .to_str()
+        .into_iter()
+        .flat_map(|name| programs(name, path_var));
+    let all = named
+        .is_absolute()
+        .then(|| named.to_path_buf())
+        .into_iter()
+        .chain(on_path.filter(|_| !named.is_absolute()));
+    let mut genuine = all.filter(|path| is_executable(path) && is_elf(path));
+    genuine.find_map(|path| {
+        javascript(&path, JavascriptKind::Node).or_else(|| javascript(&path, JavascriptKind::Deno))
     })
 }
 

@@ -28,6 +28,7 @@ pub fn settings(
     let private = [context.paths.state.clone(), context.paths.runtime.clone()];
     Ok(local::Settings {
         python: settings.python.clone(),
+        javascript: settings.javascript.clone(),
         preload: settings.preload.clone(),
         preload_timeout: config.sandbox.preload_timeout,
         log: context.log.clone(),

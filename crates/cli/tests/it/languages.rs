@@ -1,5 +1,9 @@
 //! Features that bash and JavaScript programs rely on, inside the fence.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::support::Dir;
 use crate::world::{World, here};
 
 here!(
@@ -244,4 +248,36 @@ fn files_choose_their_language(world: &World) {
         world.dir.write(&format!("work/{name}"), text);
         assert_eq!(world.run([format!("./{name}")]).ok(), expected, "{name}");
     }
+}
+
+/// The engine of `sandbox.javascript` is used, and one that would find nothing in the fence is refused.
+#[test]
+fn a_named_javascript_engine_is_used() {
+    let dir = Dir::new();
+    let print = ["run", "-l", "javascript", "-c", "console.log(process.execPath)"];
+    let first = dir.run(print).ok().trim().to_owned();
+    for name in ["engine", "script"] {
+        std::fs::create_dir(dir.path(name)).unwrap();
+    }
+    dir.write("engine/node", std::fs::read(&first).unwrap());
+    dir.write("script/node", format!("#!/bin/sh\nexec {first} \"$@\"\n"));
+    for name in ["engine/node", "script/node"] {
+        std::fs::set_permissions(dir.path(name), PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let name_it = |engine: &Path| {
+        let config = format!("[sandbox]\njavascript = '{}'\n", engine.display());
+        dir.write("config/ringfence/ringfence.toml", config);
+    };
+    name_it(&dir.path("engine/node"));
+    let named = format!("{}\n", dir.path("engine/node").display());
+    assert_eq!(dir.run(print).ok(), named);
+    assert!(dir.run(["doctor"]).stdout.contains(named.trim()));
+    name_it(&dir.path("script/node"));
+    dir.run(print)
+        .refused(125, "expected the program of Node.js or Deno, found");
+    assert!(
+        dir.run(["doctor"])
+            .stdout
+            .contains("expected the program of Node.js or Deno")
+    );
 }

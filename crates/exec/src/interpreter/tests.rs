@@ -503,12 +503,19 @@ fn a_stand_in_for_node_is_passed_over() {
             .map(|d| dir.path(d).display().to_string())
             .join(":"),
     );
-    let found = find_javascript(Some(&path)).unwrap();
+    let found = find_javascript(None, Some(&path)).unwrap();
     assert_eq!(found.executable, dir.path("real/node"));
     assert_eq!(
         (found.kind, found.prefix_dirs),
         (JavascriptKind::Node, vec![dir.path("real")])
     );
+    let named = |named: &Path| find_javascript(Some(named), Some(&path)).map(|found| found.executable);
+    fs::copy("/bin/true", dir.path("real/node22")).unwrap();
+    fs::copy("/bin/true", dir.path("real/other")).unwrap();
+    assert_eq!(named(&dir.path("real/node22")), Some(dir.path("real/node22")));
+    assert_eq!(named(Path::new("node22")), Some(dir.path("real/node22")));
+    assert_eq!(named(&dir.path("real/other")), None);
+    assert_eq!(named(&dir.path("nvm/node")), None);
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub enum Error {
         /// Names searched for.
         looked_for: &'static str,
     },
+    /// The named JavaScript engine is none.
+    #[error("expected the program of Node.js or Deno, found {}", .0.display())]
+    NotJavascript(std::path::PathBuf),
     /// An interpreter whose directory contains a private directory.
     #[error(
         "refusing to show {} to the program: {} is installed in it, but it holds {}",
@@ -171,6 +174,7 @@ impl Error {
             Self::ControlGroup(_) => remedy::Run::ExamineControlGroups.into(),
             Self::LauncherGone | Self::LauncherLost => remedy::Run::Retry.into(),
             Self::NoInterpreter { .. } => "install one of them so that it is on the path".into(),
+            Self::NotJavascript(_) => "name the program `node` or `deno` itself: scripts that start it, as those of nvm, find nothing in the fence".into(),
             Self::TooLong | Self::Program { errno: 7, .. } => {
                 "put long ones into a file, or into standard input".into()
             }

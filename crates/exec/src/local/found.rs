@@ -48,8 +48,7 @@ pub(super) fn add_libraries(extra: &mut Extra, settings: &Settings, language: Op
 /// If there is none, or if only the PATH leads to it and guests may write there.
 pub(super) fn python_for(extra: &Extra, settings: &Settings) -> Result<Python, Error> {
     let python = python(settings)?;
-    let named = settings.python.as_deref();
-    if named.is_none_or(|named| !named.as_os_str().as_encoded_bytes().contains(&b'/')) {
+    if is_found(settings.python.as_deref()) {
         check_found(extra, &python.executable)?;
         check_found(extra, &python.prefix)?;
     }
@@ -62,8 +61,15 @@ pub(super) fn python_for(extra: &Extra, settings: &Settings) -> Result<Python, E
 /// As for [`python_for`].
 fn javascript_for(extra: &Extra, settings: &Settings) -> Result<Javascript, Error> {
     let found = javascript(settings)?;
-    check_found(extra, &found.executable)?;
+    if is_found(settings.javascript.as_deref()) {
+        check_found(extra, &found.executable)?;
+    }
     Ok(found)
+}
+
+/// Returns `true` if only the PATH leads to an interpreter: it is not named, or by its bare name.
+fn is_found(named: Option<&Path>) -> bool {
+    named.is_none_or(|named| !named.as_os_str().as_encoded_bytes().contains(&b'/'))
 }
 
 /// Rejects an interpreter that was found by the PATH alone, in a directory that programs may write.
@@ -96,14 +102,17 @@ fn python(settings: &Settings) -> Result<Python, Error> {
 }
 
 fn javascript(settings: &Settings) -> Result<Javascript, Error> {
-    let missing = Error::NoInterpreter {
-        language: Language::Javascript,
-        looked_for: "node or deno",
-    };
     if let Some(found) = settings.found.javascript.get() {
         return Ok(found.clone());
     }
-    let found = interpreter::find_javascript(settings.path.as_deref()).ok_or(missing)?;
+    let named = settings.javascript.as_deref();
+    let found = interpreter::find_javascript(named, settings.path.as_deref()).ok_or_else(|| match named {
+        Some(named) => Error::NotJavascript(named.to_path_buf()),
+        None => Error::NoInterpreter {
+            language: Language::Javascript,
+            looked_for: "node or deno",
+        },
+    })?;
     check_shown(&found.executable, &found.prefix_dirs, &settings.private)?;
     Ok(settings.found.javascript.get_or_init(|| found).clone())
 }

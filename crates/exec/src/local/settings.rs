@@ -17,6 +17,8 @@ use crate::interpreter::{Javascript, Python};
 pub struct Settings {
     /// Python to use instead of the first on the path: an executable or a virtual environment.
     pub python: Option<PathBuf>,
+    /// Node.js or Deno to use instead of the first on the path.
+    pub javascript: Option<PathBuf>,
     /// Modules that idle workers have imported already.
     pub preload: Vec<String>,
     /// Time limit for the import of each.

@@ -10,7 +10,7 @@ use ringfence_policy::{Language, Remedy, remedy};
 use super::layer::Layer;
 use super::runs::Runs;
 use crate::interpreter::{self, Python, find_bash, find_javascript};
-use crate::local::{Settings, find_python};
+use crate::local::{self, Settings, find_python};
 
 /// Limit of listed alternatives.
 const MAX_PASSED_OVER: usize = 8;
@@ -108,7 +108,12 @@ fn bash(runs: &Runs) -> Layer {
 }
 
 fn javascript(settings: &Settings, runs: &Runs) -> Layer {
-    let Some(found) = find_javascript(settings.path.as_deref()) else {
+    let named = settings.javascript.as_deref();
+    let Some(found) = find_javascript(named, settings.path.as_deref()) else {
+        if let Some(named) = named {
+            let error = local::Error::NotJavascript(named.to_path_buf());
+            return Layer::missing("javascript", error.to_string(), error.hint());
+        }
         return Layer {
             fix: Some("sudo apt install nodejs, or install Deno so that it is on the PATH".to_owned()),
             ..Layer::info(

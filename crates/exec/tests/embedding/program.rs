@@ -113,6 +113,7 @@ fn request() -> Request {
 fn settings() -> Settings {
     Settings {
         python: None,
+        javascript: None,
         preload: Vec::new(),
         preload_timeout: Timeout::seconds(60),
         log: Log::default(),

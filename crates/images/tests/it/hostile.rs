@@ -74,7 +74,10 @@ fn nothing_is_written_or_removed_through_a_link() {
 #[test]
 fn a_name_of_a_whiteout_is_one_name() {
     for path in [".wh.", ".wh...", "a/.wh.."] {
-        check(&[vec![file("a/x", "")], vec![file(path, "")]], "is no valid whiteout");
+        check(
+            &[vec![file("a/x", "")], vec![file(path, "")]],
+            "is no valid whiteout",
+        );
     }
 }
 

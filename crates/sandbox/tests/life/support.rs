@@ -90,6 +90,7 @@ pub(crate) fn everywhere(text: &str) -> usize {
 fn settings() -> Settings {
     Settings {
         python: None,
+        javascript: None,
         preload: Vec::new(),
         preload_timeout: Timeout::seconds(60),
         log: Log::default(),
