@@ -23,6 +23,7 @@
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
 pub(crate) mod admission;
+mod approvals;
 mod batch;
 mod body;
 mod budget;
@@ -79,7 +80,14 @@ pub use rights::{Right, Rights, RightsError};
 pub use state::{Api, RecordedSandboxes};
 pub use tenant::{FIXED, ParseTenantError, Tenant};
 
+use crate::questions::hub::Hub;
+
 impl Api {
+    /// Returns the broadcaster of questions to people.
+    pub(crate) const fn questions(&self) -> &Arc<Hub> {
+        &self.questions
+    }
+
     /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.
     pub(crate) fn on_socket(self: &Arc<Self>) -> Router {
         self.alone(Door::of_socket(Arc::clone(&self.metrics)))

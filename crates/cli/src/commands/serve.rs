@@ -16,6 +16,7 @@ use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
+use ringfence_server::sources::Sources;
 use ringfence_server::stop::Stop;
 use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ use crate::commands::console;
 use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::packages::SessionPackages;
-use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
+use ringfence::{Failure, InProcess, audit, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let keys = keys.with_remains(Arc::clone(&remains));
         warn_of(&keys, context)?;
         let recorded = sandboxes(args, &backend, context)?;
-        let api = Api::new(toolbox, recorded, keys, metrics, admission);
+        let api = Api::new(toolbox, recorded, sources(context)?, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: with_packages(counted, &backend.local, context)?,
@@ -149,6 +150,15 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
         sandboxes,
         log: toolbox::operations_log(context)?,
         template_images: args.template_image.clone(),
+    })
+}
+
+/// Returns the records that people see.
+fn sources(context: &Context) -> anyhow::Result<Sources> {
+    Ok(Sources {
+        approvals: toolbox::approvals(context)?,
+        runs: settings::store(context)?,
+        audit: audit::directory(context)?,
     })
 }
 

@@ -16,6 +16,8 @@ use super::keys::{ApiKeys, Grant};
 use super::mcp::sessions::Sessions;
 use crate::http::CertificateState;
 use crate::metrics::Metrics;
+use crate::questions::hub::Hub;
+use crate::sources::Sources;
 use crate::usage::Usage;
 
 /// State of the routes.
@@ -36,6 +38,8 @@ pub struct Api {
     /// Time at which sandboxes were measured for a request.
     pub(super) measured: Mutex<Option<Instant>>,
     pub(super) sandboxes: Arc<Sandboxes>,
+    /// Questions to people, and the other records that are shown.
+    pub(super) questions: Arc<Hub>,
     pub(super) e2b: ringfence_e2b::Service,
     pub(super) jupyter: Arc<ringfence_jupyter::Service>,
     pub(super) librechat: ringfence_librechat::Service,
@@ -55,10 +59,12 @@ pub struct RecordedSandboxes {
 }
 
 impl Api {
-    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`, whose calls pass `admission`. It counts its errors in `metrics`.
+    /// Creates the API of a toolbox, of sandboxes and of records, for holders of `keys`, whose calls pass `admission`. It counts its errors
+    /// in `metrics`.
     pub fn new(
         toolbox: Toolbox,
         sandboxes: RecordedSandboxes,
+        sources: Sources,
         keys: ApiKeys,
         metrics: Arc<Metrics>,
         admission: Admission,
@@ -82,6 +88,7 @@ impl Api {
             usage: Arc::clone(metrics.usage()),
             measured: Mutex::default(),
             metrics,
+            questions: Arc::new(Hub::new(sources)),
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             librechat: ringfence_librechat::Service::new(Arc::clone(&sandboxes)),

@@ -11,8 +11,8 @@ use super::recording::{self, Recorder};
 use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
-    batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics, openapi, run,
-    sandbox_fusion, sandboxes, tools, usage,
+    approvals, batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics,
+    openapi, run, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -31,6 +31,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     metrics::routes,
     key_routes::routes,
     usage::routes,
+    approvals::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -72,9 +72,10 @@ fn every_route_of_the_document_is_served_and_guarded() {
                 "permission_denied",
             );
         }
-        // The right key is never slowed. `tools` and `admin` are not among its rights.
+        // The right key is never slowed. `tools`, `approvals` and `admin` are not among its rights.
         let lacked = match path.as_str() {
             path if path == "/metrics" || path.starts_with("/v1/keys") => Some("admin"),
+            path if path.starts_with("/v1/approvals") => Some("approvals"),
             path if path.starts_with("/v1/tools") || path == "/mcp" => Some("tools"),
             _ => None,
         };
@@ -116,6 +117,7 @@ fn was_reached(reply: &Reply) -> bool {
             "sandbox `{id}`",
             "snapshot `{id}`",
             "key `{id}`",
+            "question `{id}`",
             "kernel `{id}`",
             "kernel named `run_code`",
             "session `{session}`",

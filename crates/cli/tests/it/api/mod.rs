@@ -1,6 +1,7 @@
 //! The HTTP API of the built binary.
 
 mod admission;
+mod approvals;
 mod batch;
 mod bodies;
 mod docs;
