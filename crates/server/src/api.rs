@@ -52,6 +52,7 @@ mod recording;
 mod rights;
 mod route;
 mod run;
+mod runs;
 mod sandbox_fusion;
 mod sandboxes;
 mod state;

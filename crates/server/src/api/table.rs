@@ -12,7 +12,7 @@ use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
     approvals, batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics,
-    openapi, run, sandbox_fusion, sandboxes, tools, usage,
+    openapi, run, runs, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -32,6 +32,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     key_routes::routes,
     usage::routes,
     approvals::routes,
+    runs::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

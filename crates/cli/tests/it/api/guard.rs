@@ -118,6 +118,7 @@ fn was_reached(reply: &Reply) -> bool {
             "snapshot `{id}`",
             "key `{id}`",
             "question `{id}`",
+            "stored run `{id}`",
             "kernel `{id}`",
             "kernel named `run_code`",
             "session `{session}`",

@@ -20,6 +20,7 @@ mod private_networks;
 mod readiness;
 mod revocation;
 mod run;
+mod runs;
 mod sandbox_fusion;
 mod stops;
 mod tenants;
