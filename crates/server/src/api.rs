@@ -24,6 +24,7 @@
 
 pub(crate) mod admission;
 mod approvals;
+mod audit;
 mod batch;
 mod body;
 mod budget;

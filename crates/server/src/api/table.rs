@@ -11,7 +11,7 @@ use super::recording::{self, Recorder};
 use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
-    approvals, batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics,
+    approvals, audit, batch, docs, guard, health, idempotency, jupyter, key_routes, librechat, mcp, metrics,
     openapi, run, runs, sandbox_fusion, sandboxes, tools, usage,
 };
 
@@ -33,6 +33,7 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     usage::routes,
     approvals::routes,
     runs::routes,
+    audit::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -74,7 +74,9 @@ fn every_route_of_the_document_is_served_and_guarded() {
         }
         // The right key is never slowed. `tools`, `approvals` and `admin` are not among its rights.
         let lacked = match path.as_str() {
-            path if path == "/metrics" || path.starts_with("/v1/keys") => Some("admin"),
+            path if path == "/metrics" || path.starts_with("/v1/keys") || path.starts_with("/v1/audit") => {
+                Some("admin")
+            }
             path if path.starts_with("/v1/approvals") => Some("approvals"),
             path if path.starts_with("/v1/tools") || path == "/mcp" => Some("tools"),
             _ => None,

@@ -2,6 +2,7 @@
 
 mod admission;
 mod approvals;
+mod audit;
 mod batch;
 mod bodies;
 mod docs;
