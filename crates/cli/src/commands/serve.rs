@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ServeArgs, context: &Context) -> anyhow::Result<ExitCod
         let keys = keys.with_remains(Arc::clone(&remains));
         warn_of(&keys, context)?;
         let recorded = sandboxes(args, &backend, context)?;
-        let api = Api::new(toolbox, recorded, sources(context)?, keys, metrics, admission);
+        let api = Api::new(toolbox, recorded, keys, metrics, admission);
         let site = console::open(Arc::clone(&api), args, context).await?;
         let services = Services {
             backend: with_packages(counted, &backend.local, context)?,
@@ -149,6 +149,7 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
     Ok(RecordedSandboxes {
         sandboxes,
         log: toolbox::operations_log(context)?,
+        sources: sources(context)?,
         template_images: args.template_image.clone(),
     })
 }

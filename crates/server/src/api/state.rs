@@ -49,22 +49,21 @@ pub struct Api {
     pub(super) certificate: OnceLock<Arc<CertificateState>>,
 }
 
-/// Sandboxes, with the log of operations on them.
+/// Sandboxes, with the log of operations on them and the records that clients may see.
 #[derive(Debug)]
 pub struct RecordedSandboxes {
     pub sandboxes: Sandboxes,
     pub log: RedactedLog,
+    pub sources: Sources,
     /// Images of the server's user on which keys may build templates of E2B's.
     pub template_images: Vec<String>,
 }
 
 impl Api {
-    /// Creates the API of a toolbox, of sandboxes and of records, for holders of `keys`, whose calls pass `admission`. It counts its errors
-    /// in `metrics`.
+    /// Creates the API of a toolbox and of sandboxes, for holders of `keys`, whose calls pass `admission`. It counts its errors in `metrics`.
     pub fn new(
         toolbox: Toolbox,
         sandboxes: RecordedSandboxes,
-        sources: Sources,
         keys: ApiKeys,
         metrics: Arc<Metrics>,
         admission: Admission,
@@ -72,6 +71,7 @@ impl Api {
         let RecordedSandboxes {
             sandboxes,
             log,
+            sources,
             template_images,
         } = sandboxes;
         let (sandboxes, keys) = (Arc::new(sandboxes), Arc::new(keys));

@@ -109,6 +109,56 @@ fn answer(holder: &Holder, question: &Value, approved: bool) -> Reply {
     holder.ask(&format!("POST {}", path(question)), &body)
 }
 
+/// Checks that a question is an unknown one to another tenant.
+#[track_caller]
+fn assert_hidden(two: &Team, question: &Value) {
+    assert_eq!(two.waiting(), json!([]));
+    let unknown = "/v1/approvals/apr_00000000000000000000000000000000";
+    for method in ["GET", "POST"] {
+        let [foreign, unknown] = [&path(question), unknown].map(|path| {
+            let reply = two.answers.ask(&format!("{method} {path}"), &json!({}));
+            reply.refused(404, "not_found");
+            reply
+                .body
+                .replace(path.trim_start_matches("/v1/approvals/"), "ID")
+        });
+        assert_eq!(foreign, unknown);
+    }
+    answer(&two.answers, question, true).refused(404, "not_found");
+}
+
+/// Checks that a question still waits after answers that are none.
+#[track_caller]
+fn assert_wrong_answers_change_nothing(one: &Team, question: &Value) {
+    let mut other_text = question.clone();
+    other_text["digest"] = "0".repeat(64).into();
+    answer(&one.answers, &other_text, true).refused(409, "conflict");
+    let approve = format!("POST {}", path(question));
+    let always = json!({"approved": true, "digest": question["digest"], "remember": "always"});
+    one.answers
+        .ask(&approve, &always)
+        .refused(422, "invalid_arguments");
+    one.answers
+        .ask(&approve, &json!({"approved": true}))
+        .refused(422, "invalid_arguments");
+    assert_eq!(one.waiting(), json!([question]));
+}
+
+/// Checks that another tenant's stream has told nothing so far, and that the operator answers its questions.
+fn answers_of_the_operator(two: &Team, others: &mut Stream, operator: &Holder) {
+    let running = two.start(ENDLESS);
+    let asked = others.expect("question");
+    assert_eq!(two.waiting(), json!([asked]));
+    assert_eq!(answer(operator, &asked, false).status, 200);
+    let over = others.expect("over");
+    assert_eq!(
+        (&over["state"], &over["by"]),
+        (&json!("rejected"), &json!(operator.id))
+    );
+    let mut running = running;
+    timed_out(&reply(&mut *running).json());
+}
+
 #[test]
 fn a_tenant_hears_sees_and_answers_its_own_questions_alone() {
     let world = world();
@@ -139,37 +189,14 @@ fn a_tenant_hears_sees_and_answers_its_own_questions_alone() {
     assert_eq!(waiting, json!([question["id"]]));
     assert_eq!(stream.expect("question"), question);
 
-    assert_eq!(two.waiting(), json!([]));
-    let unknown = "/v1/approvals/apr_00000000000000000000000000000000";
-    for method in ["GET", "POST"] {
-        let [foreign, unknown] = [&path(&question), unknown].map(|path| {
-            let reply = two.answers.ask(&format!("{method} {path}"), &json!({}));
-            reply.refused(404, "not_found");
-            reply
-                .body
-                .replace(path.trim_start_matches("/v1/approvals/"), "ID")
-        });
-        assert_eq!(foreign, unknown);
-    }
-    answer(&two.answers, &question, true).refused(404, "not_found");
+    assert_hidden(&two, &question);
     let seen = operator.ok(&format!("GET {}", path(&question)), &json!({}));
     assert_eq!(
         (&seen["chat"], &seen["digest"]),
         (&json!("local"), &question["digest"])
     );
 
-    let mut other_text = question.clone();
-    other_text["digest"] = "0".repeat(64).into();
-    answer(&one.answers, &other_text, true).refused(409, "conflict");
-    let approve = format!("POST {}", path(&question));
-    let always = json!({"approved": true, "digest": question["digest"], "remember": "always"});
-    one.answers
-        .ask(&approve, &always)
-        .refused(422, "invalid_arguments");
-    one.answers
-        .ask(&approve, &json!({"approved": true}))
-        .refused(422, "invalid_arguments");
-    assert_eq!(one.waiting(), json!([question]));
+    assert_wrong_answers_change_nothing(&one, &question);
     let accepted = answer(&one.answers, &question, true);
     assert_eq!(
         (accepted.status, &accepted.json()["approved"]),
@@ -192,19 +219,7 @@ fn a_tenant_hears_sees_and_answers_its_own_questions_alone() {
     );
     assert_eq!(past(&two.answers), json!([]));
 
-    // The other stream has told nothing of it.
-    let running = two.start(ENDLESS);
-    let asked = others.expect("question");
-    assert_eq!(two.waiting(), json!([asked]));
-    assert_eq!(answer(&operator, &asked, false).status, 200);
-    let over = others.expect("over");
-    assert_eq!(
-        (&over["state"], &over["by"]),
-        (&json!("rejected"), &json!(operator.id))
-    );
-    let mut running = running;
-    timed_out(&reply(&mut *running).json());
-
+    answers_of_the_operator(&two, &mut others, &operator);
     let log = world.dir.run(["audit", "tail", "--host", "--json"]);
     assert!(log.ok().contains(&format!("\"by\":\"{id}\"")), "{log:?}");
     let log = world.dir.run(["audit", "tail", "--json"]);
