@@ -149,17 +149,12 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
     Ok(RecordedSandboxes {
         sandboxes,
         log: toolbox::operations_log(context)?,
-        sources: sources(context)?,
+        sources: Sources {
+            approvals: toolbox::approvals(context)?,
+            runs: settings::store(context)?,
+            audit: audit::directory(context)?,
+        },
         template_images: args.template_image.clone(),
-    })
-}
-
-/// Returns the records that people see.
-fn sources(context: &Context) -> anyhow::Result<Sources> {
-    Ok(Sources {
-        approvals: toolbox::approvals(context)?,
-        runs: settings::store(context)?,
-        audit: audit::directory(context)?,
     })
 }
 
