@@ -48,7 +48,7 @@ pub enum KeysCommand {
 pub struct KeysCreateArgs {
     /// Purpose of the key, for `ringfence keys ls`.
     pub name: String,
-    /// Rights of the key, separated by commas: run, sandboxes, tools, approvals, admin. `tools` excludes `approvals`.
+    /// Rights of the key, separated by commas: run, sandboxes, tools, approvals, admin. `tools` and `run` exclude `approvals`.
     #[arg(long, default_value = "run,sandboxes")]
     pub rights: Rights,
     /// Tenant of the key: keys of one tenant share sandboxes, snapshots, sessions, usage and a share of the server.

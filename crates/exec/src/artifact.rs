@@ -48,17 +48,27 @@ pub struct Record<'a> {
 
 /// The content of an artifact file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
-    code: String,
-    language: Language,
-    timestamp: String,
-    result: ExecutionResult,
+pub struct Stored {
+    pub code: String,
+    pub language: Language,
+    /// Time of the request, in UTC.
+    pub timestamp: String,
+    pub result: ExecutionResult,
     metadata: Metadata,
+}
+
+impl Stored {
+    /// Returns `true` if it is known to be a scope's: names have but a short mark of it. Records of older versions are nobody's.
+    pub fn is_of(&self, scope: &Scope) -> bool {
+        self.metadata.scope.as_deref() == Some(scope.as_str())
+    }
 }
 
 /// Fields beside code and result.
 #[derive(Debug, Serialize, Deserialize)]
 struct Metadata {
+    #[serde(default)]
+    scope: Option<String>,
     name: String,
     args: Vec<String>,
     env: Vec<(String, String)>,
@@ -191,6 +201,23 @@ impl Store {
             (None, None, _) => return Err(Error::NotFound(name.to_owned())),
         };
         self.read(found)
+    }
+
+    /// Returns the names of all records, or of those that have the mark of a scope, newest first.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub fn newest(&self, scope: Option<&Scope>) -> Result<Vec<String>, Error> {
+        let mut names = self.names()?;
+        names.retain(|name| scope.is_none_or(|scope| retention::is_of(name, scope)));
+        names.reverse();
+        Ok(names)
+    }
+
+    /// Returns the record of this name, with its length; `None` if there is none that is readable.
+    pub fn open(&self, name: &str) -> Option<(Stored, usize)> {
+        let text = is_name(name).then(|| self.read(name).ok()).flatten()?;
+        Some((serde_json::from_str(&text).ok()?, text.len()))
     }
 
     fn make_directory(&self) -> Result<(), Error> {
@@ -395,6 +422,7 @@ fn redacted(record: &Record<'_>) -> Stored {
         timestamp: clock::rfc3339(record.started),
         result,
         metadata: Metadata {
+            scope: Some(record.scope.as_str().to_owned()),
             name: clean(record.name),
             args: record.args.iter().map(|arg| clean(arg)).collect(),
             env: record.env.iter().map(variable).collect(),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfence_exec::clock::rfc3339;
 use ringfence_records::approval::{
-    Answer, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
+    Answer, Audience, Changes, Chat, Error, Id, Listener, Remember, Request, Service, Unanswerable, Verdict,
 };
 use ringfence_records::audit::Digest;
 use tokio::io::AsyncWriteExt;
@@ -54,7 +54,7 @@ struct Connection {
 /// Serves a gateway until it disconnects or violates the protocol.
 pub(super) async fn supervise(stream: UnixStream, service: Service, patience: ReadTimeout) {
     // Before the greeting: a gateway that has read it can be asked.
-    let Ok(listener) = service.listen(None, None).await else {
+    let Ok(listener) = service.listen(None, Audience::All).await else {
         return;
     };
     let (reader, sender) = stream.into_split();
@@ -228,7 +228,10 @@ impl Connection {
             self.name = short(&name);
         }
         self.service
-            .listen(Some(self.listener.clone()), chats.clone())
+            .listen(
+                Some(self.listener.clone()),
+                chats.clone().map_or(Audience::All, Audience::Chats),
+            )
             .await?;
         if let Some(chats) = &chats {
             self.sent.retain(|_, (chat, _)| chats.contains(chat));

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringfence_policy::Timeout;
+use ringfence_policy::{Scope, Timeout};
 use ringfence_records::approval::{Chat, CommandContext, Decision, Error, Kind, Lasting, Question, Service};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -113,7 +113,12 @@ async fn a_gateway_that_never_reads_is_left_and_holds_up_nobody() {
     let mut heard = Vec::new();
     let mut changes = served.service.changes();
     drop(client);
-    while served.service.is_heard(&Chat::local()).await.unwrap() {
+    while served
+        .service
+        .is_heard(&Chat::local(), &Scope::local())
+        .await
+        .unwrap()
+    {
         changes.next().await.unwrap();
     }
     deaf.read_to_end(&mut heard).await.unwrap();

@@ -19,7 +19,7 @@ mod store;
 pub use approved::{Approved, Entry};
 pub use asked::Asked;
 pub use error::{Error, Unanswerable};
-pub use listeners::{Listener, Notice};
+pub use listeners::{Audience, Listener, Notice};
 pub use request::{
     Answer, Chat, CommandContext, Id, Kind, Lasting, Malformed, Question, Remember, Request, Verdict,
 };

@@ -23,6 +23,8 @@
 //! Each other file is a group of routes. What a client has done goes through the toolbox, or is recorded by its route.
 
 pub(crate) mod admission;
+mod approvals;
+mod audit;
 mod batch;
 mod body;
 mod budget;
@@ -52,6 +54,7 @@ mod recording;
 mod rights;
 mod route;
 mod run;
+mod runs;
 mod sandbox_fusion;
 mod sandboxes;
 mod state;
@@ -80,7 +83,14 @@ pub use rights::{Right, Rights, RightsError};
 pub use state::{Api, RecordedSandboxes};
 pub use tenant::{FIXED, ParseTenantError, Tenant};
 
+use crate::questions::hub::Hub;
+
 impl Api {
+    /// Returns the broadcaster of questions to people.
+    pub(crate) const fn questions(&self) -> &Arc<Hub> {
+        &self.questions
+    }
+
     /// Returns the routes for a private Unix socket, whose peers are the server's own user and need no key.
     pub(crate) fn on_socket(self: &Arc<Self>) -> Router {
         self.alone(Door::of_socket(Arc::clone(&self.metrics)))

@@ -5,36 +5,24 @@
 
 mod approvals;
 mod events;
-mod hub;
 mod messages;
 mod page;
 mod runs;
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
-use ringfence_records::approval::Service;
 
+use crate::api::Api;
 use crate::http::{self, Keys, NoRandom};
+use crate::questions::hub::Hub;
 use crate::wire::ConsoleAccess;
-use hub::Hub;
-
-/// Data sources of the console.
-#[derive(Debug, Clone)]
-pub struct Sources {
-    pub approvals: Service,
-    /// Directory of the audit log.
-    pub audit: PathBuf,
-}
 
 /// State shared by the routes.
 #[derive(Debug)]
 struct Shared {
-    sources: Sources,
-    hub: Hub,
+    hub: Arc<Hub>,
 }
 
 /// Access to a console: its address, and its keys.
@@ -61,28 +49,27 @@ impl Door {
 /// A console that is ready to serve.
 #[derive(Debug)]
 pub struct Console {
-    shared: Arc<Shared>,
     routes: Router,
     door: Door,
 }
 
 impl Console {
-    /// Creates a console of these sources at `address`, for holders of `keys`.
+    /// Creates a console beside an API, at `address`, for holders of `keys`.
     ///
     /// # Errors
     /// If the kernel returns no random bytes.
-    pub fn new(address: SocketAddr, keys: Keys, sources: Sources) -> Result<Self, NoRandom> {
-        let shared = Arc::new(Shared {
-            hub: Hub::new(sources.clone()),
-            sources,
-        });
+    pub fn new(address: SocketAddr, keys: Keys, api: &Api) -> Result<Self, NoRandom> {
+        Self::of(address, keys, Arc::clone(api.questions()))
+    }
+
+    fn of(address: SocketAddr, keys: Keys, hub: Arc<Hub>) -> Result<Self, NoRandom> {
+        let shared = Arc::new(Shared { hub });
         let inner = page::routes()
             .merge(approvals::routes(Arc::clone(&shared)))
             .merge(runs::routes(Arc::clone(&shared)))
-            .merge(events::routes(Arc::clone(&shared)));
+            .merge(events::routes(shared));
         let routes = http::site(inner, page::PATHS, address, keys.clone())?;
         Ok(Self {
-            shared,
             routes,
             door: Door { address, keys },
         })
@@ -96,11 +83,6 @@ impl Console {
     /// Returns the routes of the console.
     pub(crate) fn routes(&self) -> Router {
         self.routes.clone()
-    }
-
-    /// Tells open pages of changes. Polls its sources only while a page is open.
-    pub(crate) async fn watch(&self) -> Infallible {
-        self.shared.hub.watch().await
     }
 }
 

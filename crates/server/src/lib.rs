@@ -12,6 +12,7 @@
 //! - [`usage`]: the usage of keys.
 //! - [`quota`]: the most that each may use.
 //! - [`remains`]: files that runs leave.
+//! - [`sources`]: the records that people see.
 //! - [`site`]: the listeners of both.
 //! - [`stop`]: requests to stop.
 //!
@@ -30,8 +31,10 @@ pub mod quota;
 pub mod remains;
 pub mod server_or_local;
 pub mod site;
+pub mod sources;
 pub mod stop;
 pub mod usage;
 pub mod wire;
 
+mod questions;
 mod sandboxes;

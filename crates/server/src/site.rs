@@ -1,9 +1,8 @@
 //! The HTTP listeners of a server beside its private socket: a loopback address for the API and the console, and one
 //! more for the API, if asked for.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::future::{Future, pending};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -188,8 +187,9 @@ impl Site {
             }
         };
         tokio::select! {
-            _ = async { tokio::join!(loopback, further) } => {}
-            never = self.watch() => match never {},
+            // The private socket, which is not the site's, has streams of questions without any listener here.
+            _ = async { tokio::join!(loopback, further, until(stop.clone())) } => {}
+            never = self.api.questions().watch() => match never {},
         }
     }
 
@@ -204,13 +204,6 @@ impl Site {
                 .api
                 .on_loopback(address, self.console.as_ref().map(Console::routes)),
             others: self.api.on_loopback(address, refused),
-        }
-    }
-
-    async fn watch(&self) -> Infallible {
-        match &self.console {
-            Some(console) => console.watch().await,
-            None => pending().await,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
-use ringfence_server::console::{Console, Sources};
+use ringfence_server::console::Console;
 use ringfence_server::http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
 use ringfence_server::site::{BindError, Domain, Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::ui;
-use ringfence::{Failure, audit, toolbox};
+use ringfence::Failure;
 use ringfence_args::{ConsoleArgs, ServeArgs};
 
 const CERTIFICATE_HINT: &str = "pass PEM files: the certificate with its chain as `--tls-cert`, and its key, which only the server's user reads, as \
@@ -106,7 +106,7 @@ pub(super) async fn open(api: Arc<Api>, args: &ServeArgs, context: &Context) -> 
         site.loopback = Some(listener.map_err(|error| deaf(&address, &error))?);
     }
     if let (Some(listener), true) = (&site.loopback, engine.console) {
-        site.console = Some(console(listener.address(), context)?);
+        site.console = Some(console(listener.address(), &site.api)?);
     }
     if let Some(endpoint) = further {
         let bound = Further::bind(endpoint, tls, args.domain.clone()).await;
@@ -145,13 +145,9 @@ fn not_renewed(error: &CertificateError) {
     );
 }
 
-fn console(address: SocketAddr, context: &Context) -> anyhow::Result<Console> {
-    let sources = Sources {
-        approvals: toolbox::approvals(context)?,
-        audit: audit::directory(context)?,
-    };
+fn console(address: SocketAddr, api: &Api) -> anyhow::Result<Console> {
     let keys = Keys::new().map_err(|error| defect(&error))?;
-    Ok(Console::new(address, keys, sources).map_err(|error| defect(&error))?)
+    Ok(Console::new(address, keys, api).map_err(|error| defect(&error))?)
 }
 
 /// Prints the addresses of a server: the console's with a link only on a terminal, since other output is stored.

@@ -16,6 +16,7 @@ use ringfence_sandbox::SnapshotStore;
 use ringfence_server::api::{Admission, Api, ApiKeys, KeyStore, RecordedSandboxes};
 use ringfence_server::listener::{Listener, Services};
 use ringfence_server::metrics::Metrics;
+use ringfence_server::sources::Sources;
 use ringfence_server::stop::Stop;
 use ringfence_server::usage::{Usage, UsageError};
 use tokio::sync::watch;
@@ -24,7 +25,7 @@ use crate::commands::console;
 use crate::commands::keys::{no_usage, remains};
 use crate::context::Context;
 use ringfence::packages::SessionPackages;
-use ringfence::{Failure, InProcess, images, local, packages, settings, toolbox, trust};
+use ringfence::{Failure, InProcess, audit, images, local, packages, settings, toolbox, trust};
 use ringfence_args::ServeArgs;
 
 /// Maximum number of threads for slow system calls, such as removing a large file system.
@@ -148,6 +149,11 @@ fn sandboxes(args: &ServeArgs, backend: &InProcess, context: &Context) -> anyhow
     Ok(RecordedSandboxes {
         sandboxes,
         log: toolbox::operations_log(context)?,
+        sources: Sources {
+            approvals: toolbox::approvals(context)?,
+            runs: settings::store(context)?,
+            audit: audit::directory(context)?,
+        },
         template_images: args.template_image.clone(),
         registries: images::network(context)?,
     })

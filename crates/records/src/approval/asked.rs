@@ -64,7 +64,7 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Chat, CommandContext, Decision, Kind, Lasting, Question, State};
+    use super::super::{Audience, Chat, CommandContext, Decision, Kind, Lasting, Question, State};
     use super::*;
     use ringfence_policy::{Scope, Timeout};
     use tempfile::TempDir;
@@ -176,7 +176,7 @@ mod tests {
     #[tokio::test]
     async fn without_an_answer_it_waits_only_where_somebody_else_is() {
         let mut waiting = Waiting::new().await;
-        let listener = waiting.service.listen(None, None).await.unwrap();
+        let listener = waiting.service.listen(None, Audience::All).await.unwrap();
         waiting.asked.dismiss("client").await.unwrap();
         assert_eq!(waiting.state().await, State::Pending);
         waiting.service.leave(listener).await.unwrap();

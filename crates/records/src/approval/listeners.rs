@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringfence_exec::owner::owner_name;
+use ringfence_policy::Scope;
 use rusqlite::params;
 
 use super::store::{Store, foreign, is_dead, now, parsed};
@@ -25,6 +26,32 @@ const NOTICE_LIFETIME: u64 = 24 * 60 * 60 * 1000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener(pub(super) String);
 
+/// The questions that a connected gateway, or another listener, brings to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Audience {
+    All,
+    /// Those that are asked in these chats.
+    Chats(BTreeSet<Chat>),
+    /// Those of one scope, in every chat.
+    Of(Scope),
+}
+
+impl Audience {
+    /// Returns the names in the store; `None` for all questions. That of a scope begins with a space, as no chat's does: a
+    /// server of an earlier version finds no question heard by it.
+    fn names(&self) -> Option<Vec<String>> {
+        match self {
+            Self::All => None,
+            Self::Chats(chats) => Some(chats.iter().map(|chat| chat.as_str().to_owned()).collect()),
+            Self::Of(scope) => Some(vec![name_of_scope(scope.as_str())]),
+        }
+    }
+}
+
+fn name_of_scope(scope: &str) -> String {
+    format!(" {scope}")
+}
+
 /// A message to a person that needs no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
@@ -45,16 +72,13 @@ impl Listener {
 }
 
 impl Store {
-    /// Registers a gateway for these chats; `None` for all.
-    pub(super) fn listen(
-        &mut self,
-        listener: &Listener,
-        chats: Option<&BTreeSet<Chat>>,
-    ) -> Result<(), Error> {
-        let chats = chats.map(serde_json::to_string).transpose().map_err(foreign)?;
+    /// Registers a listener.
+    pub(super) fn listen(&mut self, listener: &Listener, audience: &Audience) -> Result<(), Error> {
+        let names = audience.names();
+        let names = names.map(|names| serde_json::to_string(&names)).transpose();
         self.connection.execute(
             "INSERT OR REPLACE INTO listeners (name, owner, chats) VALUES (?, ?, ?)",
-            params![listener.0, owner_name(), chats],
+            params![listener.0, owner_name(), names.map_err(foreign)?],
         )?;
         Ok(())
     }
@@ -66,24 +90,26 @@ impl Store {
         Ok(())
     }
 
-    /// Returns `true` if a connected gateway serves this chat. Removes the registrations of dead processes.
-    pub(super) fn is_heard(&mut self, chat: &Chat) -> Result<bool, Error> {
+    /// Returns `true` if a listener brings questions of this chat and scope to people. Removes the registrations of dead processes.
+    pub(super) fn is_heard(&mut self, chat: &Chat, scope: &str) -> Result<bool, Error> {
+        let scope = name_of_scope(scope);
         let mut statement = self.connection.prepare("SELECT owner, chats FROM listeners")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let rows: Vec<(String, Option<String>)> = rows.collect::<Result<_, _>>()?;
         drop(statement);
         let mut heard = false;
-        for (owner, chats) in rows {
+        for (owner, names) in rows {
             if is_dead(&owner) {
                 self.connection
                     .execute("DELETE FROM listeners WHERE owner = ?", [&owner])?;
                 continue;
             }
-            let chats: Option<Vec<String>> = chats
-                .map(|chats| serde_json::from_str(&chats))
+            let names: Option<Vec<String>> = names
+                .map(|names| serde_json::from_str(&names))
                 .transpose()
                 .map_err(foreign)?;
-            heard |= chats.is_none_or(|chats| chats.iter().any(|other| other == chat.as_str()));
+            let is_named = |name: &String| name == chat.as_str() || *name == scope;
+            heard |= names.is_none_or(|names| names.iter().any(is_named));
         }
         Ok(heard)
     }

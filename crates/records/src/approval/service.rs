@@ -1,6 +1,5 @@
 //! One process's handle of the approval store.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::store::Store;
 use super::{
-    Answer, Approved, Asked, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request, State,
-    Unanswerable, Verdict, grants,
+    Answer, Approved, Asked, Audience, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request,
+    State, Unanswerable, Verdict, grants,
 };
 use crate::audit::{AnswerLog, Answered};
 
@@ -183,11 +182,13 @@ impl Service {
     /// Records that the caller's person declined to answer; expires the request if no gateway is connected
     /// for its chat.
     pub(super) async fn dismiss(&self, request: &Request, by: &str) -> Result<(), Error> {
-        let (id, chat, by) = (request.id.clone(), request.chat.clone(), by.to_owned());
-        self.with(move |store| match store.is_heard(&chat)? {
-            true => Ok(()),
-            false => store.dismiss(&id, &by),
-        })
+        let (request, by) = (request.clone(), by.to_owned());
+        self.with(
+            move |store| match store.is_heard(&request.chat, &request.scope)? {
+                true => Ok(()),
+                false => store.dismiss(&request.id, &by),
+            },
+        )
         .await
     }
 
@@ -213,7 +214,17 @@ impl Service {
     /// # Errors
     /// If the store cannot be read.
     pub async fn newest(&self, count: usize) -> Result<Vec<Request>, Error> {
-        self.with(move |store| store.newest(count)).await
+        self.with(move |store| store.newest(count, None)).await
+    }
+
+    /// Like [`Service::newest`], of one scope's requests.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn newest_of(&self, scope: &Scope, count: usize) -> Result<Vec<Request>, Error> {
+        let scope = scope.clone();
+        self.with(move |store| store.newest(count, Some(scope.as_str())))
+            .await
     }
 
     /// Returns one request.
@@ -250,17 +261,14 @@ impl Service {
         self.with(move |store| store.delivered(up_to)).await
     }
 
-    /// Registers a connected gateway, until [`Service::leave`] or this process's end.
+    /// Registers a connected gateway, or whoever else brings questions to people, until [`Service::leave`] or this process's
+    /// end.
     ///
     /// # Errors
     /// If the store cannot be written.
-    pub async fn listen(
-        &self,
-        listener: Option<Listener>,
-        chats: Option<BTreeSet<Chat>>,
-    ) -> Result<Listener, Error> {
+    pub async fn listen(&self, listener: Option<Listener>, audience: Audience) -> Result<Listener, Error> {
         let listener = listener.unwrap_or_else(Listener::new);
-        self.with(move |store| store.listen(&listener, chats.as_ref()).map(|()| listener))
+        self.with(move |store| store.listen(&listener, &audience).map(|()| listener))
             .await
     }
 
@@ -272,13 +280,14 @@ impl Service {
         self.with(move |store| store.leave(&listener)).await
     }
 
-    /// Returns `true` if a gateway for this chat is connected to any server of this directory.
+    /// Returns `true` if a listener for this chat, or for this scope, is connected to any server of this directory.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn is_heard(&self, chat: &Chat) -> Result<bool, Error> {
-        let chat = chat.clone();
-        self.with(move |store| store.is_heard(&chat)).await
+    pub async fn is_heard(&self, chat: &Chat, scope: &Scope) -> Result<bool, Error> {
+        let (chat, scope) = (chat.clone(), scope.clone());
+        self.with(move |store| store.is_heard(&chat, scope.as_str()))
+            .await
     }
 
     /// Removes the ended requests of a scope, and the answers that are remembered for it. Blocks on the disk.

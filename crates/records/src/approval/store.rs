@@ -182,33 +182,34 @@ impl Store {
     /// Returns the pending requests, oldest first.
     pub(super) fn waiting(&mut self) -> Result<Vec<Request>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM requests WHERE state = 'pending' ORDER BY number LIMIT ?");
-        self.list(&sql, MAX_PENDING)
+        self.list(&sql, params![MAX_PENDING as i64])
     }
 
-    /// Returns the newest requests, and of each outcome a quarter as many even if they are older; oldest
-    /// first.
-    pub(super) fn newest(&mut self, count: usize) -> Result<Vec<Request>, Error> {
+    /// Returns the newest requests, of one scope if it is named, and of each outcome a quarter as many even if they are older;
+    /// oldest first.
+    pub(super) fn newest(&mut self, count: usize, scope: Option<&str>) -> Result<Vec<Request>, Error> {
         let newest = |of: &str, share: &str| {
-            format!("number IN (SELECT number FROM requests WHERE {of} ORDER BY number DESC LIMIT {share})")
+            format!(
+                "number IN (SELECT number FROM requests WHERE {of} AND (?2 IS NULL OR scope = ?2)
+                 ORDER BY number DESC LIMIT {share})"
+            )
         };
         let outcomes = OUTCOMES.map(|outcome| newest(outcome, "?1 / 4")).join(" OR ");
         let all = newest("TRUE", "?1");
-        self.list(
-            &format!("SELECT {COLUMNS} FROM requests WHERE {all} OR {outcomes} ORDER BY number"),
-            count,
-        )
+        let sql = format!("SELECT {COLUMNS} FROM requests WHERE {all} OR {outcomes} ORDER BY number");
+        self.list(&sql, params![count as i64, scope])
     }
 
     /// Returns all stored requests, oldest first.
     pub(super) fn history(&mut self) -> Result<Vec<Request>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM requests ORDER BY number LIMIT ?");
-        self.list(&sql, MAX_PENDING + OUTCOMES.len() * MAX_HISTORY)
+        self.list(&sql, params![(MAX_PENDING + OUTCOMES.len() * MAX_HISTORY) as i64])
     }
 
-    fn list(&mut self, sql: &str, count: usize) -> Result<Vec<Request>, Error> {
+    fn list(&mut self, sql: &str, values: &[&dyn rusqlite::ToSql]) -> Result<Vec<Request>, Error> {
         self.sweep()?;
         let mut statement = self.connection.prepare(sql)?;
-        let rows = statement.query_map([count as i64], columns)?;
+        let rows = statement.query_map(values, columns)?;
         rows.map(|row| request(row?)).collect()
     }
 

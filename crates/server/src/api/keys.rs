@@ -7,9 +7,12 @@ use std::sync::Arc;
 use ringfence_policy::Scope;
 
 use super::digest::{digest, is_same};
+use super::error::ApiError;
+use super::extract::Owner;
 use super::key_store::{KeyStore, StoredKey};
 use super::rights::Right;
 use super::tenant::{Allowance, FIXED, OWNER, scope_of};
+use crate::questions::Reach;
 use crate::remains::Remains;
 
 /// The rights of a client whose credential was right.
@@ -60,6 +63,15 @@ impl Grant {
     /// Returns the scope of what the holder makes: apart from that of the server's user, and of other keys.
     pub(super) fn scope(&self) -> Option<Scope> {
         scope_of(&self.allowance.account)
+    }
+
+    /// Returns the records of people's and programs' doings that the holder may see: with the right `admin` all, else those of its own
+    /// scope.
+    pub(super) fn reach(&self) -> Result<Reach, ApiError> {
+        match self.has(Right::Admin) {
+            true => Ok(Reach::All),
+            false => Owner::default().scope(self).map(Reach::Of),
+        }
     }
 
     /// Returns one of its rights.

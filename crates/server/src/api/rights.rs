@@ -50,7 +50,7 @@ pub enum RightsError {
     Unknown(String),
     #[error("expected at least one right of run, sandboxes, tools, approvals and admin")]
     None,
-    #[error("a key with `tools` asks, one with `approvals` answers: make two keys")]
+    #[error("a key with `run` or `tools` asks, one with `approvals` answers: make two keys")]
     AsksAndAnswers,
 }
 
@@ -71,7 +71,9 @@ impl TryFrom<Vec<Right>> for Rights {
         if rights.is_empty() {
             return Err(RightsError::None);
         }
-        if rights.contains(&Right::Tools) && rights.contains(&Right::Approvals) {
+        // A program may ask to run longer.
+        let asks = rights.contains(&Right::Tools) || rights.contains(&Right::Run);
+        if asks && rights.contains(&Right::Approvals) {
             return Err(RightsError::AsksAndAnswers);
         }
         Ok(Self(rights))
@@ -110,6 +112,8 @@ mod tests {
         check("tools, run,run", Ok("run,tools"));
         check("approvals,admin", Ok("approvals,admin"));
         check("tools,approvals", Err(RightsError::AsksAndAnswers));
+        check("approvals,run", Err(RightsError::AsksAndAnswers));
+        check("sandboxes,approvals", Ok("sandboxes,approvals"));
         check("", Err(RightsError::Unknown(String::new())));
         check("root", Err(RightsError::Unknown("root".to_owned())));
         assert!(serde_json::from_str::<Rights>("[]").is_err());

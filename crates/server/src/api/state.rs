@@ -19,6 +19,8 @@ use super::keys::{ApiKeys, Grant};
 use super::mcp::sessions::Sessions;
 use crate::http::CertificateState;
 use crate::metrics::Metrics;
+use crate::questions::hub::Hub;
+use crate::sources::Sources;
 use crate::usage::Usage;
 
 /// State of the routes.
@@ -39,6 +41,8 @@ pub struct Api {
     /// Time at which sandboxes were measured for a request.
     pub(super) measured: Mutex<Option<Instant>>,
     pub(super) sandboxes: Arc<Sandboxes>,
+    /// Questions to people, and the other records that are shown.
+    pub(super) questions: Arc<Hub>,
     pub(super) e2b: ringfence_e2b::Service,
     pub(super) jupyter: Arc<ringfence_jupyter::Service>,
     pub(super) librechat: ringfence_librechat::Service,
@@ -52,11 +56,12 @@ pub struct Api {
     pub(super) certificate: OnceLock<Arc<CertificateState>>,
 }
 
-/// Sandboxes, with the log of operations on them.
+/// Sandboxes, with the log of operations on them and the records that clients may see.
 #[derive(Debug)]
 pub struct RecordedSandboxes {
     pub sandboxes: Sandboxes,
     pub log: RedactedLog,
+    pub sources: Sources,
     /// Images of the server's user on which keys may build templates of E2B's.
     pub template_images: Vec<String>,
     /// The way to registries of images.
@@ -75,6 +80,7 @@ impl Api {
         let RecordedSandboxes {
             sandboxes,
             log,
+            sources,
             template_images,
             registries,
         } = sandboxes;
@@ -92,6 +98,7 @@ impl Api {
             usage: Arc::clone(metrics.usage()),
             measured: Mutex::default(),
             metrics,
+            questions: Arc::new(Hub::new(sources)),
             e2b: ringfence_e2b::Service::new(Arc::clone(&sandboxes), template_images),
             jupyter: Arc::new(ringfence_jupyter::Service::new(Arc::clone(&sandboxes))),
             librechat: ringfence_librechat::Service::new(Arc::clone(&sandboxes)),

@@ -11,8 +11,8 @@ use super::recording::{self, Recorder};
 use super::route::{AllRoutes, Replays, Route};
 use super::state::Api;
 use super::{
-    batch, docs, guard, health, idempotency, images, jupyter, key_routes, librechat, mcp, metrics, openapi,
-    run, sandbox_fusion, sandboxes, tools, usage,
+    approvals, audit, batch, docs, guard, health, idempotency, images, jupyter, key_routes, librechat, mcp,
+    metrics, openapi, run, runs, sandbox_fusion, sandboxes, tools, usage,
 };
 
 /// The groups of routes. A new one is a file beside this one, and a line here.
@@ -32,6 +32,9 @@ const GROUPS: &[fn() -> Vec<Route>] = &[
     metrics::routes,
     key_routes::routes,
     usage::routes,
+    approvals::routes,
+    runs::routes,
+    audit::routes,
 ];
 
 /// Returns all routes, in the order of the documents.

@@ -1,27 +1,24 @@
 //! Lists pending and past approval requests, and accepts answers.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State as Given};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use ringfence_records::approval::{Answer, Error, Id, Remember, State, Unanswerable, Verdict};
-use ringfence_records::audit::Digest;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use ringfence_records::approval::{Error, Unanswerable};
+use serde::Serialize;
 
 use super::Shared;
-use super::messages::Question;
 use crate::http::Refusal;
-
-/// Maximum number of past requests shown.
-pub(super) const MAX_SHOWN: usize = 100;
+use crate::questions::{self, Accepted, AnswerBody, Question, Reach, now};
 
 /// Name of the answerer, as shown elsewhere.
 const BY: &str = "console";
+
+/// A person at this machine may answer for everybody.
+const REACH: Reach = Reach::All;
 
 pub(super) fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -41,56 +38,30 @@ struct Listed {
 }
 
 async fn list(Given(shared): Given<Arc<Shared>>) -> Result<Json<Listed>, Refusal> {
-    let service = &shared.sources.approvals;
-    let waiting = service.waiting().await.map_err(|error| failed(&error))?;
-    let newest = service.newest(MAX_SHOWN).await.map_err(|error| failed(&error))?;
-    let over = newest
-        .iter()
-        .rev()
-        .filter(|request| request.state != State::Pending);
+    let service = &shared.hub.sources().approvals;
+    let waiting = questions::waiting(service, &REACH)
+        .await
+        .map_err(|error| failed(&error))?;
+    let past = questions::past(service, &REACH)
+        .await
+        .map_err(|error| failed(&error))?;
+    let shown = |request| Question::of(request, &REACH);
     Ok(Json(Listed {
         now: now(),
-        waiting: waiting.iter().map(Question::from).collect(),
-        history: over.map(Question::from).collect(),
+        waiting: waiting.iter().map(shown).collect(),
+        history: past.iter().map(shown).collect(),
     }))
-}
-
-/// A person's answer. It must name the digest of the text that the person was shown.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AnswerBody {
-    approved: bool,
-    digest: Digest,
-    #[serde(default)]
-    remember: Remember,
 }
 
 async fn answer(
     Given(shared): Given<Arc<Shared>>,
     Path(id): Path<String>,
     body: Result<Json<AnswerBody>, JsonRejection>,
-) -> Result<Json<Value>, Refusal> {
+) -> Result<Json<Accepted>, Refusal> {
     let Json(said) = body.map_err(|rejection| MALFORMED.saying(rejection.body_text()))?;
-    let service = &shared.sources.approvals;
-    let id: Id = id.parse().map_err(|_| UNKNOWN)?;
-    let request = service.request(&id).await.map_err(|error| failed(&error))?;
-    // A person at this machine may answer for every chat.
-    let chat = request.ok_or(UNKNOWN)?.chat;
-    let verdict = if said.approved {
-        Verdict::Approve
-    } else {
-        Verdict::Reject
-    };
-    let answer = Answer {
-        id: id.clone(),
-        verdict,
-        remember: said.remember,
-        chat,
-        digest: said.digest,
-        by: BY.to_owned(),
-    };
-    service.answer(answer).await.map_err(|error| failed(&error))?;
-    Ok(Json(json!({"id": id, "approved": said.approved})))
+    let service = &shared.hub.sources().approvals;
+    let given = questions::answer(service, &REACH, &id, said, BY).await;
+    Ok(Json(given.map_err(|error| failed(&error))?))
 }
 
 const MALFORMED: Refusal = Refusal::new(
@@ -98,13 +69,6 @@ const MALFORMED: Refusal = Refusal::new(
     "malformed",
     "the body is not an answer",
     "send `approved`, `digest` and, if you want, `remember`, as docs/protocol/console.md describes them",
-);
-
-const UNKNOWN: Refusal = Refusal::new(
-    StatusCode::NOT_FOUND,
-    "unknown",
-    "there is no approval request with this id",
-    "GET /api/approvals lists the pending requests",
 );
 
 fn failed(error: &Error) -> Refusal {
@@ -128,9 +92,4 @@ fn failed(error: &Error) -> Refusal {
         | Error::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
     };
     Refusal::new(status, kind, "", error.hint()).saying(error.to_string())
-}
-
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -17,8 +17,8 @@ use hyper::body::{Body as Streamed, Bytes, Frame};
 use serde_json::json;
 
 use super::Shared;
-use super::hub::{Revisions, Viewer};
 use crate::http::Refusal;
+use crate::questions::hub::{Revisions, Viewer, Watcher};
 
 /// Interval of keepalive comments.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(super) fn routes(shared: Arc<Shared>) -> Router {
 
 /// Starts a stream with the complete state, so that a page that reconnects misses nothing.
 async fn events(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let viewer = shared.hub.enter().ok_or(TOO_MANY)?;
+    let viewer = shared.hub.enter(Watcher::Page).ok_or(TOO_MANY)?;
     let body = Body::new(Stream(Box::pin(next(viewer, None))));
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], body).into_response())
 }

@@ -1,76 +1,12 @@
-//! Converts approval requests and audit records to the JSON of the page.
+//! Converts audit records to the JSON of the page.
 
-use ringfence_records::approval::{Kind, Request, State};
-use ringfence_records::audit::Digest;
 use serde::Serialize;
 use serde_json::Value;
 
-use ringfence_gateway_protocol::{Piece, foreign, pieces, visible};
+use ringfence_gateway_protocol::{Piece, pieces, visible};
 
 /// Maximum length of a record's arguments, in characters.
 const MAX_ARGUMENTS: usize = 2_000;
-
-/// An approval request, pending or past.
-#[derive(Debug, Serialize)]
-pub(super) struct Question {
-    id: String,
-    kind: &'static str,
-    /// The requested text, split into visible and invisible parts.
-    text: Vec<Piece>,
-    /// Warning about characters that resemble plain letters.
-    foreign: Option<String>,
-    risk: Option<u8>,
-    reasons: Vec<String>,
-    /// Ways to remember an approval.
-    remember: Vec<&'static str>,
-    digest: Digest,
-    scope: String,
-    session: Option<String>,
-    chat: String,
-    created: u64,
-    expires: u64,
-    state: &'static str,
-    by: Option<String>,
-    ended: Option<u64>,
-}
-
-impl From<&Request> for Question {
-    fn from(request: &Request) -> Self {
-        let (kind, risk) = match &request.kind {
-            Kind::Command { risk, .. } => ("command", *risk),
-            Kind::SoftTimeout { .. } => ("soft_timeout", None),
-            Kind::Skill { .. } => ("skill", None),
-        };
-        // A person does not care that the asker has consumed the approval.
-        let state = match request.state {
-            State::Consumed => State::Approved,
-            other => other,
-        };
-        Self {
-            id: request.id.to_string(),
-            kind,
-            text: pieces(&request.text),
-            foreign: foreign(&request.text),
-            risk,
-            reasons: request
-                .kind
-                .reasons()
-                .iter()
-                .map(|reason| visible(reason))
-                .collect(),
-            remember: request.kind.offers().map(|(_, name)| name).collect(),
-            digest: request.digest(),
-            scope: visible(&request.scope),
-            session: request.session.as_deref().map(visible),
-            chat: visible(request.chat.as_str()),
-            created: request.created,
-            expires: request.expires,
-            state: state.as_str(),
-            by: request.by.as_deref().map(visible),
-            ended: request.ended,
-        }
-    }
-}
 
 /// A tool call.
 #[derive(Debug, Serialize)]

@@ -27,7 +27,7 @@ struct Listed {
 }
 
 async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Listed>, Refusal> {
-    let directory = shared.sources.audit.clone();
+    let directory = shared.hub.sources().audit.clone();
     let lines = tokio::task::spawn_blocking(move || audit::tail(&directory, MAX_SHOWN)).await;
     let lines = lines.map_err(|_| UNREADABLE)?.map_err(|_| UNREADABLE)?;
     Ok(Json(Listed {

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
+use ringfence_exec::artifact::{Keep, Store};
 use ringfence_policy::{Scope, Timeout};
 use ringfence_records::approval::{Chat, CommandContext, Decision, Kind, Lasting, Question, Service};
 use serde_json::{Value, json};
@@ -13,9 +15,11 @@ use tokio::task::JoinSet;
 
 use axum::Router;
 
+use super::Console;
 use super::messages::Run;
-use super::{Console, Sources};
 use crate::http::{Keys, Listener, Routes};
+use crate::questions::hub::Hub;
+use crate::sources::Sources;
 
 struct Open {
     address: SocketAddr,
@@ -33,11 +37,12 @@ impl Open {
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.address();
         let service = Service::at(dir.path());
-        let sources = Sources {
+        let hub = Arc::new(Hub::new(Sources {
             approvals: service.clone(),
+            runs: Store::new(dir.path(), Keep::DEFAULT),
             audit: dir.path().join("audit"),
-        };
-        let console = Console::new(address, keys.clone(), sources).unwrap();
+        }));
+        let console = Console::of(address, keys.clone(), Arc::clone(&hub)).unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(async move {
             let routes = Routes {
@@ -46,7 +51,7 @@ impl Open {
             };
             tokio::select! {
                 () = listener.serve(routes, std::future::pending()) => {}
-                never = console.watch() => match never {},
+                never = hub.watch() => match never {},
             }
         });
         Self {
@@ -240,7 +245,12 @@ async fn nothing_is_looked_at_until_a_page_is_open_and_then_all_is_told() {
     for stream in [&mut one, &mut two] {
         while event(stream, "approvals").await["waiting"] != json!([question["id"]]) {}
     }
-    assert!(open.service.is_heard(&Chat::local()).await.unwrap());
+    assert!(
+        open.service
+            .is_heard(&Chat::local(), &Scope::local())
+            .await
+            .unwrap()
+    );
     let no = json!({"approved": false, "digest": question["digest"]});
     assert_eq!(open.answer(&question, no).await.0, 200);
     for stream in [&mut one, &mut two] {
@@ -248,7 +258,12 @@ async fn nothing_is_looked_at_until_a_page_is_open_and_then_all_is_told() {
     }
     drop((one, two));
     // The watcher has stopped before its listener is removed.
-    while open.service.is_heard(&Chat::local()).await.unwrap() {
+    while open
+        .service
+        .is_heard(&Chat::local(), &Scope::local())
+        .await
+        .unwrap()
+    {
         tokio::task::yield_now().await;
     }
     assert!(open.store());
@@ -258,7 +273,7 @@ async fn nothing_is_looked_at_until_a_page_is_open_and_then_all_is_told() {
 async fn there_are_only_so_many_pages_at_once() {
     let open = Open::new().await;
     let mut streams = Vec::new();
-    for _ in 0..super::hub::MAX_VIEWERS {
+    for _ in 0..crate::questions::hub::MAX_VIEWERS {
         let mut stream = open.send("GET /api/events", "").await;
         event(&mut stream, "approvals").await;
         streams.push(stream);

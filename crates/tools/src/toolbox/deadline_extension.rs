@@ -102,7 +102,8 @@ impl DeadlineExtension {
         };
         let Approvals { service, chat } = approvals;
         let is_answered = matches!(call.questions, Some(Questions::Answered(_)));
-        if !is_answered && !service.is_heard(chat).await.map_err(failed)? {
+        let scope = &call.caller.scope;
+        if !is_answered && !service.is_heard(chat, scope).await.map_err(failed)? {
             return Err(NOBODY.to_owned());
         }
         let Allowance { limit, hard, .. } = self.allowance;
@@ -116,7 +117,7 @@ impl DeadlineExtension {
                 "`{tool}` has run for {limit}, its limit; may it go on, to {hard} at most?\n{}",
                 self.about
             ),
-            scope: call.caller.scope.clone(),
+            scope: scope.clone(),
             session: call.caller.session.clone(),
             chat: chat.clone(),
             patience,

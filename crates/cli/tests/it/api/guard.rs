@@ -72,11 +72,11 @@ fn every_route_of_the_document_is_served_and_guarded() {
                 "permission_denied",
             );
         }
-        // The right key is never slowed. `tools` and `admin` are not among its rights.
+        // The right key is never slowed. `tools`, `approvals` and `admin` are not among its rights.
         let lacked = match path.as_str() {
-            path if ["/metrics", "/v1/images"].contains(&path) || path.starts_with("/v1/keys") => {
-                Some("admin")
-            }
+            path if ["/metrics", "/v1/images"].contains(&path) => Some("admin"),
+            path if path.starts_with("/v1/keys") || path.starts_with("/v1/audit") => Some("admin"),
+            path if path.starts_with("/v1/approvals") => Some("approvals"),
             path if path.starts_with("/v1/tools") || path == "/mcp" => Some("tools"),
             _ => None,
         };
@@ -118,6 +118,8 @@ fn was_reached(reply: &Reply) -> bool {
             "sandbox `{id}`",
             "snapshot `{id}`",
             "key `{id}`",
+            "question `{id}`",
+            "stored run `{id}`",
             "kernel `{id}`",
             "kernel named `run_code`",
             "session `{session}`",

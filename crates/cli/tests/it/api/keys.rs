@@ -107,7 +107,13 @@ fn a_key_opens_what_it_has_rights_to_until_it_is_revoked() {
 #[test]
 fn no_key_both_asks_and_answers() {
     let world = World::before_engine();
-    for rights in ["tools,approvals", "approvals,run,tools", "", "root"] {
+    for rights in [
+        "tools,approvals",
+        "approvals,run",
+        "approvals,run,tools",
+        "",
+        "root",
+    ] {
         let output = world.dir.run(["keys", "create", "x", "--rights", rights]);
         assert_eq!(output.status, 2, "{rights}: {output:?}");
     }

@@ -1,6 +1,8 @@
 //! The HTTP API of the built binary.
 
 mod admission;
+mod approvals;
+mod audit;
 mod batch;
 mod bodies;
 mod docs;
@@ -20,6 +22,7 @@ mod private_networks;
 mod readiness;
 mod revocation;
 mod run;
+mod runs;
 mod sandbox_fusion;
 mod stops;
 mod tenants;

@@ -17,13 +17,13 @@ use crate::support::{Output, eventually, start};
 use crate::world::World;
 
 /// A tool timeout that asks a person.
-const ASK: &str =
+pub(crate) const ASK: &str =
     "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
 
 /// A program that runs until a file appears.
 const SLOW: &str = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done')";
 /// A program that does not end.
-const ENDLESS: &str = "while True: pass";
+pub(crate) const ENDLESS: &str = "while True: pass";
 
 /// Starts a server that asks at a tool's timeout.
 fn world(config: &str) -> World {
@@ -88,13 +88,13 @@ impl Gateway {
 }
 
 /// A running call of `run_code`, in its own workspace.
-struct Use {
+pub(crate) struct Use {
     child: Child,
     workspace: TempDir,
 }
 
 impl Use {
-    fn of(world: &World, options: &[&str], code: &str) -> Self {
+    pub(crate) fn of(world: &World, options: &[&str], code: &str) -> Self {
         let workspace = tempfile::tempdir_in(world.dir.path("work")).unwrap();
         let path = workspace.path().to_str().unwrap();
         let mut args = vec!["tool", "run_code", "-", "--json", "--workspace", path];
@@ -117,7 +117,7 @@ impl Use {
 
     /// Returns the result of the call.
     #[track_caller]
-    fn result(self) -> Value {
+    pub(crate) fn result(self) -> Value {
         let output = self.child.wait_with_output().unwrap();
         let printed: Result<Value, _> = serde_json::from_slice(&output.stdout);
         assert!(printed.is_ok(), "no answer: {output:?}");
@@ -137,7 +137,7 @@ fn taken(world: &World, request: &Value) {
 
 /// Asserts that the program was killed at its timeout, and returns its standard error.
 #[track_caller]
-fn timed_out(result: &Value) -> String {
+pub(crate) fn timed_out(result: &Value) -> String {
     let meta = &result["meta"];
     assert_eq!(
         (&meta["outcome"], &meta["timed_out"], &result["exit_code"]),

@@ -111,21 +111,45 @@ async fn what_nobody_answers_pushes_out_no_answer() {
 #[tokio::test]
 async fn a_gateway_is_known_by_the_chats_it_serves_until_it_or_its_engine_goes() {
     let pair = Pair::new();
+    let local = Scope::local();
     let (one, two): (Chat, Chat) = ("telegram_1".parse().unwrap(), "telegram_2".parse().unwrap());
-    assert!(!pair.asks.is_heard(&one).await.unwrap());
-    let listener = pair.answers.listen(None, None).await.unwrap();
-    assert!(pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
-    let chats = Some(BTreeSet::from([two.clone()]));
+    assert!(!pair.asks.is_heard(&one, &local).await.unwrap());
+    let listener = pair.answers.listen(None, Audience::All).await.unwrap();
+    assert!(
+        pair.asks.is_heard(&one, &local).await.unwrap() && pair.asks.is_heard(&two, &local).await.unwrap()
+    );
+    let chats = Audience::Chats(BTreeSet::from([two.clone()]));
     let listener = pair.answers.listen(Some(listener), chats).await.unwrap();
-    assert!(!pair.asks.is_heard(&one).await.unwrap() && pair.asks.is_heard(&two).await.unwrap());
+    assert!(
+        !pair.asks.is_heard(&one, &local).await.unwrap() && pair.asks.is_heard(&two, &local).await.unwrap()
+    );
     pair.store()
         .connection
         .execute("UPDATE listeners SET owner = 'ringfence-1-1'", [])
         .unwrap();
-    assert!(!pair.asks.is_heard(&two).await.unwrap());
-    let listener = pair.answers.listen(Some(listener), None).await.unwrap();
+    assert!(!pair.asks.is_heard(&two, &local).await.unwrap());
+    let listener = pair.answers.listen(Some(listener), Audience::All).await.unwrap();
     pair.answers.leave(listener).await.unwrap();
-    assert!(!pair.asks.is_heard(&two).await.unwrap());
+    assert!(!pair.asks.is_heard(&two, &local).await.unwrap());
+}
+
+#[tokio::test]
+async fn who_listens_for_a_scope_hears_its_questions_alone() {
+    let pair = Pair::new();
+    let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+    // No chat is called like a scope.
+    let chat: Chat = "bob".parse().unwrap();
+    let listener = pair
+        .answers
+        .listen(None, Audience::Of(ann.clone()))
+        .await
+        .unwrap();
+    let heard = async |scope: &Scope| pair.asks.is_heard(&chat, scope).await.unwrap();
+    assert_eq!((heard(&ann).await, heard(&bob).await), (true, false));
+    let chats = Audience::Chats(BTreeSet::from([chat.clone()]));
+    pair.answers.listen(Some(listener), chats).await.unwrap();
+    assert_eq!((heard(&ann).await, heard(&bob).await), (true, true));
+    assert!(!pair.asks.is_heard(&Chat::local(), &bob).await.unwrap());
 }
 
 #[tokio::test]
