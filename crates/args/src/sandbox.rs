@@ -38,7 +38,7 @@ pub enum SandboxCommand {
     Shell(SandboxNameArgs),
     /// Run code in a sandbox, which keeps what it defines; or a command, after `--`.
     Run(SandboxRunArgs),
-    /// Copy a file into or out of a sandbox, as NAME:/PATH.
+    /// Copy a file or directory into or out of a sandbox, as NAME:/PATH.
     Cp(SandboxCopyArgs),
     /// List the files of a directory of a sandbox.
     Files(SandboxFilesArgs),
@@ -347,10 +347,14 @@ pub struct SandboxRunArgs {
 pub struct SandboxCopyArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
-    /// A file, or NAME:/PATH of a sandbox; `-` for standard input.
+    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard input. With `/.` at the end, the entries of a
+    /// directory.
     pub from: String,
-    /// A file, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
+    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
     pub to: String,
+    /// Maximum size of a directory that comes out of a sandbox.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = ringfence_policy::memory::parse)]
+    pub max_size: Bytes,
 }
 
 /// `ringfence sandbox files`.

@@ -365,7 +365,7 @@ impl Sandbox {
 }
 
 /// Reads on a thread of its own, which ends with the input or its reader.
-fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<u8>>> {
+pub(crate) fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(UNSENT);
     std::thread::spawn(move || {
         let mut buffer = vec![0; PIECE];

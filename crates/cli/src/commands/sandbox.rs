@@ -19,8 +19,8 @@ use crate::context::Context;
 use crate::packages;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
-use ringfence::source::Source;
-use ringfence::{Failure, Language};
+use ringfence::source::{self, Source};
+use ringfence::{Failure, Language, named_paths};
 use ringfence_args::{
     SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs, SandboxLogsArgs,
     SandboxNameArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, ScopedOptions,
@@ -127,6 +127,10 @@ async fn sandbox_only(
 pub(super) fn failure(error: Error) -> anyhow::Error {
     match error {
         Error::Connect { .. } => container::no_engine().into(),
+        Error::Source { path, source } => source::failure(&path, source, "check the path").into(),
+        Error::Destination { path, source } => named_paths::failure(&path, source).into(),
+        Error::Copy { message, hint } => Failure::refused(message, hint).into(),
+        Error::Tree(error) => Failure::refused(error.to_string(), error.hint()).into(),
         Error::Refused { message, hint, .. } => Failure::refused(message, hint).into(),
         Error::Broken(_) => Failure::refused(error.to_string(), "check the server").into(),
         // `exit::report` handles it quietly.

@@ -12,6 +12,7 @@ mod ports;
 mod processes;
 mod records;
 mod terminal;
+mod trees;
 
 use std::process::Child;
 use std::thread;
