@@ -4,6 +4,7 @@
 //! - [`events`]: answers that are streams of events.
 //! - [`sandbox`]: the operations on a sandbox, with the caller's standard streams.
 //! - [`CopyOptions`]: copies of files and directories.
+//! - [`life`]: events in the lives of sandboxes.
 //! - [`Snapshots`]: files of sandboxes that the server keeps.
 //! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@ mod client;
 mod copy;
 pub mod events;
 mod keys;
+pub mod life;
 mod port;
 pub mod sandbox;
 mod snapshot;

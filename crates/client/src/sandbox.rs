@@ -113,13 +113,15 @@ impl Sandbox {
         self.client.json(Method::POST, &path, Body::Empty).await
     }
 
-    /// Copies the sandbox's files into new sandboxes. Returns the descriptions of the copies.
+    /// Copies the sandbox's files into new sandboxes; one may have a name. Returns the descriptions of the copies.
     ///
     /// # Errors
     /// If there is no such sandbox, or its files are more than a copy may be.
-    pub async fn fork(&self, count: u32) -> Result<Value, Error> {
+    pub async fn fork(&self, count: u32, name: Option<&str>) -> Result<Value, Error> {
         let path = self.path("/fork", &[]);
-        self.client.post(&path, &json!({ "count": count })).await
+        self.client
+            .post(&path, &json!({ "count": count, "name": name }))
+            .await
     }
 
     /// Stores the sandbox's files as a snapshot. Returns its description.

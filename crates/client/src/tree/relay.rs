@@ -33,7 +33,10 @@ pub(crate) fn relay(name: &Path, input: &mut dyn Read, out: &mut dyn Write) -> R
         };
         report.entries += 1;
         let passed = Member {
-            path: bytes(name.join(&path)),
+            path: bytes(match member.kind {
+                Kind::Directory => name.join(&path).join(""),
+                _ => name.join(&path),
+            }),
             target,
             mode: member.mode & 0o777,
             ..member

@@ -71,6 +71,7 @@ fn conclude(copied: &Copied, args: &SandboxCopyArgs, context: &Context) -> anyho
     context
         .ui
         .error(&format!("not everything was copied: {skipped} left out"));
+    context.ui.hint("the warnings name what is missing, and why");
     Ok(ExitCode::from(FAILED))
 }
 

@@ -233,6 +233,7 @@ fn a_key_has_its_own_copies() {
         ("POST /v1/sandboxes/lab/fork".to_owned(), "{}".to_owned()),
         ("POST /v1/sandboxes/lab/snapshots".to_owned(), "{}".to_owned()),
         ("POST /v1/sandboxes/lab/pause".to_owned(), String::new()),
+        ("GET /v1/sandboxes/lab/events".to_owned(), String::new()),
     ] {
         let answer = ask(&line, &body);
         assert_eq!(answer["error"]["type"], "not_found", "{line}: {answer}");

@@ -7,6 +7,7 @@ mod ends;
 mod forks;
 mod guide;
 mod images;
+mod lives;
 mod names;
 mod ports;
 mod processes;
