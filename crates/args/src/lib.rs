@@ -32,9 +32,10 @@ pub use keys::{KeysCommand, KeysCreateArgs};
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
-    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
-    SandboxForkArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRunArgs, SandboxRuntimeArg,
-    SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotNameArgs,
+    SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
+    SandboxFilesArgs, SandboxForkArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRemoveArgs,
+    SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs,
+    SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};

@@ -38,7 +38,7 @@ pub enum SandboxCommand {
     Shell(SandboxNameArgs),
     /// Run code in a sandbox, which keeps what it defines; or a command, after `--`.
     Run(SandboxRunArgs),
-    /// Copy a file into or out of a sandbox, as NAME:/PATH.
+    /// Copy a file or directory into or out of a sandbox, as NAME:/PATH.
     Cp(SandboxCopyArgs),
     /// List the files of a directory of a sandbox.
     Files(SandboxFilesArgs),
@@ -55,12 +55,18 @@ pub enum SandboxCommand {
     Pause(SandboxNameArgs),
     /// Resume the processes of a sandbox.
     Resume(SandboxNameArgs),
+    /// Print the events in the lives of sandboxes as they happen: one line each, with --json one object each.
+    ///
+    /// Of one sandbox to its end, without a name of all until interrupted. With --json, an object of the type `ready` comes first.
+    Events(SandboxEventsArgs),
     /// Print the output of the commands that ran in a sandbox.
     Logs(SandboxLogsArgs),
     /// Print the resource usage of a sandbox, about once a second.
     Stats(SandboxStatsArgs),
-    /// Remove a sandbox and its files.
-    Rm(SandboxNameArgs),
+    /// Remove sandboxes and their files.
+    ///
+    /// Goes on after one that cannot be removed, and fails at the end.
+    Rm(SandboxRemoveArgs),
 }
 
 /// `ringfence sandbox create`.
@@ -234,13 +240,32 @@ impl From<OciRuntimeArg> for OciRuntime {
     }
 }
 
-/// `ringfence sandbox get`, `shell`, `pause`, `resume` and `rm`.
+/// `ringfence sandbox get`, `shell`, `pause` and `resume`.
 #[derive(Debug, Args)]
 pub struct SandboxNameArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
     /// The sandbox.
     pub name: String,
+}
+
+/// `ringfence sandbox events`.
+#[derive(Debug, Args)]
+pub struct SandboxEventsArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandbox (default: all).
+    pub name: Option<String>,
+}
+
+/// `ringfence sandbox rm`.
+#[derive(Debug, Args)]
+pub struct SandboxRemoveArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// The sandboxes.
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
 }
 
 /// `ringfence sandbox fork`.
@@ -253,6 +278,9 @@ pub struct SandboxForkArgs {
     /// Number of new sandboxes, at most 16.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     pub count: u32,
+    /// Name of the new sandbox (default: none). Not with several.
+    #[arg(long = "name", value_name = "NAME", conflicts_with = "count")]
+    pub new_name: Option<String>,
 }
 
 /// `ringfence sandbox snapshot`.
@@ -347,10 +375,14 @@ pub struct SandboxRunArgs {
 pub struct SandboxCopyArgs {
     #[command(flatten)]
     pub options: ScopedOptions,
-    /// A file, or NAME:/PATH of a sandbox; `-` for standard input.
+    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard input. With `/.` at the end, the entries of a
+    /// directory.
     pub from: String,
-    /// A file, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
+    /// A file or directory, or NAME:/PATH of a sandbox; `-` for standard output. With `/` at the end, a directory.
     pub to: String,
+    /// Maximum size of a directory that comes out of a sandbox.
+    #[arg(long, value_name = "SIZE", default_value = "4GiB", value_parser = ringfence_policy::memory::parse)]
+    pub max_size: Bytes,
 }
 
 /// `ringfence sandbox files`.

@@ -9,14 +9,17 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{HeaderMap, Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use ringfence_trust::NamedPathError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+
+use super::tree::TreeError;
 
 /// Maximum length of an answer that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
@@ -39,6 +42,18 @@ pub enum Error {
     /// A file or stream of the caller takes no more, or could not be opened.
     #[error("cannot write output: {0}")]
     Output(#[source] io::Error),
+    /// A path of this machine, which is to be read, cannot be used.
+    #[error("cannot read {}: {source}", path.display())]
+    Source { path: PathBuf, source: NamedPathError },
+    /// A path of this machine, which is to be written, cannot be used.
+    #[error("cannot write {}: {source}", path.display())]
+    Destination { path: PathBuf, source: NamedPathError },
+    /// A copy of a directory failed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// A copy is of what cannot be copied there.
+    #[error("{message}")]
+    Copy { message: String, hint: &'static str },
     /// The server has refused it.
     #[error("{message}")]
     Refused {
@@ -64,6 +79,8 @@ pub enum Body {
 #[derive(Debug)]
 pub struct Response {
     body: Incoming,
+    /// Headers after the body.
+    trailers: HeaderMap,
     /// Drives the connection, which ends with the answer.
     _connection: JoinSet<()>,
 }
@@ -102,7 +119,8 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, "localhost");
+            .header(header::HOST, "localhost")
+            .header(header::TE, "trailers");
         if let Some(accept) = accept {
             request = request.header(header::ACCEPT, accept);
         }
@@ -121,6 +139,7 @@ impl Client {
         let status = answer.status();
         let response = Response {
             body: answer.into_body(),
+            trailers: HeaderMap::new(),
             _connection: driving,
         };
         match status.is_success() {
@@ -222,14 +241,18 @@ impl Response {
         loop {
             match self.body.frame().await {
                 None => return Ok(None),
-                Some(Ok(frame)) => {
-                    if let Ok(bytes) = frame.into_data() {
-                        return Ok(Some(bytes));
-                    }
-                }
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(bytes) => return Ok(Some(bytes)),
+                    Err(frame) => self.trailers = frame.into_trailers().unwrap_or_default(),
+                },
                 Some(Err(error)) => return Err(Error::Broken(error.to_string())),
             }
         }
+    }
+
+    /// Returns a header that came after the body, once that has been read.
+    pub(crate) fn trailer(&self, name: &str) -> Option<&[u8]> {
+        self.trailers.get(name).map(hyper::header::HeaderValue::as_bytes)
     }
 
     /// Returns the whole body.

@@ -3,17 +3,24 @@
 //! - [`Client`]: requests and answers.
 //! - [`events`]: answers that are streams of events.
 //! - [`sandbox`]: the operations on a sandbox, with the caller's standard streams.
+//! - [`CopyOptions`]: copies of files and directories.
+//! - [`life`]: events in the lives of sandboxes.
 //! - [`Snapshots`]: files of sandboxes that the server keeps.
 //! - [`terminal`]: the caller's terminal.
 #![forbid(unsafe_code)]
 
 mod client;
+mod copy;
 pub mod events;
 mod keys;
+pub mod life;
 mod port;
 pub mod sandbox;
 mod snapshot;
 pub mod terminal;
+mod tree;
 
 pub use client::{Body, Client, Error, Response, query};
+pub use copy::{Copied, CopyOptions};
 pub use snapshot::Snapshots;
+pub use tree::{LeftOut, OnProgress, Progress, Reason, Report, TreeError, for_people};

@@ -113,13 +113,15 @@ impl Sandbox {
         self.client.json(Method::POST, &path, Body::Empty).await
     }
 
-    /// Copies the sandbox's files into new sandboxes. Returns the descriptions of the copies.
+    /// Copies the sandbox's files into new sandboxes; one may have a name. Returns the descriptions of the copies.
     ///
     /// # Errors
     /// If there is no such sandbox, or its files are more than a copy may be.
-    pub async fn fork(&self, count: u32) -> Result<Value, Error> {
+    pub async fn fork(&self, count: u32, name: Option<&str>) -> Result<Value, Error> {
         let path = self.path("/fork", &[]);
-        self.client.post(&path, &json!({ "count": count })).await
+        self.client
+            .post(&path, &json!({ "count": count, "name": name }))
+            .await
     }
 
     /// Stores the sandbox's files as a snapshot. Returns its description.
@@ -161,10 +163,15 @@ impl Sandbox {
         let below = |what: &str, parameters: &[(&str, &str)]| {
             self.path(&format!("/processes/{pid}{what}"), parameters)
         };
+        let (pressed, keys) = mpsc::channel(1);
         let feeding = async {
             if input != Input::None {
                 let path = below("/stdin", &[("end", "true")]);
-                let input = Body::Stream(pieces(io::stdin()));
+                let from = Keys {
+                    from: io::stdin(),
+                    pressed: (input == Input::Terminal).then_some(pressed),
+                };
+                let input = Body::Stream(pieces(from));
                 // A process that stops reading is not an error; one whose input broke off reads its end.
                 if self.client.order(Method::POST, &path, input).await.is_err() {
                     let _ = self.client.order(Method::POST, &path, Body::Empty).await;
@@ -174,7 +181,13 @@ impl Sandbox {
         let resizing = self.follow_size(below("/resize", &[]), input);
         let following = follow(events, write);
         let ending = ended_by_signal(input);
-        tokio::pin!(feeding, resizing, following, ending);
+        let interrupting = async {
+            match input {
+                Input::Terminal => self.interrupted_by_key(below("/resize", &[]), keys).await,
+                Input::None | Input::Stdin => self.pass_interrupts(below("/signal", &[])).await,
+            }
+        };
+        tokio::pin!(feeding, resizing, following, ending, interrupting);
         let mut fed = false;
         let ended = loop {
             tokio::select! {
@@ -182,14 +195,42 @@ impl Sandbox {
                 () = &mut feeding, if !fed => fed = true,
                 () = &mut resizing => {}
                 ended = &mut ending => break Ok(ended),
-                _ = tokio::signal::ctrl_c(), if input != Input::Terminal => {
-                    let path = below("/signal", &[]);
-                    let _ = self.client.order(Method::POST, &path, Body::Json(json!({"signal": "SIGINT"}))).await;
-                }
+                () = &mut interrupting => break Ok(signalled(SignalKind::interrupt())),
             }
         };
         drop(raw);
         ended
+    }
+
+    /// Passes every SIGINT on to a process. Resolves at one while the sandbox is paused: the process cannot respond to it.
+    async fn pass_interrupts(&self, path: String) {
+        let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
+            return std::future::pending().await;
+        };
+        while interrupts.recv().await.is_some() {
+            let interrupt = Body::Json(json!({"signal": "SIGINT"}));
+            tokio::select! {
+                passed = self.client.order(Method::POST, &path, interrupt) => if is_paused(&passed) {
+                    return;
+                },
+                // Nobody waits longer than for a second one.
+                _ = interrupts.recv() => return,
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Resolves when Ctrl-C is pressed in the caller's terminal while the sandbox is paused: the process does not read it.
+    async fn interrupted_by_key(&self, path: String, mut keys: mpsc::Receiver<()>) {
+        while keys.recv().await.is_some() {
+            // Without effect, and refused while the sandbox is paused.
+            let (columns, rows) = terminal::size().unwrap_or((80, 24));
+            let size = Body::Json(json!({"columns": columns, "rows": rows}));
+            if is_paused(&self.client.order(Method::POST, &path, size).await) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Starts a process that ends with the connection. Returns its id, and the events of its output.
@@ -365,7 +406,7 @@ impl Sandbox {
 }
 
 /// Reads on a thread of its own, which ends with the input or its reader.
-fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<u8>>> {
+pub(crate) fn pieces(mut from: impl Read + Send + 'static) -> mpsc::Receiver<io::Result<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel(UNSENT);
     std::thread::spawn(move || {
         let mut buffer = vec![0; PIECE];
@@ -396,9 +437,41 @@ async fn ended_by_signal(input: Input) -> Ended {
             _ = terminate.recv() => SignalKind::terminate(),
             _ = hang_up.recv() => SignalKind::hangup(),
         };
-        return Ended(json!({"outcome": "signalled", "exit_code": -number.as_raw_value()}));
+        return signalled(number);
     }
     std::future::pending().await
+}
+
+fn signalled(number: SignalKind) -> Ended {
+    Ended(json!({"outcome": "signalled", "exit_code": -number.as_raw_value()}))
+}
+
+/// Returns `true` for the refusal of an operation on a process of a paused sandbox.
+fn is_paused(done: &Result<(), Error>) -> bool {
+    matches!(done, Err(Error::Refused { kind, .. }) if kind == "conflict")
+}
+
+/// The byte of Ctrl-C in a raw terminal.
+const INTERRUPT_KEY: u8 = 3;
+
+/// Input that says when it has Ctrl-C.
+struct Keys<R> {
+    from: R,
+    /// `None` where it is a byte like others.
+    pressed: Option<mpsc::Sender<()>>,
+}
+
+impl<R: Read> Read for Keys<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        if let Some(pressed) = &self.pressed
+            && buffer[..read].contains(&INTERRUPT_KEY)
+        {
+            // One that is not yet handled is enough.
+            let _ = pressed.try_send(());
+        }
+        Ok(read)
+    }
 }
 
 /// The streams that output goes to.

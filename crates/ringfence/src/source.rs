@@ -94,13 +94,7 @@ pub fn open(path: &Path, named: &NamedPaths) -> Result<File, Failure> {
 /// Opens a file. `missing` is the hint if there is none.
 fn open_with(path: &Path, named: &NamedPaths, missing: &str) -> Result<File, Failure> {
     let shown = path.display().to_string();
-    let file = named.open(path).map_err(|error| match error {
-        NamedPathError::Unusable(error) if error.kind() == io::ErrorKind::NotFound => {
-            Failure::usage(format!("cannot read {shown}: {error}"), missing)
-        }
-        NamedPathError::Unusable(error) => unreadable(&shown, &error),
-        other => named_paths::failure(path, other),
-    })?;
+    let file = named.open(path).map_err(|error| failure(path, error, missing))?;
     let meta = file.metadata().map_err(|error| unreadable(&shown, &error))?;
     match meta.is_dir() {
         true => Err(Failure::usage(
@@ -108,6 +102,18 @@ fn open_with(path: &Path, named: &NamedPaths, missing: &str) -> Result<File, Fai
             "name a file in it",
         )),
         false => Ok(file),
+    }
+}
+
+/// Converts the error of a path that is to be read. `missing` is the hint if nothing is there.
+pub fn failure(path: &Path, error: NamedPathError, missing: &str) -> Failure {
+    let shown = path.display();
+    match error {
+        NamedPathError::Unusable(error) if error.kind() == io::ErrorKind::NotFound => {
+            Failure::usage(format!("cannot read {shown}: {error}"), missing)
+        }
+        NamedPathError::Unusable(error) => unreadable(&shown.to_string(), &error),
+        other => named_paths::failure(path, other),
     }
 }
 

@@ -9,6 +9,7 @@ use ringfence_jail::init::files::TreeReport;
 use ringfence_policy::{Bytes, Scope};
 
 use super::error::Error;
+use super::events::{LifeEvent, LifeEventType};
 use super::files::{Operating, Operation};
 use super::id::SandboxName;
 use super::pause::Clock;
@@ -196,6 +197,12 @@ impl Sandboxes {
             }
             writing.finish(packed.skipped()).await
         };
-        with_deadline(&sandbox.pauses().clock(), copying).await
+        let made = with_deadline(&sandbox.pauses().clock(), copying).await?;
+        let event = LifeEvent {
+            snapshot: Some(made.id.to_string()),
+            ..LifeEvent::new(LifeEventType::SnapshotCreated, &sandbox)
+        };
+        self.emit(scope, event);
+        Ok(made)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfence_container::init::{Process, ProcessEvent};
 use ringfence_exec::local::Stream;
-use ringfence_jail::init::files::{ListEnd, ListLine, TreeReport};
+use ringfence_jail::init::files::{ListEnd, ListLine};
 use ringfence_jail::init::frames::{End, Fate, Program, Start};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,7 @@ use super::sandbox::Sandbox;
 
 pub use ringfence_jail::init::files::{
     Entry, EntryType, Event, EventType, FileError, FileErrorKind, FileIdentity, FileRange, MadeDirectory,
-    Operation, WatchDepth, Written,
+    Operation, TreeReport, WatchDepth, Written,
 };
 
 /// Maximum length of an answer that is read whole, in bytes.

@@ -16,6 +16,7 @@ mod cell;
 pub mod context;
 mod copies;
 mod error;
+mod events;
 pub mod files;
 mod id;
 mod image;
@@ -37,6 +38,7 @@ pub use ringfence_exec::clock::rfc3339;
 pub use ringfence_packages::Digest;
 
 pub use error::{Error, ErrorKind, ImageError};
+pub use events::{LifeEvent, LifeEventType, LifeEvents, LifeItem};
 pub use id::{SandboxId, SandboxName};
 pub use meter::{Consumption, ConsumptionByOwner};
 pub use ports::PortReader;

@@ -42,11 +42,11 @@ impl Pauses {
         self.state.subscribe()
     }
 
-    /// Freezes the processes. Without effect on a paused sandbox.
-    pub(crate) async fn pause(&self) -> Result<(), Error> {
+    /// Freezes the processes. `false` if the sandbox was paused.
+    pub(crate) async fn pause(&self) -> Result<bool, Error> {
         let _turn = self.turn.lock().await;
         if self.state() == SandboxState::Paused {
-            return Ok(());
+            return Ok(false);
         }
         let starting = timeout(STARTING, self.starting.write()).await;
         let pausing = RunningOnDrop(Some(&self.state));
@@ -54,17 +54,18 @@ impl Pauses {
         drop(starting);
         self.freezer.pause().await?;
         pausing.done();
-        Ok(())
+        Ok(true)
     }
 
-    /// Thaws the processes. Without effect on a sandbox that runs.
-    pub(crate) async fn resume(&self) -> Result<(), Error> {
+    /// Thaws the processes. `false` if the sandbox ran.
+    pub(crate) async fn resume(&self) -> Result<bool, Error> {
         let _turn = self.turn.lock().await;
-        if self.state() == SandboxState::Paused {
+        let is_paused = self.state() == SandboxState::Paused;
+        if is_paused {
             self.freezer.resume().await?;
             self.state.send_replace(SandboxState::Running);
         }
-        Ok(())
+        Ok(is_paused)
     }
 
     /// Keeps a pause from beginning before the answer is dropped, or a time has passed.

@@ -1,25 +1,26 @@
 //! The sandboxes of a server.
 
+mod events;
+mod expiry;
 mod images;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
 
 use ringfence_container::Containers;
 use ringfence_exec::local::{Fence, Local};
 use ringfence_images::Confine;
 use ringfence_packages::{Checkout, Digest};
-use ringfence_policy::{Bytes, Cidr, Language, Scope, Timeout};
+use ringfence_policy::{Bytes, Cidr, Language, Scope};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::cell::ConnectedCell;
 use super::error::Error;
-use super::id::SandboxId;
+use super::events::{EXPIRED, LifeEvent, LifeEventType, REMOVED, Readers};
+use super::id::{SandboxId, SandboxName};
 use super::image::ImageStore;
 use super::lock::lock;
 use super::meter::{Consumption, ConsumptionByOwner};
@@ -27,6 +28,7 @@ use super::place::{Place, open_container};
 use super::sandbox::Sandbox;
 use super::snapshots::{SnapshotInfo, SnapshotStore, Tag};
 use super::spec::{NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxState};
+use expiry::{LIFETIME, expiry, final_expiry};
 
 /// Sandboxes of a server at a time.
 const MAX: usize = 1024;
@@ -42,10 +44,6 @@ const MAX_FORKS: usize = 16;
 const LEAST_PIDS: u32 = 4;
 /// Ended sandboxes whose end is remembered.
 const REMEMBERED: usize = 256;
-/// Lifetime of a sandbox that asks for none.
-const LIFETIME: Timeout = Timeout::seconds(60 * 60);
-/// Longest time until expiry: a day.
-const MAX_LIFETIME: Timeout = Timeout::seconds(24 * 60 * 60);
 
 /// The end of a place, as a reason.
 type Ending = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -66,13 +64,14 @@ pub struct Sandboxes {
 }
 
 #[derive(Debug, Default)]
-struct Registry {
+pub(crate) struct Registry {
     /// Sandboxes that run; `None` for one that is being created.
     all: BTreeMap<SandboxId, Entry>,
     /// Ends of sandboxes, the newest last.
     gone: VecDeque<(Scope, SandboxId, String)>,
     /// Consumption of ended sandboxes since the last query.
     consumed: ConsumptionByOwner,
+    pub(crate) readers: Readers,
 }
 
 #[derive(Debug)]
@@ -185,13 +184,24 @@ impl Sandboxes {
         Ok(unpublished.publish())
     }
 
-    /// Copies a sandbox's files into new ones with its limits, lifetime, environment, metadata and network, but without its
-    /// name.
+    /// Copies a sandbox's files into new ones with its limits, lifetime, environment, metadata and network, but with
+    /// another name, if any.
     /// Processes and interpreters are not copied. All are made, or none.
     ///
     /// # Errors
     /// If there is no such sandbox, it is paused, there are too many, or its files are more than a copy may be.
-    pub async fn fork(&self, scope: &Scope, name: &str, count: usize) -> Result<Vec<Arc<Sandbox>>, Error> {
+    pub async fn fork(
+        &self,
+        scope: &Scope,
+        name: &str,
+        count: usize,
+        new_name: Option<SandboxName>,
+    ) -> Result<Vec<Arc<Sandbox>>, Error> {
+        if new_name.is_some() && count != 1 {
+            return Err(Error::Invalid(
+                "`name` is for one copy: leave it out, or set `count` to 1".to_owned(),
+            ));
+        }
         if !(1..=MAX_FORKS).contains(&count) {
             return Err(Error::Invalid(format!(
                 "`count` must be from 1 to {MAX_FORKS}, got {count}"
@@ -200,7 +210,7 @@ impl Sandboxes {
         let source = self.get(scope, name)?;
         source.check_running()?;
         let new = NewSandbox {
-            name: None,
+            name: new_name,
             snapshot: None,
             ..source.request().clone()
         };
@@ -210,7 +220,13 @@ impl Sandboxes {
         }
         let others: Vec<&Sandbox> = made.iter().map(|unpublished| &*unpublished.sandbox).collect();
         source.copy_into(&others).await?;
-        Ok(made.into_iter().map(Unpublished::publish).collect())
+        let made: Vec<_> = made.into_iter().map(Unpublished::publish).collect();
+        let event = LifeEvent {
+            copies: made.iter().map(|sandbox| sandbox.id().clone()).collect(),
+            ..LifeEvent::new(LifeEventType::Forked, &source)
+        };
+        self.emit(scope, event);
+        Ok(made)
     }
 
     /// Creates a sandbox that cannot be found before it is published.
@@ -387,42 +403,6 @@ impl Sandboxes {
         Err(state.missing(scope, name))
     }
 
-    /// Sets the time until a sandbox expires, from now on.
-    ///
-    /// # Errors
-    /// If there is none, or the time is too long.
-    pub fn set_timeout(&self, scope: &Scope, name: &str, timeout: Timeout) -> Result<SandboxInfo, Error> {
-        let expires = expiry(timeout)?;
-        let sandbox = self.get(scope, name)?;
-        sandbox.paused_by_expiry.store(false, Ordering::Release);
-        sandbox.expire_at(expires);
-        Ok(sandbox.info())
-    }
-
-    /// Pauses a sandbox; see [`Sandbox::pause`].
-    ///
-    /// # Errors
-    /// If there is none, or it cannot be paused.
-    pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
-        let sandbox = self.get(scope, name)?;
-        sandbox.pause().await?;
-        Ok(sandbox.info())
-    }
-
-    /// Resumes a sandbox; see [`Sandbox::resume`]. If its expiry had paused it, its lifetime restarts.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, Error> {
-        let sandbox = self.get(scope, name)?;
-        sandbox.resume().await?;
-        // Only now: a pause by the expiry may have been under way.
-        if sandbox.paused_by_expiry.swap(false, Ordering::AcqRel) {
-            sandbox.expire_at(expiry(sandbox.request().timeout.unwrap_or(LIFETIME))?);
-        }
-        Ok(sandbox.info())
-    }
-
     /// Ends a sandbox with everything in it, and waits for that.
     ///
     /// # Errors
@@ -448,7 +428,7 @@ impl Sandboxes {
             let (_, entry) = found.ok_or_else(|| state.missing(scope, name))?;
             entry.stop.clone()
         };
-        stop.send_replace(Some("it was removed"));
+        stop.send_replace(Some(REMOVED));
         Ok(stop)
     }
 
@@ -484,6 +464,7 @@ impl Sandboxes {
         }
         let mut keepers = std::mem::take(&mut *lock(&self.keepers));
         while keepers.join_next().await.is_some() {}
+        lock(&self.state).readers.close();
     }
 }
 
@@ -504,7 +485,7 @@ async fn keep(
             _ => "its driver has failed".to_owned(),
         },
         why = stopped.wait_for(Option::is_some) => why.ok().and_then(|why| *why).unwrap_or("it was dropped").to_owned(),
-        () = final_expiry(&sandbox) => "it has expired".to_owned(),
+        () = final_expiry(&sandbox, &scope, &state) => EXPIRED.to_owned(),
     };
     lock(&state).forget(&sandbox, why);
     sandbox.end_processes();
@@ -516,38 +497,6 @@ async fn keep(
     *lock(&state).consumed.entry(scope).or_default() += used;
     // Only now: whoever waits for the end waits for this to be closed.
     drop(stopped);
-}
-
-/// Resolves when a sandbox has expired and is to be ended: one that is to be paused first gets more time then.
-async fn final_expiry(sandbox: &Sandbox) {
-    loop {
-        expired(sandbox).await;
-        let pauses = match sandbox.request().on_expiry {
-            OnExpiry::Kill => false,
-            OnExpiry::Pause => sandbox.state() == SandboxState::Running,
-        };
-        if !pauses || sandbox.pause().await.is_err() {
-            return;
-        }
-        sandbox.paused_by_expiry.store(true, Ordering::Release);
-        sandbox.expire_at(SystemTime::now() + MAX_LIFETIME.as_duration());
-    }
-}
-
-/// Resolves at the expiry of a sandbox, which may change meanwhile.
-async fn expired(sandbox: &Sandbox) {
-    let mut expiry = sandbox.expiry();
-    loop {
-        let left = expiry.borrow_and_update().duration_since(SystemTime::now());
-        let Ok(left) = left else { return };
-        tokio::select! {
-            // The clock of the machine may be set: looked at again at least once a minute.
-            () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
-            changed = expiry.changed() => if changed.is_err() {
-                return std::future::pending().await;
-            },
-        }
-    }
 }
 
 /// Memory that must be left to programs when all files are full.
@@ -610,15 +559,6 @@ fn check_base(snapshot: &SnapshotInfo, new: &NewSandbox) -> Result<(), Error> {
         }
         Some(_) | None => Ok(()),
     }
-}
-
-fn expiry(timeout: Timeout) -> Result<SystemTime, Error> {
-    if timeout > MAX_LIFETIME {
-        return Err(Error::Invalid(format!(
-            "a sandbox lives for at most {MAX_LIFETIME}, and not {timeout}"
-        )));
-    }
-    Ok(SystemTime::now() + timeout.as_duration())
 }
 
 /// A running sandbox that cannot be found yet. Dropping this ends it.
@@ -721,8 +661,12 @@ impl<'a> Reserved<'a> {
     /// Registers the sandbox, unless it has ended.
     fn fill(&mut self, sandbox: &Arc<Sandbox>) {
         self.stage = Stage::Published;
-        if let Some(entry) = lock(self.state).all.get_mut(&self.id) {
+        let mut registry = lock(self.state);
+        let Registry { all, readers, .. } = &mut *registry;
+        if let Some(entry) = all.get_mut(&self.id) {
             entry.sandbox = Some(Arc::clone(sandbox));
+            let event = LifeEvent::new(LifeEventType::Created, sandbox);
+            readers.send(&entry.scope, event.until(*sandbox.expiry().borrow()));
         }
     }
 }
@@ -759,6 +703,10 @@ impl Registry {
 
     fn forget(&mut self, sandbox: &Sandbox, why: String) {
         if let Some(entry) = self.all.remove(sandbox.id()) {
+            if entry.sandbox.is_some() {
+                let event = LifeEvent::end(sandbox.id().clone(), entry.name, &why);
+                self.readers.send(&entry.scope, event);
+            }
             self.gone.push_back((entry.scope, sandbox.id().clone(), why));
         }
         while self.gone.len() > REMEMBERED {

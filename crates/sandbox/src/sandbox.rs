@@ -236,20 +236,20 @@ impl Sandbox {
 
     /// Stops all processes of the sandbox: they use no processor until it is resumed, and keep their memory.
     /// Running calls and their time limits are suspended; the sandbox's own expiry is not. Has no effect on a
-    /// paused sandbox.
+    /// paused sandbox: `false`.
     ///
     /// # Errors
     /// If this machine has no freezer, processes do not stop in time (they continue then), or the sandbox has
     /// ended.
-    pub async fn pause(&self) -> Result<(), Error> {
+    pub async fn pause(&self) -> Result<bool, Error> {
         self.pauses.pause().await
     }
 
-    /// Resumes the sandbox's processes. Has no effect unless the sandbox is paused.
+    /// Resumes the sandbox's processes. Has no effect unless the sandbox is paused: `false`.
     ///
     /// # Errors
     /// If the sandbox has ended.
-    pub async fn resume(&self) -> Result<(), Error> {
+    pub async fn resume(&self) -> Result<bool, Error> {
         self.pauses.resume().await
     }
 

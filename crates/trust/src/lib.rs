@@ -9,6 +9,7 @@
 mod accepted;
 mod acted;
 mod conflict;
+mod directory;
 pub mod git;
 mod git_settings;
 mod identity;
@@ -24,6 +25,7 @@ mod servers;
 pub use accepted::{Accepted, Digest};
 pub use acted::{Acted, Target};
 pub use conflict::Conflict;
+pub use directory::Directory;
 pub use identity::{holds, identity_at};
 pub use kept::{ActedOn, Kept, MAX_COST, Protection, acted_on, cost, kept, near, protection, trees};
 pub use ledger::Ledger;

@@ -1,13 +1,14 @@
 //! Replacement of a file at a resolved path: readers see the old file or the new one, never a part.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Permissions};
+use std::fs::{File, FileTimes, Metadata, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
+use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, renameat, unlinkat};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use super::named::names;
 use super::resolve::is_own_descriptor;
 
 /// Flags of every step. A component that has become a link since it was resolved is an error (ELOOP, ENOTDIR).
-const FIXED: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+pub(super) const FIXED: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// New content of a file, which takes its place at [`Replacement::commit`]. Dropped before, it leaves the file as it was.
 #[derive(Debug)]
@@ -69,19 +70,24 @@ impl Replacement {
         }
     }
 
-    /// Opens a temporary file with the permissions and, where allowed, the owner of the one that it replaces.
-    fn beside(directory: OwnedFd, name: &OsStr, replaced: Option<&File>) -> io::Result<Self> {
+    /// Opens a temporary file of at most this mode.
+    pub(super) fn new_beside(directory: OwnedFd, name: &OsStr, mode: u32) -> io::Result<Self> {
         let temporary = unused_name();
         let flags = FIXED | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        let file = openat(&directory, &temporary, flags, Mode::from_raw_mode(0o666))?;
-        let new = Self {
+        let file = openat(&directory, &temporary, flags, Mode::from_raw_mode(mode))?;
+        Ok(Self {
             file: File::from(file),
             pending: Some(Pending {
                 directory,
                 temporary,
                 name: name.to_owned(),
             }),
-        };
+        })
+    }
+
+    /// Opens a temporary file with the permissions and, where allowed, the owner of the one that it replaces.
+    fn beside(directory: OwnedFd, name: &OsStr, replaced: Option<&File>) -> io::Result<Self> {
+        let new = Self::new_beside(directory, name, 0o666)?;
         if let Some(replaced) = replaced {
             let meta = replaced.metadata()?;
             // Only root may give a file away. Anybody else's copy is their own, and nobody's beside.
@@ -105,6 +111,22 @@ impl Replacement {
         let mode = self.file.metadata()?.mode() & 0o777;
         let permissions = Permissions::from_mode(mode | (mode & 0o444) >> 2);
         self.file.set_permissions(permissions)
+    }
+
+    /// Returns the metadata of the new content.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file.metadata()
+    }
+
+    /// Sets the time of the last change.
+    ///
+    /// # Errors
+    /// If the file system refuses.
+    pub fn set_modified(&self, time: SystemTime) -> io::Result<()> {
+        self.file.set_times(FileTimes::new().set_modified(time))
     }
 
     /// Puts the new content into the file's place.
@@ -141,7 +163,7 @@ impl Drop for Pending {
 }
 
 /// Opens a directory by its names from the root, and makes those that do not exist.
-fn enter(names: &[&OsStr]) -> io::Result<OwnedFd> {
+pub(super) fn enter(names: &[&OsStr]) -> io::Result<OwnedFd> {
     let flags = FIXED | OFlags::PATH | OFlags::DIRECTORY;
     let mut directory = openat(CWD, "/", flags, Mode::empty())?;
     for name in names {
@@ -159,7 +181,7 @@ fn enter(names: &[&OsStr]) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-fn unused_name() -> OsString {
+pub(super) fn unused_name() -> OsString {
     format!(".ringfence-{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 

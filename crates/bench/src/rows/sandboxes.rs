@@ -311,7 +311,7 @@ pub(super) fn fork(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
         evaluate(&sandbox).await?;
         let measuring = repeat(ROUNDS, async || {
             let since = Instant::now();
-            let forked = sandbox.fork(1).await?;
+            let forked = sandbox.fork(1, None).await?;
             let elapsed = milliseconds(since.elapsed());
             let copy = forked["sandboxes"][0]["id"]
                 .as_str()

@@ -9,21 +9,23 @@ use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 
 use ringfence_client::sandbox::{Ended, Input, Sandbox};
-use ringfence_client::{Client, Error, query};
+use ringfence_client::{Client, Error, life, query};
 use ringfence_images::Selector;
 use ringfence_sandbox::SandboxState;
 use ringfence_server::wire::SandboxAction;
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
+use crate::exit;
 use crate::packages;
 use crate::ui::visible;
 pub(crate) use container::engine_kind;
-use ringfence::source::Source;
-use ringfence::{Failure, Language};
+use ringfence::source::{self, Source};
+use ringfence::{Failure, Language, named_paths};
 use ringfence_args::{
-    SandboxCommand, SandboxCreateArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs, SandboxLogsArgs,
-    SandboxNameArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, ScopedOptions,
+    SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
+    SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs,
+    ScopedOptions,
 };
 
 /// Exit status where a sandbox has no such program, as a shell's.
@@ -57,6 +59,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
         SandboxCommand::Snapshot(command) => snapshot::run(command, context).await,
         SandboxCommand::Pause(args) => set_state(args, SandboxState::Paused, context).await,
         SandboxCommand::Resume(args) => set_state(args, SandboxState::Running, context).await,
+        SandboxCommand::Events(args) => events(args, context).await,
         SandboxCommand::Logs(args) => logs(args, context).await,
         SandboxCommand::Stats(args) => stats(args, context).await,
         SandboxCommand::Rm(args) => remove(args, context).await,
@@ -127,6 +130,10 @@ async fn sandbox_only(
 pub(super) fn failure(error: Error) -> anyhow::Error {
     match error {
         Error::Connect { .. } => container::no_engine().into(),
+        Error::Source { path, source } => source::failure(&path, source, "check the path").into(),
+        Error::Destination { path, source } => named_paths::failure(&path, source).into(),
+        Error::Copy { message, hint } => Failure::refused(message, hint).into(),
+        Error::Tree(error) => Failure::refused(error.to_string(), error.hint()).into(),
         Error::Refused { message, hint, .. } => Failure::refused(message, hint).into(),
         Error::Broken(_) => Failure::refused(error.to_string(), "check the server").into(),
         // `exit::report` handles it quietly.
@@ -475,6 +482,32 @@ async fn set_state(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Prints events until the sandbox or the server ends.
+async fn events(args: &SandboxEventsArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut events = match &args.name {
+        Some(name) => {
+            let sandbox = sandbox_only(name, "`events`", &args.options, context).await?;
+            sandbox.life().await
+        }
+        None => {
+            client(context)?
+                .lives(args.options.user().map(|user| user.as_str()))
+                .await
+        }
+    }
+    .map_err(failure)?;
+    while let Some(event) = events.next().await.map_err(failure)? {
+        let line = match args.options.json {
+            true => Some(event.data.to_string()),
+            false => life::line(&event),
+        };
+        context
+            .ui
+            .out(line.map_or_else(String::new, |line| line + "\n"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let Some((sandbox, _)) = find(&args.name, &args.options, context).await? else {
         return container::logs(args, context).await;
@@ -514,15 +547,22 @@ async fn stats(args: &SandboxStatsArgs, context: &Context) -> anyhow::Result<Exi
     }
 }
 
-async fn remove(args: &SandboxNameArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    match find(&args.name, &args.options, context).await? {
-        Some((sandbox, _)) => {
-            sandbox.remove().await.map_err(failure)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        None => {
-            let name = args.name.clone();
-            container::quietly(SandboxAction::Remove { name }, &args.options, context).await
+/// Removes sandboxes. One that cannot be removed keeps no other.
+async fn remove(args: &SandboxRemoveArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let mut status = ExitCode::SUCCESS;
+    for name in &args.names {
+        if let Err(error) = remove_one(name, &args.options, context).await {
+            status = exit::report(context.ui, exit::Form::Text, &error);
         }
     }
+    Ok(status)
+}
+
+async fn remove_one(name: &str, options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
+    let Some((sandbox, _)) = find(name, options, context).await? else {
+        let name = name.to_owned();
+        return container::quietly(SandboxAction::Remove { name }, options, context).await;
+    };
+    sandbox.remove().await.map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -163,7 +163,7 @@ pub(super) async fn fork(
     let known = service.know(client, &sandbox, Settings::default())?;
     let made = service
         .sandboxes
-        .fork(&client.scope, id, count.unwrap_or(1))
+        .fork(&client.scope, id, count.unwrap_or(1), None)
         .await?;
     let mut forks = Vec::new();
     for fork in made {

@@ -74,7 +74,7 @@ fn a_fork_has_the_files_and_nothing_that_runs() {
         )
         .await;
         let background = base.start(line("exec sleep 7654")).await.unwrap();
-        let forks = server.sandboxes.fork(scope, "base", 3).await.unwrap();
+        let forks = server.sandboxes.fork(scope, "base", 3, None).await.unwrap();
         assert_eq!(forks.len(), 3);
         let expected = say(&base, SHOW).await;
         assert!(expected.contains("same f 644 4"), "{expected}");
@@ -94,11 +94,15 @@ fn a_fork_has_the_files_and_nothing_that_runs() {
         assert_eq!(say(&forks[1], "cat deep/er/file").await, "one\n");
         assert!(background.is_running());
         for count in [0, 17] {
-            let error = server.sandboxes.fork(scope, "base", count).await.unwrap_err();
+            let error = server
+                .sandboxes
+                .fork(scope, "base", count, None)
+                .await
+                .unwrap_err();
             assert!(matches!(error, Error::Invalid(_)), "{error}");
         }
         if base.pause().await.is_ok() {
-            let error = server.sandboxes.fork(scope, "base", 1).await.unwrap_err();
+            let error = server.sandboxes.fork(scope, "base", 1, None).await.unwrap_err();
             assert!(matches!(error, Error::Paused(_)), "{error}");
             let error = snapshot(&server, &base).await.unwrap_err();
             assert!(matches!(error, Error::Paused(_)), "{error}");
@@ -172,7 +176,7 @@ fn a_scope_has_its_own_copies_alone() {
             server.sandboxes.create(&ann, new).await.map(drop).unwrap_err(),
             server
                 .sandboxes
-                .fork(&ann, source, 1)
+                .fork(&ann, source, 1, None)
                 .await
                 .map(drop)
                 .unwrap_err(),
@@ -230,7 +234,11 @@ fn a_copy_has_bounds_and_leaves_nothing() {
         assert!(matches!(error, Error::CopyTooLarge(_)), "{error}");
         assert_eq!(error.kind(), ErrorKind::LimitExceeded);
         let id = base.id().as_str();
-        let error = server.sandboxes.fork(&server.scope, id, 2).await.unwrap_err();
+        let error = server
+            .sandboxes
+            .fork(&server.scope, id, 2, None)
+            .await
+            .unwrap_err();
         assert!(
             matches!(error, Error::CopyTooLarge(_) | Error::File(_)),
             "the archive, or the disk of the copies: {error}"

@@ -43,7 +43,7 @@ pub(crate) const TESTS: &[Test] = &[
 /// Pauses a sandbox. `false`, and a word about it, if this machine has no freezer.
 async fn paused(sandbox: &Sandbox) -> bool {
     match sandbox.pause().await {
-        Ok(()) => true,
+        Ok(_) => true,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::NotSupported, "{error}");
             assert_eq!(sandbox.state(), SandboxState::Running);

@@ -6,6 +6,7 @@ mod copies;
 mod entries;
 mod files;
 mod life;
+mod life_events;
 mod ports;
 mod processes;
 
@@ -14,6 +15,7 @@ use super::route::Route;
 pub(super) fn routes() -> Vec<Route> {
     let groups = [
         life::routes(),
+        life_events::routes(),
         processes::routes(),
         attach::routes(),
         contexts::routes(),

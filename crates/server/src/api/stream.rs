@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::Body;
+use hyper::HeaderMap;
 use hyper::body::{Body as Streamed, Bytes, Frame};
 
 /// The next part of a body, with the state after it; `None` at its end.
@@ -41,26 +42,49 @@ impl<S> Streamed for Stream<S> {
 }
 
 /// The next part of a body that may fail.
-type Attempt<S, E> = Pin<Box<dyn Future<Output = Result<Option<(Bytes, S)>, E>> + Send>>;
+type Attempt<S, E, P = Bytes> = Pin<Box<dyn Future<Output = Result<Option<(P, S)>, E>> + Send>>;
 
-struct Fallible<S, E> {
-    step: fn(S) -> Attempt<S, E>,
-    next: Attempt<S, E>,
+struct Fallible<S, E, P> {
+    step: fn(S) -> Attempt<S, E, P>,
+    next: Attempt<S, E, P>,
+}
+
+/// A part of a body that may end with headers (trailers, RFC 9110, section 6.5).
+pub(super) enum Part {
+    Data(Bytes),
+    Trailers(HeaderMap),
+}
+
+impl From<Part> for Frame<Bytes> {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::Data(bytes) => Self::data(bytes),
+            Part::Trailers(headers) => Self::trailers(headers),
+        }
+    }
+}
+
+impl From<Bytes> for Part {
+    fn from(bytes: Bytes) -> Self {
+        Self::Data(bytes)
+    }
 }
 
 /// Returns a body of the parts that `step` makes. An error breaks the connection off: the client must not take what has
 /// arrived for the whole.
-pub(super) fn fallible<S: 'static, E: std::error::Error + Send + Sync + 'static>(
-    state: S,
-    step: fn(S) -> Attempt<S, E>,
-) -> Body {
+pub(super) fn fallible<S, E, P>(state: S, step: fn(S) -> Attempt<S, E, P>) -> Body
+where
+    S: 'static,
+    E: std::error::Error + Send + Sync + 'static,
+    P: Into<Part> + 'static,
+{
     Body::new(Fallible {
         step,
         next: step(state),
     })
 }
 
-impl<S, E> Streamed for Fallible<S, E> {
+impl<S, E, P: Into<Part>> Streamed for Fallible<S, E, P> {
     type Data = Bytes;
     type Error = E;
 
@@ -69,9 +93,9 @@ impl<S, E> Streamed for Fallible<S, E> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, E>>> {
         self.next.as_mut().poll(context).map(|part| match part {
-            Ok(Some((bytes, state))) => {
+            Ok(Some((part, state))) => {
                 self.next = (self.step)(state);
-                Some(Ok(Frame::data(bytes)))
+                Some(Ok(part.into().into()))
             }
             Ok(None) => None,
             Err(error) => Some(Err(error)),

@@ -1,34 +1,45 @@
 //! `ringfence sandbox cp`.
 
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use ringfence::{Failure, named_paths, source};
-use ringfence_client::Error;
-use ringfence_client::sandbox::{Place, Sandbox, target};
-use ringfence_exec::trust::Replacement;
+use ringfence::Failure;
+use ringfence_client::sandbox::Place;
+use ringfence_client::{Copied, CopyOptions, OnProgress, for_people};
 use ringfence_gateway_protocol::interrupted;
-use serde_json::{Value, json};
 
-use super::{failure, print_json, sandbox_only, text};
+use super::{failure, print_json, sandbox_only};
 use crate::context::Context;
-use crate::exit::INTERRUPTED;
+use crate::exit::{FAILED, INTERRUPTED};
+use crate::ui::Ui;
 use ringfence_args::SandboxCopyArgs;
 
-/// Permission bits that let some user execute a file.
-const EXECUTE: u64 = 0o111;
+/// Erases the line of a terminal.
+const ERASE: &str = "\r\x1b[K";
 
 pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let within = async |sandbox: &str| sandbox_only(sandbox, "`cp`", &args.options, context).await;
+    let options = CopyOptions {
+        named_paths: context.named_paths(),
+        max_size: args.max_size.0,
+    };
+    let progress = progress(context.ui);
     let copied = match (Place::parse(&args.from), Place::parse(&args.to)) {
         (Place::Here(from), Place::There { sandbox, path }) => {
-            Some(upload(&within(&sandbox).await?, &from, &path, context).await?)
+            let sandbox = within(&sandbox).await?;
+            sandbox.copy_in(&from, &path, &options, progress).await
         }
         (Place::There { sandbox, path }, Place::Here(to)) => {
-            download(&within(&sandbox).await?, &path, &to, context).await?
+            let sandbox = within(&sandbox).await?;
+            let copying = sandbox.copy_out(&path, &to, &options, progress);
+            match to.as_str() {
+                "-" => copying.await,
+                _ => tokio::select! {
+                    copied = copying => copied,
+                    // What is not complete is removed with its future.
+                    () = interrupted() => return Ok(ExitCode::from(INTERRUPTED)),
+                },
+            }
         }
         (Place::Here(_), Place::Here(_)) | (Place::There { .. }, Place::There { .. }) => {
             return Err(Failure::usage(
@@ -38,88 +49,37 @@ pub(super) async fn copy(args: &SandboxCopyArgs, context: &Context) -> anyhow::R
             .into());
         }
     };
-    match (copied, args.options.json) {
-        (None, _) => Ok(ExitCode::from(INTERRUPTED)),
-        (Some(told), true) => print_json(&told, context),
-        (Some(_), false) => Ok(ExitCode::SUCCESS),
+    if io::stderr().is_terminal() {
+        let _ = context.ui.err(ERASE);
     }
+    conclude(&copied.map_err(failure)?, args, context)
 }
 
-async fn upload(sandbox: &Sandbox, from: &str, to: &str, context: &Context) -> anyhow::Result<Value> {
-    let to = target(from, to);
-    if from == "-" {
-        let sent = sandbox.upload(io::stdin(), &to, None, None);
-        return sent.await.map_err(failure);
+/// Names what was left out. A copy that lacks something is not a success.
+fn conclude(copied: &Copied, args: &SandboxCopyArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    if args.options.json {
+        print_json(&copied.described, context)?;
     }
-    let file = source::open(Path::new(from), &context.named_paths())?;
-    let meta = file.metadata()?;
-    // Pipes and files of /proc do not know their length.
-    let size = Some(meta.len()).filter(|size| *size > 0);
-    let sent = sandbox.upload(file, &to, size, mode(&meta));
-    sent.await.map_err(failure)
-}
-
-/// Returns the mode of a copy of an executable file; `None` for any other, which gets the usual one.
-fn mode(file: &Metadata) -> Option<u32> {
-    let is_executable = is_executable(file.permissions().mode().into());
-    (file.is_file() && is_executable).then_some(0o755)
-}
-
-const fn is_executable(mode: u64) -> bool {
-    mode & EXECUTE != 0
-}
-
-/// Copies a file of the sandbox to this machine. `None` if a signal ended the copy.
-async fn download(
-    sandbox: &Sandbox,
-    from: &str,
-    to: &str,
-    context: &Context,
-) -> anyhow::Result<Option<Value>> {
-    let copied = match to {
-        "-" => sandbox.download(from, || Ok(io::stdout())).await,
-        to => {
-            let file = destination(from, to, context)?;
-            tokio::select! {
-                copied = receive(sandbox, from, &file) => copied,
-                // What has arrived is removed with its future.
-                () = interrupted() => return Ok(None),
-            }
-        }
-    };
-    let bytes = copied.map_err(failure)?;
-    Ok(Some(json!({ "bytes": bytes })))
-}
-
-/// Resolves the path of a copy: a name below a directory, if `to` is one.
-fn destination(from: &str, to: &str, context: &Context) -> Result<PathBuf, Failure> {
-    let resolve = |path: &Path| {
-        let found = context.named_paths().resolve(path);
-        let found = found.map_err(|error| named_paths::failure(path, error))?;
-        Ok::<_, Failure>(found.path)
-    };
-    let found = resolve(Path::new(to))?;
-    match Path::new(from).file_name() {
-        Some(name) if to.ends_with('/') || found.is_dir() => resolve(&found.join(name)),
-        _ => Ok(found),
+    for left in &copied.named {
+        let reason = left.reason.as_str();
+        context.ui.warn(&format!("left out {}: {reason}", left.path));
     }
+    if copied.skipped == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let skipped = copied.skipped;
+    context
+        .ui
+        .error(&format!("not everything was copied: {skipped} left out"));
+    context.ui.hint("the warnings name what is missing, and why");
+    Ok(ExitCode::from(FAILED))
 }
 
-/// Copies a file of the sandbox to a resolved path, and makes it executable if it is so there.
-async fn receive(sandbox: &Sandbox, from: &str, to: &Path) -> Result<u64, Error> {
-    let mut new = None;
-    let opened = &mut new;
-    let bytes = sandbox
-        .download(from, move || Ok(opened.insert(Replacement::begin(to)?)))
-        .await?;
-    // A link is described itself, and is no reason to fail.
-    let entry = sandbox.stat(from).await.unwrap_or_default();
-    let is_executable = text(&entry, "type") == "file" && entry["mode"].as_u64().is_some_and(is_executable);
-    if let Some(new) = new {
-        if is_executable {
-            new.make_executable().map_err(Error::Output)?;
-        }
-        new.commit().map_err(Error::Output)?;
+/// Shows the state of the copy of a directory, in a terminal.
+fn progress(ui: Ui) -> OnProgress {
+    match io::stderr().is_terminal() {
+        // A closed standard error leaves nobody to show it to.
+        true => for_people(move |progress| drop(ui.err(format!("{ERASE}{progress}")))),
+        false => Box::new(|_| ()),
     }
-    Ok(bytes)
 }

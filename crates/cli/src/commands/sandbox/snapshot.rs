@@ -11,12 +11,16 @@ use ringfence_client::Snapshots;
 
 pub(super) async fn fork(args: &SandboxForkArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let sandbox = sandbox_only(&args.name, "`fork`", &args.options, context).await?;
-    let forked = sandbox.fork(args.count).await.map_err(failure)?;
+    let forked = sandbox
+        .fork(args.count, args.new_name.as_deref())
+        .await
+        .map_err(failure)?;
     if args.options.json {
         return print_json(&forked, context);
     }
     for made in forked["sandboxes"].as_array().into_iter().flatten() {
-        context.ui.out(format!("{}\n", text(made, "id")))?;
+        let name = made["name"].as_str().unwrap_or_else(|| text(made, "id"));
+        context.ui.out(format!("{name}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -162,6 +162,11 @@ impl Client {
         self.open("port", sent(&path, &headers, "hello\n"), "HELLO", mark)
     }
 
+    /// Follows the life of the sandbox, or of all.
+    fn life(&self, line: &str) -> Open {
+        self.open("life", sent(line, &[], ""), "ready", String::new())
+    }
+
     /// Watches the files of the sandbox.
     fn watch(&self) -> Open {
         let path = self.path("GET", "files/watch?path=/tmp");
@@ -206,6 +211,8 @@ fn every_stream_of_a_revoked_key_ends_and_none_of_another() {
     let (stolen, kept) = (Client::new(&world, "stolen"), Client::new(&world, "kept"));
     let mut streams = stolen.programs();
     streams.extend([stolen.port(), stolen.watch()]);
+    streams.push(stolen.life(&stolen.path("GET", "events")));
+    streams.push(stolen.life("GET /v1/sandbox-events"));
     let (line, background) = lasting("stolen", "background");
     let pid = stolen.start(&json!({ "command": line }));
     let output = stolen.path("GET", &format!("processes/{pid}/output"));

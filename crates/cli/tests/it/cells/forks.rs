@@ -53,6 +53,39 @@ fn a_paused_sandbox_says_so_until_it_is_resumed() {
     });
 }
 
+#[test]
+fn ctrl_c_ends_the_client_of_a_paused_sandbox() {
+    everywhere(|lab| {
+        let lasting = |seconds: &str| format!("touch /tmp/ready; exec sleep {seconds}");
+        let mut client = lab.start(&["exec", "lab", "--", "bash", "-c", &lasting("6001")]);
+        lab.appears("/tmp/ready");
+        // While it runs, Ctrl-C is the command's: its status is the client's.
+        lab.world.signal(&client, "INT");
+        assert_eq!(client.wait().unwrap().code(), Some(130));
+        lab.bash("rm /tmp/ready").ok();
+        let mut client = lab.start(&["exec", "lab", "--", "bash", "-c", &lasting("6002")]);
+        lab.appears("/tmp/ready");
+        if !paused(lab) {
+            lab.world.signal(&client, "INT");
+            client.wait().unwrap();
+            return;
+        }
+        lab.world.signal(&client, "INT");
+        assert_eq!(client.wait().unwrap().code(), Some(130));
+        // The command goes with its client, as soon as it can.
+        lab.sandbox(&["resume", "lab"]).ok();
+        eventually("the command has ended", || {
+            lab.json(&["get", "lab"])["processes"] == 0
+        });
+        lab.bash("rm /tmp/ready").ok();
+        let mut client = lab.start(&["exec", "lab", "--", "bash", "-c", &lasting("6003")]);
+        lab.appears("/tmp/ready");
+        lab.sandbox(&["pause", "lab"]).ok();
+        lab.world.signal(&client, "TERM");
+        assert!(!client.wait().unwrap().success());
+    });
+}
+
 /// Returns the command lines of `sleep` that contain this text.
 fn sleeping(mark: &str) -> Vec<String> {
     let mut all = running(mark);
@@ -200,6 +233,7 @@ fn a_key_has_its_own_copies() {
         ("POST /v1/sandboxes/lab/fork".to_owned(), "{}".to_owned()),
         ("POST /v1/sandboxes/lab/snapshots".to_owned(), "{}".to_owned()),
         ("POST /v1/sandboxes/lab/pause".to_owned(), String::new()),
+        ("GET /v1/sandboxes/lab/events".to_owned(), String::new()),
     ] {
         let answer = ask(&line, &body);
         assert_eq!(answer["error"]["type"], "not_found", "{line}: {answer}");

@@ -7,11 +7,13 @@ mod ends;
 mod forks;
 mod guide;
 mod images;
+mod lives;
 mod names;
 mod ports;
 mod processes;
 mod records;
 mod terminal;
+mod trees;
 
 use std::process::Child;
 use std::thread;

@@ -12,6 +12,7 @@ use super::directory::{Directory, FileOwner, create_all, set_attributes};
 use super::error::{At, FileError, FileErrorKind};
 use super::remove::remove_entry;
 use super::report::{SkipReason, TreeReport};
+use super::staged::Staged;
 use super::stream::transfer;
 use super::{MAX_PATH, MAX_TREE_DEPTH, MAX_TREE_ENTRIES, WHITEOUT};
 use ringfence_tar::{Kind, Member, Reader, TarError};
@@ -157,16 +158,19 @@ impl Extraction {
         }))
     }
 
+    /// Unpacks a file under a temporary name: one that is not complete must not be taken for one.
     fn file(&mut self, path: &Path, member: &Member, content: &mut dyn Read) -> Result<(), FileError> {
-        let (parent, name) = self.place(path).at(path)?;
-        let mut file = parent.create_file(&name).at(path)?;
-        let written = transfer(content, &mut file);
-        let done = written.and_then(|bytes| {
-            self.attributes(member, 0o777)?.set(&file)?;
-            Ok(bytes)
-        });
-        // A file that is not complete must not be taken for one.
-        let bytes = done.inspect_err(|_| drop(parent.remove_file(&name))).at(path)?;
+        let (parent, name) = match self.mode {
+            Mode::Anybodys => self.location(path),
+            Mode::Root => self.place(path),
+        }
+        .at(path)?;
+        let (staged, mut file) = Staged::create(&parent, |name| parent.create_file(name)).at(path)?;
+        let bytes = transfer(content, &mut file).at(path)?;
+        self.attributes(member, 0o777)
+            .and_then(|attributes| attributes.set(&file))
+            .at(path)?;
+        staged.finish(&name).at(path)?;
         self.report.bytes += bytes;
         Ok(())
     }
@@ -196,16 +200,21 @@ impl Extraction {
 
     /// Returns the directory of a member and its name there, which is free.
     fn place(&self, path: &Path) -> io::Result<(Directory, OsString)> {
-        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
-        let parent = self.parent(path)?;
+        let (parent, name) = self.location(path)?;
         let removed = match self.mode {
-            Mode::Anybodys => parent.remove_file(name),
-            Mode::Root => remove_entry(&parent, name),
+            Mode::Anybodys => parent.remove_file(&name),
+            Mode::Root => remove_entry(&parent, &name),
         };
         match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok((parent, name.to_owned())),
+            _ => Ok((parent, name)),
         }
+    }
+
+    /// Returns the directory of a member and its name there.
+    fn location(&self, path: &Path) -> io::Result<(Directory, OsString)> {
+        let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+        Ok((self.parent(path)?, name.to_owned()))
     }
 
     /// Returns the directory of a member, which is made if it is missing. No link is followed on the way.

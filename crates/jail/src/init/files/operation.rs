@@ -86,7 +86,7 @@ pub enum Operation {
 const PACK_ROOT: &str = "pack-root";
 
 /// First arguments of the operations that stage an entry. The others have nothing to remove, and are killed at once.
-const STAGING: &[&str] = &["write", "copy", "move"];
+const STAGING: &[&str] = &["write", "copy", "move", "extract", "extract-root"];
 
 impl Operation {
     /// Returns the arguments that [`Self::parse`] reads.

@@ -74,6 +74,8 @@ struct Fork {
     /// Number of new sandboxes, at most 16; 1 by default.
     #[schemars(range(min = 1, max = 16))]
     count: Option<usize>,
+    /// Unique name of the new sandbox, if it is one: letters, digits, `-`, `_` and `.`.
+    name: Option<SandboxName>,
 }
 
 /// The sandboxes that were made of another one.
@@ -102,12 +104,13 @@ async fn fork(
     IdOrName(id): IdOrName,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let Fork { count } = body::json(request).await?;
+    let Fork { count, name } = body::json(request).await?;
     let count = count.unwrap_or(1);
-    let made = api.sandboxes.fork(&client.scope, &id, count).await?;
+    let described = json!({ "count": count, "name": name });
+    let made = api.sandboxes.fork(&client.scope, &id, count, name).await?;
     let sandboxes: Vec<SandboxInfo> = made.iter().map(|sandbox| sandbox.info()).collect();
     let ids: Vec<&str> = sandboxes.iter().map(|info| info.id.as_str()).collect();
-    let described = described_as(&json!({ "count": count }), "ids", &ids.join(" "));
+    let described = described_as(&described, "ids", &ids.join(" "));
     let forked = Forked {
         not_copied: &["processes", "contexts", "name"],
         sandboxes,

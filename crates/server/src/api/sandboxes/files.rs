@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::Request;
-use axum::http::{Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use hyper::body::Bytes as Piece;
-use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, WatchDepth, parse};
+use ringfence_sandbox::files::{FileRange, FileReader, Operating, Operation, TreeReport, WatchDepth, parse};
 use ringfence_sandbox::{Error, Sandbox};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -17,11 +17,17 @@ use super::super::content::{BYTES, Content, MAX_BYTES, NOTHING, done};
 use super::super::error::ApiError;
 use super::super::extract::{InSandbox, Params};
 use super::super::route::{Form, Parameter, Place, Route, route};
+use super::super::stream::Part;
 use super::super::{body, events, stream};
 use super::entries::{CopiedTree, FileEntry, FileList, MadeDirectory, UnpackedTree};
 
 /// Maximum size of a request that is no file, in bytes.
 const MAX: usize = 1024 * 1024;
+/// Trailer of an archive: what was left out.
+const LEFT_OUT: &str = "ringfence-left-out";
+/// Maximum length of its value, in bytes: clients bound their trailers.
+const MAX_LEFT_OUT: usize = 8 * 1024;
+
 const PATH: Parameter = Parameter {
     place: Place::Query,
     name: "path",
@@ -178,7 +184,7 @@ fn streams() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes/{id}/files/archive",
-            "Read a tree as a tar archive.",
+            "Read a tree as a tar archive. The trailer `ringfence-left-out` names what it lacks.",
             vec![BYTES],
             |method| on(method, archive),
         )
@@ -360,17 +366,61 @@ async fn archive(
     operating.end_input();
     // A tree that cannot be read at all is an error and no empty archive.
     let first = operating.next().await?;
-    let state = (first, operating);
-    let body = stream::fallible(state, |(first, mut operating): (Option<Vec<u8>>, Operating)| {
-        Box::pin(async move {
-            let piece = match first {
-                Some(first) => Ok(Some(first)),
-                None => operating.next().await,
-            };
-            piece.map(|piece| piece.map(|bytes| (Piece::from(bytes), (None, operating))))
-        })
+    let body = stream::fallible(Archive::Read { first, operating }, |archive| {
+        Box::pin(archive.next())
     });
-    Ok(([(header::CONTENT_TYPE, body::BYTES)], body).into_response())
+    let headers = [(header::CONTENT_TYPE, body::BYTES), (header::TRAILER, LEFT_OUT)];
+    Ok((headers, body).into_response())
+}
+
+/// An archive that is being sent.
+enum Archive {
+    Read {
+        first: Option<Vec<u8>>,
+        operating: Operating,
+    },
+    /// The trailers have been sent.
+    Sent,
+}
+
+impl Archive {
+    /// Returns the next part; after the last one what was left out, for clients that accept trailers.
+    async fn next(self) -> Result<Option<(Part, Self)>, Error> {
+        let Self::Read { first, mut operating } = self else {
+            return Ok(None);
+        };
+        let piece = match first {
+            Some(first) => Some(first),
+            None => operating.next().await?,
+        };
+        match piece {
+            Some(bytes) => {
+                let rest = Self::Read {
+                    first: None,
+                    operating,
+                };
+                Ok(Some((Part::Data(bytes.into()), rest)))
+            }
+            None => {
+                let mut headers = HeaderMap::new();
+                headers.insert(LEFT_OUT, left_out(operating.report()?));
+                Ok(Some((Part::Trailers(headers), Self::Sent)))
+            }
+        }
+    }
+}
+
+/// Returns what an archive lacks as JSON, with as many names as a header has room for.
+fn left_out(report: TreeReport) -> HeaderValue {
+    let mut named = report.named;
+    loop {
+        let value = json!({"skipped": report.skipped, "named": named}).to_string();
+        match HeaderValue::from_bytes(value.as_bytes()) {
+            Ok(header) if value.len() <= MAX_LEFT_OUT => return header,
+            _ if named.pop().is_none() => return HeaderValue::from(report.skipped),
+            _ => {}
+        }
+    }
 }
 
 async fn extract(
