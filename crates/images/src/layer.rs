@@ -109,6 +109,17 @@ pub struct Content {
 }
 
 impl Content {
+    /// Describes what was not unpacked, with its number.
+    pub fn left_out(&self) -> Vec<String> {
+        let left_out = [
+            (self.special, "devices and other special files"),
+            (self.attributes, "extended attributes"),
+            (self.set_ids, "set-user-ID and set-group-ID bits"),
+        ];
+        let named = left_out.iter().filter(|(count, _)| *count > 0);
+        named.map(|(count, what)| format!("{what} ({count})")).collect()
+    }
+
     /// Returns the bytes that it takes on disk, files and entries.
     pub(crate) fn stored(&self) -> u64 {
         self.bytes.saturating_add(self.entries.saturating_mul(ENTRY))

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use axum::Router;
 
 use crate::api::Api;
-use crate::http::{self, Keys, NoRandom};
 use crate::questions::hub::Hub;
 use crate::wire::ConsoleAccess;
+use ringfence_http::{self as http, Keys, NoRandom};
 
 /// State shared by the routes.
 #[derive(Debug)]

@@ -23,7 +23,6 @@ pub mod api;
 pub mod client;
 pub mod console;
 pub mod frame;
-pub mod http;
 pub mod listener;
 pub mod mcp;
 pub mod metrics;

@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, watch};
 use crate::api::Api;
 use crate::console::Door;
 use crate::frame::{self, Frame, Kind, Receiver};
-use crate::http::serve_connection;
 use crate::sandboxes;
 use crate::wire::{Reason, Refusal, Run, SessionAction, SessionRequest};
 use ringfence_gateway_protocol::socket::Socket;
+use ringfence_http::serve_connection;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 512;

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 
 use crate::api::Api;
 use crate::console::Console;
-use crate::http::{CertificateError, CertificateFiles, Listener, Refusal, Routes, Tls, serve_connection};
 use ringfence_gateway_protocol::socket::Socket;
+use ringfence_http::{CertificateError, CertificateFiles, Listener, Refusal, Routes, Tls, serve_connection};
 
 /// Maximum number of connections of a further Unix socket.
 const MAX_CONNECTIONS: usize = 512;

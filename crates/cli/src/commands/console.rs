@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ringfence_http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
 use ringfence_server::api::Api;
 use ringfence_server::client::{Client, Error};
 use ringfence_server::console::Console;
-use ringfence_server::http::{CertificateError, CertificateFiles, Keys, Listener, NoRandom};
 use ringfence_server::site::{BindError, Domain, Endpoint, Further, Site};
 use ringfence_server::wire::ConsoleAccess;
 use serde_json::json;

@@ -91,19 +91,9 @@ fn note_left_out(store: &Store, selector: &Selector, context: &Context) -> anyho
     let Some(image) = images.iter().find(is_it) else {
         return Ok(());
     };
-    let content = image.content;
-    let left_out = [
-        (content.special, "devices and other special files"),
-        (content.attributes, "extended attributes"),
-        (content.set_ids, "set-user-ID and set-group-ID bits"),
-    ];
-    let named: Vec<String> = left_out
-        .iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{what} ({count})"))
-        .collect();
-    if !named.is_empty() {
-        context.ui.note(&format!("left out: {}", named.join(", ")));
+    let left_out = image.content.left_out();
+    if !left_out.is_empty() {
+        context.ui.note(&format!("left out: {}", left_out.join(", ")));
     }
     let user = image.process.user.as_str();
     if !matches!(user, "" | "0" | "root") {

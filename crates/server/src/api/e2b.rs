@@ -18,7 +18,7 @@ use super::recording::{self, Recorder};
 use super::rights::Right;
 use super::state::Api;
 use super::work::Work;
-use crate::http::{self, ConnectionSlot, PeerAddress};
+use ringfence_http::{self as http, ConnectionSlot, PeerAddress};
 
 /// A door by which E2B's clients come in, too.
 #[derive(Debug, Clone)]

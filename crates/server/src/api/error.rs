@@ -9,7 +9,7 @@ use ringfence_sandbox::{Error as SandboxError, ErrorKind as SandboxErrorKind};
 use ringfence_tools::toolbox::{ErrorKind, ToolError};
 use serde_json::{Value, json};
 
-use crate::http::RETRY_AFTER;
+use ringfence_http::RETRY_AFTER;
 
 /// A reason for which the API answers with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,8 @@ use super::keys::{Conduct, Grant};
 use super::route::Needs;
 use super::state::Api;
 use super::{body, key_store, librechat};
-use crate::http::{self, Failures, PeerAddress, single};
 use crate::metrics::{Metrics, Refusal};
+use ringfence_http::{self as http, Failures, PeerAddress, single};
 
 /// Identifies a request, in its answer and in a client's log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -129,7 +129,7 @@ impl Door {
         Self {
             hosts,
             credential,
-            failures: Failures::new(),
+            failures: Failures::default(),
             metrics,
             series: since.as_nanos() as u64 ^ u64::from(std::process::id()),
             count: AtomicU64::new(0),

@@ -24,7 +24,7 @@ use super::key_uses::KeyUse;
 use super::keys::Grant;
 use super::tenant::Account;
 use super::{body, events};
-use crate::http::single;
+use ringfence_http::single;
 
 /// Names a request, so that it is carried out once.
 pub(super) const HEADER: &str = "Idempotency-Key";

@@ -19,7 +19,7 @@ use super::error::{ApiError, Reason};
 use super::keys::ApiKeys;
 use super::rights::Right;
 use super::tenant::Account;
-use crate::http::{ConnectionSlot, Connections, TooManyConnections};
+use ringfence_http::{ConnectionSlot, Connections, TooManyConnections};
 
 /// Interval at which the keys in use are checked.
 const CHECK: Duration = Duration::from_millis(250);

@@ -16,7 +16,7 @@ use super::error::{ApiError, Reason};
 use super::extract::Owner;
 use super::keys::Grant;
 use super::state::Api;
-use crate::http;
+use ringfence_http as http;
 
 /// Record of one route.
 #[derive(Debug, Clone)]

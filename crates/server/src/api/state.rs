@@ -17,11 +17,11 @@ use super::invocation::Invocations;
 use super::key_uses::KeyUses;
 use super::keys::{ApiKeys, Grant};
 use super::mcp::sessions::Sessions;
-use crate::http::CertificateState;
 use crate::metrics::Metrics;
 use crate::questions::hub::Hub;
 use crate::sources::Sources;
 use crate::usage::Usage;
+use ringfence_http::CertificateState;
 
 /// State of the routes.
 #[derive(Debug)]

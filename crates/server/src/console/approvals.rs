@@ -11,8 +11,8 @@ use ringfence_records::approval::{Error, Unanswerable};
 use serde::Serialize;
 
 use super::Shared;
-use crate::http::Refusal;
 use crate::questions::{self, Accepted, AnswerBody, Question, Reach, now};
+use ringfence_http::Refusal;
 
 /// Name of the answerer, as shown elsewhere.
 const BY: &str = "console";

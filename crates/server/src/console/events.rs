@@ -17,8 +17,8 @@ use hyper::body::{Body as Streamed, Bytes, Frame};
 use serde_json::json;
 
 use super::Shared;
-use crate::http::Refusal;
 use crate::questions::hub::{Revisions, Viewer, Watcher};
+use ringfence_http::Refusal;
 
 /// Interval of keepalive comments.
 const HEARTBEAT: Duration = Duration::from_secs(10);

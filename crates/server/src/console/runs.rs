@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::messages::Run;
-use crate::http::Refusal;
+use ringfence_http::Refusal;
 
 /// Maximum number of runs shown.
 const MAX_SHOWN: usize = 100;

@@ -17,9 +17,9 @@ use axum::Router;
 
 use super::Console;
 use super::messages::Run;
-use crate::http::{Keys, Listener, Routes};
 use crate::questions::hub::Hub;
 use crate::sources::Sources;
+use ringfence_http::{Keys, Listener, Routes};
 
 struct Open {
     address: SocketAddr,

@@ -30,7 +30,9 @@ impl Following {
     fn next(&mut self) -> Value {
         let mut line = String::new();
         self.lines.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
+        let event = serde_json::from_str(&line);
+        assert!(event.is_ok(), "{line:?}");
+        event.unwrap()
     }
 
     /// Asserts that the next events have these types; returns the last one.
@@ -47,7 +49,7 @@ impl Following {
 
     /// Asserts that it ends, without another event.
     #[track_caller]
-    fn is_over(mut self) {
+    fn ends(mut self) {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "");
@@ -89,7 +91,7 @@ fn the_events_of_a_life_are_told_to_its_owner() {
     lab.sandbox(&["snapshot", "rm", "kept"]).ok();
     lab.sandbox(&["rm", "lab"]).ok();
     assert_eq!(one.are(&["removed"])["reason"], "it was removed");
-    one.is_over();
+    one.ends();
     all.are(&["expiry_changed", "created", "forked", "snapshot_created"]);
     if can_pause {
         all.are(&["paused", "resumed"]);

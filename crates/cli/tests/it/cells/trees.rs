@@ -3,7 +3,6 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use super::{Lab, Venue, everywhere};
@@ -73,7 +72,7 @@ fn a_directory_is_a_tar_archive_in_a_pipe() {
         lab.sandbox(&["cp", "tree", "lab:/workspace"]).ok();
         let listed = |from: &str| {
             let archive = lab.sandbox(&["cp", from, "-"]).ok().to_owned();
-            let listed = finish(Command::new("tar").arg("-t"), archive.as_bytes());
+            let listed = finish(lab.world.dir.program("tar").arg("-t"), archive.as_bytes());
             (archive, listed.ok().to_owned())
         };
         let (archive, names) = listed("lab:/workspace/tree");
@@ -127,13 +126,7 @@ fn what_is_left_out_is_named_and_no_success() {
     everywhere(|lab| {
         let dir = &lab.world.dir;
         put(lab, "tree/file", "text");
-        assert!(
-            Command::new("mkfifo")
-                .arg(dir.path("work/tree/fifo"))
-                .status()
-                .unwrap()
-                .success()
-        );
+        finish(dir.program("mkfifo").arg("tree/fifo"), b"").ok();
         let sent = lab.sandbox(&["cp", "tree", "lab:/workspace"]);
         assert_eq!(sent.status, 125, "{sent:?}");
         assert!(
@@ -216,7 +209,7 @@ fn a_directory_has_a_bound_and_an_interruption_leaves_whole_files() {
         .refused(125, "has more than 125829120 bytes");
     assert_eq!(entries(&lab.world.dir.path("work/some")), ["1", "2"]);
     let is_partial = || {
-        let names = out.exists().then(|| entries(&out)).unwrap_or_default();
+        let names = if out.exists() { entries(&out) } else { Vec::new() };
         names.iter().any(|name| name.starts_with(".ringfence-"))
     };
     for signal in ["INT", "TERM", "HUP"] {

@@ -25,7 +25,7 @@ struct Tracked {
 }
 
 /// Answers a request.
-pub(super) async fn announce_close(request: Request, next: Next) -> Response {
+pub(crate) async fn announce_close(request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }

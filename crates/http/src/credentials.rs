@@ -11,9 +11,9 @@ use serde_json::json;
 use super::keys::{Keys, NoRandom, Secret};
 
 /// Path at which a browser exchanges its ticket.
-pub(super) const SESSION_PATH: &str = "/session";
+pub(crate) const SESSION_PATH: &str = "/session";
 
-pub(super) const KEY_HEADER: &str = "ringfence-key";
+pub(crate) const KEY_HEADER: &str = "ringfence-key";
 
 /// Verifier of a request's credentials.
 ///
@@ -21,7 +21,7 @@ pub(super) const KEY_HEADER: &str = "ringfence-key";
 /// nothing that opens the next one. Cookies are sent to every port of a host, so a cookie alone is not
 /// sufficient.
 #[derive(Debug)]
-pub(super) struct Credentials {
+pub(crate) struct Credentials {
     keys: Keys,
     cookie: Secret,
     key: Secret,
@@ -29,7 +29,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
+    pub(crate) fn new(keys: Keys, port: u16) -> Result<Self, NoRandom> {
         Ok(Self {
             keys,
             cookie: Secret::random()?,
@@ -39,7 +39,7 @@ impl Credentials {
     }
 
     /// Returns `true` if the headers contain the token.
-    pub(super) fn has_token(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn has_token(&self, headers: &HeaderMap) -> bool {
         let bearer = single(headers, header::AUTHORIZATION.as_str());
         bearer
             .and_then(|value| value.strip_prefix("Bearer "))
@@ -47,7 +47,7 @@ impl Credentials {
     }
 
     /// Returns `true` if the headers contain a session: the cookie and the key.
-    pub(super) fn has_session(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn has_session(&self, headers: &HeaderMap) -> bool {
         let cookies = headers.get_all(header::COOKIE).into_iter();
         let cookie = cookies
             .filter_map(|value| value.to_str().ok())
@@ -60,12 +60,12 @@ impl Credentials {
     }
 
     /// Returns `true` if a browser's ticket is valid; it cannot be used again.
-    pub(super) fn take(&self, ticket: &str) -> bool {
+    pub(crate) fn take(&self, ticket: &str) -> bool {
         self.keys.take(ticket, Instant::now())
     }
 
     /// Returns the response that opens a session: the cookie and the key.
-    pub(super) fn open(&self) -> Response {
+    pub(crate) fn open(&self) -> Response {
         let cookie = format!(
             "{}={}; HttpOnly; SameSite=Strict; Path=/",
             self.cookie_name,
@@ -80,7 +80,7 @@ impl Credentials {
 }
 
 /// Returns the value of a header that occurs exactly once.
-pub(crate) fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut values = headers.get_all(name).into_iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),

@@ -20,7 +20,7 @@ struct Exchange {
 }
 
 /// Returns the route that exchanges a ticket for a session.
-pub(super) fn routes(guard: Arc<Guard>) -> Router {
+pub(crate) fn routes(guard: Arc<Guard>) -> Router {
     Router::new()
         .route(SESSION_PATH, post(exchange))
         .with_state(guard)

@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// 256 random bits in hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Secret(String);
+pub(crate) struct Secret(String);
 
 const BYTES: usize = 32;
 
@@ -23,16 +23,16 @@ const TICKET_LIFETIME: Duration = Duration::from_secs(10 * 60);
 const MAX_TICKETS: usize = 16;
 
 impl Secret {
-    pub(super) fn random() -> Result<Self, NoRandom> {
+    pub(crate) fn random() -> Result<Self, NoRandom> {
         random_hex(2 * BYTES).map(Self).map_err(NoRandom)
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Compares in constant time.
-    pub(super) fn is(&self, given: &str) -> bool {
+    pub(crate) fn is(&self, given: &str) -> bool {
         if given.len() != self.0.len() {
             return false;
         }
@@ -45,7 +45,7 @@ impl Secret {
 }
 
 /// Returns random hexadecimal digits, at most 64.
-pub(crate) fn random_hex(digits: usize) -> io::Result<String> {
+pub fn random_hex(digits: usize) -> io::Result<String> {
     let mut bytes = [0; BYTES];
     if getrandom(&mut bytes, GetRandomFlags::empty())? != BYTES {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -121,12 +121,12 @@ impl Keys {
         Ok(text)
     }
 
-    pub(super) fn is_token(&self, given: &str) -> bool {
+    pub(crate) fn is_token(&self, given: &str) -> bool {
         self.0.token.is(given)
     }
 
     /// Redeems a ticket, if it exists; a ticket can be redeemed once.
-    pub(super) fn take(&self, given: &str, now: Instant) -> bool {
+    pub(crate) fn take(&self, given: &str, now: Instant) -> bool {
         let mut tickets = self.0.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         tickets.retain(|ticket| now.saturating_duration_since(ticket.since) < TICKET_LIFETIME);
         let found = tickets.iter().position(|ticket| ticket.secret.is(given));

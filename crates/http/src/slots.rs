@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 /// Slots of all connections.
 #[derive(Debug)]
-pub(super) struct ConnectionSlots(Arc<Slots>);
+pub(crate) struct ConnectionSlots(Arc<Slots>);
 
 #[derive(Debug)]
 struct Slots {
@@ -17,7 +17,7 @@ struct Slots {
 
 /// The slot of a connection, freed on drop.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub struct ConnectionSlot {
     slots: Arc<Slots>,
     peer: Mutex<Peer>,
     evicted: Notify,
@@ -34,7 +34,7 @@ enum Peer {
 
 /// The connections of a client, of those that one may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Connections {
+pub enum Connections {
     Few,
     /// More than half: those that answer nothing should be closed. Clients that reach each sandbox by a name of its own keep one open for
     /// each, long after the sandbox.
@@ -43,7 +43,7 @@ pub(crate) enum Connections {
 
 /// The limit of connections is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TooManyConnections {
+pub enum TooManyConnections {
     /// The limit of one client.
     OfClient(usize),
     /// The limit of all clients together.
@@ -51,7 +51,7 @@ pub(crate) enum TooManyConnections {
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self(Arc::new(Slots {
             most,
             taken: Mutex::default(),
@@ -61,7 +61,7 @@ impl ConnectionSlots {
     /// Returns a slot for a new connection. Any page in a browser can open connections and send nothing
     /// useful, so at the limit the oldest unauthenticated connection is evicted. `None` if all are
     /// authenticated.
-    pub(super) fn enter(&self) -> Option<Arc<ConnectionSlot>> {
+    pub(crate) fn enter(&self) -> Option<Arc<ConnectionSlot>> {
         let mut taken = self.0.lock();
         taken.retain(|place| place.strong_count() > 0);
         if taken.len() >= self.0.most {
@@ -107,12 +107,12 @@ impl ConnectionSlot {
     }
 
     /// Marks the connection as that of the server's own user.
-    pub(super) fn know(&self) {
+    pub(crate) fn know(&self) {
         *self.peer() = Peer::Own;
     }
 
     /// Marks the connection as that of a client with valid credentials, unless the client has its share.
-    pub(crate) fn belong_to(&self, client: &str) -> Result<Connections, TooManyConnections> {
+    pub fn belong_to(&self, client: &str) -> Result<Connections, TooManyConnections> {
         let is_its = |peer: &Peer| matches!(peer, Peer::Client(name) if name == client);
         let taken = self.slots.lock();
         let (mut count, mut all) = (0, 0);
@@ -140,7 +140,7 @@ impl ConnectionSlot {
 
     /// Removes the client of a request whose credentials are no longer valid, so that the connection can be
     /// evicted.
-    pub(crate) fn forget_client(&self) {
+    pub fn forget_client(&self) {
         let mut peer = self.peer();
         if matches!(*peer, Peer::Client(_)) {
             *peer = Peer::Unknown;
@@ -148,12 +148,12 @@ impl ConnectionSlot {
     }
 
     /// Closes the connection, even during a request.
-    pub(crate) fn evict(&self) {
+    pub fn evict(&self) {
         self.evicted.notify_one();
     }
 
     /// Resolves when the connection is evicted.
-    pub(super) async fn evicted(&self) {
+    pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }

@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 /// A connection whose shutdown waits, within limits, until the peer has closed its end.
 #[derive(Debug)]
-pub(super) struct Lingering<S> {
+pub(crate) struct Lingering<S> {
     stream: S,
     /// Set once this end is shut down.
     farewell: Option<Farewell>,
@@ -32,7 +32,7 @@ struct Farewell {
 }
 
 impl<S> Lingering<S> {
-    pub(super) const fn new(stream: S) -> Self {
+    pub(crate) const fn new(stream: S) -> Self {
         Self {
             stream,
             farewell: None,

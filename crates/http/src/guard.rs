@@ -38,7 +38,7 @@ const HEADERS: [(&str, &str); 8] = [
 
 /// Middleware state.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     /// Accepted `Host` headers: loopback names with our port.
     hosts: Vec<String>,
     credentials: Credentials,
@@ -49,7 +49,7 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Creates the guard of the interface at `address`.
-    pub(super) fn new(
+    pub(crate) fn new(
         address: SocketAddr,
         keys: Keys,
         open: &'static [&'static str],
@@ -58,16 +58,16 @@ impl Guard {
             hosts: hosts_of(address),
             credentials: Credentials::new(keys, address.port())?,
             open,
-            failures: Failures::new(),
+            failures: Failures::default(),
         })
     }
 
-    pub(super) fn credentials(&self) -> &Credentials {
+    pub(crate) fn credentials(&self) -> &Credentials {
         &self.credentials
     }
 
     /// Counts a failure, and returns the refusal. Valid credentials are never rate limited because of others.
-    pub(super) fn failed(&self) -> Refusal {
+    pub(crate) fn failed(&self) -> Refusal {
         if self.failures.add(None).is_one_too_many {
             Refusal::TOO_MANY
         } else {
@@ -115,7 +115,7 @@ impl Guard {
 
 /// Returns the `Host` headers of the interface at `address`: loopback names with its port. Other names that
 /// resolve to this machine are missing, which prevents DNS rebinding.
-pub(crate) fn hosts_of(address: SocketAddr) -> Vec<String> {
+pub fn hosts_of(address: SocketAddr) -> Vec<String> {
     let own = match address.ip() {
         IpAddr::V4(ip) => ip.to_string(),
         IpAddr::V6(ip) => format!("[{ip}]"),
@@ -124,12 +124,12 @@ pub(crate) fn hosts_of(address: SocketAddr) -> Vec<String> {
     hosts.map(|host| format!("{host}:{}", address.port())).collect()
 }
 
-pub(crate) fn is_among(hosts: &[String], host: &str) -> bool {
+pub fn is_among(hosts: &[String], host: &str) -> bool {
     hosts.iter().any(|own| own.eq_ignore_ascii_case(host))
 }
 
 /// Returns `true` if a URL has a token in its query, where clients of Jupyter put their server's.
-pub(crate) fn has_token(uri: &Uri) -> bool {
+pub fn has_token(uri: &Uri) -> bool {
     let parameters = uri.query().unwrap_or_default().split('&');
     let mut names = parameters.map(|parameter| parameter.split('=').next().unwrap_or_default());
     // However its letters are encoded, it is one: what is too much of a token is not a record.
@@ -138,7 +138,7 @@ pub(crate) fn has_token(uri: &Uri) -> bool {
 
 /// Returns `false` if a page of another site sent the request, according to its `Origin` or `Sec-Fetch-Site`.
 /// An origin of this host begins with one of `schemes`.
-pub(crate) fn is_same_site(headers: &HeaderMap, host: Option<&str>, schemes: &[&str]) -> bool {
+pub fn is_same_site(headers: &HeaderMap, host: Option<&str>, schemes: &[&str]) -> bool {
     let is_own = |origin: &str| {
         let authority = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
         authority.is_some() && authority == host
@@ -157,12 +157,12 @@ fn know(request: &Request) {
 }
 
 /// Returns the request's connection, which can be closed.
-pub(crate) fn connection(request: &Request) -> Option<Arc<ConnectionSlot>> {
+pub fn connection(request: &Request) -> Option<Arc<ConnectionSlot>> {
     request.extensions().get().cloned()
 }
 
 /// Checks a request, and passes it to its route or refuses it.
-pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let mut response = match guard.check(&request) {
         Ok(()) => tokio::time::timeout(TIMEOUT, next.run(request))
             .await
@@ -174,7 +174,7 @@ pub(super) async fn admit(State(guard): State<Arc<Guard>>, request: Request, nex
 }
 
 /// Sets the security headers of a response.
-pub(crate) fn harden(headers: &mut HeaderMap) {
+pub fn harden(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

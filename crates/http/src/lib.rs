@@ -8,7 +8,9 @@
 //! - `unread`: answers to requests whose body nobody has read.
 //! - `session`: the exchange of a browser's ticket for a session.
 //!
-//! The routes are those of other modules, such as [`crate::console`].
+//! The routes are those of others, such as the console.
+
+#![forbid(unsafe_code)]
 
 mod credentials;
 mod failures;
@@ -21,17 +23,17 @@ mod session;
 mod slots;
 mod unread;
 
-pub(crate) use credentials::single;
-pub(crate) use failures::{Failures, PeerAddress};
-pub(crate) use guard::{connection, harden, has_token, hosts_of, is_among, is_same_site};
-pub(crate) use keys::random_hex;
-pub use keys::{Keys, NoRandom};
-pub use listener::Listener;
-pub(crate) use listener::{Routes, serve_connection};
-pub(crate) use refusal::{RETRY_AFTER, Refusal};
+pub use credentials::single;
+pub use failures::{Failures, PeerAddress};
+pub use guard::{connection, harden, has_token, hosts_of, is_among, is_same_site};
+
+pub use keys::{Keys, NoRandom, random_hex};
+
+pub use listener::{Listener, Routes, serve_connection};
+pub use refusal::{RETRY_AFTER, Refusal};
 pub use ringfence_tls::{CertificateError, CertificateFiles};
-pub(crate) use ringfence_tls::{CertificateState, Tls};
-pub(crate) use slots::{ConnectionSlot, Connections, TooManyConnections};
+pub use ringfence_tls::{CertificateState, Tls};
+pub use slots::{ConnectionSlot, Connections, TooManyConnections};
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -61,7 +63,7 @@ fn guarded(inner: Router, guard: Guard) -> Router {
 ///
 /// # Errors
 /// If the kernel returns no random bytes.
-pub(crate) fn site(
+pub fn site(
     inner: Router,
     open: &'static [&'static str],
     address: SocketAddr,

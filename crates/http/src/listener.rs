@@ -40,11 +40,11 @@ const MAX_LIFE: Duration = Duration::from_secs(60 * 60);
 
 /// Routes by the user at the other end of a connection.
 #[derive(Debug)]
-pub(crate) struct Routes {
+pub struct Routes {
     /// For the user of the server, and root.
-    pub(crate) own: Router,
+    pub own: Router,
     /// For other users of this machine and, if it can be reached from there, for other machines.
-    pub(crate) others: Router,
+    pub others: Router,
 }
 
 /// Peers that can connect to a listener.
@@ -92,7 +92,7 @@ impl Listener {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub(crate) async fn bind_network(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
+    pub async fn bind_network(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let socket = TcpListener::bind(address).await?;
         let address = socket.local_addr()?;
         let reach = Reach::Network;
@@ -115,7 +115,7 @@ impl Listener {
     }
 
     /// Returns the state of the listener's certificate, if it has one.
-    pub(crate) fn certificate(&self) -> Option<&Arc<CertificateState>> {
+    pub fn certificate(&self) -> Option<&Arc<CertificateState>> {
         self.tls.as_ref().map(|tls| tls.certificate())
     }
 
@@ -124,13 +124,13 @@ impl Listener {
     }
 
     /// Returns the URL of the listener's root.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
 
     /// Serves `routes` until `stop` resolves; then drops all connections.
-    pub(crate) async fn serve(&self, routes: Routes, stop: impl Future<Output = ()>) {
+    pub async fn serve(&self, routes: Routes, stop: impl Future<Output = ()>) {
         // Strangers evict each other only.
         let (own, others) = (
             ConnectionSlots::new(MAX_CONNECTIONS),
@@ -192,10 +192,7 @@ async fn supervise(stream: TcpStream, tls: Option<Arc<Tls>>, routes: Router, pla
 }
 
 /// Serves one connection to its end, which is that of the tunnel if a program of a sandbox has switched its protocol.
-pub(crate) async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    routes: Router,
-) {
+pub async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, routes: Router) {
     let tunnel = Tunnel::default();
     let routes = routes
         .layer(Extension(tunnel.clone()))

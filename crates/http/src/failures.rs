@@ -21,11 +21,11 @@ const FURTHER: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The address of a connection's other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PeerAddress(pub(crate) IpAddr);
+pub struct PeerAddress(pub IpAddr);
 
 /// Failures since a point in time.
 #[derive(Debug)]
-pub(crate) struct Failures(Mutex<Counts>);
+pub struct Failures(Mutex<Counts>);
 
 #[derive(Debug)]
 struct Counts {
@@ -40,15 +40,15 @@ const MAX_REPORTS: u32 = 10;
 
 /// The effect of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub struct Failed {
     /// Set if there were too many failures of all peers: a guesser must wait.
-    pub(crate) is_one_too_many: bool,
-    pub(crate) lockout: Option<Lockout>,
+    pub is_one_too_many: bool,
+    pub lockout: Option<Lockout>,
 }
 
 /// The begin of a time in which failures have consequences.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lockout {
+pub enum Lockout {
     /// The peer does not learn whether a guess at a weak key is right.
     OfPeer(IpAddr),
     /// Answers to wrong keys ask to wait.
@@ -95,17 +95,19 @@ impl Window {
     }
 }
 
-impl Failures {
-    pub(crate) fn new() -> Self {
+impl Default for Failures {
+    fn default() -> Self {
         Self(Mutex::new(Counts {
             all: Window::new(),
             peers: HashMap::new(),
             reports: Window::new(),
         }))
     }
+}
 
+impl Failures {
     /// Counts a failure. Valid credentials are never counted, so that no client is refused because of others.
-    pub(crate) fn add(&self, peer: Option<PeerAddress>) -> Failed {
+    pub fn add(&self, peer: Option<PeerAddress>) -> Failed {
         let mut counts = self.lock();
         let mut lockout = None;
         if let Some(PeerAddress(address)) = peer {
@@ -127,7 +129,7 @@ impl Failures {
     }
 
     /// Returns `true` if a peer has failed so often that it may be guessing.
-    pub(crate) fn guesses(&self, peer: Option<PeerAddress>) -> bool {
+    pub fn guesses(&self, peer: Option<PeerAddress>) -> bool {
         let Some(PeerAddress(address)) = peer else {
             return false;
         };
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_guesser_is_known_and_no_other_peer_is_taken_for_it() {
-        let failures = Failures::new();
+        let failures = Failures::default();
         for _ in 0..MAX_OF_PEER {
             assert!(!failures.guesses(peer("192.0.2.1")));
             failures.add(peer("::ffff:192.0.2.1"));
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn many_peers_take_no_more_room_and_are_counted() {
-        let failures = Failures::new();
+        let failures = Failures::default();
         for number in 1..=2 * MAX_PEERS as u32 {
             failures.add(Some(PeerAddress(Ipv4Addr::from(number).into())));
         }
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_lockout_is_reported_once_and_few_are_in_a_minute() {
-        let failures = Failures::new();
+        let failures = Failures::default();
         let mut reported = Vec::new();
         for number in 0..2 * MAX_REPORTS {
             for _ in 0..2 * MAX_OF_PEER {
@@ -232,7 +234,7 @@ mod tests {
 
     #[test]
     fn too_many_failures_are_told() {
-        let failures = Failures::new();
+        let failures = Failures::default();
         let told = (0..=MAX).filter(|_| failures.add(None).is_one_too_many).count();
         assert_eq!(told, 1);
     }
