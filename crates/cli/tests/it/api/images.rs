@@ -144,7 +144,7 @@ fn only_so_many_pulls_run_at_once() {
 #[test]
 fn other_keys_reach_no_images() {
     let world = world();
-    let others = Holder::new(&world, &["--rights", "run,sandboxes,approvals"]);
+    let others = Holder::new(&world, &["--rights", "run,sandboxes"]);
     for line in ["GET /v1/images", "POST /v1/images", "DELETE /v1/images?image=a"] {
         others
             .ask(line, &json!({"reference": "127.0.0.1:9/app:1"}))
