@@ -281,20 +281,28 @@ impl Sandbox {
         // Dropped before the worker, which ends without it.
         let sender = sender;
         let sending = async {
-            while let Some(piece) = response.piece().await? {
+            loop {
+                let piece = tokio::select! {
+                    piece = response.piece() => piece?,
+                    // The copy has failed.
+                    () = sender.closed() => None,
+                };
+                let Some(piece) = piece else { return Ok(()) };
                 if sender.send(piece).await.is_err() {
-                    break;
+                    return Ok(());
                 }
             }
-            Ok(())
         };
         let sent: Result<(), Error> = sending.await;
         drop(sender);
         let report = worker.finish()?;
         sent?;
         let there = response.trailer("ringfence-left-out");
-        let there = there.and_then(|text| serde_json::from_slice(text).ok());
-        Ok(Copied::tree(report?.and(there.unwrap_or_default())))
+        let report = report?;
+        let there = there.map_or_else(|| Ok(Report::default()), serde_json::from_slice);
+        let there =
+            there.map_err(|error| Error::Broken(format!("the report of the copy is invalid: {error}")))?;
+        Ok(Copied::tree(report.and(there)))
     }
 
     /// Returns the type of what is at a path.

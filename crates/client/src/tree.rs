@@ -66,6 +66,9 @@ pub enum Reason {
     TooLong,
     /// A symbolic link that leads out of the tree.
     Outward,
+    /// A reason of a later version.
+    #[serde(other)]
+    Other,
 }
 
 impl Reason {
@@ -77,6 +80,7 @@ impl Reason {
             Self::Changed => "it changed while it was read, so the copy ends with zeros",
             Self::TooLong => "its path is too long or too deep",
             Self::Outward => "it is a link that leads out of the directory",
+            Self::Other => "the server does not say why in a way that this version knows",
         }
     }
 }
@@ -92,8 +96,8 @@ impl Report {
 
     /// Adds what the other end of the copy left out.
     pub(crate) fn and(mut self, other: Self) -> Self {
-        self.skipped += other.skipped;
-        self.named.extend(other.named);
+        self.skipped = self.skipped.saturating_add(other.skipped);
+        self.named.extend(other.named.into_iter().take(MAX_NAMED));
         self
     }
 }

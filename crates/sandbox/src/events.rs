@@ -153,6 +153,8 @@ impl Readers {
     }
 
     fn subscribe(&mut self, scope: &Scope) -> broadcast::Receiver<LifeEvent> {
+        // Those whose readers have gone, and that had no event since.
+        self.0.retain(|_, sender| sender.receiver_count() > 0);
         let new = || broadcast::Sender::new(BEHIND);
         self.0.entry(scope.clone()).or_insert_with(new).subscribe()
     }

@@ -48,6 +48,8 @@ pub(crate) fn relay(name: &Path, input: &mut dyn Read, out: &mut dyn Write) -> R
             .map_err(TreeError::Output)?;
         report.bytes += copied;
     }
+    // What follows the archive comes with the trailer.
+    reader.finish_input().map_err(TreeError::Archive)?;
     writer.finish().map_err(TreeError::Output)?;
     Ok(report)
 }
@@ -72,6 +74,16 @@ fn directory(name: &Path) -> Member {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A trailer is behind the padding of the archive.
+    #[test]
+    fn the_input_is_read_to_its_end() {
+        let archive = Writer::new(Vec::new()).finish().unwrap();
+        let input = [&archive[..], &[0; 4096]].concat();
+        let mut input = &input[..];
+        relay(Path::new("tree"), &mut input, &mut Vec::new()).unwrap();
+        assert!(input.is_empty());
+    }
 
     #[test]
     fn an_archive_is_passed_on_below_its_name_and_no_path_leads_out() {

@@ -1,5 +1,6 @@
 //! Unpacks an archive of a sandbox, which its programs wrote, into a directory of this machine.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{Metadata, Permissions};
@@ -31,6 +32,7 @@ pub(crate) fn unpack(
         locked: Vec::new(),
         made: HashSet::new(),
         report: Report::default(),
+        implied: Cell::new(0),
         most,
         left: most,
         progress,
@@ -53,6 +55,8 @@ struct Unpacking {
     /// Device and inode of what was made: a file system that folds cases takes two names for one.
     made: HashSet<(u64, u64)>,
     report: Report,
+    /// Number of directories that were made because an entry lies in them.
+    implied: Cell<u64>,
     most: u64,
     /// Bytes that may still come.
     left: u64,
@@ -60,11 +64,17 @@ struct Unpacking {
 }
 
 impl Unpacking {
+    /// Checks that there may be one entry more.
+    fn check_room(&self) -> Result<(), TreeError> {
+        match self.report.entries + self.report.skipped + self.implied.get() >= MAX_ENTRIES {
+            true => Err(TreeError::TooMany),
+            false => Ok(()),
+        }
+    }
+
     fn member(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), TreeError> {
         let path = relative(&member.path)?;
-        if self.report.entries + self.report.skipped >= MAX_ENTRIES {
-            return Err(TreeError::TooMany);
-        }
+        self.check_room()?;
         self.report.entries += 1;
         let target = OsStr::from_bytes(&member.target);
         match member.kind {
@@ -158,6 +168,8 @@ impl Unpacking {
             let above = parent.here(self);
             let opened = match above.child(name) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.check_room()?;
+                    self.implied.set(self.implied.get() + 1);
                     above.make_child(name, 0o777).and_then(|_| above.child(name))
                 }
                 opened => opened,

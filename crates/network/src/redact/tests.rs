@@ -24,11 +24,14 @@ fn expect(text: &str, expected: &str) {
 /// scanner takes this file for a leak.
 fn samples() -> Vec<(String, String)> {
     let word = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0";
+    let hex = "0123456789abcdef".repeat(3);
     let shapes = [
         (format!("AKIA{}", "ABCDEFGH12345678"), "aws-access-key"),
         (format!("ghp_{}", &word[..36]), "github-token"),
         (format!("github_pat_{word}_{word}"), "github-token"),
         (format!("glpat-{}", &word[..20]), "gitlab-token"),
+        (format!("rf_{}_{}", &hex[..8], &hex[..48]), "ringfence-key"),
+        (format!("e2b_{}", &hex[..40]), "e2b-key"),
         (format!("sk-ant-api03-{word}-{word}"), "anthropic-key"),
         (format!("sk-proj-{word}_{word}"), "openai-key"),
         (format!("sk-{word}"), "openai-key"),

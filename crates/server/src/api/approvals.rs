@@ -13,7 +13,6 @@ use ringfence_records::approval::{Error, Service, Unanswerable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::body;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::extract::{IdOrName, Params};
@@ -21,6 +20,7 @@ use super::keys::Grant;
 use super::rights::Right;
 use super::route::{Form, Needs, Parameter, Place, Route, route};
 use super::state::Api;
+use super::{body, stream};
 use crate::questions::{self, Accepted, AnswerBody, Question, Reach, now};
 
 /// Maximum size of an answer.
@@ -94,13 +94,17 @@ async fn list(
         true => questions::past(service, &reach).await?,
         false => Vec::new(),
     };
-    let shown = |request| Question::of(request, &reach);
-    let list = QuestionList {
-        now: now(),
-        waiting: waiting.iter().map(shown).collect(),
-        past: past.iter().map(shown).collect(),
-    };
-    Ok(Json(list).into_response())
+    let list = body::render_off_thread(move || {
+        let shown = |request| Question::of(request, &reach);
+        QuestionList {
+            now: now(),
+            waiting: waiting.iter().map(shown).collect(),
+            past: past.iter().map(shown).collect(),
+        }
+    });
+    let json = list.await?;
+    let share = api.bodies.take(&grant, json.len())?;
+    Ok(stream::json(json, share))
 }
 
 async fn show(

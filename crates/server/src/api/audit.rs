@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::Method;
+use axum::http::{Method, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use ringfence_gateway_protocol::visible;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
+use super::body;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::extract::Params;
@@ -147,9 +148,13 @@ impl Choice {
         let is = |found: Option<&Value>, wanted: Option<&str>| {
             wanted.is_none_or(|wanted| found.and_then(Value::as_str) == Some(wanted))
         };
-        let who = |name: &str| record.get("who").and_then(|who| who.get(name));
-        is(who("scope"), self.scope.as_ref().map(Scope::as_str))
-            && is(who("client"), self.client.as_deref())
+        // The log of commands on the host has answers, which somebody gave, beside uses, which somebody asked for.
+        let who = |of_use: &str, of_answer: &str| {
+            let used = record.get("who").and_then(|who| who.get(of_use));
+            used.or_else(|| record.get("answer").and_then(|answer| answer.get(of_answer)))
+        };
+        is(who("scope", "scope"), self.scope.as_ref().map(Scope::as_str))
+            && is(who("client", "by"), self.client.as_deref())
             && is(record.get("tool"), self.tool.as_deref())
             && is(record.get("outcome"), self.outcome.as_deref())
     }
@@ -165,11 +170,13 @@ async fn tail(State(api): State<Arc<Api>>, Params(query): Params<TailQuery>) -> 
         outcome: query.outcome,
     };
     let read = if choice.is_all() { limit } else { MAX_SHOWN };
-    let lines = on_log(&api, query.host, move |directory| audit::tail(directory, read)).await?;
-    let lines = lines.map_err(|error| unreadable(&error))?;
-    let records = lines.iter().rev().map(|line| record(line));
-    let records = records.filter(|record| choice.has(record)).take(limit).collect();
-    Ok(Json(Tail { records }).into_response())
+    let tail = on_log(&api, query.host, move |directory| {
+        let lines = audit::tail(directory, read).map_err(|error| unreadable(&error))?;
+        let records = lines.iter().rev().map(|line| record(line));
+        let records = records.filter(|record| choice.has(record)).take(limit).collect();
+        body::render(&Tail { records })
+    });
+    Ok(([(header::CONTENT_TYPE, body::JSON)], tail.await??).into_response())
 }
 
 /// Parses a line of the log, of which nothing is believed.

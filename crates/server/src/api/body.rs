@@ -9,6 +9,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::sync::Semaphore;
@@ -61,6 +62,25 @@ pub(super) async fn parse_off_thread<T: DeserializeOwned + Send + 'static>(
     bytes: Bytes,
 ) -> Result<T, ApiError> {
     off_thread(bytes, parse).await
+}
+
+/// Makes and renders a large value, on a thread that may block, a few at a time.
+pub(super) async fn render_off_thread<T: Serialize>(
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Result<Vec<u8>, ApiError> {
+    // Never closed.
+    let turn = LARGE.acquire().await.map_err(|_| ApiError::panicked())?;
+    let rendering = tokio::task::spawn_blocking(move || {
+        // Kept to the end of the work, which goes on if the client leaves.
+        let _turn = turn;
+        render(&make())
+    });
+    rendering.await.map_err(|_| ApiError::panicked())?
+}
+
+/// Renders a value as JSON.
+pub(super) fn render<T: Serialize>(value: &T) -> Result<Vec<u8>, ApiError> {
+    serde_json::to_vec(value).map_err(|_| ApiError::panicked())
 }
 
 /// Like [`parse_off_thread`], by another parser.

@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::content::Content;
@@ -27,6 +27,9 @@ use super::{body, events, stream};
 
 /// Maximum number of pulls at once.
 pub(super) const MAX_PULLS: usize = 2;
+
+/// The turn of whoever uses the store.
+static STORE: Semaphore = Semaphore::const_new(1);
 
 /// Maximum size of a request to pull, in bytes.
 const MAX: usize = 1024 * 1024;
@@ -284,7 +287,11 @@ async fn in_store<T: Send + 'static>(
     api: Arc<Api>,
     act: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, ApiError> {
+    // Never closed. One at a time: the next would wait for the store, and hold a thread meanwhile.
+    let turn = STORE.acquire().await.map_err(|_| ApiError::panicked())?;
     let acting = tokio::task::spawn_blocking(move || {
+        // Kept to the end of the work, which goes on if the client leaves.
+        let _turn = turn;
         let store = api.sandboxes.image_store().map_err(ApiError::from)?;
         act(&store).map_err(ApiError::from)
     });

@@ -40,11 +40,13 @@ impl Recorder {
     }
 }
 
-/// Returns `true` if an operation, by the name of its record, ends or removes something.
+/// Returns `true` if an operation, by the name of its record, ends, removes or denies something.
 pub(super) fn ends_something(operation: &str) -> bool {
     matches!(
         operation,
-        "image.remove"
+        // Approvals are refused by the log of answers, which are recorded there before they count.
+        "approval.answer"
+            | "image.remove"
             | "key.remove"
             | "key.revoke"
             | "sandbox.delete"

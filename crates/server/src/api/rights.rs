@@ -40,7 +40,7 @@ impl Right {
 
 /// The rights of a key: at least one, and not both to ask and to answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Right>", into = "Vec<Right>")]
+#[serde(try_from = "StoredRights", into = "Vec<Right>")]
 pub struct Rights(Vec<Right>);
 
 /// A text names no rights that one key may have.
@@ -77,6 +77,23 @@ impl TryFrom<Vec<Right>> for Rights {
             return Err(RightsError::AsksAndAnswers);
         }
         Ok(Self(rights))
+    }
+}
+
+/// Rights as they are stored. A key of an earlier version may have `run` and `approvals`, which opened nothing then: it has
+/// `run`.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct StoredRights(Vec<Right>);
+
+impl TryFrom<StoredRights> for Rights {
+    type Error = RightsError;
+
+    fn try_from(StoredRights(mut rights): StoredRights) -> Result<Self, RightsError> {
+        if rights.contains(&Right::Run) {
+            rights.retain(|right| *right != Right::Approvals);
+        }
+        Self::try_from(rights)
     }
 }
 
@@ -118,5 +135,7 @@ mod tests {
         check("root", Err(RightsError::Unknown("root".to_owned())));
         assert!(serde_json::from_str::<Rights>("[]").is_err());
         assert!(serde_json::from_str::<Rights>(r#"["tools","approvals"]"#).is_err());
+        let stored: Rights = serde_json::from_str(r#"["run","approvals","admin"]"#).unwrap();
+        assert_eq!(stored.to_text(), "run,admin");
     }
 }

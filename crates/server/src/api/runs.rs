@@ -20,6 +20,7 @@ use super::keys::Grant;
 use super::rights::Right;
 use super::route::{Form, Needs, Parameter, Place, Route, route};
 use super::state::Api;
+use super::{body, stream};
 use crate::questions::Reach;
 
 /// Number of runs of a page, and the most that a client may ask for.
@@ -125,14 +126,15 @@ async fn show(
     // As `meta.artifact` names it.
     let name = id.strip_suffix(".json").unwrap_or(&id).to_owned();
     let found = read(&api, move |runs| {
-        let (stored, _) = open(runs, &reach, &name)?;
-        Some(StoredRun {
+        let (stored, _) = runs.open(&name)?;
+        let shown = reach.has_run(&stored).then(|| StoredRun {
             id: name,
             time: stored.timestamp,
             language: stored.language.as_str(),
             code: stored.code,
             result: stored.result,
-        })
+        })?;
+        Some(body::render(&shown))
     });
     let found = found.await?.ok_or_else(|| {
         ApiError::new(
@@ -141,7 +143,9 @@ async fn show(
             "GET /v1/runs lists them",
         )
     })?;
-    Ok(Json(found).into_response())
+    let json = found?;
+    let share = api.bodies.take(&grant, json.len())?;
+    Ok(stream::json(json, share))
 }
 
 /// Reads stored runs, on a thread that may block on the disk.
@@ -160,12 +164,13 @@ async fn read<T: Send + 'static>(
     reading.await.map_err(|_| ApiError::panicked())
 }
 
-/// Returns the record of this name, if it is within reach.
-fn open(runs: &Store, reach: &Reach, name: &str) -> Option<(Stored, usize)> {
-    let found = runs.open(name)?;
-    match reach {
-        Reach::All => Some(found),
-        Reach::Of(scope) => found.0.is_of(scope).then_some(found),
+impl Reach {
+    /// Returns `true` if a record is within reach.
+    fn has_run(&self, stored: &Stored) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(scope) => stored.is_of(scope),
+        }
     }
 }
 
@@ -181,15 +186,15 @@ fn page(runs: &Store, reach: &Reach, query: &PageQuery) -> Result<RunPage, artif
     let (mut page, mut bytes, mut last) = (Vec::new(), 0, None);
     while page.len() < limit && bytes < MAX_READ {
         let Some(name) = names.next() else { break };
-        if let Some((stored, length)) = open(runs, reach, &name) {
+        if let Some((stored, length)) = runs.open(&name) {
             bytes += length;
-            page.push(RunSummary {
+            page.extend(reach.has_run(&stored).then(|| RunSummary {
                 id: name.clone(),
                 time: stored.timestamp,
                 language: stored.language.as_str(),
                 outcome: stored.result.meta.outcome,
                 exit_code: stored.result.exit_code,
-            });
+            }));
         }
         last = Some(name);
     }

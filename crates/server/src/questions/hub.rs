@@ -160,8 +160,16 @@ impl Hub {
             };
             self.register(&mut listeners, &wanted).await;
             self.heard.send_replace(listeners.keys().cloned().collect());
+            if wanted.is_empty() {
+                return;
+            }
+            // A store that could not be written is tried again.
+            let patience = match listeners.len() == wanted.len() {
+                true => Duration::MAX,
+                false => PAUSE,
+            };
             // Cannot fail: `self` holds the sender.
-            if wanted.is_empty() || viewers.changed().await.is_err() {
+            if let Ok(Err(_)) = tokio::time::timeout(patience, viewers.changed()).await {
                 return;
             }
         }
@@ -175,7 +183,10 @@ impl Hub {
             .filter(|reach| !wanted.contains(reach))
             .cloned()
             .collect();
-        for listener in gone.iter().filter_map(|reach| listeners.remove(reach)) {
+        let gone: Vec<Listener> = gone.iter().filter_map(|reach| listeners.remove(reach)).collect();
+        // Before they leave: whoever is told of a listener finds it.
+        self.heard.send_replace(listeners.keys().cloned().collect());
+        for listener in gone {
             // If this fails, the end of the server removes the listener.
             let _ = service.leave(listener).await;
         }

@@ -360,7 +360,7 @@ fn an_ordinary_user_has_no_ids_for_root() {
     let refused = create(&fence, &[]);
     assert_eq!(refused.status, 125, "{refused:?}");
     assert!(
-        refused.stderr.contains("only a server that runs as root"),
+        refused.stderr.contains("needs a server that runs as root"),
         "{refused:?}"
     );
 }
