@@ -50,6 +50,10 @@ const BUDGET: &[(&str, u64)] = &[
         "LibreChat's Code API, answers at the end of the server, mounts and certificates that are looked at",
         800,
     ),
+    (
+        "approvals, stored runs, the audit log and images over HTTP; directories and events of sandboxes",
+        250,
+    ),
 ];
 
 /// Compares the release binary with the budget.
