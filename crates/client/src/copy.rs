@@ -11,7 +11,7 @@ use ringfence_trust::{Directory, NamedPathError, NamedPaths, Replacement};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::client::{Body, Error};
+use super::client::{Body, Error, Response};
 use super::sandbox::{PIECE, Sandbox, UNSENT, pieces, target};
 use super::tree::{self, LeftOut, OnProgress, Report, TreeError};
 
@@ -55,9 +55,9 @@ impl Copied {
     }
 }
 
-/// The type of what is at a path of a sandbox.
+/// The type of an entry of a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum EntryType {
     Directory,
     Symlink,
     /// Anything else.
@@ -81,7 +81,7 @@ impl Sandbox {
         progress: OnProgress,
     ) -> Result<Copied, Error> {
         if from == "-" {
-            return match to.ends_with('/') || self.found(to).await == Found::Directory {
+            return match to.ends_with('/') || self.entry_type(to).await == EntryType::Directory {
                 true => self.send_archive(to, pieces(io::stdin())).await.map(Copied::tree),
                 false => self.upload(io::stdin(), to, None, None).await.map(Copied::file),
             };
@@ -102,7 +102,7 @@ impl Sandbox {
         let to = self.directory_target(from, path.file_name(), to).await?;
         let (sender, receiver) = mpsc::channel(UNSENT);
         let packing = Worker::start(sender, move |sender| {
-            let mut out = Leaving {
+            let mut out = PieceWriter {
                 sender,
                 piece: Vec::with_capacity(PIECE),
             };
@@ -123,7 +123,7 @@ impl Sandbox {
             path: from.into(),
             source: source.into(),
         })?;
-        let is_into = !to.ends_with('/') && self.found(to).await == Found::Directory;
+        let is_into = !to.ends_with('/') && self.entry_type(to).await == EntryType::Directory;
         let to = target(from, &if is_into { format!("{to}/") } else { to.to_owned() });
         // Pipes and files of /proc do not know their length.
         let size = Some(found.len()).filter(|size| *size > 0);
@@ -145,14 +145,14 @@ impl Sandbox {
         let name = name
             .and_then(std::ffi::OsStr::to_str)
             .filter(|_| !is_contents(from));
-        match (self.found(plain).await, name) {
-            (Found::Directory, Some(name)) => Ok(format!("{}/{name}", plain.trim_end_matches('/'))),
-            (Found::Directory | Found::Nothing, _) => Ok(plain.to_owned()),
-            (Found::Symlink, _) => Err(Error::Copy {
+        match (self.entry_type(plain).await, name) {
+            (EntryType::Directory, Some(name)) => Ok(format!("{}/{name}", plain.trim_end_matches('/'))),
+            (EntryType::Directory | EntryType::Nothing, _) => Ok(plain.to_owned()),
+            (EntryType::Symlink, _) => Err(Error::Copy {
                 message: format!("`{plain}` is a symbolic link in the sandbox"),
                 hint: "name the directory that it leads to",
             }),
-            (Found::File, _) => Err(Error::Copy {
+            (EntryType::File, _) => Err(Error::Copy {
                 message: format!("`{from}` is a directory, and `{plain}` in the sandbox is none"),
                 hint: "name a directory of the sandbox, or a path that does not exist there",
             }),
@@ -273,48 +273,45 @@ impl Sandbox {
         let mut response = self.client().send(Method::GET, &path, Body::Empty, None).await?;
         let (sender, receiver) = mpsc::channel(UNSENT);
         let worker = Worker::start(receiver, |pieces| {
-            work(&mut Arriving {
+            work(&mut PieceReader {
                 pieces,
                 piece: Bytes::new(),
             })
         });
-        // Dropped before the worker, which ends without it.
-        let sender = sender;
-        let sending = async {
-            loop {
-                let piece = tokio::select! {
-                    piece = response.piece() => piece?,
-                    // The copy has failed.
-                    () = sender.closed() => None,
-                };
-                let Some(piece) = piece else { return Ok(()) };
-                if sender.send(piece).await.is_err() {
-                    return Ok(());
-                }
-            }
-        };
-        let sent: Result<(), Error> = sending.await;
-        drop(sender);
+        let sent = pass_on(&mut response, sender).await;
         let report = worker.finish()?;
         sent?;
-        let there = response.trailer("ringfence-left-out");
         let report = report?;
+        let there = response.trailer("ringfence-left-out");
         let there = there.map_or_else(|| Ok(Report::default()), serde_json::from_slice);
         let there =
             there.map_err(|error| Error::Broken(format!("the report of the copy is invalid: {error}")))?;
         Ok(Copied::tree(report.and(there)))
     }
 
-    /// Returns the type of what is at a path.
-    async fn found(&self, path: &str) -> Found {
+    /// Returns the type of the entry at a path.
+    async fn entry_type(&self, path: &str) -> EntryType {
         match self.stat(path).await {
-            Ok(entry) if entry["type"] == "directory" => Found::Directory,
-            Ok(entry) if entry["type"] == "symlink" => Found::Symlink,
-            Ok(_) => Found::File,
+            Ok(entry) if entry["type"] == "directory" => EntryType::Directory,
+            Ok(entry) if entry["type"] == "symlink" => EntryType::Symlink,
+            Ok(_) => EntryType::File,
             // The copy itself names the error.
-            Err(_) if path == "/" => Found::Directory,
-            Err(_) => Found::Nothing,
+            Err(_) if path == "/" => EntryType::Directory,
+            Err(_) => EntryType::Nothing,
         }
+    }
+}
+
+/// Passes the pieces of an answer on, until its end or until nobody takes them any more.
+async fn pass_on(response: &mut Response, sender: mpsc::Sender<Bytes>) -> Result<(), Error> {
+    loop {
+        let piece = tokio::select! {
+            piece = response.piece() => piece?,
+            () = sender.closed() => None,
+        };
+        let Some(piece) = piece else { return Ok(()) };
+        // An error means that it is closed, which is noticed above.
+        let _ = sender.send(piece).await;
     }
 }
 
@@ -341,12 +338,12 @@ impl<T> Drop for Worker<T> {
 }
 
 /// The pieces of an answer, as a reader on a thread.
-struct Arriving {
+struct PieceReader {
     pieces: mpsc::Receiver<Bytes>,
     piece: Bytes,
 }
 
-impl Read for Arriving {
+impl Read for PieceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.pieces.blocking_recv() {
@@ -361,12 +358,12 @@ impl Read for Arriving {
 }
 
 /// The pieces of a request, as a writer on a thread.
-struct Leaving {
+struct PieceWriter {
     sender: mpsc::Sender<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
 }
 
-impl Write for Leaving {
+impl Write for PieceWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.piece.extend_from_slice(bytes);
         if self.piece.len() >= PIECE {

@@ -1,7 +1,7 @@
 //! Trees of files of this machine as tar archives.
 //!
-//! What comes out of a sandbox was written by its programs: no entry leaves the directory that it is unpacked into, none is
-//! placed through a link, and what is left out is named.
+//! An archive of a sandbox is hostile input, written by its programs: no entry leaves the directory that it is unpacked into,
+//! none is placed through a link, and what is left out is named.
 
 mod pack;
 mod relay;
