@@ -156,12 +156,12 @@ impl Surface {
     }
 
     pub(crate) fn ask(&self, line: &str, headers: &[&str], body: &str) -> Reply {
-        reply(&mut *self.send(line, headers, body))
+        reply(&mut self.send(line, headers, body))
     }
 }
 
 /// Reads a response to its end.
-pub(crate) fn reply(stream: &mut dyn Connection) -> Reply {
+pub(crate) fn reply(stream: &mut dyn Read) -> Reply {
     let mut bytes = Vec::new();
     // A refused body is not read: its sender may be told so by a reset.
     let _ = stream.read_to_end(&mut bytes);

@@ -1,9 +1,12 @@
 //! Stored runs over `/v1/runs`.
 
+use std::io::Read;
+
 use serde_json::{Value, json};
 
 use super::keys::Holder;
-use super::{Surface, world};
+use super::{Surface, reply, world};
+use crate::support::eventually;
 
 fn ids(page: &Value) -> Vec<String> {
     let runs = page["runs"].as_array().unwrap().iter();
@@ -82,5 +85,38 @@ fn a_tenant_reads_its_own_stored_runs_alone() {
             .refused(404, "not_found");
         assert_eq!(ids(&one.ok("GET /v1/runs", &none)), [second.as_str()]);
     }
+    world.close();
+}
+
+/// An answer that its client does not read is memory of that client, of which there is only so much.
+#[test]
+fn unread_answers_take_bounded_memory() {
+    let world = world();
+    let [one, two] = ["one", "two"].map(|tenant| Holder::new(&world, &["--tenant", tenant]));
+    // Six bytes of JSON for each character: a record of 6 MB, of which a client may have 64 MiB.
+    let id = fail(
+        &one,
+        &format!("#{}\nraise SystemExit(1)", "\u{1}".repeat(1_000_000)),
+    );
+    let line = format!("GET /v1/runs/{id}");
+    let mut unread = Vec::new();
+    let refused = (0..12).find_map(|_| {
+        let mut answer = one.surface.send(&line, &[&one.bearer], "");
+        let mut status = [0; 12];
+        answer.read_exact(&mut status).unwrap();
+        if status == *b"HTTP/1.1 200" {
+            unread.push(answer);
+            return None;
+        }
+        Some(reply(&mut (&status[..]).chain(answer)))
+    });
+    let refused = refused.expect("12 answers of 6 MB were held");
+    refused.refused(429, "busy");
+    assert!(unread.len() >= 8, "{}", unread.len());
+    // Others, and this client once it has gone from its answers, are served.
+    let own = fail(&two, "raise SystemExit(1)");
+    two.ok(&format!("GET /v1/runs/{own}"), &json!({}));
+    drop(unread);
+    eventually("an answer has room", || one.ask(&line, &json!({})).status == 200);
     world.close();
 }
