@@ -26,6 +26,7 @@ pub(crate) mod admission;
 mod approvals;
 mod audit;
 mod batch;
+mod blocking;
 mod body;
 mod budget;
 mod calls;

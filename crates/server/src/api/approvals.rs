@@ -18,7 +18,7 @@ use super::error::{ApiError, Reason};
 use super::extract::{IdOrName, Params};
 use super::keys::Grant;
 use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route, route};
+use super::route::{Form, Parameter, Place, Route, route};
 use super::state::Api;
 use super::{body, stream};
 use crate::questions::{self, Accepted, AnswerBody, Question, Reach, now};
@@ -42,14 +42,16 @@ pub(super) fn routes() -> Vec<Route> {
         vec![Content::json::<QuestionList>()],
         |method| on(method, list),
     )
-    .with_parameters(&[PAST]);
+    .with_parameters(&[PAST])
+    .with_right(Right::Approvals);
     let show = route(
         Method::GET,
         "/v1/approvals/{id}",
         "Show a question, pending or past.",
         vec![Content::json::<Question>()],
         |method| on(method, show),
-    );
+    )
+    .with_right(Right::Approvals);
     let answer = route(
         Method::POST,
         "/v1/approvals/{id}",
@@ -58,12 +60,9 @@ pub(super) fn routes() -> Vec<Route> {
         |method| on(method, answer),
     )
     .with_body(Content::json::<AnswerBody>().at_most(MAX))
-    .recorded_as("approval.answer");
-    let mut all = vec![list, events::route(), show, answer];
-    for route in &mut all {
-        route.needs = Needs::Key(Right::Approvals);
-    }
-    all
+    .recorded_as("approval.answer")
+    .with_right(Right::Approvals);
+    vec![list, events::route(), show, answer]
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -14,14 +14,14 @@ use ringfence_records::audit::{self, ChainBreak, Error, Link, Verified};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
 
+use super::blocking::BlockingThreads;
 use super::body;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::extract::Params;
 use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route, route};
+use super::route::{Form, Parameter, Place, Route, route};
 use super::state::Api;
 use super::tenant::{Account, Tenant, scope_of};
 
@@ -33,8 +33,8 @@ const MAX_SHOWN: usize = 1_000;
 /// Maximum length of a damaged line that is shown, in characters.
 const MAX_DAMAGED: usize = 1_000;
 
-/// Readers of the log at a time: a verification reads all of it.
-static READERS: Semaphore = Semaphore::const_new(1);
+/// Reads the log: a verification reads all of it.
+static READER: BlockingThreads = BlockingThreads::new(1);
 
 const HOST: Parameter = Parameter {
     place: Place::Query,
@@ -97,7 +97,8 @@ pub(super) fn routes() -> Vec<Route> {
         vec![Content::json::<Tail>()],
         |method| on(method, tail),
     )
-    .with_parameters(TAIL);
+    .with_parameters(TAIL)
+    .with_right(Right::Admin);
     let verify = route(
         Method::GET,
         "/v1/audit/verify",
@@ -105,12 +106,9 @@ pub(super) fn routes() -> Vec<Route> {
         vec![Content::json::<Verification>()],
         |method| on(method, verify),
     )
-    .with_parameters(VERIFY);
-    let mut all = vec![tail, verify];
-    for route in &mut all {
-        route.needs = Needs::Key(Right::Admin);
-    }
-    all
+    .with_parameters(VERIFY)
+    .with_right(Right::Admin);
+    vec![tail, verify]
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -131,20 +129,20 @@ struct TailQuery {
     outcome: Option<String>,
 }
 
-/// The members by which records are chosen.
-struct Choice {
+/// The members that records must have.
+struct Filter {
     scope: Option<Scope>,
     client: Option<String>,
     tool: Option<String>,
     outcome: Option<String>,
 }
 
-impl Choice {
-    const fn is_all(&self) -> bool {
+impl Filter {
+    const fn is_empty(&self) -> bool {
         self.scope.is_none() && self.client.is_none() && self.tool.is_none() && self.outcome.is_none()
     }
 
-    fn has(&self, record: &Map<String, Value>) -> bool {
+    fn matches(&self, record: &Map<String, Value>) -> bool {
         let is = |found: Option<&Value>, wanted: Option<&str>| {
             wanted.is_none_or(|wanted| found.and_then(Value::as_str) == Some(wanted))
         };
@@ -163,17 +161,20 @@ impl Choice {
 async fn tail(State(api): State<Arc<Api>>, Params(query): Params<TailQuery>) -> Result<Response, ApiError> {
     let limit = query.limit.unwrap_or(SHOWN).min(MAX_SHOWN);
     let account = query.tenant.as_ref().map(Account::of_tenant);
-    let choice = Choice {
+    let filter = Filter {
         scope: account.and_then(|account| scope_of(&account)),
         client: query.client,
         tool: query.tool,
         outcome: query.outcome,
     };
-    let read = if choice.is_all() { limit } else { MAX_SHOWN };
+    let read = if filter.is_empty() { limit } else { MAX_SHOWN };
     let tail = on_log(&api, query.host, move |directory| {
         let lines = audit::tail(directory, read).map_err(|error| unreadable(&error))?;
         let records = lines.iter().rev().map(|line| record(line));
-        let records = records.filter(|record| choice.has(record)).take(limit).collect();
+        let records = records
+            .filter(|record| filter.matches(record))
+            .take(limit)
+            .collect();
         body::render(&Tail { records })
     });
     Ok(([(header::CONTENT_TYPE, body::JSON)], tail.await??).into_response())
@@ -291,7 +292,7 @@ impl Verification {
     }
 }
 
-/// Works on the directory of a log, on a thread that may block on the disk.
+/// Reads the directory of a log.
 async fn on_log<T: Send + 'static>(
     api: &Api,
     host: bool,
@@ -299,14 +300,7 @@ async fn on_log<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let directory = api.questions.sources().audit.clone();
     let directory: PathBuf = if host { audit::host(&directory) } else { directory };
-    // Never closed.
-    let turn = READERS.acquire().await.map_err(|_| ApiError::panicked())?;
-    let working = tokio::task::spawn_blocking(move || {
-        // Kept to the end of the work, which goes on if the client leaves.
-        let _turn = turn;
-        work(&directory)
-    });
-    working.await.map_err(|_| ApiError::panicked())
+    READER.run(move || work(&directory)).await
 }
 
 fn unreadable(error: &Error) -> ApiError {

@@ -12,8 +12,8 @@ use hyper::body::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
-use tokio::sync::Semaphore;
 
+use super::blocking::BlockingThreads;
 use super::error::{ApiError, Reason};
 
 /// Timeout for a body to arrive: a client that sends nothing must not hold its connection.
@@ -22,8 +22,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a body that is parsed at once: it takes about a millisecond.
 const SMALL: usize = 64 * 1024;
 
-/// Large bodies that are parsed at a time.
-static LARGE: Semaphore = Semaphore::const_new(2);
+/// Parses and renders large bodies.
+static LARGE: BlockingThreads = BlockingThreads::new(2);
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const BYTES: &str = "application/octet-stream";
@@ -64,18 +64,11 @@ pub(super) async fn parse_off_thread<T: DeserializeOwned + Send + 'static>(
     off_thread(bytes, parse).await
 }
 
-/// Makes and renders a large value, on a thread that may block, a few at a time.
+/// Makes a large value and renders it, beside the runtime's only thread.
 pub(super) async fn render_off_thread<T: Serialize>(
     make: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Vec<u8>, ApiError> {
-    // Never closed.
-    let turn = LARGE.acquire().await.map_err(|_| ApiError::panicked())?;
-    let rendering = tokio::task::spawn_blocking(move || {
-        // Kept to the end of the work, which goes on if the client leaves.
-        let _turn = turn;
-        render(&make())
-    });
-    rendering.await.map_err(|_| ApiError::panicked())?
+    LARGE.run(move || render(&make())).await?
 }
 
 /// Renders a value as JSON.
@@ -91,14 +84,7 @@ pub(super) async fn off_thread<T: Send + 'static>(
     if bytes.len() <= SMALL {
         return parse(&bytes);
     }
-    // Never closed.
-    let turn = LARGE.acquire().await.map_err(|_| ApiError::panicked())?;
-    let parsing = tokio::task::spawn_blocking(move || {
-        // Kept to the end of the work, which goes on if the client leaves.
-        let _turn = turn;
-        parse(&bytes)
-    });
-    parsing.await.map_err(|_| ApiError::panicked())?
+    LARGE.run(move || parse(&bytes)).await?
 }
 
 /// Returns the next bytes of a body, as they come; `None` at its end.

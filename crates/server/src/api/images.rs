@@ -13,23 +13,24 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use super::blocking::BlockingThreads;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::extract::Params;
 use super::recording::Described;
 use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route};
+use super::route::{Form, Parameter, Place, Route, route};
 use super::state::Api;
 use super::{body, events, stream};
 
 /// Maximum number of pulls at once.
 pub(super) const MAX_PULLS: usize = 2;
 
-/// The turn of whoever uses the store.
-static STORE: Semaphore = Semaphore::const_new(1);
+/// Uses the store: a second user would only wait for the first.
+static STORE: BlockingThreads = BlockingThreads::new(1);
 
 /// Maximum size of a request to pull, in bytes.
 const MAX: usize = 1024 * 1024;
@@ -53,39 +54,34 @@ const IMAGE: &[Parameter] = &[Parameter {
 }];
 
 pub(super) fn routes() -> Vec<Route> {
-    let list = Route {
-        method: Method::GET,
-        path: "/v1/images",
-        needs: Needs::Key(Right::Admin),
-        summary: "List the images that sandboxes can be made of, by their first reference.",
-        recorded: None,
-        parameters: &[],
-        request: None,
-        answers: vec![Content::json::<ImageList>()],
-        handler: |method| on(method, list),
-    };
-    let pull = Route {
-        method: Method::POST,
-        path: "/v1/images",
-        needs: Needs::Key(Right::Admin),
-        summary: "Pull an image from its registry, and answer with it or, with `Accept: text/event-stream`, with events.",
-        recorded: Some("image.pull"),
-        parameters: &[],
-        request: Some(Content::json::<PullRequest>().at_most(MAX)),
-        answers: vec![Content::json::<PulledImage>(), EVENTS],
-        handler: |method| on(method, pull),
-    };
-    let remove = Route {
-        method: Method::DELETE,
-        path: "/v1/images",
-        needs: Needs::Key(Right::Admin),
-        summary: "Remove a reference of an image, or all of a digest, and the image's files if no reference is left and nothing uses it.",
-        recorded: Some("image.remove"),
-        parameters: IMAGE,
-        request: None,
-        answers: vec![Content::json::<RemovedImage>()],
-        handler: |method| on(method, remove),
-    };
+    let list = route(
+        Method::GET,
+        "/v1/images",
+        "List the images that sandboxes can be made of, by their first reference.",
+        vec![Content::json::<ImageList>()],
+        |method| on(method, list),
+    )
+    .with_right(Right::Admin);
+    let pull = route(
+        Method::POST,
+        "/v1/images",
+        "Pull an image from its registry, and answer with it or, with `Accept: text/event-stream`, with events.",
+        vec![Content::json::<PulledImage>(), EVENTS],
+        |method| on(method, pull),
+    )
+    .with_right(Right::Admin)
+    .with_body(Content::json::<PullRequest>().at_most(MAX))
+    .recorded_as("image.pull");
+    let remove = route(
+        Method::DELETE,
+        "/v1/images",
+        "Remove a reference of an image, or all of a digest, and the image's files if no reference is left and nothing uses it.",
+        vec![Content::json::<RemovedImage>()],
+        |method| on(method, remove),
+    )
+    .with_right(Right::Admin)
+    .with_parameters(IMAGE)
+    .recorded_as("image.remove");
     vec![list, pull, remove]
 }
 
@@ -111,10 +107,9 @@ struct PulledImage {
     was_there: bool,
 }
 
-/// The image that a request is about.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Named {
+struct ImageQuery {
     image: String,
 }
 
@@ -158,7 +153,7 @@ async fn list(State(api): State<Arc<Api>>) -> Result<Response, ApiError> {
 
 async fn remove(
     State(api): State<Arc<Api>>,
-    Params(Named { image }): Params<Named>,
+    Params(ImageQuery { image }): Params<ImageQuery>,
 ) -> Result<Response, ApiError> {
     let selector: Selector = image.parse().map_err(Error::from)?;
     let removal = in_store(api, move |store| store.remove(&selector)).await?;
@@ -282,20 +277,16 @@ async fn next(mut pulling: Pulling) -> Option<(Bytes, Pulling)> {
     Some((text.into(), pulling))
 }
 
-/// Does something with the store, on a thread that may wait for whoever changes it.
+/// Does something with the store, which may wait for another process that changes it.
 async fn in_store<T: Send + 'static>(
     api: Arc<Api>,
     act: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, ApiError> {
-    // Never closed. One at a time: the next would wait for the store, and hold a thread meanwhile.
-    let turn = STORE.acquire().await.map_err(|_| ApiError::panicked())?;
-    let acting = tokio::task::spawn_blocking(move || {
-        // Kept to the end of the work, which goes on if the client leaves.
-        let _turn = turn;
-        let store = api.sandboxes.image_store().map_err(ApiError::from)?;
-        act(&store).map_err(ApiError::from)
+    let acting = STORE.run(move || {
+        let store = api.sandboxes.image_store()?;
+        Ok(act(&store)?)
     });
-    acting.await.map_err(|_| ApiError::panicked())?
+    acting.await?
 }
 
 impl From<Error> for ApiError {

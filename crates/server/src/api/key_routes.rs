@@ -18,7 +18,7 @@ use super::error::{ApiError, Reason};
 use super::extract::IdOrName;
 use super::key_store::{EndKeyError, Revoked, ShownKey, StoredKey};
 use super::rights::Right;
-use super::route::{Needs, Route};
+use super::route::{Route, route};
 use super::state::Api;
 use super::tenant::scope_of;
 use crate::remains::RemainsError;
@@ -27,39 +27,32 @@ use crate::remains::RemainsError;
 const CLOSING: Duration = Duration::from_secs(10);
 
 pub(super) fn routes() -> Vec<Route> {
-    let list = Route {
-        method: Method::GET,
-        path: "/v1/keys",
-        needs: Needs::Key(Right::Admin),
-        summary: "List the keys, the oldest first, those that are revoked or have expired among them.",
-        recorded: None,
-        parameters: &[],
-        request: None,
-        answers: vec![Content::json::<KeyList>()],
-        handler: |method| on(method, list),
-    };
-    let revoke = Route {
-        method: Method::POST,
-        path: "/v1/keys/{id}/revoke",
-        needs: Needs::Key(Right::Admin),
-        summary: "Revoke a key: it opens nothing any more, and what is open in its name ends within a second. A key that is revoked already stays so.",
-        recorded: Some("key.revoke"),
-        parameters: &[],
-        request: None,
-        answers: vec![NOTHING],
-        handler: |method| on(method, revoke),
-    };
-    let remove = Route {
-        method: Method::DELETE,
-        path: "/v1/keys/{id}",
-        needs: Needs::Key(Right::Admin),
-        summary: "Remove a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots, sessions, stored runs and usage. The audit log stays.",
-        recorded: Some("key.remove"),
-        parameters: &[],
-        request: None,
-        answers: vec![NOTHING],
-        handler: |method| on(method, remove),
-    };
+    let list = route(
+        Method::GET,
+        "/v1/keys",
+        "List the keys, the oldest first, those that are revoked or have expired among them.",
+        vec![Content::json::<KeyList>()],
+        |method| on(method, list),
+    )
+    .with_right(Right::Admin);
+    let revoke = route(
+        Method::POST,
+        "/v1/keys/{id}/revoke",
+        "Revoke a key: it opens nothing any more, and what is open in its name ends within a second. A key that is revoked already stays so.",
+        vec![NOTHING],
+        |method| on(method, revoke),
+    )
+    .with_right(Right::Admin)
+    .recorded_as("key.revoke");
+    let remove = route(
+        Method::DELETE,
+        "/v1/keys/{id}",
+        "Remove a key that is revoked or has expired and, unless other keys of its tenant are left, its sandboxes, snapshots, sessions, stored runs and usage. The audit log stays.",
+        vec![NOTHING],
+        |method| on(method, remove),
+    )
+    .with_right(Right::Admin)
+    .recorded_as("key.remove");
     vec![list, revoke, remove]
 }
 

@@ -96,6 +96,12 @@ impl Place {
 }
 
 impl Route {
+    /// Needs a key with this right.
+    pub(super) fn with_right(mut self, right: Right) -> Self {
+        self.needs = Needs::Key(right);
+        self
+    }
+
     /// Leaves records of this name in the audit log.
     pub(super) fn recorded_as(mut self, name: &'static str) -> Self {
         self.recorded = Some(name);
@@ -128,7 +134,8 @@ impl Route {
     }
 }
 
-/// Returns a route for keys with the right `sandboxes`, without parameters, body and record.
+/// Returns a route for keys with the right `sandboxes` or, by [`Route::with_right`], another one, without parameters, body and
+/// record.
 pub(super) fn route(
     method: Method,
     path: &'static str,

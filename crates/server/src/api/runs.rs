@@ -11,14 +11,14 @@ use ringfence_exec::artifact::{self, Store, Stored};
 use ringfence_policy::{ExecutionResult, Outcome};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 
+use super::blocking::BlockingThreads;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::extract::{IdOrName, Params};
 use super::keys::Grant;
 use super::rights::Right;
-use super::route::{Form, Needs, Parameter, Place, Route, route};
+use super::route::{Form, Parameter, Place, Route, route};
 use super::state::Api;
 use super::{body, stream};
 use crate::questions::Reach;
@@ -30,8 +30,8 @@ const MAX_PAGE: usize = 100;
 /// Maximum length of the records read for a page, which may be one record longer.
 const MAX_READ: usize = 16 << 20;
 
-/// Readers of records at a time: each may hold a large one.
-static READERS: Semaphore = Semaphore::const_new(2);
+/// Reads records: each may be a large one.
+static READERS: BlockingThreads = BlockingThreads::new(2);
 
 const LIMIT: Parameter = Parameter {
     place: Place::Query,
@@ -57,19 +57,17 @@ pub(super) fn routes() -> Vec<Route> {
         vec![Content::json::<RunPage>()],
         |method| on(method, list),
     )
-    .with_parameters(&[LIMIT, BEFORE]);
+    .with_parameters(&[LIMIT, BEFORE])
+    .with_right(Right::Run);
     let show = route(
         Method::GET,
         "/v1/runs/{id}",
         "Show a stored run with its code and output, by the name that its result has as `meta.artifact`.",
         vec![Content::json::<StoredRun>()],
         |method| on(method, show),
-    );
-    let mut all = vec![list, show];
-    for route in &mut all {
-        route.needs = Needs::Key(Right::Run);
-    }
-    all
+    )
+    .with_right(Right::Run);
+    vec![list, show]
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -148,20 +146,13 @@ async fn show(
     Ok(stream::json(json, share))
 }
 
-/// Reads stored runs, on a thread that may block on the disk.
+/// Reads stored runs.
 async fn read<T: Send + 'static>(
     api: &Api,
     work: impl FnOnce(&Store) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
     let runs = api.questions.sources().runs.clone();
-    // Never closed.
-    let turn = READERS.acquire().await.map_err(|_| ApiError::panicked())?;
-    let reading = tokio::task::spawn_blocking(move || {
-        // Kept to the end of the work, which goes on if the client leaves.
-        let _turn = turn;
-        work(&runs)
-    });
-    reading.await.map_err(|_| ApiError::panicked())
+    READERS.run(move || work(&runs)).await
 }
 
 impl Reach {

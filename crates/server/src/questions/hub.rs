@@ -164,12 +164,12 @@ impl Hub {
                 return;
             }
             // A store that could not be written is tried again.
-            let patience = match listeners.len() == wanted.len() {
+            let timeout = match listeners.len() == wanted.len() {
                 true => Duration::MAX,
                 false => PAUSE,
             };
             // Cannot fail: `self` holds the sender.
-            if let Ok(Err(_)) = tokio::time::timeout(patience, viewers.changed()).await {
+            if let Ok(Err(_)) = tokio::time::timeout(timeout, viewers.changed()).await {
                 return;
             }
         }

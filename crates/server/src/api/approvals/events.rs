@@ -16,6 +16,7 @@ use crate::api::content::Content;
 use crate::api::error::{ApiError, Reason};
 use crate::api::events::{COMMENT, HEARTBEAT, MEDIA, accepts};
 use crate::api::keys::Grant;
+use crate::api::rights::Right;
 use crate::api::route::{self, Route};
 use crate::api::state::Api;
 use crate::api::stream;
@@ -40,6 +41,7 @@ pub(super) fn route() -> Route {
         vec![CONTENT],
         |method| on(method, follow),
     )
+    .with_right(Right::Approvals)
 }
 
 async fn follow(
@@ -84,7 +86,7 @@ struct Following {
     phase: Phase,
     /// Questions that waited at the last look.
     shown: BTreeSet<Id>,
-    queue: VecDeque<Told>,
+    queue: VecDeque<Pending>,
     /// Number of events sent.
     number: u64,
 }
@@ -97,8 +99,8 @@ enum Phase {
     Ended,
 }
 
-/// Something to tell.
-enum Told {
+/// An event to be sent.
+enum Pending {
     Waiting,
     Asked(Id),
     Over(Id),
@@ -119,8 +121,8 @@ impl Following {
     /// Returns the next event or comment; `None` at the end.
     async fn step(&mut self) -> Result<Option<String>, Error> {
         loop {
-            while let Some(told) = self.queue.pop_front() {
-                if let Some(text) = self.render(told).await? {
+            while let Some(pending) = self.queue.pop_front() {
+                if let Some(text) = self.render(pending).await? {
                     return Ok(Some(text));
                 }
             }
@@ -142,31 +144,31 @@ impl Following {
         let waiting = questions::waiting(service, &self.reach).await?;
         let order: Vec<Id> = waiting.into_iter().map(|request| request.id).collect();
         let now: BTreeSet<Id> = order.iter().cloned().collect();
-        let over = self.shown.difference(&now).cloned().map(Told::Over);
+        let over = self.shown.difference(&now).cloned().map(Pending::Over);
         self.queue.extend(over);
         if self.phase == Phase::Entering {
             self.phase = Phase::Open;
-            self.queue.push_back(Told::Waiting);
+            self.queue.push_back(Pending::Waiting);
         }
         let asked = order.into_iter().filter(|id| !self.shown.contains(id));
-        self.queue.extend(asked.map(Told::Asked));
+        self.queue.extend(asked.map(Pending::Asked));
         self.shown = now;
         Ok(())
     }
 
-    /// Renders an event; `None` for a question that is over already, which the next look tells.
-    async fn render(&mut self, told: Told) -> Result<Option<String>, Error> {
+    /// Renders an event; `None` for a question that is over already, as the next look shows.
+    async fn render(&mut self, pending: Pending) -> Result<Option<String>, Error> {
         let service = self.api.questions.sources().approvals.clone();
-        let (name, data) = match told {
-            Told::Waiting => {
+        let (name, data) = match pending {
+            Pending::Waiting => {
                 let ids: Vec<&Id> = self.shown.iter().collect();
                 ("waiting", json!({"now": now(), "waiting": ids}))
             }
-            Told::Asked(id) => match questions::find(&service, &self.reach, &id).await? {
+            Pending::Asked(id) => match questions::find(&service, &self.reach, &id).await? {
                 Some(request) => ("question", json!(Question::of(&request, &self.reach))),
                 None => return Ok(None),
             },
-            Told::Over(id) => {
+            Pending::Over(id) => {
                 let found = questions::find(&service, &self.reach, &id).await?;
                 let by = found.as_ref().and_then(|request| request.by.as_deref());
                 let by = by.map(ringfence_gateway_protocol::visible);
