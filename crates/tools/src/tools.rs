@@ -88,6 +88,52 @@ mod tests {
         assert_eq!(all, NAMES);
     }
 
+    /// Keywords that mean the same in drafts 7 and 2020-12 of JSON Schema, or are annotations in both.
+    const COMMON: [&str; 17] = [
+        "$schema",
+        "additionalProperties",
+        "anyOf",
+        "default",
+        "description",
+        "enum",
+        "exclusiveMinimum",
+        "format",
+        "items",
+        "maxLength",
+        "maximum",
+        "minLength",
+        "minimum",
+        "pattern",
+        "properties",
+        "required",
+        "type",
+    ];
+
+    /// Asserts that a schema has no other keywords. `items` is one schema: as a list it means another thing.
+    fn has_common_keywords(schema: &serde_json::Value) {
+        let Some(members) = schema.as_object() else {
+            return assert!(schema.is_boolean(), "{schema}");
+        };
+        for (keyword, value) in members {
+            assert!(COMMON.contains(&keyword.as_str()), "{keyword}: {schema}");
+            match keyword.as_str() {
+                "properties" => value.as_object().unwrap().values().for_each(has_common_keywords),
+                "anyOf" => value.as_array().unwrap().iter().for_each(has_common_keywords),
+                "items" | "additionalProperties" => has_common_keywords(value),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn every_schema_means_the_same_in_draft_7() {
+        for tool in all() {
+            let schema = serde_json::Value::Object(tool.input_schema.clone());
+            assert!(jsonschema::draft202012::meta::is_valid(&schema), "{}", tool.name);
+            has_common_keywords(&schema);
+        }
+    }
+
     #[test]
     fn every_schema_describes_an_object_whose_members_are_described_and_known() {
         for tool in all() {
