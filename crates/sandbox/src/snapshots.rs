@@ -17,7 +17,7 @@ use std::time::SystemTime;
 
 use ringfence_exec::clock::rfc3339;
 use ringfence_exec::local::O_NOFOLLOW;
-use ringfence_policy::{Bytes, Scope};
+use ringfence_policy::{Bytes, Cpus, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -52,7 +52,7 @@ const UNWRITTEN: usize = 8;
 const PIECE: usize = 64 * 1024;
 
 /// A description of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotInfo {
     pub id: SandboxId,
     pub name: Option<SandboxName>,
@@ -65,6 +65,9 @@ pub struct SnapshotInfo {
     /// Limits of that sandbox, in bytes: a sandbox made of the snapshot has them unless it asks for others.
     pub memory_limit: u64,
     pub disk_limit: u64,
+    /// Processor time of that sandbox, in cores, which a sandbox made of it has too. Records of older servers have none: one core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<f64>,
     /// Number of files that could not be archived, such as sockets, as the sandbox tells.
     pub skipped: u64,
     /// Image of that sandbox, which a sandbox made of the snapshot has unless it asks for another one.
@@ -125,10 +128,13 @@ impl SnapshotInfo {
 
     /// Returns the limits of a sandbox that is made of it and asks for no others.
     pub fn limits(&self) -> SandboxLimits {
+        let default = SandboxLimits::default();
+        let cpus = self.cpu_limit.and_then(|cores| Cpus::try_from(cores).ok());
         SandboxLimits {
             memory: Bytes(self.memory_limit),
             disk: Bytes(self.disk_limit),
-            ..SandboxLimits::default()
+            cpus: cpus.unwrap_or(default.cpus),
+            ..default
         }
     }
 }
@@ -284,6 +290,7 @@ impl SnapshotStore {
             size: 0,
             memory_limit: limits.memory.0,
             disk_limit: limits.disk.0,
+            cpu_limit: Some(limits.cpus.get()),
             skipped: 0,
             image: sandbox.request().image.as_ref().map(|image| image.name()),
             fence: sandbox
@@ -653,6 +660,7 @@ mod tests {
             size: 0,
             memory_limit: 1,
             disk_limit: 1,
+            cpu_limit: Some(0.5),
             skipped: 0,
             image: None,
             fence: None,
