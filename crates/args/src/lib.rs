@@ -6,6 +6,7 @@
 mod accept;
 mod approvals;
 mod audit;
+mod completions;
 mod image;
 mod keys;
 mod packages;
@@ -27,15 +28,16 @@ use ringfence_server::site::{Domain, Endpoint};
 pub use accept::AcceptArgs;
 pub use approvals::{ApprovalsCommand, GatewayCommand};
 pub use audit::AuditCommand;
+pub use completions::completions;
 pub use image::{ImageCommand, ImageImportArgs, ImagePullArgs};
 pub use keys::{KeysCommand, KeysCreateArgs};
 pub use packages::{PackagesCommand, PackagesRmArgs};
 pub use policy::{PolicyCheckArgs, PolicyCommand};
 pub use sandbox::{
     SandboxCommand, SandboxCopyArgs, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg,
-    SandboxFilesArgs, SandboxForkArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs, SandboxRemoveArgs,
-    SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SnapshotCommand, SnapshotCreateArgs,
-    SnapshotNameArgs,
+    SandboxFilesArgs, SandboxForkArgs, SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxPortArgs,
+    SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs, SnapshotCommand,
+    SnapshotCreateArgs, SnapshotNameArgs,
 };
 pub use scoped::ScopedOptions;
 pub use session::{SessionCommand, SessionNewArgs};

@@ -29,7 +29,7 @@ pub enum SandboxCommand {
     /// Create a sandbox that stays until it expires or is removed.
     Create(Box<SandboxCreateArgs>),
     /// List the sandboxes.
-    Ls(ScopedOptions),
+    Ls(SandboxListArgs),
     /// Describe a sandbox.
     Get(SandboxNameArgs),
     /// Run a command in a sandbox.
@@ -67,6 +67,16 @@ pub enum SandboxCommand {
     ///
     /// Goes on after one that cannot be removed, and fails at the end.
     Rm(SandboxRemoveArgs),
+}
+
+/// `ringfence sandbox ls`.
+#[derive(Debug, Args)]
+pub struct SandboxListArgs {
+    #[command(flatten)]
+    pub options: ScopedOptions,
+    /// Print names only, one a line; of a sandbox without one its ID.
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
 }
 
 /// `ringfence sandbox create`.

@@ -2,14 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::context::Context;
-use ringfence_args::{Cli, CompletionsArgs};
+use ringfence_args::{CompletionsArgs, completions};
 
 pub(crate) fn run(args: &CompletionsArgs, context: &Context) -> anyhow::Result<ExitCode> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ringfence", &mut script);
-    context.ui.out(script)?;
+    context.ui.out(completions(args.shell))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -24,8 +24,8 @@ use ringfence::source::{self, Source};
 use ringfence::{Failure, Language, named_paths};
 use ringfence_args::{
     SandboxCommand, SandboxCreateArgs, SandboxEventsArgs, SandboxExecArgs, SandboxFenceArg, SandboxFilesArgs,
-    SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg, SandboxStatsArgs,
-    ScopedOptions,
+    SandboxListArgs, SandboxLogsArgs, SandboxNameArgs, SandboxRemoveArgs, SandboxRunArgs, SandboxRuntimeArg,
+    SandboxStatsArgs, ScopedOptions,
 };
 
 /// Exit status where a sandbox has no such program, as a shell's.
@@ -47,7 +47,7 @@ async fn perform(command: &SandboxCommand, context: &Context) -> anyhow::Result<
             Some(engine) => container::create(args, engine, context).await,
             None => create(args, context).await,
         },
-        SandboxCommand::Ls(options) => list(options, context).await,
+        SandboxCommand::Ls(args) => list(args, context).await,
         SandboxCommand::Get(args) => get(args, context).await,
         SandboxCommand::Exec(args) => exec(args, context).await,
         SandboxCommand::Shell(args) => shell(args, context).await,
@@ -247,7 +247,8 @@ fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
     }
 }
 
-async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<ExitCode> {
+async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitCode> {
+    let options = &args.options;
     let path = scoped("/v1/sandboxes", options);
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
@@ -259,6 +260,16 @@ async fn list(options: &ScopedOptions, context: &Context) -> anyhow::Result<Exit
             .into_iter()
             .chain(containers.as_array().cloned().unwrap_or_default());
         return print_json(&all.collect(), context);
+    }
+    if args.quiet {
+        let names = sandboxes.iter().map(|sandbox| match text(sandbox, "name") {
+            "" => text(sandbox, "id"),
+            name => name,
+        });
+        let containers = containers.iter().map(|container| container.name.as_str());
+        let lines: String = names.chain(containers).map(|name| format!("{name}\n")).collect();
+        context.ui.out(lines)?;
+        return Ok(ExitCode::SUCCESS);
     }
     for sandbox in &sandboxes {
         let name = sandbox["name"].as_str().unwrap_or_default();

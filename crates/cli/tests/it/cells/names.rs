@@ -252,3 +252,42 @@ fn an_ordinary_user_has_sandboxes() {
     lab.sandbox(&["rm", "lab"]).ok();
     lab.close();
 }
+
+/// Completes the last word by the script for bash; `compopt` is bash's, and works within a completion only.
+const COMPLETE: &str = r#"
+source <("$0" completions bash)
+compopt() { :; }
+COMP_WORDS=("$0" "$@") COMP_CWORD=$#
+_ringfence_sandboxes "$0" "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+#[test]
+fn bash_completes_the_names_of_sandboxes() {
+    let lab = Lab::with_sandbox();
+    lab.sandbox(&["create", "--name", "larch"]).ok();
+    lab.sandbox(&["create", "--user", "bob", "--name", "last"]).ok();
+    let names = lab.sandbox(&["ls", "--quiet"]);
+    let mut names: Vec<&str> = names.ok().lines().collect();
+    names.sort_unstable();
+    assert_eq!(names, ["lab", "larch"]);
+    let completed = |words: &[&str]| {
+        let dir = &lab.world.dir;
+        let mut bash = dir.program("bash");
+        bash.args(["-c", COMPLETE]).arg(dir.path("ringfence")).args(words);
+        let mut words: Vec<String> = finish(&mut bash, b"").ok().lines().map(str::to_owned).collect();
+        words.sort_unstable();
+        words
+    };
+    for line in ["exec -it la", "rm lab la", "shell la", "snapshot create la"] {
+        let words: Vec<&str> = ["sandbox"].into_iter().chain(line.split(' ')).collect();
+        assert_eq!(completed(&words), ["lab", "larch"], "{line}");
+    }
+    assert_eq!(completed(&["sandbox", "exec", "lar"]), ["larch"]);
+    assert_eq!(completed(&["sandbox", "cp", "lar"]), ["larch:"]);
+    assert_eq!(completed(&["sandbox", "sna"]), ["snapshot"]);
+    // The program of `exec` is no sandbox, nor is an option.
+    assert_eq!(completed(&["sandbox", "exec", "lab", "la"]), [""]);
+    assert!(completed(&["sandbox", "exec", "--js"]).contains(&"--json".to_owned()));
+    lab.close();
+}
