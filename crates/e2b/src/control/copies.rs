@@ -31,6 +31,7 @@ struct PauseRequest {
 #[derive(Debug, Deserialize)]
 struct SnapshotRequest {
     name: Option<String>,
+    memory: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -83,7 +84,13 @@ pub(super) async fn snapshot(
     request: Request,
 ) -> Result<Response, Error> {
     find(service, client, id)?;
-    let SnapshotRequest { name } = body::json(request).await?;
+    let SnapshotRequest { name, memory } = body::json(request).await?;
+    if memory == Some(true) {
+        return Err(Error::not_supported(
+            "snapshots that keep processes and their memory",
+            "leave `mode` out, which keeps the files, or pause the sandbox",
+        ));
+    }
     let name = name.map(|name| name.parse()).transpose();
     let name = name.map_err(|error| Error::invalid(format!("`name`: {error}")))?;
     let made = service.sandboxes.snapshot(&client.scope, id, name);

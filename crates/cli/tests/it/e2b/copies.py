@@ -32,6 +32,16 @@ try:
 except SandboxException as error:
     assert "was not found" in str(error), error
 
+# Processes would be missing in a sandbox made of it.
+address = f"{os.environ['E2B_API_URL']}/sandboxes/{resumed.sandbox_id}/snapshots"
+headers = {"X-API-KEY": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+try:
+    urllib.request.urlopen(urllib.request.Request(address, b'{"memory": true}', headers))
+    raise AssertionError("a snapshot with memory was made")
+except urllib.error.HTTPError as error:
+    assert (error.code, "keeps the files" in error.read().decode()) == (501, True)
+assert resumed.list_snapshots().next_items() == []
+
 forks = resumed.fork(count=2)
 for fork in forks:
     copy = getattr(fork, "sandbox", fork)
