@@ -30,6 +30,7 @@ mod output;
 mod privileges;
 mod processes;
 mod profiles;
+mod program_file;
 mod root;
 mod root_copies;
 mod same_user;
