@@ -64,6 +64,35 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Returns a remedy.
+    pub fn hint(&self) -> &str {
+        match self {
+            Self::Connect { .. } => "start the server",
+            Self::Broken(_) => "check the server",
+            Self::Output(error) => output_hint(error.kind()),
+            Self::Source { .. } | Self::Destination { .. } => "check the path",
+            Self::Tree(error) => error.hint(),
+            Self::Copy { hint, .. } => hint,
+            Self::Refused { hint, .. } => hint,
+        }
+    }
+}
+
+const fn output_hint(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            "make room where the output goes, or send it elsewhere"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "name a file that you may write, in a directory where you may make one; `-` is standard output"
+        }
+        io::ErrorKind::IsADirectory => "name a file in it",
+        io::ErrorKind::NotADirectory => "name a path whose parents are directories",
+        _ => "send the output elsewhere",
+    }
+}
+
 /// The body of a request.
 #[derive(Debug, Default)]
 pub enum Body {

@@ -339,19 +339,34 @@ impl Sandboxes {
 
     /// Returns the sandboxes of a scope that have this metadata, the oldest first.
     pub fn list(&self, scope: &Scope, metadata: &BTreeMap<String, String>) -> Vec<SandboxInfo> {
-        let mut all: Vec<Arc<Sandbox>> = lock(&self.state)
+        let own = self.select(Some(scope), metadata);
+        own.iter().map(|(_, sandbox)| sandbox.info()).collect()
+    }
+
+    /// Returns the sandboxes of all scopes that have this metadata, with their scopes, the oldest first.
+    pub fn list_all(&self, metadata: &BTreeMap<String, String>) -> Vec<(Scope, SandboxInfo)> {
+        let all = self.select(None, metadata).into_iter();
+        all.map(|(scope, sandbox)| (scope, sandbox.info())).collect()
+    }
+
+    fn select(
+        &self,
+        scope: Option<&Scope>,
+        metadata: &BTreeMap<String, String>,
+    ) -> Vec<(Scope, Arc<Sandbox>)> {
+        let mut found: Vec<(Scope, Arc<Sandbox>)> = lock(&self.state)
             .all
             .values()
-            .filter(|entry| entry.scope == *scope)
-            .filter_map(|entry| entry.sandbox.clone())
-            .filter(|sandbox| {
+            .filter(|entry| scope.is_none_or(|scope| entry.scope == *scope))
+            .filter_map(|entry| Some((entry.scope.clone(), entry.sandbox.clone()?)))
+            .filter(|(_, sandbox)| {
                 metadata
                     .iter()
                     .all(|(key, value)| sandbox.request().metadata.get(key) == Some(value))
             })
             .collect();
-        all.sort_by_key(|sandbox| sandbox.created());
-        all.iter().map(|sandbox| sandbox.info()).collect()
+        found.sort_by_key(|(_, sandbox)| sandbox.created());
+        found
     }
 
     /// Returns the states of all owners' sandboxes.

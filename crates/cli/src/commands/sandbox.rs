@@ -132,27 +132,9 @@ pub(super) fn failure(error: Error) -> anyhow::Error {
         Error::Connect { .. } => container::no_engine().into(),
         Error::Source { path, source } => source::failure(&path, source, "check the path").into(),
         Error::Destination { path, source } => named_paths::failure(&path, source).into(),
-        Error::Copy { message, hint } => Failure::refused(message, hint).into(),
-        Error::Tree(error) => Failure::refused(error.to_string(), error.hint()).into(),
-        Error::Refused { message, hint, .. } => Failure::refused(message, hint).into(),
-        Error::Broken(_) => Failure::refused(error.to_string(), "check the server").into(),
         // `exit::report` handles it quietly.
         Error::Output(error) if error.kind() == ErrorKind::BrokenPipe => error.into(),
-        Error::Output(ref source) => Failure::refused(error.to_string(), output_hint(source.kind())).into(),
-    }
-}
-
-const fn output_hint(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            "make room where the output goes, or send it elsewhere"
-        }
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "name a file that you may write, in a directory where you may make one; `-` is standard output"
-        }
-        ErrorKind::IsADirectory => "name a file in it",
-        ErrorKind::NotADirectory => "name a path whose parents are directories",
-        _ => "send the output elsewhere",
+        error => Failure::refused(error.to_string(), error.hint()).into(),
     }
 }
 
@@ -163,6 +145,15 @@ fn print_json(value: &Value, context: &Context) -> anyhow::Result<ExitCode> {
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
+}
+
+/// Renders the owner of a sandbox, in a list of all.
+fn owned(sandbox: &Value) -> String {
+    match (text(sandbox, "user"), text(sandbox, "account")) {
+        ("", _) => String::new(),
+        (user, "") => format!(", --user {user}"),
+        (user, account) => format!(", {account} (--user {user})"),
+    }
 }
 
 fn object(pairs: &[(String, String)]) -> Value {
@@ -249,7 +240,10 @@ fn check_options(args: &SandboxCreateArgs) -> Result<(), Failure> {
 
 async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitCode> {
     let options = &args.options;
-    let path = scoped("/v1/sandboxes", options);
+    let path = match args.all {
+        true => query("/v1/sandboxes", &[("all", "true")]),
+        false => scoped("/v1/sandboxes", options),
+    };
     let client = client(context)?;
     let told: Value = client.get(&path).await.map_err(failure)?;
     let sandboxes = told["sandboxes"].as_array().cloned().unwrap_or_default();
@@ -274,13 +268,14 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
     for sandbox in &sandboxes {
         let name = sandbox["name"].as_str().unwrap_or_default();
         let line = format!(
-            "{}  {name:<24}  {:<6}  {}, {} processes, until {}{}\n",
+            "{}  {name:<24}  {:<6}  {}, {} processes, until {}{}{}\n",
             text(sandbox, "id"),
             text(sandbox, "runtime"),
             text(sandbox, "state"),
             sandbox["processes"],
             text(sandbox, "expires_at"),
             on_image(sandbox),
+            owned(sandbox),
         );
         context.ui.out(line)?;
     }

@@ -1,6 +1,6 @@
 //! Keys of the API, with the rights that each gives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use ringfence_policy::Scope;
 use super::digest::{digest, is_same};
 use super::error::ApiError;
 use super::extract::Owner;
-use super::key_store::{KeyStore, StoredKey};
+use super::key_store::{EndKeyError, KeyStore, StoredKey};
 use super::rights::Right;
-use super::tenant::{Allowance, FIXED, OWNER, scope_of};
+use super::tenant::{Account, Allowance, FIXED, OWNER, scope_of};
 use crate::questions::Reach;
 use crate::remains::Remains;
 
@@ -151,6 +151,15 @@ impl ApiKeys {
             remains: Some(remains),
             ..self
         }
+    }
+
+    /// Returns the accounts of all keys, by the scope of what they make.
+    pub(super) fn accounts(&self) -> Result<BTreeMap<Scope, Account>, EndKeyError> {
+        let stored = self.store.list()?;
+        let accounts = stored.iter().map(Account::of).chain([Account::fixed()]);
+        Ok(accounts
+            .filter_map(|account| Some((scope_of(&account)?, account)))
+            .collect())
     }
 
     pub(super) const fn remains(&self) -> Option<&Arc<Remains>> {

@@ -87,3 +87,49 @@ fn clients_of_e2b_have_tokens_for_each_key_of_their_tenant() {
     assert_eq!([status(&made), status(&opened[0])], [401, 200]);
     world.close();
 }
+
+#[test]
+fn the_operator_lists_the_sandboxes_of_all_and_removes_one() {
+    let world = world();
+    let team = Holder::new(&world, &["--tenant", "team-a"]);
+    let alone = Holder::new(&world, &[]);
+    let create = json!({"name": "work"});
+    let of_team = team.ok("POST /v1/sandboxes", &create)["id"].clone();
+    let of_key = alone.ok("POST /v1/sandboxes", &create)["id"].clone();
+    world
+        .dir
+        .run(["sandbox", "create", "--name", "own", "--user", "bob"])
+        .ok();
+
+    let all = world.dir.run(["sandbox", "ls", "--all", "--json"]);
+    let all: Vec<Value> = serde_json::from_str(all.ok()).unwrap();
+    let owners: Vec<(&Value, &Value)> = all.iter().map(|one| (&one["id"], &one["account"])).collect();
+    assert_eq!(owners[0], (&of_team, &json!("tenant:team-a")));
+    assert_eq!(owners[1], (&of_key, &json!(alone.id)));
+    assert_eq!(
+        (&all[2]["user"], &all[2]["account"]),
+        (&json!("bob"), &Value::Null)
+    );
+    let lines = world.dir.run(["sandbox", "ls", "-a"]);
+    let user = all[0]["user"].as_str().unwrap();
+    assert!(
+        lines.ok().contains(&format!(", tenant:team-a (--user {user})\n")),
+        "{lines:?}"
+    );
+    assert!(lines.stdout.contains(", --user bob\n"), "{lines:?}");
+    assert_eq!(world.dir.run(["sandbox", "ls", "--quiet"]).ok(), "");
+
+    // A key sees its own, whatever it asks for, and nobody's owner.
+    let none = json!({});
+    let listed = team.ok("GET /v1/sandboxes", &none);
+    assert_eq!(listed["sandboxes"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["sandboxes"][0]["user"], Value::Null);
+    team.ask("GET /v1/sandboxes?all=true", &none)
+        .refused(403, "permission_denied");
+
+    world.dir.run(["sandbox", "rm", "--user", user, "work"]).ok();
+    team.ask("GET /v1/sandboxes/work", &none)
+        .refused(404, "not_found");
+    alone.ok("GET /v1/sandboxes/work", &none);
+    world.close();
+}

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::on;
-use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Timeout};
+use ringfence_policy::{Account, Bytes, Cpus, EgressPolicy, EnvName, Pids, Scope, Timeout};
 use ringfence_sandbox::{
     Digest, NewSandbox, OnExpiry, Runtime, SandboxFence, SandboxInfo, SandboxLimits, SandboxName,
     SnapshotInfo,
@@ -44,7 +44,8 @@ pub(super) fn routes() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes",
-            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
+            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata. With `all=true` the server's user sees those \
+             of all users and keys.",
             vec![Content::json::<SandboxList>()],
             |method| on(method, list),
         ),
@@ -153,7 +154,25 @@ pub(super) enum Amount {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct SandboxList {
-    sandboxes: Vec<SandboxInfo>,
+    sandboxes: Vec<ListedSandbox>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct ListedSandbox {
+    #[serde(flatten)]
+    info: SandboxInfo,
+    /// Present in a list of all.
+    #[serde(flatten)]
+    owner: Option<SandboxOwner>,
+}
+
+/// The owner of a sandbox.
+#[derive(Debug, Serialize, JsonSchema)]
+struct SandboxOwner {
+    /// The user on whose behalf the server's user acts on it: the parameter `user` of other requests.
+    user: String,
+    /// The tenant (`tenant:NAME`) or key that has it, if one does.
+    account: Option<String>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -320,12 +339,45 @@ async fn list(
     client: Client,
     Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
+    let of_all = parameters.get("all").is_some_and(|all| all == "true");
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
         let name = name.strip_prefix("metadata.")?.to_owned();
         Some((name, value))
     });
-    let sandboxes = api.sandboxes.list(&client.scope, &metadata.collect());
+    let metadata = metadata.collect();
+    let sandboxes = match of_all {
+        true => list_all(&api, &client, &metadata)?,
+        false => {
+            let own = api.sandboxes.list(&client.scope, &metadata).into_iter();
+            own.map(|info| ListedSandbox { info, owner: None }).collect()
+        }
+    };
     Ok(Json(SandboxList { sandboxes }).into_response())
+}
+
+/// Lists the sandboxes of all users and keys.
+fn list_all(
+    api: &Api,
+    client: &Client,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Vec<ListedSandbox>, ApiError> {
+    if !client.is_owner {
+        return Err(ApiError::new(
+            Reason::PermissionDenied,
+            "a key has its own sandboxes and no others",
+            "leave `all` out",
+        ));
+    }
+    let accounts = api.keys.accounts()?;
+    let listed = |(user, info): (Scope, SandboxInfo)| {
+        let account = accounts.get(&user).map(|account| account.as_str().to_owned());
+        let user = user.as_str().to_owned();
+        ListedSandbox {
+            info,
+            owner: Some(SandboxOwner { user, account }),
+        }
+    };
+    Ok(api.sandboxes.list_all(metadata).into_iter().map(listed).collect())
 }
 
 async fn get(InSandbox(sandbox): InSandbox) -> Result<Response, ApiError> {
