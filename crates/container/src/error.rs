@@ -143,11 +143,11 @@ pub enum Error {
         /// The system's error.
         why: String,
     },
-    /// The state of the sandbox does not permit the transition.
+    /// The state of the container does not permit the transition.
     #[error(transparent)]
     Illegal(#[from] state::Illegal),
-    /// The sandbox or its manager is shut down.
-    #[error("the sandbox has ended")]
+    /// The container or its supervisor is shut down.
+    #[error("the container has ended")]
     Closing,
     /// The engine rejected the request.
     #[error("cannot {doing}: {said}")]

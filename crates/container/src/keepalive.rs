@@ -25,18 +25,18 @@ use tokio::time::Instant;
 use super::backend::Containers;
 use super::error::Error;
 use super::init::NotRun;
-use super::manager::Manager;
 use super::outputs::Delivered;
 use super::pool_key::Making;
 use super::retry::Retry;
 use super::run_error::RunError;
 use super::sandboxes::info::SandboxInfo;
 use super::spec::{Image, Name};
+use super::supervisor::ContainerSupervisor;
 use super::task::too_slow;
 use kept::Seat;
 pub use key::KeptContainer;
 use key::Key;
-use place::Container;
+use place::ReusedContainer;
 
 /// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
@@ -116,9 +116,9 @@ impl Containers {
         let output = outputs.open(&request.scope, keep_alive.session.as_ref());
         let output = output.map_err(RunError::Outputs)?;
         let image: Image = keep_alive.image.parse().map_err(RunError::Image)?;
-        let making = |manager: &Manager| {
+        let making = |supervisor: &ContainerSupervisor| {
             Ok(Making {
-                image: self.settings.pinned(manager.engine().kind(), &image)?,
+                image: self.settings.pinned(supervisor.engine().kind(), &image)?,
                 network: keep_alive.network,
                 filter: place::filter(keep_alive.network),
             })
@@ -153,11 +153,11 @@ impl Containers {
     }
 
     /// Returns the container of a reservation; creates it if necessary.
-    async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a Container, RunError> {
+    async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a ReusedContainer, RunError> {
         let make = async {
             let key = seat.shelf.key(seat.number).ok_or(Error::Closing)?;
-            let manager = self.manager(key.engine).await?;
-            place::make(&self.settings, manager, &key).await
+            let supervisor = self.supervisor(key.engine).await?;
+            place::make(&self.settings, supervisor, &key).await
         };
         seat.slot.container.get_or_try_init(|| make).await
     }

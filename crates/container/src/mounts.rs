@@ -8,10 +8,10 @@ use ringfence_exec::trust::{self, Kept};
 use ringfence_policy::{Access, Request, Trusted};
 
 use super::guest_paths::{OUTPUT, WORKSPACE};
-use super::manager::Manager;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::{Bind, BindError, User};
+use super::supervisor::ContainerSupervisor;
 
 /// Binds the workspace and mounts; paths that the host would execute, and trusted paths, are read-only.
 pub(super) fn shown(request: &Request, settings: &Settings) -> Result<Vec<Bind>, RunError> {
@@ -95,9 +95,9 @@ fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
 
 /// Chooses the program's user: root in a rootless engine, else the server's own user, or `nobody` if that is
 /// root.
-pub(super) fn user(settings: &Settings, manager: &Manager) -> User {
+pub(super) fn user(settings: &Settings, supervisor: &ContainerSupervisor) -> User {
     let ours = settings.user;
-    if manager.info().rootless {
+    if supervisor.info().rootless {
         return User { uid: 0, gid: 0 };
     }
     match ours.uid {

@@ -261,8 +261,8 @@ pub struct RunResult {
     pub stderr: Captured,
     /// Egress attempts, if it had allowed hosts.
     pub egress: Option<EgressFacts>,
-    /// Set if the command's sandbox was ended with it.
-    pub sandbox_ended: bool,
+    /// Set if the command's container was ended with it.
+    pub container_ended: bool,
 }
 
 impl ContainerRuntime {
@@ -380,7 +380,7 @@ impl ContainerRuntime {
             stdout,
             stderr,
             egress: None,
-            sandbox_ended: false,
+            container_ended: false,
         };
         Ok(result.or_not_found(command))
     }
