@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::init::{Interpreter, NotRun};
-use super::keepalive::kept::Kept;
+use super::keepalive::reused::ReusedContainers;
 use super::outputs::{Delivered, Wanted};
 use super::pins::{self, Pins};
 use super::pool::ready::Ready;
@@ -38,7 +38,7 @@ pub struct Containers {
     docker: OnceCell<Arc<ContainerSupervisor>>,
     podman: OnceCell<Arc<ContainerSupervisor>>,
     pool: ContainerPool,
-    pub(super) kept: Kept,
+    pub(super) reused: ReusedContainers,
     /// One sweeping task for each engine in use.
     sweepers: Mutex<JoinSet<()>>,
     /// Unpinned images that a result has warned about.
@@ -65,7 +65,7 @@ impl Containers {
             settings,
             docker: OnceCell::new(),
             podman: OnceCell::new(),
-            kept: Kept::new(),
+            reused: ReusedContainers::new(),
             sweepers: Mutex::default(),
             unpinned: Mutex::default(),
         }
@@ -303,7 +303,7 @@ impl Containers {
         let mut sweepers = std::mem::take(&mut *self.sweepers());
         sweepers.shutdown().await;
         self.pool.close().await;
-        self.kept.close().await;
+        self.reused.close().await;
         for supervisor in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
             supervisor.close().await;
         }

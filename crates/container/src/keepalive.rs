@@ -6,10 +6,10 @@
 //! replaced, with a warning in the result.
 
 mod exec;
-pub(super) mod kept;
 mod key;
 mod place;
 mod registry;
+pub(super) mod reused;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -33,10 +33,10 @@ use super::sandboxes::info::SandboxInfo;
 use super::spec::{Image, Name};
 use super::supervisor::ContainerSupervisor;
 use super::task::too_slow;
-use kept::Seat;
 pub use key::KeptContainer;
 use key::Key;
 use place::ReusedContainer;
+use reused::Seat;
 
 /// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
@@ -139,7 +139,7 @@ impl Containers {
         patience: CreationTimeout,
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
-        let seat = self.kept.seat(key)?;
+        let seat = self.reused.seat(key)?;
         let warm = seat.slot.container.initialized();
         tokio::select! {
             biased;
@@ -164,13 +164,13 @@ impl Containers {
 
     /// Returns `true` if the scope has a reused container of this name.
     pub(super) fn keeps(&self, scope: &Scope, name: &Name) -> bool {
-        self.kept.find(scope, name).is_some()
+        self.reused.find(scope, name).is_some()
     }
 
     /// Removes a reused container of a scope, and kills the calls that run there. Returns `false` if there is
     /// none of this name. The next call's result carries a warning.
     pub(super) async fn end_kept(&self, scope: &Scope, name: &Name) -> bool {
-        let slot = self.kept.find(scope, name);
+        let slot = self.reused.find(scope, name);
         let container = slot.as_ref().and_then(|slot| slot.container.get());
         if let Some(container) = container {
             container.end().await;
@@ -180,7 +180,7 @@ impl Containers {
 
     /// Lists the reused containers of a scope.
     pub(super) fn kept(&self, scope: &Scope) -> Vec<SandboxInfo> {
-        self.kept.list(scope)
+        self.reused.list(scope)
     }
 }
 

@@ -34,7 +34,7 @@ use super::task::NewContainer;
 use super::warm::{self, Warm};
 pub use info::SandboxInfo;
 use journal::Journal;
-pub use journal::{Printed, SandboxLog};
+pub use journal::{LogChunk, SandboxLog};
 
 /// Limit of sandboxes per scope.
 const MAX_SANDBOXES: usize = 64;
@@ -83,7 +83,7 @@ struct Entry {
 
 /// The result of a look-up.
 #[derive(Debug)]
-struct Found {
+struct FoundSandbox {
     container: Arc<Container>,
     reach: Option<Arc<Reach>>,
     journal: Arc<Journal>,
@@ -314,7 +314,7 @@ impl Sandboxes {
         after: u64,
         patience: Duration,
     ) -> Result<SandboxLog, RunError> {
-        let Found {
+        let FoundSandbox {
             container, journal, ..
         } = self.find(scope, name)?;
         let ended = async { drop(container.ended().await) };
@@ -363,9 +363,9 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn find(&self, scope: &Scope, name: &str) -> Result<Found, RunError> {
+    fn find(&self, scope: &Scope, name: &str) -> Result<FoundSandbox, RunError> {
         let key = key(scope, name)?;
-        let found = self.entries().get(&key).map(|entry| Found {
+        let found = self.entries().get(&key).map(|entry| FoundSandbox {
             container: Arc::clone(&entry.container),
             reach: entry.reach.clone(),
             journal: Arc::clone(&entry.journal),

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::journal::Journal;
-use super::{Asked, CallError, Function, Offer, Skill};
+use super::{CallError, Function, Offer, Skill, SkillFuture};
 use beside::Beside;
 pub use consent::Consent;
 use consent::Demand;
@@ -321,7 +321,7 @@ fn is_skill_file(name: &str) -> bool {
 }
 
 impl Skill for SkillFiles {
-    fn offer(&self) -> Asked<'_, Offer> {
+    fn offer(&self) -> SkillFuture<'_, Offer> {
         Box::pin(async move {
             let hosts = match self.hosts().await {
                 Ok(hosts) => hosts,
@@ -346,7 +346,7 @@ impl Skill for SkillFiles {
         })
     }
 
-    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+    fn definition<'a>(&'a self, path: &'a str) -> SkillFuture<'a, Option<Digest>> {
         // The digest of the running process: a running program does not see a change of a file until another
         // caller reloads it.
         let hosts = self.lock();
@@ -358,7 +358,7 @@ impl Skill for SkillFiles {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, CallError>> {
+    ) -> SkillFuture<'a, Result<Value, CallError>> {
         Box::pin(async move {
             let gone = || CallError::new("unavailable", "the process of its skill cannot be started");
             let mut arguments = arguments;
@@ -373,7 +373,7 @@ impl Skill for SkillFiles {
         })
     }
 
-    fn close(&self) -> Asked<'_, ()> {
+    fn close(&self) -> SkillFuture<'_, ()> {
         Box::pin(async move {
             // Nothing is started from here on. Dropping the hosts closes the channels to their processes,
             // which ends them.

@@ -21,7 +21,7 @@ const MOST: usize = 16;
 
 /// The reused containers of both engines.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ReusedContainers {
     shelf: Arc<Shelf>,
     reaper: Mutex<JoinSet<()>>,
 }
@@ -55,7 +55,7 @@ pub(super) struct Seat {
     pub(super) found_dead: bool,
 }
 
-impl Kept {
+impl ReusedContainers {
     pub(crate) fn new() -> Self {
         let state = State {
             book: Registry::new(MOST),
