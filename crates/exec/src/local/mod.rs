@@ -83,7 +83,7 @@ use launcher_state::{LauncherState, Start, clear_up};
 use launchers::{Kind, Launchers};
 use network::Exit;
 use result::{add_groups, assemble, collect};
-use sessions::{Sessions, Work};
+use sessions::{EvaluationCall, Sessions};
 
 /// Timeout of a server's start for its first workers.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -172,7 +172,7 @@ impl Local {
             .transpose()
             .map_err(Error::OutputDirectory)?;
         if let Some(id) = &request.session {
-            let work = Work {
+            let work = EvaluationCall {
                 request: request.clone(),
                 fence,
                 since,

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::calls::{Calls, Seat};
 use super::invocation::{CallIdentity, Client, Event, Invocation, Use};
-use super::lines::{Kept, Length};
+use super::lines::{CallGuard, Length};
 use super::log::{Log, is_stateless};
 use super::parked::{self, Parked, ParkedInvocation};
 use super::roots::{Adopted, Roots};
@@ -227,7 +227,7 @@ impl Server {
             answers: self.elicitation == Elicitation::Allowed && elicitation::is_offered(context),
             listens: context.meta.get_progress_token().is_some(),
         };
-        let kept = context.extensions.get::<Kept>().cloned();
+        let kept = context.extensions.get::<CallGuard>().cloned();
         let (invocation, work) = Invocation::new(used, client, self.gone.clone());
         self.see_to(async move {
             work.await;

@@ -95,7 +95,7 @@ struct Unloaded {
 }
 
 /// Files found in a directory of skills.
-struct Found {
+struct DirectoryListing {
     files: Vec<(String, Stamp)>,
     /// Invalid file names, and modules that cannot be imported.
     problems: Vec<String>,
@@ -133,7 +133,7 @@ impl SkillFiles {
 
     /// Waits for the process of each file.
     async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
-        let Found { files, problems } = self.files()?;
+        let DirectoryListing { files, problems } = self.files()?;
         self.keep_only(&files);
         let started = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
         let started: Vec<Started> = started.collect();
@@ -142,7 +142,7 @@ impl SkillFiles {
     }
 
     /// Scans the directory.
-    fn files(&self) -> Result<Found, String> {
+    fn files(&self) -> Result<DirectoryListing, String> {
         let unreadable = |error| format!("the directory of skills cannot be read: {error}");
         let entries = std::fs::read_dir(&self.directory).map_err(unreadable)?;
         let mut names: Vec<String> = entries
@@ -164,7 +164,7 @@ impl SkillFiles {
             let stamp = Stamp::of(&self.directory, &name, &beside);
             (name, stamp)
         });
-        Ok(Found {
+        Ok(DirectoryListing {
             files: stamped.collect(),
             problems: misnamed.into_iter().chain(beside.problems.clone()).collect(),
         })
