@@ -372,7 +372,7 @@ fn mcp_lines(bytes: &[u8]) {
 /// A gateway's line is parsed faithfully, or rejected; names are plain.
 fn gateway_lines(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
-        let _ = gateway::parse_from_engine(line);
+        let _ = gateway::parse_from_server(line);
         if let Ok(message) = gateway::parse_from_gateway(line) {
             let written = serde_json::to_vec(&message).expect("a message can be written");
             assert_eq!(gateway::parse_from_gateway(&written), Ok(message));

@@ -9,7 +9,7 @@ use ringfence_container::init::Interpreter;
 use ringfence_container::runtime::Id;
 use ringfence_container::spec::{Binds, Filter, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, User};
 use ringfence_container::warm::{self, Warm};
-use ringfence_container::{ContainerRuntime, Containers, Manager, SandboxSpec};
+use ringfence_container::{ContainerRuntime, ContainerSupervisor, Containers, NewContainer};
 use ringfence_exec::local::Connection;
 use ringfence_policy::{Bytes, EngineKind, EnvName, Limits, NetworkMode};
 
@@ -47,12 +47,12 @@ impl Dock {
         Ok(dock)
     }
 
-    pub(super) async fn manager(&self) -> anyhow::Result<&Manager> {
-        Ok(self.containers.manager(self.engine_kind).await?)
+    pub(super) async fn supervisor(&self) -> anyhow::Result<&ContainerSupervisor> {
+        Ok(self.containers.supervisor(self.engine_kind).await?)
     }
 
     pub(super) async fn engine(&self) -> anyhow::Result<&ContainerRuntime> {
-        Ok(self.manager().await?.engine())
+        Ok(self.supervisor().await?.engine())
     }
 
     /// Returns the address of the engine's API, in the form of `DOCKER_HOST`.
@@ -100,12 +100,12 @@ impl Dock {
             stdin: Stdin::Empty,
             log: Log::None,
             scope: "bench".to_owned(),
-            owner: self.manager().await?.owner().clone(),
+            owner: self.supervisor().await?.owner().clone(),
         })
     }
 
     async fn user(&self) -> anyhow::Result<User> {
-        let rootless = self.manager().await?.info().rootless;
+        let rootless = self.supervisor().await?.info().rootless;
         let id = if rootless { 0 } else { 65_534 };
         Ok(User { uid: id, gid: id })
     }
@@ -113,13 +113,13 @@ impl Dock {
     /// Starts a container with our init, ready for calls.
     pub(super) async fn warm(&self, oci_runtime: OciRuntime) -> anyhow::Result<Warm> {
         let spec = self.spec(&[], oci_runtime).await?;
-        let sandbox_spec = SandboxSpec {
+        let new_container = NewContainer {
             spec: warm::with_init(spec, &self.containers.init_program()?, 1, Interpreter::Warm)?,
             max_duration: Duration::from_secs(600),
             attach: true,
             belongings: None,
         };
-        Ok(warm::start(self.manager().await?, sandbox_spec, Interpreter::Warm).await?)
+        Ok(warm::start(self.supervisor().await?, new_container, Interpreter::Warm).await?)
     }
 
     /// Makes the API calls of `docker run --rm`, until the container is removed; returns the duration in

@@ -125,7 +125,7 @@ pub(crate) async fn run(settings: Arc<Settings>, order: Order) -> Result<Executi
         cancelled,
         bridge: _,
     } = connection;
-    let mut work = Work {
+    let mut steps = SandboxRun {
         request: &request,
         destination: destination.as_ref(),
         stop: Stop { cancelled, caller },
@@ -133,7 +133,7 @@ pub(crate) async fn run(settings: Arc<Settings>, order: Order) -> Result<Executi
     };
     // A creation is awaited whatever happens: the sandbox of one that was given up would live on.
     let sandbox = control.create(lifetime).await?;
-    let ran = work.inside(&control, &sandbox, sent, stdin).await;
+    let ran = steps.inside(&control, &sandbox, sent, stdin).await;
     let left = control
         .kill(&sandbox.id)
         .await
@@ -141,7 +141,7 @@ pub(crate) async fn run(settings: Arc<Settings>, order: Order) -> Result<Executi
         .map(|error| format!("the sandbox may live on for {} s: {error}", lifetime.as_secs()));
     match (ran, left) {
         (Ok(ran), left) => {
-            let mut result = result(&request, ran, work.reader);
+            let mut result = result(&request, ran, steps.reader);
             result.meta.warnings.extend(left);
             result.duration = since.elapsed().as_secs_f64();
             Ok(result)
@@ -158,14 +158,14 @@ pub(crate) async fn run(settings: Arc<Settings>, order: Order) -> Result<Executi
 }
 
 /// The steps of a run in its sandbox.
-struct Work<'a> {
+struct SandboxRun<'a> {
     request: &'a Request,
     destination: Option<&'a Destination>,
     stop: Stop,
     reader: OutputReader,
 }
 
-impl Work<'_> {
+impl SandboxRun<'_> {
     async fn inside(
         &mut self,
         control: &Control,

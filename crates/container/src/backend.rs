@@ -13,8 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::init::{Interpreter, NotRun};
-use super::keepalive::kept::Kept;
-use super::manager::Manager;
+use super::keepalive::reused::ReusedContainers;
 use super::outputs::{Delivered, Wanted};
 use super::pins::{self, Pins};
 use super::pool::ready::Ready;
@@ -25,6 +24,7 @@ pub use super::run_error::RunError;
 use super::runtime::ContainerRuntime;
 pub use super::settings::Settings;
 use super::spec::Image;
+use super::supervisor::ContainerSupervisor;
 use super::warm::without_bridge;
 use super::{mounts, oneshot};
 
@@ -35,10 +35,10 @@ const MAX_UNPINNED: usize = 64;
 #[derive(Debug)]
 pub struct Containers {
     pub(super) settings: Settings,
-    docker: OnceCell<Arc<Manager>>,
-    podman: OnceCell<Arc<Manager>>,
+    docker: OnceCell<Arc<ContainerSupervisor>>,
+    podman: OnceCell<Arc<ContainerSupervisor>>,
     pool: ContainerPool,
-    pub(super) kept: Kept,
+    pub(super) reused: ReusedContainers,
     /// One sweeping task for each engine in use.
     sweepers: Mutex<JoinSet<()>>,
     /// Unpinned images that a result has warned about.
@@ -49,7 +49,7 @@ pub struct Containers {
 const SWEEP_EVERY: Duration = Duration::from_secs(5 * 60);
 
 /// Chooses image, network and filter of the containers in an engine.
-pub(super) type Makes<'a> = dyn Fn(&Manager) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
+pub(super) type Makes<'a> = dyn Fn(&ContainerSupervisor) -> Result<Making<'a>, RunError> + Send + Sync + 'a;
 
 impl Containers {
     /// Connects to no engine before the first use.
@@ -65,7 +65,7 @@ impl Containers {
             settings,
             docker: OnceCell::new(),
             podman: OnceCell::new(),
-            kept: Kept::new(),
+            reused: ReusedContainers::new(),
             sweepers: Mutex::default(),
             unpinned: Mutex::default(),
         }
@@ -89,9 +89,9 @@ impl Containers {
     ) -> Result<ExecutionResult, RunError> {
         let FencedRequest { request, fence } = fenced;
         self.admit(engine_kind, request, fence).await?;
-        let making = |manager: &Manager| {
+        let making = |supervisor: &ContainerSupervisor| {
             Ok(Making {
-                image: self.image(manager.engine().kind())?,
+                image: self.image(supervisor.engine().kind())?,
                 network: self.settings.network,
                 filter: &self.settings.filter,
             })
@@ -128,22 +128,22 @@ impl Containers {
         };
         let destination = taken.map(|path| Destination::open(path, spared)).transpose();
         let destination = destination.map_err(RunError::OutputDirectory)?;
-        let manager = self.shared_manager(engine_kind).await?;
-        let frame = PoolKey::of(&self.settings, manager, making(manager)?, request, output)?;
+        let supervisor = self.shared_supervisor(engine_kind).await?;
+        let frame = PoolKey::of(&self.settings, supervisor, making(supervisor)?, request, output)?;
         let destination = destination.as_ref();
         let retry = Retry::of(&connection);
-        let ran = match self.pool.take(manager, &frame, request) {
+        let ran = match self.pool.take(supervisor, &frame, request) {
             None => {
-                self.run_made(manager, &frame, Wanted { request, destination }, connection)
+                self.run_made(supervisor, &frame, Wanted { request, destination }, connection)
                     .await
             }
             Some(ready) => {
-                let serving = pool::serve(ready, manager, request, destination, connection);
+                let serving = pool::serve(ready, supervisor, request, destination, connection);
                 match (self.pool.refilled(serving).await, retry) {
                     // The container died while idle, and nothing had noticed.
                     (Err(RunError::NotRun(NotRun::InitLost(_))), Some(retry)) => {
                         let connection = retry.connection();
-                        self.run_made(manager, &frame, Wanted { request, destination }, connection)
+                        self.run_made(supervisor, &frame, Wanted { request, destination }, connection)
                             .await
                     }
                     (ran, _) => ran,
@@ -158,21 +158,21 @@ impl Containers {
     /// Runs a request in a new container.
     async fn run_made(
         &self,
-        manager: &Arc<Manager>,
+        supervisor: &Arc<ContainerSupervisor>,
         frame: &PoolKey,
         wanted: Wanted<'_>,
         connection: Connection,
     ) -> Result<ExecutionResult, RunError> {
         let Wanted { request, destination } = wanted;
         let bridged = connection.bridge.is_some();
-        let (ready, warning) = self.fresh(manager, frame, request, bridged).await?;
+        let (ready, warning) = self.fresh(supervisor, frame, request, bridged).await?;
         let mut result = match ready {
             Some(ready) => {
-                let serving = pool::serve(ready, manager, request, destination, connection);
+                let serving = pool::serve(ready, supervisor, request, destination, connection);
                 self.pool.refilled(serving).await?
             }
             None => {
-                let serving = oneshot::run(&self.settings, manager, frame, wanted, connection);
+                let serving = oneshot::run(&self.settings, supervisor, frame, wanted, connection);
                 self.pool.refilled(serving).await?
             }
         };
@@ -185,7 +185,7 @@ impl Containers {
     /// program's end. Otherwise returns a warning about the features that are lost.
     async fn fresh(
         &self,
-        manager: &Arc<Manager>,
+        supervisor: &Arc<ContainerSupervisor>,
         frame: &PoolKey,
         request: &Request,
         bridged: bool,
@@ -200,7 +200,7 @@ impl Containers {
             true => Interpreter::Warm,
             false => Interpreter::None,
         };
-        match self.pool.fresh(manager, frame, interpreter).await {
+        match self.pool.fresh(supervisor, frame, interpreter).await {
             Ok(ready) => Ok((Some(ready), None)),
             Err(error) if error.may_be_of_the_init() && brings_files(request) => Err(RunError::LocalOnly(
                 "files that come along with code, where Ringfence's init does not run,",
@@ -226,7 +226,7 @@ impl Containers {
         }
         match fence {
             Fence::Unfenced | Fence::Host => Err(RunError::LocalOnly("a run without a fence")),
-            Fence::Required => match self.manager(engine_kind).await?.info().unlimited() {
+            Fence::Required => match self.supervisor(engine_kind).await?.info().unlimited() {
                 Some(what) => Err(RunError::Unlimited(what)),
                 None => Ok(()),
             },
@@ -234,15 +234,18 @@ impl Containers {
         }
     }
 
-    /// Returns the sandbox manager of an engine; removes orphans of dead processes on first use.
+    /// Returns the supervisor of an engine; removes orphans of dead processes on first use.
     ///
     /// # Errors
     /// If the engine cannot be used.
-    pub async fn manager(&self, engine_kind: EngineKind) -> Result<&Manager, RunError> {
-        Ok(self.shared_manager(engine_kind).await?)
+    pub async fn supervisor(&self, engine_kind: EngineKind) -> Result<&ContainerSupervisor, RunError> {
+        Ok(self.shared_supervisor(engine_kind).await?)
     }
 
-    async fn shared_manager(&self, engine_kind: EngineKind) -> Result<&Arc<Manager>, RunError> {
+    async fn shared_supervisor(
+        &self,
+        engine_kind: EngineKind,
+    ) -> Result<&Arc<ContainerSupervisor>, RunError> {
         let cell = match engine_kind {
             EngineKind::Docker => &self.docker,
             EngineKind::Podman => &self.podman,
@@ -250,15 +253,15 @@ impl Containers {
         cell.get_or_try_init(|| self.open(engine_kind)).await
     }
 
-    async fn open(&self, engine_kind: EngineKind) -> Result<Arc<Manager>, RunError> {
+    async fn open(&self, engine_kind: EngineKind) -> Result<Arc<ContainerSupervisor>, RunError> {
         let engine = ContainerRuntime::open(engine_kind, &self.settings.surroundings).await?;
         let owner = Owner::new().ok_or(RunError::NoOwner)?;
         let info = engine.info().await?;
-        let manager = Arc::new(Manager::new(engine, owner, info));
+        let supervisor = Arc::new(ContainerSupervisor::new(engine, owner, info));
         // Before the first container is created, so that names of orphans are free.
-        let _ = manager.sweep().await;
-        self.sweepers().spawn(sweep(Arc::clone(&manager), SWEEP_EVERY));
-        Ok(manager)
+        let _ = supervisor.sweep().await;
+        self.sweepers().spawn(sweep(Arc::clone(&supervisor), SWEEP_EVERY));
+        Ok(supervisor)
     }
 
     /// Returns the path of the init program, as a file that containers can mount.
@@ -300,9 +303,9 @@ impl Containers {
         let mut sweepers = std::mem::take(&mut *self.sweepers());
         sweepers.shutdown().await;
         self.pool.close().await;
-        self.kept.close().await;
-        for manager in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
-            manager.close().await;
+        self.reused.close().await;
+        for supervisor in [&self.docker, &self.podman].into_iter().filter_map(OnceCell::get) {
+            supervisor.close().await;
         }
     }
 }
@@ -313,11 +316,11 @@ fn brings_files(request: &Request) -> bool {
 }
 
 /// Removes orphans periodically. Never returns.
-async fn sweep(manager: Arc<Manager>, every: Duration) {
+async fn sweep(supervisor: Arc<ContainerSupervisor>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         // A failed removal is retried in the next period.
-        let _ = manager.sweep().await;
+        let _ = supervisor.sweep().await;
     }
 }
 
@@ -331,19 +334,19 @@ mod tests {
     #[tokio::test]
     async fn orphans_are_removed_while_a_process_runs() {
         for engine in engines().await {
-            let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
+            let supervisor = ContainerSupervisor::new(engine.clone(), owned(), engine.info().await.unwrap());
             // An unregistered container of its own: no other process's sweep removes it.
             let stray = Spec {
-                owner: manager.owner().clone(),
+                owner: supervisor.owner().clone(),
                 ..spec(&["sleep", "600"])
             };
-            let manager = Arc::new(manager);
+            let supervisor = Arc::new(supervisor);
             let mut sweeping = JoinSet::new();
-            sweeping.spawn(sweep(Arc::clone(&manager), Duration::from_millis(1)));
+            sweeping.spawn(sweep(Arc::clone(&supervisor), Duration::from_millis(1)));
             engine.create(&stray).await.unwrap();
             while engine.inspect(&Id::from(&stray.name)).await.is_ok() {}
             sweeping.shutdown().await;
-            manager.close().await;
+            supervisor.close().await;
         }
     }
 }

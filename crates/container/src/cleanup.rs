@@ -1,4 +1,4 @@
-//! Removes a sandbox's container and volumes; a failed step does not prevent the others.
+//! Removes a container and its volumes; a failed step does not prevent the others.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::runtime::Id;
 use super::spec::{Name, Spec};
 use super::{ContainerRuntime, Error};
 
-/// The container and volumes of a sandbox to remove.
+/// A container to remove, with its volumes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Remains {
     pub(super) container: Name,

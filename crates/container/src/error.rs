@@ -143,11 +143,11 @@ pub enum Error {
         /// The system's error.
         why: String,
     },
-    /// The state of the sandbox does not permit the transition.
+    /// The state of the container does not permit the transition.
     #[error(transparent)]
     Illegal(#[from] state::Illegal),
-    /// The sandbox or its manager is shut down.
-    #[error("the sandbox has ended")]
+    /// The container or its supervisor is shut down.
+    #[error("the container has ended")]
     Closing,
     /// The engine rejected the request.
     #[error("cannot {doing}: {said}")]
@@ -219,7 +219,7 @@ impl Error {
 
 /// Context of an API call, for the conversion of its error.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct ApiCall<'a> {
     pub(super) engine_kind: EngineKind,
     pub(super) address: &'a Address,
     /// The operation, worded to follow "cannot".
@@ -228,7 +228,7 @@ pub(super) struct Asked<'a> {
     pub(super) what: &'a str,
 }
 
-impl Asked<'_> {
+impl ApiCall<'_> {
     pub(super) fn failed(self, error: Told) -> Error {
         let doing = self.doing;
         match error {
@@ -333,7 +333,7 @@ mod tests {
 
     fn answered(status: u16, message: &str) -> Error {
         let address = Address::Unix(PathBuf::from("/d.sock"));
-        let asked = Asked {
+        let asked = ApiCall {
             engine_kind: EngineKind::Docker,
             address: &address,
             doing: "make a container",
@@ -399,7 +399,7 @@ mod tests {
     fn a_missing_daemon_is_told_in_the_known_words() {
         let address = Address::Unix(PathBuf::from("/d.sock"));
         let failed = |engine_kind, kind| {
-            let asked = Asked {
+            let asked = ApiCall {
                 engine_kind,
                 address: &address,
                 doing: "ask",

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 
 use super::guest_paths::OUTPUT;
 use super::init::{INSIDE, InitClient};
-use host::{Found, HostDirectory, Seen};
+use host::{DirectoryContent, FileFingerprint, HostDirectory};
 
 /// Timeout of a transfer.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -60,7 +60,7 @@ struct Known {
 struct Pair {
     /// Identity of the file in the container; `None` if it did not fit there.
     inside: Option<u64>,
-    outside: Seen,
+    outside: FileFingerprint,
 }
 
 /// Differences between the host's directory and the last synchronization.
@@ -252,7 +252,7 @@ impl Known {
         Record::End { complete: true }.write(out)
     }
 
-    fn changes(&self, found: &Found) -> Changes {
+    fn changes(&self, found: &DirectoryContent) -> Changes {
         let is_new = |path: &FilePath, outside: u64| {
             self.files
                 .get(path)
@@ -276,7 +276,7 @@ impl Known {
     fn given(
         &mut self,
         changes: &Changes,
-        outside: &BTreeMap<FilePath, Seen>,
+        outside: &BTreeMap<FilePath, FileFingerprint>,
         inside: &BTreeMap<FilePath, u64>,
     ) {
         for path in &changes.gone {
@@ -305,7 +305,7 @@ fn send(
     host: &HostDirectory,
     changes: &Changes,
     out: &mut dyn Write,
-) -> io::Result<BTreeMap<FilePath, Seen>> {
+) -> io::Result<BTreeMap<FilePath, FileFingerprint>> {
     let mut sent = BTreeMap::new();
     for path in &changes.gone {
         Record::Gone(path.clone()).write(out)?;

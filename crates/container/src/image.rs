@@ -1,4 +1,4 @@
-//! Sets up the sandbox image: built from a base image, or assembled from this machine's packages.
+//! Sets up the image of containers: built from a base image, or assembled from this machine's packages.
 
 mod archive;
 mod error;

@@ -6,10 +6,10 @@
 //! replaced, with a warning in the result.
 
 mod exec;
-pub(super) mod kept;
 mod key;
 mod place;
 mod registry;
+pub(super) mod reused;
 mod serve;
 #[cfg(test)]
 mod tests;
@@ -25,18 +25,18 @@ use tokio::time::Instant;
 use super::backend::Containers;
 use super::error::Error;
 use super::init::NotRun;
-use super::manager::Manager;
 use super::outputs::Delivered;
 use super::pool_key::Making;
 use super::retry::Retry;
 use super::run_error::RunError;
 use super::sandboxes::info::SandboxInfo;
 use super::spec::{Image, Name};
+use super::supervisor::ContainerSupervisor;
 use super::task::too_slow;
-use kept::Seat;
 pub use key::KeptContainer;
 use key::Key;
-use place::Container;
+use place::ReusedContainer;
+use reused::Seat;
 
 /// Time for the creation of a container that does not count against the call's timeout.
 const FREE: Duration = Duration::from_secs(5);
@@ -116,9 +116,9 @@ impl Containers {
         let output = outputs.open(&request.scope, keep_alive.session.as_ref());
         let output = output.map_err(RunError::Outputs)?;
         let image: Image = keep_alive.image.parse().map_err(RunError::Image)?;
-        let making = |manager: &Manager| {
+        let making = |supervisor: &ContainerSupervisor| {
             Ok(Making {
-                image: self.settings.pinned(manager.engine().kind(), &image)?,
+                image: self.settings.pinned(supervisor.engine().kind(), &image)?,
                 network: keep_alive.network,
                 filter: place::filter(keep_alive.network),
             })
@@ -139,7 +139,7 @@ impl Containers {
         patience: CreationTimeout,
         connection: &Connection,
     ) -> Result<Option<(Seat, bool)>, RunError> {
-        let seat = self.kept.seat(key)?;
+        let seat = self.reused.seat(key)?;
         let warm = seat.slot.container.initialized();
         tokio::select! {
             biased;
@@ -153,24 +153,24 @@ impl Containers {
     }
 
     /// Returns the container of a reservation; creates it if necessary.
-    async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a Container, RunError> {
+    async fn container<'a>(&self, seat: &'a Seat) -> Result<&'a ReusedContainer, RunError> {
         let make = async {
             let key = seat.shelf.key(seat.number).ok_or(Error::Closing)?;
-            let manager = self.manager(key.engine).await?;
-            place::make(&self.settings, manager, &key).await
+            let supervisor = self.supervisor(key.engine).await?;
+            place::make(&self.settings, supervisor, &key).await
         };
         seat.slot.container.get_or_try_init(|| make).await
     }
 
     /// Returns `true` if the scope has a reused container of this name.
     pub(super) fn keeps(&self, scope: &Scope, name: &Name) -> bool {
-        self.kept.find(scope, name).is_some()
+        self.reused.find(scope, name).is_some()
     }
 
     /// Removes a reused container of a scope, and kills the calls that run there. Returns `false` if there is
     /// none of this name. The next call's result carries a warning.
     pub(super) async fn end_kept(&self, scope: &Scope, name: &Name) -> bool {
-        let slot = self.kept.find(scope, name);
+        let slot = self.reused.find(scope, name);
         let container = slot.as_ref().and_then(|slot| slot.container.get());
         if let Some(container) = container {
             container.end().await;
@@ -180,7 +180,7 @@ impl Containers {
 
     /// Lists the reused containers of a scope.
     pub(super) fn kept(&self, scope: &Scope) -> Vec<SandboxInfo> {
-        self.kept.list(scope)
+        self.reused.list(scope)
     }
 }
 

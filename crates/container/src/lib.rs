@@ -5,13 +5,13 @@
 //! - [`endpoint`]: the socket of the API; [`runtime`]: every API call.
 //! - [`spec`]: the specification of a container; [`check`]: the allowlist of API requests, applied before
 //!   they are sent.
-//! - [`state`]: the state machine of a sandbox; [`manager`]: the sandboxes of this process, and orphans of
+//! - [`state`]: the state machine of a container; [`supervisor`]: the containers of this process, and orphans of
 //!   dead processes.
 //! - [`sandboxes`]: named sandboxes that a person created.
 //! - [`keepalive`]: containers that are reused by the calls of a scope; [`outputs`]: the host directories for
 //!   their output files.
 //! - `exchange`: file transfer into and out of a container.
-//! - [`image`]: building the sandbox image; [`pins`]: digests of the images that were set up on this host.
+//! - [`image`]: building the image of containers; [`pins`]: digests of the images that were set up on this host.
 //! - [`backend`]: Docker and Podman as backends for requests.
 //! - [`init`]: the host side of our init process in a container, and of the calls it runs; [`warm`]:
 //!   containers that run it.
@@ -35,7 +35,6 @@ pub mod init;
 mod inspected;
 pub mod keepalive;
 mod layout;
-pub mod manager;
 mod mounts;
 mod oneshot;
 mod orphans;
@@ -53,6 +52,7 @@ mod settings;
 pub mod spec;
 pub mod state;
 mod streams;
+pub mod supervisor;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -62,10 +62,10 @@ mod wire;
 pub use backend::{Containers, RunError};
 pub use endpoint::Surroundings;
 pub use error::Error;
-pub use manager::{Manager, Sandbox};
 pub use orphans::Swept;
 pub use runtime::ContainerRuntime;
-pub use sandbox_container::{ContainerPause, NewContainer, SandboxContainer};
+pub use sandbox_container::{ContainerPause, NewSandboxContainer, SandboxContainer};
 pub use sandboxes::Sandboxes;
 pub use streams::{Attached, Event, Events, Happening, Input, Logs, RunResult, Stats, Use};
-pub use task::{Life, SandboxSpec};
+pub use supervisor::{Container, ContainerSupervisor};
+pub use task::{Life, NewContainer};

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use ringfence_exec::local::{NOBODY, Workspace};
 use ringfence_exec::mount_guard::DeniedPaths;
-use ringfence_exec::trust::{self, Kept};
+use ringfence_exec::trust::{self, ProtectedMount};
 use ringfence_policy::{Access, Request, Trusted};
 
 use super::guest_paths::{OUTPUT, WORKSPACE};
-use super::manager::Manager;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::{Bind, BindError, User};
+use super::supervisor::ContainerSupervisor;
 
 /// Binds the workspace and mounts; paths that the host would execute, and trusted paths, are read-only.
 pub(super) fn shown(request: &Request, settings: &Settings) -> Result<Vec<Bind>, RunError> {
@@ -30,8 +30,8 @@ pub(super) fn shown(request: &Request, settings: &Settings) -> Result<Vec<Bind>,
     for mount in mounts.iter().filter(|mount| mount.access != Access::Copy) {
         binds.push(Bind::new(mount, hidden)?);
         if mount.access == Access::ReadWrite {
-            let kept = trust::kept(&mount.host, trusted)?;
-            binds.extend(kept_in(&mount.host, mount.guest(), kept, hidden)?);
+            let mounts = trust::protected_mounts(&mount.host, trusted)?;
+            binds.extend(protection_in(&mount.host, mount.guest(), mounts, hidden)?);
         }
     }
     Ok(binds.into_iter().map(Bind::users).collect())
@@ -50,7 +50,7 @@ fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Resul
     let mut binds = vec![Bind::at(workspace, place, rest, hidden)?];
     for path in entries
         .iter()
-        .filter(|path| !is_kept(path, workspace, &guarded.kept))
+        .filter(|path| !is_protected(path, workspace, &guarded.mounts))
     {
         let guest = place.join(path.file_name().unwrap_or_default());
         let bind = Bind::at(path, &guest, access, hidden)?;
@@ -60,21 +60,26 @@ fn working_in(workspace: &Path, trusted: &Trusted, settings: &Settings) -> Resul
             bind
         });
     }
-    binds.extend(kept_in(workspace, place, guarded.kept, hidden)?);
+    binds.extend(protection_in(workspace, place, guarded.mounts, hidden)?);
     Ok(binds)
 }
 
 /// Returns `true` if one of these mounts is at a path already.
-fn is_kept(path: &Path, workspace: &Path, kept: &[Kept]) -> bool {
-    kept.iter().any(|kept| workspace.join(&kept.below) == path)
+fn is_protected(path: &Path, workspace: &Path, mounts: &[ProtectedMount]) -> bool {
+    mounts.iter().any(|mount| workspace.join(&mount.below) == path)
 }
 
 /// Returns binds that protect paths in a directory, and pin the directories above them in place.
-fn kept_in(host: &Path, guest: &Path, kept: Vec<Kept>, hidden: &DeniedPaths) -> Result<Vec<Bind>, RunError> {
+fn protection_in(
+    host: &Path,
+    guest: &Path,
+    mounts: Vec<ProtectedMount>,
+    hidden: &DeniedPaths,
+) -> Result<Vec<Bind>, RunError> {
     let mut binds = Vec::new();
-    for kept in kept {
-        let path = host.join(&kept.below);
-        let bind = Bind::at(&path, &guest.join(&kept.below), kept.access, hidden)?;
+    for mount in mounts {
+        let path = host.join(&mount.below);
+        let bind = Bind::at(&path, &guest.join(&mount.below), mount.access, hidden)?;
         binds.push(bind.in_place());
     }
     Ok(binds)
@@ -95,9 +100,9 @@ fn workspace_of(path: &Path, settings: &Settings) -> Workspace {
 
 /// Chooses the program's user: root in a rootless engine, else the server's own user, or `nobody` if that is
 /// root.
-pub(super) fn user(settings: &Settings, manager: &Manager) -> User {
+pub(super) fn user(settings: &Settings, supervisor: &ContainerSupervisor) -> User {
     let ours = settings.user;
-    if manager.info().rootless {
+    if supervisor.info().rootless {
         return User { uid: 0, gid: 0 };
     }
     match ours.uid {

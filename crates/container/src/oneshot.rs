@@ -15,14 +15,14 @@ use tokio::time::{Instant, timeout};
 
 use super::error::Error;
 use super::layout::{Belonging, Layout, Storage};
-use super::manager::{Manager, Sandbox};
 use super::outputs::Wanted;
 use super::pool_key::PoolKey;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::{OciRuntime, Spec};
 use super::streams::{Attached, Input, Logs};
-use super::task::{Life, SandboxSpec};
+use super::supervisor::{Container, ContainerSupervisor};
+use super::task::{Life, NewContainer};
 
 /// Time for creation and removal of a container, beside the program's timeout.
 const ROOM: Duration = Duration::from_secs(120);
@@ -38,7 +38,7 @@ struct CapturedOutput {
 /// Runs a request as the program of a fresh container, under the engine's init.
 pub(super) async fn run(
     settings: &Settings,
-    manager: &Manager,
+    supervisor: &ContainerSupervisor,
     frame: &PoolKey,
     wanted: Wanted<'_>,
     mut connection: Connection,
@@ -48,19 +48,19 @@ pub(super) async fn run(
     let places = Layout::make(settings, frame)?;
     let program = places.program(request, connection.stdin.is_some())?;
     let ours = Belonging {
-        owner: manager.owner(),
+        owner: supervisor.owner(),
         storage: Storage::Host,
     };
     let spec = places.spec(settings, frame, program, ours)?;
-    let isolation = isolation(manager, &spec);
-    let sandbox_spec = SandboxSpec {
+    let isolation = isolation(supervisor, &spec);
+    let new_container = NewContainer {
         max_duration: request.limits.timeout.as_duration() + ROOM,
         attach: true,
         belongings: None,
         spec,
     };
     let most = places.most(request.limits.disk).await;
-    let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
+    let (container, attached) = supervisor.create(new_container).await?;
     let attached = attached.ok_or(Error::Closing)?;
     let limits = RunLimits {
         deadline: Instant::now() + request.limits.timeout.as_duration(),
@@ -68,12 +68,12 @@ pub(super) async fn run(
         disk_limit_exceeded: places.disk_limit_exceeded(most),
     };
     let keep = request.limits.max_output;
-    let (heard, interruption) = supervise(&sandbox, attached, keep, limits, connection).await;
-    let life = sandbox.ended_or_lost().await;
+    let (heard, interruption) = supervise(&container, attached, keep, limits, connection).await;
+    let life = container.ended_or_lost().await;
     let exit = exit(&life, interruption, heard.broken.is_some());
     let (outcome, exit_code) = exit.outcome();
     let taken = places.collect_output(since, destination, request.limits.disk.0);
-    let runtime = manager.engine().kind().runtime();
+    let runtime = supervisor.engine().kind().runtime();
     let end = ProgramEnd {
         outcome,
         exit_code,
@@ -88,9 +88,9 @@ pub(super) async fn run(
         );
     }
     result.meta.isolation = Some(isolation);
-    result.meta.resource_limits = manager.info().held(result.meta.resource_limits);
-    result.meta.warnings.extend(manager.info().warning());
-    result.meta.warnings.extend(sandbox.warnings().iter().cloned());
+    result.meta.resource_limits = supervisor.info().held(result.meta.resource_limits);
+    result.meta.warnings.extend(supervisor.info().warning());
+    result.meta.warnings.extend(container.warnings().iter().cloned());
     result.meta.output_files = taken.files;
     result.meta.output_incomplete = taken.incomplete;
     result.meta.warnings.extend(heard.broken);
@@ -105,7 +105,7 @@ pub(super) async fn run(
 
 /// Reads output until the container ends; kills it on a limit or cancellation.
 async fn supervise(
-    sandbox: &Sandbox,
+    container: &Container,
     attached: Attached,
     keep: Bytes,
     limits: RunLimits<impl Future<Output = ()>, impl Future<Output = ()>>,
@@ -116,7 +116,7 @@ async fn supervise(
     let mut listening = std::pin::pin!(listen(output, keep, connection.output, &too_slow));
     let mut feeding = std::pin::pin!(feed(input, connection.stdin));
     let mut limit_reached = std::pin::pin!(limits.reached());
-    let mut ended = std::pin::pin!(sandbox.ended());
+    let mut ended = std::pin::pin!(container.ended());
     let (mut fed, mut heard) = (false, None);
     // A program may close its streams long before it ends, and a failing engine cuts them off.
     let interruption = loop {
@@ -130,7 +130,7 @@ async fn supervise(
     };
     let killing = async {
         if interruption.is_some() {
-            sandbox.kill(KILL_TIMEOUT).await;
+            container.kill(KILL_TIMEOUT).await;
         }
     };
     let rest = async {
@@ -230,8 +230,8 @@ fn perhaps_missing(settings: &Settings, request: &Request, exit_code: i32) -> Op
 }
 
 /// Returns the isolation layers that were requested and that the engine accepted.
-pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
-    let info = manager.info();
+pub(super) fn isolation(supervisor: &ContainerSupervisor, spec: &Spec) -> Isolation {
+    let info = supervisor.info();
     let v2 = info.cgroup_version.as_deref() == Some("2");
     let version = if v2 { "v2" } else { "v1" };
     Isolation {
@@ -242,7 +242,7 @@ pub(super) fn isolation(manager: &Manager, spec: &Spec) -> Isolation {
         ipc_ns: true,
         uts_ns: true,
         // Podman ignores the option with control groups v1.
-        cgroup_ns: v2 || manager.engine().kind() == EngineKind::Docker,
+        cgroup_ns: v2 || supervisor.engine().kind() == EngineKind::Docker,
         time_ns: false,
         seccomp: filter(spec),
         landlock_abi: 0,

@@ -17,13 +17,13 @@ use tokio::time::sleep;
 use super::guest_paths::WORKSPACE;
 use super::init::Interpreter;
 use super::layout::{self, Belonging, Layout, Program, Storage};
-use super::manager::Manager;
 use super::oneshot;
 use super::pool_key::PoolKey;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::Stdin;
-use super::task::SandboxSpec;
+use super::supervisor::ContainerSupervisor;
+use super::task::NewContainer;
 use super::warm;
 use ready::Ready;
 pub(super) use serve::serve;
@@ -55,16 +55,16 @@ struct Source {
     settings: Settings,
 }
 
-/// An engine's manager and a pool key.
+/// An engine's supervisor and a pool key.
 #[derive(Debug, Clone)]
 struct Key {
-    manager: Arc<Manager>,
+    supervisor: Arc<ContainerSupervisor>,
     frame: PoolKey,
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        self.manager.engine().kind() == other.manager.engine().kind() && self.frame == other.frame
+        self.supervisor.engine().kind() == other.supervisor.engine().kind() && self.frame == other.frame
     }
 }
 
@@ -84,12 +84,17 @@ impl ContainerPool {
     }
 
     /// Records a use, and checks out an idle container with its key, if any.
-    pub(super) fn take(&self, manager: &Arc<Manager>, frame: &PoolKey, request: &Request) -> Option<Ready> {
+    pub(super) fn take(
+        &self,
+        supervisor: &Arc<ContainerSupervisor>,
+        frame: &PoolKey,
+        request: &Request,
+    ) -> Option<Ready> {
         if !suits(request, frame) {
             return None;
         }
         self.idle.take(&Key {
-            manager: Arc::clone(manager),
+            supervisor: Arc::clone(supervisor),
             frame: frame.clone(),
         })
     }
@@ -97,12 +102,12 @@ impl ContainerPool {
     /// Creates a container for a request.
     pub(super) async fn fresh(
         &self,
-        manager: &Arc<Manager>,
+        supervisor: &Arc<ContainerSupervisor>,
         frame: &PoolKey,
         interpreter: Interpreter,
     ) -> Result<Ready, RunError> {
         let key = Key {
-            manager: Arc::clone(manager),
+            supervisor: Arc::clone(supervisor),
             frame: frame.clone(),
         };
         let ready = self.idle.instances().make(&key, interpreter).await?;
@@ -126,7 +131,7 @@ impl ContainerPool {
         }
     }
 
-    /// Drops all containers. Their managers' shutdown waits for the removal.
+    /// Drops all containers. Their supervisors' shutdown waits for the removal.
     pub(super) async fn close(&self) {
         self.idle.close().await;
     }
@@ -137,7 +142,7 @@ impl Instances for Source {
     type Instance = Ready;
 
     fn is_usable(&self, ready: &Ready) -> bool {
-        ready.warm.init().is_connected() && ready.warm.sandbox().life().state.is_alive()
+        ready.warm.init().is_connected() && ready.warm.container().life().state.is_alive()
     }
 
     async fn start(&self, key: &Key) -> Option<Ready> {
@@ -150,9 +155,13 @@ impl Instances for Source {
 }
 
 impl Source {
-    async fn make(&self, Key { manager, frame }: &Key, interpreter: Interpreter) -> Result<Ready, RunError> {
+    async fn make(
+        &self,
+        Key { supervisor, frame }: &Key,
+        interpreter: Interpreter,
+    ) -> Result<Ready, RunError> {
         let program = self.settings.init_program()?;
-        let image = manager.engine().image_environment(&frame.image).await?;
+        let image = supervisor.engine().image_environment(&frame.image).await?;
         let places = Arc::new(Layout::make(&self.settings, frame)?);
         let nothing = Program {
             command: Vec::new(),
@@ -161,18 +170,18 @@ impl Source {
             stdin: Stdin::Attached,
         };
         let ours = Belonging {
-            owner: manager.owner(),
+            owner: supervisor.owner(),
             storage: Storage::Memory,
         };
         let spec = places.spec(&self.settings, frame, nothing, ours)?;
-        let isolation = oneshot::isolation(manager, &spec);
-        let sandbox_spec = SandboxSpec {
+        let isolation = oneshot::isolation(supervisor, &spec);
+        let new_container = NewContainer {
             spec: warm::with_init(spec, &program, 1, interpreter)?,
             max_duration: IDLE + Timeout::MAX + ROOM,
             attach: true,
             belongings: Some(Box::new(Arc::clone(&places))),
         };
-        let warm = warm::start(manager, sandbox_spec, interpreter).await?;
+        let warm = warm::start(supervisor, new_container, interpreter).await?;
         Ok(Ready {
             warm,
             exchange: places.exchange(frame),

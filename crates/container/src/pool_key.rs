@@ -7,11 +7,11 @@ use ringfence_jail::FileIdentity;
 use ringfence_policy::{self as policy, Access, Bytes, Mount, NetworkMode, Request};
 
 use super::guest_paths::{OUTPUT, WORKSPACE};
-use super::manager::Manager;
 use super::mounts;
 use super::run_error::RunError;
 use super::settings::Settings;
 use super::spec::{Bind, Filter, Image, Name, OciRuntime, Resources, User, Volume};
+use super::supervisor::ContainerSupervisor;
 
 /// Destination of a program's output files.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,7 +53,7 @@ pub(super) struct PoolKey {
 impl PoolKey {
     pub(super) fn of(
         settings: &Settings,
-        manager: &Manager,
+        supervisor: &ContainerSupervisor,
         making: Making<'_>,
         request: &Request,
         output: Option<&Path>,
@@ -64,7 +64,7 @@ impl PoolKey {
         let kept = output.filter(|output| settings.outputs.holds(output, &request.scope));
         Ok(Self {
             image: making.image,
-            user: mounts::user(settings, manager),
+            user: mounts::user(settings, supervisor),
             resources: Resources {
                 memory: limits.memory,
                 cpus: limits.cpus,
@@ -73,7 +73,7 @@ impl PoolKey {
             },
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
-            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
+            oci_runtime: supervisor.oci_runtime(settings.oci_runtime)?,
             scope: request.scope.as_str().to_owned(),
             output_identity: kept.and_then(FileIdentity::at),
             output: match (kept, output) {

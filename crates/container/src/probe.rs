@@ -9,7 +9,7 @@ use crate::spec::Image;
 use crate::{ContainerRuntime, Error, Surroundings};
 
 /// An available engine with its properties.
-struct Found {
+struct AvailableEngine {
     engine: ContainerRuntime,
     version: String,
     info: Info,
@@ -29,16 +29,21 @@ pub async fn layers(surroundings: &Surroundings, image: &Image, pins: &Pins) -> 
     ]
 }
 
-async fn find(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<Found, Error> {
+async fn find(engine_kind: EngineKind, surroundings: &Surroundings) -> Result<AvailableEngine, Error> {
     let engine = ContainerRuntime::open(engine_kind, surroundings).await?;
-    Ok(Found {
+    Ok(AvailableEngine {
         version: engine.version().await?.engine,
         info: engine.info().await?,
         engine,
     })
 }
 
-async fn layer(engine_kind: EngineKind, found: Result<Found, Error>, image: &Image, pins: &Pins) -> Layer {
+async fn layer(
+    engine_kind: EngineKind,
+    found: Result<AvailableEngine, Error>,
+    image: &Image,
+    pins: &Pins,
+) -> Layer {
     let name = engine_kind.as_str();
     let refused = |error: &Error| Layer {
         fix: Some(error.hint().into()),
@@ -72,7 +77,7 @@ async fn layer(engine_kind: EngineKind, found: Result<Found, Error>, image: &Ima
     }
 }
 
-impl Found {
+impl AvailableEngine {
     fn said(&self) -> String {
         let rights = match self.info.rootless {
             true => "rootless, ",
@@ -99,7 +104,7 @@ impl Found {
     }
 }
 
-fn gvisor<'a>(engines: impl Iterator<Item = &'a Found>) -> Layer {
+fn gvisor<'a>(engines: impl Iterator<Item = &'a AvailableEngine>) -> Layer {
     const NAME: &str = "gvisor";
     let known: Vec<_> = engines.filter(|found| found.knows("runsc")).collect();
     let names: Vec<_> = known.iter().map(|found| found.engine.kind().as_str()).collect();

@@ -19,7 +19,7 @@ use rustix::net::sockopt::socket_peercred;
 use super::Error;
 use super::answers;
 use super::endpoint::{self, API_VERSION, Address, Surroundings};
-use super::error::Asked;
+use super::error::ApiCall;
 use super::filters::Filters;
 use super::info::{self, Info};
 pub use super::inspected::{Id, Inspected, Listed, Status, Version};
@@ -79,7 +79,7 @@ impl ContainerRuntime {
         surroundings: &Surroundings,
     ) -> Result<Self, Error> {
         let wire = Wire::new(address.clone());
-        let asked = |address| Asked {
+        let asked = |address| ApiCall {
             engine_kind,
             address,
             doing: "reach the engine",
@@ -482,8 +482,8 @@ impl ContainerRuntime {
             .ok_or(Error::ImageVolumes { image: name })
     }
 
-    pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> Asked<'a> {
-        Asked {
+    pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> ApiCall<'a> {
+        ApiCall {
             engine_kind: self.engine_kind,
             address: &self.address,
             doing,
@@ -495,7 +495,7 @@ impl ContainerRuntime {
 /// Awaits a response with a timeout.
 pub(super) async fn within<T>(
     patience: Duration,
-    asked: Asked<'_>,
+    asked: ApiCall<'_>,
     answer: impl Future<Output = Result<T, bollard::errors::Error>>,
 ) -> Result<T, Error> {
     match tokio::time::timeout(patience, answer).await {

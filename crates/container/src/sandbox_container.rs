@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use super::backend::Containers;
 use super::guest_paths::{OUTPUT, WORKSPACE};
 use super::init::{Greeting, InitClient, Interpreter};
-use super::manager::{Manager, Sandbox};
 use super::run_error::RunError;
 use super::spec::{Binds, Filter, Init, Log, Name, Resources, Spec, Stdin};
-use super::task::SandboxSpec;
+use super::supervisor::{Container, ContainerSupervisor};
+use super::task::NewContainer;
 use super::warm::{self, Warm};
 use super::{ContainerRuntime, Error, Use, layout, mounts, oneshot, pool_key};
 
@@ -28,7 +28,7 @@ const MEASURING: Duration = Duration::from_secs(2);
 
 /// A container to create for a sandbox.
 #[derive(Debug, Clone, Copy)]
-pub struct NewContainer<'a> {
+pub struct NewSandboxContainer<'a> {
     pub engine: EngineKind,
     pub scope: &'a Scope,
     pub limits: Limits,
@@ -57,33 +57,33 @@ impl Containers {
     ///
     /// # Errors
     /// If the engine cannot be used, or cannot make such a container.
-    pub async fn open_sandbox(&self, new: NewContainer<'_>) -> Result<SandboxContainer, RunError> {
-        let manager = self.manager(new.engine).await?;
+    pub async fn open_sandbox(&self, new: NewSandboxContainer<'_>) -> Result<SandboxContainer, RunError> {
+        let supervisor = self.supervisor(new.engine).await?;
         if new.fence == Fence::Required
-            && let Some(what) = manager.info().unlimited()
+            && let Some(what) = supervisor.info().unlimited()
         {
             return Err(RunError::Unlimited(what));
         }
-        let spec = self.container_spec(manager, new)?;
-        let environment = manager.engine().image_environment(&spec.image).await?;
+        let spec = self.container_spec(supervisor, new)?;
+        let environment = supervisor.engine().image_environment(&spec.image).await?;
         let spec = Spec {
             env: layout::with(layout::with(environment, &layout::fixed(true)), new.env),
             ..spec
         };
         let spec = warm::with_init(spec, &self.init_program()?, 0, Interpreter::None)?;
         let (image, resources) = (spec.image.clone(), spec.resources);
-        let isolation = oneshot::isolation(manager, &spec);
+        let isolation = oneshot::isolation(supervisor, &spec);
         let greeting = Greeting {
             mount_points: spec.binds.mount_points(),
             ..Greeting::of_sandbox()
         };
-        let sandbox_spec = SandboxSpec {
+        let new_container = NewContainer {
             spec,
             max_duration: FOREVER,
             attach: false,
             belongings: None,
         };
-        let warm = warm::greet(manager, sandbox_spec, greeting).await?;
+        let warm = warm::greet(supervisor, new_container, greeting).await?;
         let init = match new.network {
             Network::Allowlist(policy) if !policy.allowed.is_empty() => {
                 let outlet = Outlet::new(policy, &self.settings().egress);
@@ -95,20 +95,24 @@ impl Containers {
             init,
             image: image.to_string(),
             isolation,
-            limits: manager.info().held(ResourceLimits {
+            limits: supervisor.info().held(ResourceLimits {
                 memory_bytes: Some(resources.memory.0),
                 cpus: Some(resources.cpus.get()),
                 pids: Some(resources.pids.get()),
                 disk_bytes: Some(resources.volume().0),
                 ..new.limits.into()
             }),
-            warnings: warnings(manager, &warm, resources),
-            engine: manager.engine().clone(),
+            warnings: warnings(supervisor, &warm, resources),
+            engine: supervisor.engine().clone(),
             warm,
         })
     }
 
-    fn container_spec(&self, manager: &Manager, new: NewContainer<'_>) -> Result<Spec, RunError> {
+    fn container_spec(
+        &self,
+        supervisor: &ContainerSupervisor,
+        new: NewSandboxContainer<'_>,
+    ) -> Result<Spec, RunError> {
         let settings = self.settings();
         let (network, filter) = pool_key::reach(new.network, NetworkMode::None, "standard");
         let resources = Resources {
@@ -125,29 +129,29 @@ impl Containers {
             command: Vec::new(),
             env: Vec::new(),
             directory: WORKSPACE.to_owned(),
-            user: mounts::user(settings, manager),
+            user: mounts::user(settings, supervisor),
             resources,
             network,
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             binds: Binds::default(),
             ledger: settings.ledger.clone(),
-            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
+            oci_runtime: supervisor.oci_runtime(settings.oci_runtime)?,
             init: Init::Program,
             stdin: Stdin::Attached,
             log: Log::None,
             scope: new.scope.as_str().to_owned(),
-            owner: manager.owner().clone(),
+            owner: supervisor.owner().clone(),
         })
     }
 }
 
-fn warnings(manager: &Manager, warm: &Warm, resources: Resources) -> Vec<String> {
+fn warnings(supervisor: &ContainerSupervisor, warm: &Warm, resources: Resources) -> Vec<String> {
     let disk = format!(
         "the disk limit is that of each of /workspace, /output and /tmp: {}",
         resources.volume()
     );
-    let engine = manager.info().warning();
-    let mounts = warm.sandbox().warnings().iter().cloned();
+    let engine = supervisor.info().warning();
+    let mounts = warm.container().warnings().iter().cloned();
     std::iter::once(disk).chain(engine).chain(mounts).collect()
 }
 
@@ -178,7 +182,7 @@ impl SandboxContainer {
     /// Returns a future that resolves to its resource usage; to `None` if the engine does not respond in
     /// time.
     pub fn measure(&self) -> impl Future<Output = Option<Use>> + Send + use<> {
-        let (engine, id) = (self.engine.clone(), self.warm.sandbox().id().clone());
+        let (engine, id) = (self.engine.clone(), self.warm.container().id().clone());
         async move {
             let mut stats = engine.stats(&id);
             timeout(MEASURING, stats.next()).await.ok()?.ok()?
@@ -192,9 +196,9 @@ impl SandboxContainer {
 
     /// Returns a future that resolves at the container's end, to the reason.
     pub fn end(&self) -> impl Future<Output = String> + Send + use<> {
-        let sandbox = self.warm.shared();
+        let container = self.warm.shared();
         async move {
-            let life = sandbox.ended().await;
+            let life = container.ended().await;
             match life.oom_killed {
                 true => "its container ended for lack of memory".to_owned(),
                 false => "its container has ended".to_owned(),
@@ -204,15 +208,15 @@ impl SandboxContainer {
 
     /// Ends the container with everything in it, and waits for its removal.
     pub async fn close(self) {
-        let sandbox = self.warm.shared();
+        let container = self.warm.shared();
         drop(self);
-        drop(sandbox.stop().await);
+        drop(container.stop().await);
     }
 }
 
 /// The processes of a container, which its engine stops and continues.
 #[derive(Debug, Clone)]
-pub struct ContainerPause(Arc<Sandbox>);
+pub struct ContainerPause(Arc<Container>);
 
 impl ContainerPause {
     /// Stops all processes.

@@ -23,18 +23,18 @@ use super::error::Error;
 use super::guest_paths::OUTPUT;
 use super::init::{InitLost, Interpreter};
 use super::layout;
-use super::manager::{Manager, Sandbox};
 use super::mounts;
 use super::run_error::RunError;
 use super::spec::name::PREFIX;
 use super::spec::{Binds, Filter, Image, Init, Log, Name, OciRuntime, Resources, Spec, Stdin, Volume};
 use super::state::State;
 use super::streams::RunResult;
-use super::task::SandboxSpec;
+use super::supervisor::{Container, ContainerSupervisor};
+use super::task::NewContainer;
 use super::warm::{self, Warm};
 pub use info::SandboxInfo;
 use journal::Journal;
-pub use journal::{Printed, SandboxLog};
+pub use journal::{LogChunk, SandboxLog};
 
 /// Limit of sandboxes per scope.
 const MAX_SANDBOXES: usize = 64;
@@ -72,7 +72,7 @@ pub struct NewSandbox {
 /// A sandbox with its metadata.
 #[derive(Debug)]
 struct Entry {
-    sandbox: Arc<Sandbox>,
+    container: Arc<Container>,
     reach: Option<Arc<Reach>>,
     journal: Arc<Journal>,
     engine: EngineKind,
@@ -83,8 +83,8 @@ struct Entry {
 
 /// The result of a look-up.
 #[derive(Debug)]
-struct Found {
-    sandbox: Arc<Sandbox>,
+struct FoundSandbox {
+    container: Arc<Container>,
     reach: Option<Arc<Reach>>,
     journal: Arc<Journal>,
 }
@@ -125,7 +125,7 @@ impl Sandboxes {
     pub async fn sweep(&self) {
         for engine in [EngineKind::Docker, EngineKind::Podman] {
             // An engine that is not available has nothing of ours; using it fails later.
-            let _ = self.containers.manager(engine).await;
+            let _ = self.containers.supervisor(engine).await;
         }
     }
 
@@ -134,7 +134,7 @@ impl Sandboxes {
     /// # Errors
     /// If it cannot be created, or the limit is reached.
     pub async fn create(&self, scope: &Scope, new: NewSandbox) -> Result<SandboxInfo, RunError> {
-        let manager = self.containers.manager(new.engine).await?;
+        let supervisor = self.containers.supervisor(new.engine).await?;
         let name = match &new.name {
             Some(name) => name.parse().map_err(RunError::Name)?,
             None => Name::unused(),
@@ -159,7 +159,7 @@ impl Sandboxes {
             command: vec!["sleep".to_owned(), "infinity".to_owned()],
             env: layout::fixed(false),
             directory: "/tmp".to_owned(),
-            user: mounts::user(self.containers.settings(), manager),
+            user: mounts::user(self.containers.settings(), supervisor),
             resources,
             network: NetworkMode::None,
             filter: Filter::named(&new.filter).map_err(RunError::Filter)?,
@@ -170,23 +170,23 @@ impl Sandboxes {
             stdin: Stdin::Empty,
             log: Log::File,
             scope: scope.as_str().to_owned(),
-            owner: manager.owner().clone(),
+            owner: supervisor.owner().clone(),
         };
-        let sandbox_spec = SandboxSpec {
+        let new_container = NewContainer {
             spec,
             max_duration,
             attach: false,
             belongings: None,
         };
-        let (sandbox, reach) = match policy(&new)? {
-            None => (Arc::new(manager.sandbox(sandbox_spec).await?.0), None),
+        let (container, reach) = match policy(&new)? {
+            None => (Arc::new(supervisor.create(new_container).await?.0), None),
             Some(policy) => {
-                let reach = self.reach(manager, sandbox_spec, policy).await?;
+                let reach = self.reach(supervisor, new_container, policy).await?;
                 (reach.warm.shared(), Some(Arc::new(reach)))
             }
         };
         let entry = Entry {
-            sandbox,
+            container,
             reach,
             journal: Arc::default(),
             engine: new.engine,
@@ -202,16 +202,16 @@ impl Sandboxes {
     /// Creates a sandbox with allowed hosts.
     async fn reach(
         &self,
-        manager: &Manager,
-        sandbox_spec: SandboxSpec,
+        supervisor: &ContainerSupervisor,
+        new_container: NewContainer,
         policy: EgressPolicy,
     ) -> Result<Reach, RunError> {
-        let image = manager
+        let image = supervisor
             .engine()
-            .image_environment(&sandbox_spec.spec.image)
+            .image_environment(&new_container.spec.image)
             .await?;
-        let environment = layout::with(image, &sandbox_spec.spec.env);
-        let mut spec = sandbox_spec.spec;
+        let environment = layout::with(image, &new_container.spec.env);
+        let mut spec = new_container.spec;
         if !spec.filter.lets_fork() {
             return Err(RunError::ReachUnder(spec.filter.name().to_owned()));
         }
@@ -224,7 +224,16 @@ impl Sandboxes {
             COMMANDS,
             Interpreter::None,
         )?;
-        match warm::start(manager, SandboxSpec { spec, ..sandbox_spec }, Interpreter::None).await {
+        match warm::start(
+            supervisor,
+            NewContainer {
+                spec,
+                ..new_container
+            },
+            Interpreter::None,
+        )
+        .await
+        {
             Ok(warm) => Ok(Reach {
                 warm,
                 policy,
@@ -249,8 +258,8 @@ impl Sandboxes {
     /// # Errors
     /// If it does not exist, or is not running.
     pub async fn pause(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
-        let sandbox = self.find(scope, name)?.sandbox;
-        sandbox.pause().await?;
+        let container = self.find(scope, name)?.container;
+        container.pause().await?;
         self.info(scope, name)
     }
 
@@ -259,8 +268,8 @@ impl Sandboxes {
     /// # Errors
     /// If it does not exist, or is not paused.
     pub async fn resume(&self, scope: &Scope, name: &str) -> Result<SandboxInfo, RunError> {
-        let sandbox = self.find(scope, name)?.sandbox;
-        sandbox.resume().await?;
+        let container = self.find(scope, name)?.container;
+        container.resume().await?;
         self.info(scope, name)
     }
 
@@ -276,7 +285,7 @@ impl Sandboxes {
     ) -> Result<RunResult, RunError> {
         let SandboxCommand { words, timeout, keep } = command;
         let found = self.find(scope, name)?;
-        if matches!(found.sandbox.life().state, State::Paused) {
+        if matches!(found.container.life().state, State::Paused) {
             return Err(RunError::Paused(chosen(name).to_owned()));
         }
         let ran = match found.reach {
@@ -286,7 +295,7 @@ impl Sandboxes {
             }
             None => {
                 let late = tokio::time::sleep(timeout.as_duration());
-                found.sandbox.run(words, late, keep).await?
+                found.container.run(words, late, keep).await?
             }
         };
         found.journal.add(&ran.stdout.text, &ran.stderr.text);
@@ -305,15 +314,17 @@ impl Sandboxes {
         after: u64,
         patience: Duration,
     ) -> Result<SandboxLog, RunError> {
-        let Found { sandbox, journal, .. } = self.find(scope, name)?;
-        let ended = async { drop(sandbox.ended().await) };
+        let FoundSandbox {
+            container, journal, ..
+        } = self.find(scope, name)?;
+        let ended = async { drop(container.ended().await) };
         tokio::select! {
             () = journal.longer_than(after) => {}
             () = ended => {}
             () = tokio::time::sleep(patience) => {}
         }
         // Read before the log: the last output precedes the end.
-        let ended = !sandbox.life().state.is_alive();
+        let ended = !container.life().state.is_alive();
         let (printed, next) = journal.after(after);
         Ok(SandboxLog { printed, next, ended })
     }
@@ -326,7 +337,7 @@ impl Sandboxes {
         let key = key(scope, name)?;
         let entry = self.entries().remove(&key);
         match entry {
-            Some(entry) => drop(entry.sandbox.stop().await),
+            Some(entry) => drop(entry.container.stop().await),
             None if self.containers.end_kept(scope, &key.1).await => {}
             None => return Err(unknown(name)),
         }
@@ -344,7 +355,7 @@ impl Sandboxes {
         let count =
             |all: &BTreeMap<(Scope, Name), Entry>| all.keys().filter(|(owner, _)| owner == scope).count();
         if count(&all) >= MAX_SANDBOXES {
-            all.retain(|(owner, _), entry| owner != scope || entry.sandbox.life().state.is_alive());
+            all.retain(|(owner, _), entry| owner != scope || entry.container.life().state.is_alive());
         }
         if count(&all) >= MAX_SANDBOXES {
             return Err(RunError::TooMany(MAX_SANDBOXES));
@@ -352,10 +363,10 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn find(&self, scope: &Scope, name: &str) -> Result<Found, RunError> {
+    fn find(&self, scope: &Scope, name: &str) -> Result<FoundSandbox, RunError> {
         let key = key(scope, name)?;
-        let found = self.entries().get(&key).map(|entry| Found {
-            sandbox: Arc::clone(&entry.sandbox),
+        let found = self.entries().get(&key).map(|entry| FoundSandbox {
+            container: Arc::clone(&entry.container),
             reach: entry.reach.clone(),
             journal: Arc::clone(&entry.journal),
         });
@@ -422,7 +433,7 @@ impl Reach {
             stdout: finished.stdout,
             stderr: finished.stderr,
             egress: Some(outlet.facts()),
-            sandbox_ended: false,
+            container_ended: false,
         })
     }
 }
@@ -452,17 +463,17 @@ impl Entry {
     fn info(&self) -> SandboxInfo {
         let age = self.since.elapsed();
         SandboxInfo {
-            name: self.sandbox.name().as_str().to_owned(),
+            name: self.container.name().as_str().to_owned(),
             engine: self.engine,
             template: self.template.clone(),
-            state: self.sandbox.life().state.to_string(),
+            state: self.container.life().state.to_string(),
             age_seconds: age.as_secs_f64(),
             left_seconds: self.max_duration.saturating_sub(age).as_secs_f64(),
         }
     }
 
     fn is_stale(&self) -> bool {
-        !self.sandbox.life().state.is_alive() && self.since.elapsed() > self.max_duration + REMEMBERED
+        !self.container.life().state.is_alive() && self.since.elapsed() > self.max_duration + REMEMBERED
     }
 }
 

@@ -1,43 +1,43 @@
-//! Defines the state machine of a sandbox: states, events and transitions.
+//! Defines the state machine of a container: states, events and transitions.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The state of a sandbox.
+/// The state of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", content = "reason", rename_all = "snake_case")]
 pub enum State {
     Creating,
     Running,
     Paused,
-    /// The sandbox is being ended on request.
+    /// The container is being ended on request.
     Stopping,
-    /// The sandbox ended unexpectedly, or could not be created.
+    /// The container ended unexpectedly, or could not be created.
     Failed(Failure),
-    /// The remains of the sandbox are being removed.
+    /// The remains of the container are being removed.
     Cleanup(Option<Failure>),
     /// Nothing is left of it.
     Destroyed(Option<Failure>),
 }
 
-/// A failure of a sandbox.
+/// A failure of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// The sandbox could not be created.
+    /// The container could not be created.
     NotCreated,
     /// The maximum lifetime was reached.
     TimedOut,
-    /// The sandbox exceeded its memory limit.
+    /// The container exceeded its memory limit.
     OutOfMemory,
-    /// The first process of the sandbox exited unsuccessfully.
+    /// The first process of the container exited unsuccessfully.
     Crashed,
-    /// Another program removed the sandbox, or the engine went away.
+    /// Another program removed the container, or the engine went away.
     Vanished,
 }
 
-/// An event in the life of a sandbox.
+/// An event in the life of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Started,
@@ -54,7 +54,7 @@ pub enum Event {
 
 /// An event that is illegal in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a sandbox that is {from} cannot be {event}")]
+#[error("a container that is {from} cannot be {event}")]
 pub struct Illegal {
     pub from: State,
     pub event: Event,
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    /// Returns `true` until the end of the sandbox has begun.
+    /// Returns `true` until the end of the container has begun.
     pub const fn is_alive(self) -> bool {
         match self {
             Self::Creating | Self::Running | Self::Paused => true,
@@ -245,6 +245,9 @@ mod tests {
     #[test]
     fn what_cannot_be_says_so() {
         let illegal = State::Creating.next(Event::Paused).unwrap_err();
-        assert_eq!(illegal.to_string(), "a sandbox that is creating cannot be paused");
+        assert_eq!(
+            illegal.to_string(),
+            "a container that is creating cannot be paused"
+        );
     }
 }

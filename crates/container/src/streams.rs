@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Error;
 use super::endpoint::Address;
-use super::error::{Asked, words};
+use super::error::{ApiCall, words};
 use super::runtime::{ContainerRuntime, Id, within};
 
 /// Timeout for the start of a stream.
@@ -43,8 +43,8 @@ struct Origin {
 }
 
 impl Origin {
-    fn asked(&self) -> Asked<'_> {
-        Asked {
+    fn asked(&self) -> ApiCall<'_> {
+        ApiCall {
             engine_kind: self.engine_kind,
             address: &self.address,
             doing: self.doing,
@@ -261,8 +261,8 @@ pub struct RunResult {
     pub stderr: Captured,
     /// Egress attempts, if it had allowed hosts.
     pub egress: Option<EgressFacts>,
-    /// Set if the command's sandbox was ended with it.
-    pub sandbox_ended: bool,
+    /// Set if the command's container was ended with it.
+    pub container_ended: bool,
 }
 
 impl ContainerRuntime {
@@ -380,7 +380,7 @@ impl ContainerRuntime {
             stdout,
             stderr,
             egress: None,
-            sandbox_ended: false,
+            container_ended: false,
         };
         Ok(result.or_not_found(command))
     }
@@ -412,7 +412,7 @@ impl ContainerRuntime {
         self.exec_status(&made.id, logs.origin.asked()).await
     }
 
-    async fn exec_status(&self, exec: &str, asked: Asked<'_>) -> Result<i64, Error> {
+    async fn exec_status(&self, exec: &str, asked: ApiCall<'_>) -> Result<i64, Error> {
         loop {
             let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
             match (found.running, found.exit_code) {
@@ -474,7 +474,7 @@ fn not_begun(error: Error) -> Error {
     }
 }
 
-impl Asked<'_> {
+impl ApiCall<'_> {
     /// Returns the error for an invalid response.
     pub(super) fn senseless(self) -> Error {
         Error::Broken {

@@ -1,4 +1,4 @@
-//! Supervises a sandbox: a task that creates it, ends it in time and removes all of it.
+//! Supervises a container: a task that creates it, ends it in time and removes all of it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ const COME_BACK: Duration = Duration::from_secs(20);
 /// Interval of retries during that time.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Parameters of a sandbox to run.
+/// Parameters of a container to run.
 #[derive(Debug)]
-pub struct SandboxSpec {
+pub struct NewContainer {
     pub spec: Spec,
-    /// Limit of the sandbox's running time.
+    /// Limit of the container's running time.
     pub max_duration: Duration,
     /// Set to attach to its streams from the first byte on.
     pub attach: bool,
@@ -53,7 +53,7 @@ pub(super) struct Started {
     pub(super) warnings: Vec<String>,
 }
 
-/// The observed status of a sandbox.
+/// The observed status of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     pub state: State,
@@ -86,7 +86,7 @@ enum Streams {
 
 /// The supervising task.
 #[derive(Debug)]
-pub(super) struct SandboxTask {
+pub(super) struct ContainerTask {
     pub(super) engine: ContainerRuntime,
     pub(super) life: watch::Sender<Life>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -94,21 +94,21 @@ pub(super) struct SandboxTask {
     pub(super) given_up: Arc<Notify>,
 }
 
-impl SandboxTask {
-    /// Supervises a sandbox from its creation to its removal.
-    pub(super) async fn keep(
+impl ContainerTask {
+    /// Supervises a container from its creation to its removal.
+    pub(super) async fn run(
         mut self,
-        sandbox_spec: SandboxSpec,
+        new_container: NewContainer,
         told: oneshot::Sender<Result<Started, Error>>,
     ) {
-        let remains = Remains::of(&sandbox_spec.spec);
-        let made = tokio::time::timeout(MAKING, self.make(&sandbox_spec)).await;
+        let remains = Remains::of(&new_container.spec);
+        let made = tokio::time::timeout(MAKING, self.make(&new_container)).await;
         match made.unwrap_or_else(|_| Err(too_slow(MAKING))) {
             Ok(started) => {
-                let deadline = Instant::now() + sandbox_spec.max_duration;
+                let deadline = Instant::now() + new_container.max_duration;
                 self.happened(Event::Started);
                 let id = started.id.clone();
-                let streams = match sandbox_spec.attach {
+                let streams = match new_container.attach {
                     true => Streams::Ours,
                     false => Streams::Kept,
                 };
@@ -133,8 +133,8 @@ impl SandboxTask {
         }
     }
 
-    async fn make(&self, sandbox_spec: &SandboxSpec) -> Result<Started, Error> {
-        let mut spec = sandbox_spec.spec.clone();
+    async fn make(&self, new_container: &NewContainer) -> Result<Started, Error> {
+        let mut spec = new_container.spec.clone();
         // The mounts go once the container has its own copies.
         let mounts = AttachedMounts::attach(&mut spec, &self.engine).map_err(Error::Place)?;
         let spec = &spec;
@@ -151,7 +151,7 @@ impl SandboxTask {
             }
             made => made?,
         };
-        let attached = match sandbox_spec.attach {
+        let attached = match new_container.attach {
             true => Some(self.engine.attach(&id).await?),
             false => None,
         };
@@ -163,7 +163,7 @@ impl SandboxTask {
         })
     }
 
-    /// Executes commands until the sandbox ends or must end; returns the event that ended it.
+    /// Executes commands until the container ends or must end; returns the event that ended it.
     async fn supervise(&mut self, id: &Id, deadline: Instant, streams: Streams) -> Event {
         let engine = self.engine.clone();
         let gone = gone(&engine, id, streams);
@@ -217,7 +217,7 @@ impl SandboxTask {
     }
 
     async fn clear(&self, remains: &Remains) {
-        // Only a sandbox that was asked to stop gets a grace period.
+        // Only a container that was asked to stop gets a grace period.
         let asked = self.life.borrow().state == State::Stopping && self.life.borrow().exit_code.is_none();
         self.happened(Event::Clean);
         let grace = if asked { GRACE } else { Duration::ZERO };

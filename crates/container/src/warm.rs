@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::error::Error;
 use super::init::{self, Greeting, INSIDE, InitClient, InitLost, Interpreter};
-use super::manager::{Manager, Sandbox};
 use super::run_error::RunError;
 use super::spec::{Bind, BindError, Binds, Init, Log, Spec, Stdin};
-use super::task::SandboxSpec;
+use super::supervisor::{Container, ContainerSupervisor};
+use super::task::NewContainer;
 
 /// Processes of a warm interpreter with its idle guests.
 const WARM_PROCESSES: u64 = 5;
@@ -27,12 +27,12 @@ const BESIDE: u64 = 2;
 /// Timeout for finding the reason of a container's end.
 const FIND_OUT: Duration = Duration::from_secs(2);
 
-/// A container whose first process is our init. Dropping it ends the container; closing its manager waits for
+/// A container whose first process is our init. Dropping it ends the container; closing its supervisor waits for
 /// that.
 #[derive(Debug)]
 pub struct Warm {
     init: InitClient,
-    sandbox: Arc<Sandbox>,
+    container: Arc<Container>,
 }
 
 impl Warm {
@@ -40,13 +40,13 @@ impl Warm {
         &self.init
     }
 
-    pub fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
+    pub fn container(&self) -> &Container {
+        &self.container
     }
 
     /// Returns a shared handle of the container.
-    pub(super) fn shared(&self) -> Arc<Sandbox> {
-        Arc::clone(&self.sandbox)
+    pub(super) fn shared(&self) -> Arc<Container> {
+        Arc::clone(&self.container)
     }
 }
 
@@ -97,24 +97,24 @@ pub fn with_init(
 /// # Errors
 /// If the container cannot be created, the init does not answer, or the mounts differ from the checked ones.
 pub async fn start(
-    manager: &Manager,
-    sandbox_spec: SandboxSpec,
+    supervisor: &ContainerSupervisor,
+    new_container: NewContainer,
     interpreter: Interpreter,
 ) -> Result<Warm, RunError> {
-    let greeting = Greeting::of_runs(interpreter, sandbox_spec.spec.binds.mount_points());
-    greet(manager, sandbox_spec, greeting).await
+    let greeting = Greeting::of_runs(interpreter, new_container.spec.binds.mount_points());
+    greet(supervisor, new_container, greeting).await
 }
 
 /// Like [`start`], with this greeting of the init, which names the mount points of the container.
 pub(super) async fn greet(
-    manager: &Manager,
-    mut sandbox_spec: SandboxSpec,
+    supervisor: &ContainerSupervisor,
+    mut new_container: NewContainer,
     greeting: Greeting,
 ) -> Result<Warm, RunError> {
-    sandbox_spec.attach = true;
-    sandbox_spec.spec.oci_runtime = manager.oci_runtime(sandbox_spec.spec.oci_runtime)?;
-    let spec = sandbox_spec.spec.clone();
-    let (sandbox, attached) = manager.sandbox(sandbox_spec).await?;
+    new_container.attach = true;
+    new_container.spec.oci_runtime = supervisor.oci_runtime(new_container.spec.oci_runtime)?;
+    let spec = new_container.spec.clone();
+    let (container, attached) = supervisor.create(new_container).await?;
     let (reader, writer) = attached.ok_or(Error::Closing)?.into_bytes();
     let connected = init::connect(reader, writer, greeting).await;
     let checked = connected.map_err(RunError::from).and_then(|connected| {
@@ -124,20 +124,20 @@ pub(super) async fn greet(
     let (init, carrier) = match checked {
         Ok(connected) => connected,
         Err(error) => {
-            sandbox.stop().await;
+            container.stop().await;
             return Err(error);
         }
     };
-    let sandbox = Arc::new(sandbox);
-    let carried = Arc::clone(&sandbox);
-    manager.spawn_task(async move {
+    let container = Arc::new(container);
+    let carried = Arc::clone(&container);
+    supervisor.spawn_task(async move {
         if carrier.carry().await == InitLost::Gone {
             // The supervising task finds the reason, if the container has ended.
             let _ = timeout(FIND_OUT, carried.ended()).await;
         }
         carried.stop().await;
     });
-    Ok(Warm { init, sandbox })
+    Ok(Warm { init, container })
 }
 
 /// Rejects a container that the engine made with other mounts than those that were checked.
@@ -183,20 +183,20 @@ mod tests {
         }
     }
 
-    async fn manager(engine: &ContainerRuntime) -> Manager {
-        Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
+    async fn supervisor(engine: &ContainerRuntime) -> ContainerSupervisor {
+        ContainerSupervisor::new(engine.clone(), owned(), engine.info().await.unwrap())
     }
 
-    fn sandbox_spec(
-        manager: &Manager,
+    fn new_container(
+        supervisor: &ContainerSupervisor,
         program: &Path,
         belongings: Option<Box<dyn Any + Send + Sync>>,
-    ) -> SandboxSpec {
+    ) -> NewContainer {
         let spec = Spec {
-            owner: manager.owner().clone(),
+            owner: supervisor.owner().clone(),
             ..spec(&["replaced"])
         };
-        SandboxSpec {
+        NewContainer {
             spec: with_init(spec, program, 2, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: false,
@@ -243,11 +243,13 @@ mod tests {
     #[tokio::test]
     async fn calls_run_until_it_is_dropped_and_its_belongings_go_last() {
         for engine in engines().await {
-            let manager = manager(&engine).await;
+            let supervisor = supervisor(&engine).await;
             let (_place, program) = program();
             let (sender, mut told) = mpsc::unbounded_channel();
-            let sandbox_spec = sandbox_spec(&manager, &program, Some(Box::new(Told(sender))));
-            let warm = start(&manager, sandbox_spec, Interpreter::Warm).await.unwrap();
+            let new_container = new_container(&supervisor, &program, Some(Box::new(Told(sender))));
+            let warm = start(&supervisor, new_container, Interpreter::Warm)
+                .await
+                .unwrap();
             let python = run(&warm, Language::Python, "print(6 * 7)", Connection::none()).await;
             assert_eq!(python.stdout.text, "42\n", "{python:?}");
             let bash = run(
@@ -262,10 +264,10 @@ mod tests {
                 ("42\n", 3),
                 "{bash:?}"
             );
-            let id = warm.sandbox().id().clone();
+            let id = warm.container().id().clone();
             assert!(told.try_recv().is_err());
             drop(warm);
-            manager.close().await;
+            supervisor.close().await;
             told.try_recv().unwrap();
             assert!(matches!(engine.inspect(&id).await, Err(Error::NotFound { .. })));
         }
@@ -274,11 +276,11 @@ mod tests {
     #[tokio::test]
     async fn a_container_that_is_killed_ends_its_calls_as_unknown_and_is_removed() {
         for engine in engines().await {
-            let manager = manager(&engine).await;
+            let supervisor = supervisor(&engine).await;
             let (_place, program) = program();
             let warm = start(
-                &manager,
-                sandbox_spec(&manager, &program, None),
+                &supervisor,
+                new_container(&supervisor, &program, None),
                 Interpreter::Warm,
             )
             .await
@@ -291,30 +293,33 @@ mod tests {
             let code = "echo up; sleep 1000";
             let (finished, ()) = tokio::join!(run(&warm, Language::Bash, code, connection), async {
                 heard.recv().await.unwrap();
-                engine.kill(warm.sandbox().id()).await.unwrap();
+                engine.kill(warm.container().id()).await.unwrap();
             });
             assert_eq!(finished.outcome, Outcome::Unknown, "{finished:?}");
-            assert!(matches!(warm.sandbox().ended().await.state, State::Destroyed(_)));
+            assert!(matches!(
+                warm.container().ended().await.state,
+                State::Destroyed(_)
+            ));
             let again = init::start(&Request::new(Language::Bash, "true"), "/tmp", false).unwrap();
             let again = warm.init().run(again, Bytes::kib(1), Connection::none()).await;
             assert_eq!(again.unwrap_err(), init::NotRun::InitLost(InitLost::Gone));
             drop(warm);
-            manager.close().await;
+            supervisor.close().await;
         }
     }
 
     #[tokio::test]
     async fn what_is_no_init_leaves_nothing() {
         for engine in engines().await {
-            let manager = manager(&engine).await;
+            let supervisor = supervisor(&engine).await;
             let place = tempfile::tempdir().unwrap();
             for (name, text) in [("script", "#!/bin/bash\necho no init\n"), ("words", "no program")] {
                 let program = place.path().join(name);
                 std::fs::write(&program, text).unwrap();
                 crate::testing::open_to_all(&program);
-                let sandbox_spec = sandbox_spec(&manager, &program, None);
-                let id = super::super::runtime::Id::from(&sandbox_spec.spec.name);
-                start(&manager, sandbox_spec, Interpreter::Warm)
+                let new_container = new_container(&supervisor, &program, None);
+                let id = super::super::runtime::Id::from(&new_container.spec.name);
+                start(&supervisor, new_container, Interpreter::Warm)
                     .await
                     .unwrap_err();
                 assert!(
@@ -322,7 +327,7 @@ mod tests {
                     "{name}"
                 );
             }
-            manager.close().await;
+            supervisor.close().await;
         }
     }
 }

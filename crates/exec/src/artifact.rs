@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::open_flags::{O_NOFOLLOW, O_NONBLOCK};
 use crate::{clock, output};
 pub use retention::Keep;
-use retention::Kept;
+use retention::StoredRecord;
 use ringfence_network::redact::{Redactor, is_secret_name};
 
 /// Maximum length of a record that is read. A record has bounded output and the code.
@@ -263,7 +263,7 @@ impl Store {
         let Ok(mut names) = self.names() else { return };
         let young = names.split_off(self.keep.expired(&names, SystemTime::now()));
         let bytes = |name: &String| fs::symlink_metadata(self.path(name)).map_or(0, |meta| meta.len());
-        let kept = young.iter().map(|name| Kept {
+        let kept = young.iter().map(|name| StoredRecord {
             name,
             bytes: bytes(name),
         });

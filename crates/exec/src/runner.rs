@@ -451,12 +451,12 @@ mod tests {
 
     /// A log that keeps the outcomes of runs, up to a number of them.
     #[derive(Debug)]
-    struct Kept {
+    struct BoundedLog {
         outcomes: Mutex<Vec<Option<Outcome>>>,
         most: usize,
     }
 
-    impl RunLog for Kept {
+    impl RunLog for BoundedLog {
         fn append(&self, run: &EndedRun<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             let mut outcomes = self.outcomes.lock().unwrap();
             if outcomes.len() == self.most {
@@ -471,7 +471,7 @@ mod tests {
     async fn every_run_is_recorded_once_or_has_a_warning() {
         let directory = tempfile::tempdir().unwrap();
         let (_, mut runner) = runner(directory.path(), true);
-        let log = Arc::new(Kept {
+        let log = Arc::new(BoundedLog {
             outcomes: Mutex::default(),
             most: 3,
         });

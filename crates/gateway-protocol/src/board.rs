@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{FromEngine, FromGateway, RequestWords, decidable, framed, remaining, visible};
+use super::{FromGateway, FromServer, RequestWords, decidable, framed, remaining, visible};
 use ringfence_records::approval::{BATCH, Remember};
 
 /// Minimum display time of a question before a command without its number approves it: input typed while a
@@ -41,20 +41,20 @@ pub enum Input {
 
 impl Board {
     /// Updates the board with a message from the server, and renders it for the person.
-    pub fn take(&mut self, message: FromEngine, now: Instant) -> String {
+    pub fn take(&mut self, message: FromServer, now: Instant) -> String {
         match message {
-            FromEngine::ApprovalRequest(words) => self.open(words, now),
-            FromEngine::ApprovalClosed { id, outcome, by } => self.close(&id, &outcome, by.as_deref()),
-            FromEngine::Message { chat_id, text, time } => {
+            FromServer::ApprovalRequest(words) => self.open(words, now),
+            FromServer::ApprovalClosed { id, outcome, by } => self.close(&id, &outcome, by.as_deref()),
+            FromServer::Message { chat_id, text, time } => {
                 let time = time.map_or_else(String::new, |time| format!("{}  ", visible(&time)));
                 let text = decidable(&text).join("\n    ");
                 format!("{time}[{}] {text}\n", visible(&chat_id))
             }
-            FromEngine::Error { id, message, .. } => {
+            FromServer::Error { id, message, .. } => {
                 let id = id.map(|id| format!("{}: ", visible(&id))).unwrap_or_default();
                 format!("not taken: {id}{}\n", visible(&message))
             }
-            FromEngine::Hello { .. } => String::new(),
+            FromServer::Hello { .. } => String::new(),
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
     fn a_question_is_shown_in_full_and_steers_nothing() {
         let mut board = Board::default();
         let text = board.take(
-            FromEngine::ApprovalRequest(words("apr_1", "apt\u{202e}\nrm \u{7}")),
+            FromServer::ApprovalRequest(words("apr_1", "apt\u{202e}\nrm \u{7}")),
             Instant::now(),
         );
         for part in [
@@ -289,7 +289,7 @@ mod tests {
         let (mut board, start) = (Board::default(), Instant::now());
         let later = start + Duration::from_secs(3);
         assert!(matches!(board.receive("a", later), Some(Input::Invalid(_))));
-        board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
+        board.take(FromServer::ApprovalRequest(words("apr_1", "x")), start);
         // Input typed as it appeared was not meant for it; a denial does no harm.
         assert!(matches!(board.receive("a", start), Some(Input::Invalid(_))));
         assert_eq!(
@@ -304,7 +304,7 @@ mod tests {
             id_of(board.receive("s", later)),
             ("apr_1".to_owned(), true, Remember::Session)
         );
-        board.take(FromEngine::ApprovalRequest(words("apr_2", "y")), start);
+        board.take(FromServer::ApprovalRequest(words("apr_2", "y")), start);
         assert!(matches!(board.receive("a", later), Some(Input::Invalid(_))));
         assert_eq!(
             id_of(board.receive("deny apr_2", later)),
@@ -314,7 +314,7 @@ mod tests {
             id_of(board.receive("always 2", later)),
             ("apr_2".to_owned(), true, Remember::Always)
         );
-        let closed = FromEngine::ApprovalClosed {
+        let closed = FromServer::ApprovalClosed {
             id: "apr_1".to_owned(),
             outcome: "rejected".to_owned(),
             by: Some("ann".to_owned()),
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(board.take(closed, later), "[1] rejected by ann\n");
         // A number is never reused.
         assert!(matches!(board.receive("a 1", later), Some(Input::Invalid(_))));
-        let text = board.take(FromEngine::ApprovalRequest(words("apr_3", "z")), later);
+        let text = board.take(FromServer::ApprovalRequest(words("apr_3", "z")), later);
         assert!(text.contains("[3]"), "{text}");
         for line in ["yes", "a 9", "a 2 3", "approve 1", "b 2"] {
             assert!(
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_notification_has_its_time() {
-        let message = FromEngine::Message {
+        let message = FromServer::Message {
             chat_id: "local".to_owned(),
             text: "runs on the host: git pull".to_owned(),
             time: Some("2026-11-24T00:06:10.000Z".to_owned()),
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_person_is_reminded_once_at_each_mark() {
         let (mut board, start) = (Board::default(), Instant::now());
-        board.take(FromEngine::ApprovalRequest(words("apr_1", "x")), start);
+        board.take(FromServer::ApprovalRequest(words("apr_1", "x")), start);
         let mut check = |after: u64, expected: &str| {
             assert_eq!(
                 board.reminders(start + Duration::from_secs(after)),

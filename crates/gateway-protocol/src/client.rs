@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::{FromEngine, FromGateway, MAX_LINE, Refusal, VERSION, parse_from_engine};
+use super::{FromGateway, FromServer, MAX_LINE, Refusal, VERSION, parse_from_server};
 use crate::line_reader::{LineRead, Lines};
 
 /// A gateway's connection to the server.
@@ -29,7 +29,7 @@ impl Client {
             sender,
         };
         match client.next().await? {
-            Some(FromEngine::Hello { version: VERSION }) => Ok(client),
+            Some(FromServer::Hello { version: VERSION }) => Ok(client),
             Some(_) => Err(invalid("the server speaks another version of the protocol")),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
@@ -39,12 +39,12 @@ impl Client {
     ///
     /// # Errors
     /// If the connection breaks, or a message is malformed.
-    pub async fn next(&mut self) -> io::Result<Option<FromEngine>> {
+    pub async fn next(&mut self) -> io::Result<Option<FromServer>> {
         loop {
             match self.lines.next().await? {
                 LineRead::End => return Ok(None),
                 LineRead::TooLong => return Err(invalid("the server sent a line that is too long")),
-                LineRead::Line(line) => match parse_from_engine(&line) {
+                LineRead::Line(line) => match parse_from_server(&line) {
                     Ok(message) => return Ok(Some(message)),
                     Err(Refusal::UnknownType) => {}
                     Err(Refusal::Malformed(what)) => return Err(invalid(&what)),

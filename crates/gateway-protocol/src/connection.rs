@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::messages::{FromEngine, FromGateway, RequestWords, VERSION, parse_from_gateway};
+use super::messages::{FromGateway, FromServer, RequestWords, VERSION, parse_from_gateway};
 use super::{MAX_LINE, ReadTimeout};
 use crate::line_reader::{LineRead, Lines};
 
@@ -79,7 +79,7 @@ impl Connection {
         &mut self,
         mut lines: Lines<impl tokio::io::AsyncRead + Unpin>,
     ) -> Result<(), ConnectionEnd> {
-        self.say(&FromEngine::Hello { version: VERSION }).await?;
+        self.say(&FromServer::Hello { version: VERSION }).await?;
         let mut changes = self.service.changes();
         let mut looks = tokio::time::interval(LOOK_EVERY);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,7 +95,7 @@ impl Connection {
                 LineRead::Line(line) => self.receive(&line).await?,
                 LineRead::TooLong => {
                     let message = format!("a line is longer than {MAX_LINE} bytes");
-                    self.say(&FromEngine::error(None, "malformed", &message)).await?;
+                    self.say(&FromServer::error(None, "malformed", &message)).await?;
                     return Err(ConnectionEnd::Protocol);
                 }
                 LineRead::End => return Ok(()),
@@ -127,13 +127,13 @@ impl Connection {
         let words = RequestWords::of(&request, now());
         self.sent
             .insert(request.id.clone(), (request.chat.clone(), words.digest));
-        self.say(&FromEngine::ApprovalRequest(words)).await
+        self.say(&FromServer::ApprovalRequest(words)).await
     }
 
     async fn close(&mut self, id: &Id) -> Result<(), ConnectionEnd> {
         self.sent.remove(id);
         match self.service.request(id).await? {
-            Some(request) => self.say(&FromEngine::closed(&request)).await,
+            Some(request) => self.say(&FromServer::closed(&request)).await,
             None => Ok(()),
         }
     }
@@ -150,7 +150,7 @@ impl Connection {
                 passed = true;
                 let chat_id = notice.chat.as_str().to_owned();
                 let time = UNIX_EPOCH + Duration::from_millis(notice.created);
-                self.say(&FromEngine::Message {
+                self.say(&FromServer::Message {
                     chat_id,
                     text: notice.text,
                     time: Some(rfc3339(time)),
@@ -189,14 +189,14 @@ impl Connection {
                 match self.answer(&id, said, verdict, remember).await {
                     Ok(()) => Ok(()),
                     Err(Error::Unanswerable(why)) => {
-                        self.say(&FromEngine::error(Some(id), why.as_str(), &why.to_string()))
+                        self.say(&FromServer::error(Some(id), why.as_str(), &why.to_string()))
                             .await
                     }
                     Err(error) => Err(error.into()),
                 }
             }
             Err(refusal) => {
-                self.say(&FromEngine::refusal(&refusal)).await?;
+                self.say(&FromServer::refusal(&refusal)).await?;
                 match refusal {
                     super::Refusal::UnknownType => Ok(()),
                     super::Refusal::Malformed(_) => Err(ConnectionEnd::Protocol),
@@ -221,7 +221,7 @@ impl Connection {
             let what = format!(
                 "this server speaks version {VERSION}, and a chat's name is up to 128 plain characters"
             );
-            self.say(&FromEngine::error(None, "malformed", &what)).await?;
+            self.say(&FromServer::error(None, "malformed", &what)).await?;
             return Err(ConnectionEnd::Protocol);
         };
         if let Some(name) = name {
@@ -280,7 +280,7 @@ impl Connection {
         self.chats.as_ref().is_none_or(|chats| chats.contains(chat))
     }
 
-    async fn say(&mut self, message: &FromEngine) -> Result<(), ConnectionEnd> {
+    async fn say(&mut self, message: &FromServer) -> Result<(), ConnectionEnd> {
         let mut line = serde_json::to_vec(message).map_err(io::Error::from)?;
         line.push(b'\n');
         tokio::time::timeout(self.patience.0, self.sender.write_all(&line))

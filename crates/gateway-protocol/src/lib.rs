@@ -31,7 +31,7 @@ pub use client::Client;
 pub use link::{Link, LinkEvent};
 pub use listener::{Listener, ReadTimeout};
 pub use messages::{
-    FromEngine, FromGateway, Refusal, RequestWords, VERSION, parse_from_engine, parse_from_gateway,
+    FromGateway, FromServer, Refusal, RequestWords, VERSION, parse_from_gateway, parse_from_server,
 };
 pub use secret::{NotASecret, Secret};
 pub use shown::{Piece, decidable, foreign, framed, is_hidden, lines, pieces, remaining, visible, waiting};

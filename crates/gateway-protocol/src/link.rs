@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Client, FromEngine, FromGateway, VERSION};
+use super::{Client, FromGateway, FromServer, VERSION};
 
 /// Initial and maximum retry delay.
 const PAUSES: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
@@ -30,7 +30,7 @@ pub enum LinkEvent {
     /// Connected; pending requests will be sent again.
     Connected,
     /// A message of the server.
-    Said(Box<FromEngine>),
+    Said(Box<FromServer>),
     /// Disconnected. Pending requests remain in the store.
     Gone,
     /// An outage; reported once until it is over.

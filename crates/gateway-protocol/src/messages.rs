@@ -15,7 +15,7 @@ const MAX_CHATS: usize = 256;
 /// A message of the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum FromEngine {
+pub enum FromServer {
     /// First message.
     Hello {
         /// Protocol version.
@@ -146,7 +146,7 @@ pub fn parse_from_gateway(line: &[u8]) -> Result<FromGateway, Refusal> {
 ///
 /// # Errors
 /// If it is not a valid message, or of an unknown type.
-pub fn parse_from_engine(line: &[u8]) -> Result<FromEngine, Refusal> {
+pub fn parse_from_server(line: &[u8]) -> Result<FromServer, Refusal> {
     parse(
         line,
         &["hello", "approval_request", "approval_closed", "message", "error"],
@@ -165,7 +165,7 @@ fn parse<T: for<'de> Deserialize<'de>>(line: &[u8], types: &[&str]) -> Result<T,
     T::deserialize(value).map_err(malformed)
 }
 
-impl FromEngine {
+impl FromServer {
     /// Creates the error for a gateway's line.
     pub(super) fn refusal(refusal: &Refusal) -> Self {
         let (error, message) = match refusal {

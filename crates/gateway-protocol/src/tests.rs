@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-use super::{Client, FromEngine, FromGateway, Link, LinkEvent, Listener, ReadTimeout};
+use super::{Client, FromGateway, FromServer, Link, LinkEvent, Listener, ReadTimeout};
 
 /// A listener that serves until dropped.
 struct Served {
@@ -60,7 +60,7 @@ impl Served {
 
 async fn request(client: &mut Client) -> super::RequestWords {
     match client.next().await.unwrap() {
-        Some(FromEngine::ApprovalRequest(words)) => words,
+        Some(FromServer::ApprovalRequest(words)) => words,
         other => panic!("no request: {other:?}"),
     }
 }
@@ -86,7 +86,7 @@ async fn a_question_goes_out_and_its_answer_comes_back() {
         by: Some("ann".to_owned()),
     };
     client.say(&answer).await.unwrap();
-    let expected = FromEngine::ApprovalClosed {
+    let expected = FromServer::ApprovalClosed {
         id: words.id,
         outcome: "approved".to_owned(),
         by: Some("ann".to_owned()),
@@ -137,7 +137,7 @@ async fn a_notice_is_told_to_one_who_comes_later_and_not_twice() {
     let mut client = served.client().await;
     let told = client.next().await.unwrap();
     assert!(
-        matches!(&told, Some(FromEngine::Message { chat_id, text, time: Some(time) })
+        matches!(&told, Some(FromServer::Message { chat_id, text, time: Some(time) })
             if chat_id == "local" && text == "ran `uptime`" && time.ends_with('Z')),
         "{told:?}"
     );
@@ -151,7 +151,7 @@ async fn a_notice_is_told_to_one_who_comes_later_and_not_twice() {
 }
 
 #[tokio::test]
-async fn a_link_finds_the_next_engine_and_is_told_what_waits() {
+async fn a_link_finds_the_next_server_and_is_told_what_waits() {
     let mut served = Served::new(Duration::from_secs(10));
     let mut link = Link::new(served.socket(), &["local".to_owned()].into(), "phone");
     assert!(matches!(link.next().await, LinkEvent::Connected));
@@ -175,5 +175,5 @@ async fn a_link_finds_the_next_engine_and_is_told_what_waits() {
     let LinkEvent::Said(said) = link.next().await else {
         panic!("nothing is said");
     };
-    assert!(matches!(*said, FromEngine::ApprovalRequest(words) if words.command == "x"));
+    assert!(matches!(*said, FromServer::ApprovalRequest(words) if words.command == "x"));
 }

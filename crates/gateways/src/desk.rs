@@ -11,7 +11,7 @@ use ringfence_records::audit::Digest;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::card::{Card, Choice, Ending, Standing};
-use ringfence_gateway_protocol::{FromEngine, FromGateway, LinkEvent, RequestWords, visible};
+use ringfence_gateway_protocol::{FromGateway, FromServer, LinkEvent, RequestWords, visible};
 
 /// Maximum number of requests; a server has fewer.
 const MAX_CARDS: usize = 512;
@@ -88,7 +88,7 @@ pub(crate) struct Press<'a> {
 pub(crate) enum Ignored {
     /// No server is connected.
     #[error("the server does not answer at the moment; try again")]
-    NoEngine,
+    NoServer,
     /// This gateway has not created the button since its start.
     #[error("outdated: this button belongs to no pending question")]
     Unknown,
@@ -148,24 +148,24 @@ impl Desk {
         }
     }
 
-    fn take(&mut self, message: FromEngine, now: Instant) -> Option<String> {
+    fn take(&mut self, message: FromServer, now: Instant) -> Option<String> {
         match message {
             // The server may have sent it before it knew our chats.
-            FromEngine::ApprovalRequest(words) => {
+            FromServer::ApprovalRequest(words) => {
                 self.chats.contains(&words.chat_id).then(|| self.open(words, now))
             }
-            FromEngine::ApprovalClosed { id, outcome, by } => {
+            FromServer::ApprovalClosed { id, outcome, by } => {
                 self.close(&id, Ending::Told { outcome, by });
                 None
             }
-            FromEngine::Message { chat_id, text, .. } => {
+            FromServer::Message { chat_id, text, .. } => {
                 if self.chats.contains(&chat_id) {
                     self.notices.push_back(Notice { chat: chat_id, text });
                 }
                 let dropped = self.notices.len() > MAX_NOTICES && self.notices.pop_front().is_some();
                 dropped.then(|| "too many notices wait; the oldest is dropped".to_owned())
             }
-            FromEngine::Error { id, error, message } => {
+            FromServer::Error { id, error, message } => {
                 // If the request has ended, the server reports that as well.
                 if let Some(card) = id.and_then(|id| self.of_id(&id))
                     && error != "late"
@@ -174,7 +174,7 @@ impl Desk {
                 }
                 Some(format!("the server does not take it: {}", visible(&message)))
             }
-            FromEngine::Hello { .. } => None,
+            FromServer::Hello { .. } => None,
         }
     }
 
@@ -300,7 +300,7 @@ impl Desk {
             return Err(Ignored::NotOffered);
         }
         if self.connected.is_none() {
-            return Err(Ignored::NoEngine);
+            return Err(Ignored::NoServer);
         }
         if choice != Choice::Deny && card.shown_for(now) < LOOK_FIRST {
             return Err(Ignored::TooSoon);

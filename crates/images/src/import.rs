@@ -10,7 +10,7 @@ use crate::decode::Decoded;
 use crate::digest::{Digest, Hashing};
 use crate::document::Configuration;
 use crate::error::Error;
-use crate::layout::{self, Found, LayerFile};
+use crate::layout::{self, ArchivedImage, LayerFile};
 use crate::reference::Reference;
 use crate::store::Store;
 
@@ -48,7 +48,7 @@ pub fn import(store: &Store, path: &Path, name: Option<&Reference>) -> Result<Ve
 fn import_all(
     store: &Store,
     files: &Files,
-    found: Vec<Found>,
+    found: Vec<ArchivedImage>,
     name: Option<&Reference>,
 ) -> Result<Vec<Import>, Error> {
     if name.is_some() && found.len() > 1 {
@@ -56,13 +56,13 @@ fn import_all(
         return Err(Error::ArchiveContent(message));
     }
     let named = found.into_iter().map(|image| match name {
-        Some(name) => Found {
+        Some(name) => ArchivedImage {
             references: vec![name.clone()],
             ..image
         },
         None => image,
     });
-    let named: Vec<Found> = named.collect();
+    let named: Vec<ArchivedImage> = named.collect();
     // Before anything is kept.
     for image in &named {
         check_names(store, &image.references, Digest::of(&image.configuration))?;
@@ -73,7 +73,7 @@ fn import_all(
         .collect()
 }
 
-fn import_one(store: &Store, files: &Files, image: Found) -> Result<Import, Error> {
+fn import_one(store: &Store, files: &Files, image: ArchivedImage) -> Result<Import, Error> {
     if image.references.is_empty() {
         return Err(Error::Unnamed);
     }

@@ -21,7 +21,7 @@ const MAX_IMAGES: usize = 64;
 
 /// An image in an archive, or in a directory.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct ArchivedImage {
     pub(crate) references: Vec<Reference>,
     pub(crate) configuration: Vec<u8>,
     pub(crate) layers: Vec<LayerFile>,
@@ -45,7 +45,7 @@ struct Saved {
 }
 
 /// Returns the images of an archive of `docker save`.
-pub(crate) fn docker(files: &Files, bounds: &Bounds) -> Result<Vec<Found>, Error> {
+pub(crate) fn docker(files: &Files, bounds: &Bounds) -> Result<Vec<ArchivedImage>, Error> {
     let text = files.document(DOCKER, bounds)?;
     let saved: Vec<Saved> = serde_json::from_slice(&text).map_err(|source| DocumentError::Malformed {
         what: "the list of images in the archive",
@@ -58,10 +58,10 @@ pub(crate) fn docker(files: &Files, bounds: &Bounds) -> Result<Vec<Found>, Error
         .collect()
 }
 
-fn docker_image(image: Saved, files: &Files, bounds: &Bounds) -> Result<Found, Error> {
+fn docker_image(image: Saved, files: &Files, bounds: &Bounds) -> Result<ArchivedImage, Error> {
     let names = image.repo_tags.unwrap_or_default();
     let references: Result<_, _> = names.iter().map(|name| name.parse()).collect();
-    Ok(Found {
+    Ok(ArchivedImage {
         references: references?,
         configuration: files.document(&image.config, bounds)?,
         layers: image.layers.into_iter().map(LayerFile::Named).collect(),
@@ -69,7 +69,7 @@ fn docker_image(image: Saved, files: &Files, bounds: &Bounds) -> Result<Found, E
 }
 
 /// Returns the images of an OCI layout.
-pub(crate) fn oci(files: &Files, bounds: &Bounds) -> Result<Vec<Found>, Error> {
+pub(crate) fn oci(files: &Files, bounds: &Bounds) -> Result<Vec<ArchivedImage>, Error> {
     let Document::Index(all) = Document::read(&files.document(OCI, bounds)?)? else {
         return Err(DocumentError::Invalid("the index of the layout has no manifests".to_owned()).into());
     };
@@ -86,10 +86,10 @@ pub(crate) fn oci(files: &Files, bounds: &Bounds) -> Result<Vec<Found>, Error> {
         .collect()
 }
 
-fn oci_image(descriptor: &Descriptor, files: &Files, bounds: &Bounds) -> Result<Found, Error> {
+fn oci_image(descriptor: &Descriptor, files: &Files, bounds: &Bounds) -> Result<ArchivedImage, Error> {
     let manifest = manifest(descriptor, files, bounds)?;
     manifest.check(bounds.layers)?;
-    Ok(Found {
+    Ok(ArchivedImage {
         references: reference(descriptor).into_iter().collect(),
         configuration: files.blob_document(&manifest.config, bounds)?,
         layers: manifest.layers.into_iter().map(LayerFile::Blob).collect(),

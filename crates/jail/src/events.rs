@@ -6,8 +6,8 @@ use crate::protocol::Event;
 use crate::sys;
 
 /// Sends an event to the server. If it has exited, the next receive reports that.
-pub(crate) fn send(engine: &OwnedFd, event: &Event, fds: &[BorrowedFd<'_>]) {
+pub(crate) fn send(server: &OwnedFd, event: &Event, fds: &[BorrowedFd<'_>]) {
     if let Ok(bytes) = serde_json::to_vec(event) {
-        let _ = sys::send_message(engine.as_fd(), &bytes, fds);
+        let _ = sys::send_message(server.as_fd(), &bytes, fds);
     }
 }

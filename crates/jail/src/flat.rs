@@ -12,14 +12,14 @@ use crate::{events, sys};
 /// Starts a program under a supervisor. Returns the supervisor's pid once the program runs.
 pub(crate) fn start(
     id: u64,
-    engine: &OwnedFd,
+    server: &OwnedFd,
     start: Start<'_>,
 ) -> Result<(libc::pid_t, Applied), StepError> {
     let (reports, status) = sys::pipe().step("make a status pipe")?;
     match sys::fork().step("fork a supervisor")? {
         None => {
             drop(reports);
-            supervise(id, engine, start, status)
+            supervise(id, server, start, status)
         }
         Some(pid) => {
             drop((start, status));
@@ -29,7 +29,7 @@ pub(crate) fn start(
 }
 
 /// Runs the supervisor: reaps orphans, reports the guest's exit, kills the rest, exits.
-fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! {
+fn supervise(id: u64, server: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! {
     let prepared = sys::die_with_parent()
         .and_then(|()| sys::become_subreaper())
         .and_then(|()| sys::signalfd(&[libc::SIGCHLD, libc::SIGTERM, libc::SIGINT]));
@@ -51,13 +51,13 @@ fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! 
         if taken.contains(&libc::SIGINT) {
             // Not reaped yet, so the pid is still its own.
             let _ = sys::kill(guest, libc::SIGINT);
-            events::send(engine, &Event::Interrupted { id }, &[]);
+            events::send(server, &Event::Interrupted { id }, &[]);
         }
         let asked_to_end = taken.contains(&libc::SIGTERM);
         let reaped = reap_all();
         if let Some(end) = reaped.ended.iter().find(|end| end.pid == guest) {
             events::send(
-                engine,
+                server,
                 &Event::Exited {
                     id,
                     status: end.status,
@@ -69,7 +69,7 @@ fn supervise(id: u64, engine: &OwnedFd, start: Start<'_>, status: OwnedFd) -> ! 
         }
         let ended = reaped.ended.iter().any(|end| end.pid == guest);
         if asked_to_end || ended {
-            kill_descendants(id, guest, engine, ended);
+            kill_descendants(id, guest, server, ended);
             sys::exit_now(0);
         }
     }
@@ -92,7 +92,7 @@ fn reap_all() -> Reaped {
 }
 
 /// Kills children until there are none: orphans of a killed child become children in turn.
-fn kill_descendants(id: u64, guest: libc::pid_t, engine: &OwnedFd, mut told: bool) {
+fn kill_descendants(id: u64, guest: libc::pid_t, server: &OwnedFd, mut told: bool) {
     loop {
         for pid in descendants() {
             let _ = sys::kill(pid, libc::SIGKILL);
@@ -110,7 +110,7 @@ fn kill_descendants(id: u64, guest: libc::pid_t, engine: &OwnedFd, mut told: boo
                 cpu_micros: end.cpu_micros,
                 max_rss: end.max_rss,
             };
-            events::send(engine, &event, &[]);
+            events::send(server, &event, &[]);
         }
         if !reaped.more {
             return;

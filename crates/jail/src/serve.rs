@@ -28,7 +28,7 @@ use running::{Live, LiveProcesses, Running, SpawnDescriptors};
 
 /// A launcher at work.
 pub(crate) struct Launcher<'a> {
-    engine: &'a OwnedFd,
+    server: &'a OwnedFd,
     signals: OwnedFd,
     /// Pidfd of this process, to return from a cell's pid namespace.
     own: OwnedFd,
@@ -74,7 +74,7 @@ impl GuestIds {
 /// Event sources of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    Engine,
+    Server,
     Signals,
     Successor,
     Zygote,
@@ -82,11 +82,11 @@ enum Source {
 }
 
 impl<'a> Launcher<'a> {
-    pub(crate) fn new(engine: &'a OwnedFd, ground: Option<CellGround>) -> Result<Self, StepError> {
+    pub(crate) fn new(server: &'a OwnedFd, ground: Option<CellGround>) -> Result<Self, StepError> {
         let signals = sys::signalfd(&[libc::SIGCHLD]).step("watch for ended processes")?;
         let own = sys::pidfd_open(sys::process_ids().0).step("open a handle on the launcher")?;
         Ok(Self {
-            engine,
+            server,
             signals,
             own,
             ground,
@@ -100,7 +100,7 @@ impl<'a> Launcher<'a> {
 
     /// Serves until the server disconnects.
     pub(crate) fn serve(mut self) -> Result<(), StepError> {
-        send(self.engine, &Event::Ready, &[]);
+        send(self.server, &Event::Ready, &[]);
         let mut buffer = vec![0; MAX_MESSAGE];
         loop {
             for source in self.wait()? {
@@ -109,10 +109,10 @@ impl<'a> Launcher<'a> {
                     Source::Successor => self.greet_zygote(),
                     Source::Zygote => self.receive_fork(),
                     Source::Guest(id) => self.advance(id),
-                    Source::Engine => {
+                    Source::Server => {
                         // A server that closes before it has read everything resets the connection, which is
                         // an end like any other: supervisors must still be asked to kill their guests.
-                        let received = sys::receive_message(self.engine.as_fd(), &mut buffer);
+                        let received = sys::receive_message(self.server.as_fd(), &mut buffer);
                         let Ok((length @ 1.., fds)) = received else {
                             return self.end();
                         };
@@ -129,7 +129,7 @@ impl<'a> Launcher<'a> {
     fn wait(&self) -> Result<Vec<Source>, StepError> {
         let mut watched = vec![
             (Source::Signals, self.signals.as_fd()),
-            (Source::Engine, self.engine.as_fd()),
+            (Source::Server, self.server.as_fd()),
         ];
         watched.extend(
             self.successor
@@ -154,7 +154,7 @@ impl<'a> Launcher<'a> {
         match command {
             Command::Zygote { program, script } => {
                 if let Err(error) = self.start_zygote(&program, script.as_deref(), fds) {
-                    send(self.engine, &failure(0, &error), &[]);
+                    send(self.server, &failure(0, &error), &[]);
                 }
             }
             Command::Spawn(spawn) => {
@@ -162,7 +162,7 @@ impl<'a> Launcher<'a> {
                 match (self.spawn(spawn, fds), of) {
                     (Ok(running), _) => drop(self.running.insert(id, running)),
                     (Err(error), Some(of)) => self.cancel_fork(id, of, &error),
-                    (Err(error), None) => send(self.engine, &failure(id, &error), &[]),
+                    (Err(error), None) => send(self.server, &failure(id, &error), &[]),
                 }
             }
             Command::Kill { id } => self.kill(id),
@@ -195,7 +195,7 @@ impl<'a> Launcher<'a> {
             }
             _ => {}
         }
-        send(self.engine, &Event::Interrupted { id }, &[]);
+        send(self.server, &Event::Interrupted { id }, &[]);
     }
 
     fn start_zygote(
@@ -228,11 +228,11 @@ impl<'a> Launcher<'a> {
             ZygoteMessage::Ready => {}
             ZygoteMessage::Report(text) => {
                 self.successor = Some(successor);
-                return send(self.engine, &Event::ZygoteReports { text }, &[]);
+                return send(self.server, &Event::ZygoteReports { text }, &[]);
             }
             ZygoteMessage::Gone => {
                 let _ = sys::kill(successor.pid, libc::SIGKILL);
-                return send(self.engine, &Event::ZygoteGone, &[]);
+                return send(self.server, &Event::ZygoteGone, &[]);
             }
         }
         // The old one answers its pending requests before it exits.
@@ -242,7 +242,7 @@ impl<'a> Launcher<'a> {
         if let Some(old) = self.zygote.replace(successor) {
             let _ = sys::kill(old.pid, libc::SIGKILL);
         }
-        send(self.engine, &Event::ZygoteReady, &[]);
+        send(self.server, &Event::ZygoteReady, &[]);
     }
 
     /// Starts to create a guest.
@@ -306,7 +306,7 @@ impl<'a> Launcher<'a> {
                     Some(applied) => self.settle_sandbox(id, cell, applied),
                     None => self.start_guest(cell, *spawn, parts),
                 },
-                Err(error) => send(self.engine, &failure(id, &error), &[]),
+                Err(error) => send(self.server, &failure(id, &error), &[]),
             },
             Some(Running::Starting {
                 cell,
@@ -361,7 +361,7 @@ impl<'a> Launcher<'a> {
         let listener = cell.listener.take();
         let handles = [Some(&cell.output), listener.as_ref()];
         let handles: Vec<_> = handles.into_iter().flatten().map(AsFd::as_fd).collect();
-        send(self.engine, &Event::Spawned { id, applied }, &handles);
+        send(self.server, &Event::Spawned { id, applied }, &handles);
         let live = Live {
             cell,
             guest: init,
@@ -392,7 +392,7 @@ impl<'a> Launcher<'a> {
             }
             Err(error) => {
                 cell.kill();
-                send(self.engine, &failure(id, &error), &[]);
+                send(self.server, &failure(id, &error), &[]);
             }
         }
     }
@@ -483,7 +483,7 @@ impl<'a> Launcher<'a> {
                 let listener = cell.listener.take();
                 let handles = [Some(&cell.output), listener.as_ref()];
                 let handles: Vec<_> = handles.into_iter().flatten().map(AsFd::as_fd).collect();
-                send(self.engine, &Event::Spawned { id, applied }, &handles);
+                send(self.server, &Event::Spawned { id, applied }, &handles);
                 let live = Live {
                     cell,
                     guest,
@@ -502,7 +502,7 @@ impl<'a> Launcher<'a> {
             (outcome, _) => {
                 cell.kill();
                 let error = outcome.err().unwrap_or_else(step_error::silence);
-                send(self.engine, &failure(id, &error), &[]);
+                send(self.server, &failure(id, &error), &[]);
             }
         }
     }
@@ -533,9 +533,9 @@ impl<'a> Launcher<'a> {
             groups: &groups,
         };
         prepare(&spawn.confinement);
-        let (supervisor, applied) = flat::start(spawn.id, self.engine, start)?;
+        let (supervisor, applied) = flat::start(spawn.id, self.server, start)?;
         send(
-            self.engine,
+            self.server,
             &Event::Spawned {
                 id: spawn.id,
                 applied,

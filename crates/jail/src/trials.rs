@@ -81,12 +81,12 @@ pub enum Trial {
 }
 
 /// Tests every layer, and reports to the server.
-pub(crate) fn answer(engine: &OwnedFd) -> Result<(), StepError> {
+pub(crate) fn answer(server: &OwnedFd) -> Result<(), StepError> {
     let trials: Vec<(Layer, Trial)> = Layer::ALL.iter().map(|&layer| (layer, in_child(layer))).collect();
     let bytes = serde_json::to_vec(&trials)
         .map_err(io::Error::other)
         .step("report the trials")?;
-    sys::send_message(engine.as_fd(), &bytes, &[]).step("report the trials")
+    sys::send_message(server.as_fd(), &bytes, &[]).step("report the trials")
 }
 
 fn in_child(layer: Layer) -> Trial {

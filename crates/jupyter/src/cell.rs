@@ -47,12 +47,12 @@ struct Cell<'a> {
     parent: &'a Header,
     count: u32,
     silent: bool,
-    stdout: Printed,
-    stderr: Printed,
+    stdout: CellOutput,
+    stderr: CellOutput,
 }
 
 /// A stream of output.
-struct Printed {
+struct CellOutput {
     name: &'static str,
     decoder: TextDecoder,
     cleaner: Cleaner,
@@ -112,7 +112,7 @@ async fn evaluate(kernel: &Shared, expressions: &BTreeMap<String, String>) -> Ma
 
 impl<'a> Cell<'a> {
     fn new(shared: &'a Shared, parent: &'a Header, count: u32, silent: bool) -> Self {
-        let printed = |name| Printed {
+        let printed = |name| CellOutput {
             name,
             decoder: TextDecoder::default(),
             cleaner: Cleaner::new(shared.kind.forms),

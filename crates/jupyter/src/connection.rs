@@ -172,7 +172,7 @@ impl Client {
             restarts: self.kernel.shared.restarts(),
             _kept: kept,
         };
-        if !self.kernel.work.add(request) {
+        if !self.kernel.requests.add(request) {
             let content = failure("Busy", "too many requests wait for the kernel", None);
             self.reply(&message, content).await;
         }

@@ -4,7 +4,7 @@
 //! - [`Gate`]: the caller's side of a connection, which counts and records what its client does.
 //! - `spec`: the kernels that there are to choose from.
 //! - `kernel`: one kernel, with its sandbox and its clients.
-//! - `work`: its requests, answered in turn.
+//! - `request_queue`: its requests, answered in turn.
 //! - `cell`: the execution of a cell.
 //! - `questions`: completions and the like, which the interpreter answers about itself.
 //! - `outputs`: the forms of results and text that may reach a front end.
@@ -23,13 +23,13 @@ mod message;
 mod outputs;
 mod peer;
 mod questions;
+mod request_queue;
 mod service;
 mod spec;
-mod work;
 
 pub use connection::{Channels, MAX_MESSAGE};
 pub use error::Error;
 pub use message::{Incoming, MessageError, Protocol};
-pub use peer::{Act, Gate, Kept, KeyEnd, Refusal};
+pub use peer::{Act, Gate, KeyEnd, MemoryShare, Refusal};
 pub use service::{Kernel, KernelInfo, NewKernel, Service};
 pub use spec::{KernelSpec, KernelSpecs};

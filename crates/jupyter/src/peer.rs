@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub type KeyEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A share of the memory for requests, released on drop.
-pub type Kept = Box<dyn Any + Send + Sync>;
+pub type MemoryShare = Box<dyn Any + Send + Sync>;
 
 /// An act of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub trait Gate: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// If the client has no more of it.
-    fn keep(&self, bytes: usize) -> Result<Kept, Refusal>;
+    fn keep(&self, bytes: usize) -> Result<MemoryShare, Refusal>;
 
     /// Returns the end of the client's key.
     fn key_end(&self) -> KeyEnd;
@@ -76,7 +76,7 @@ pub(crate) struct Request {
     pub(crate) gate: Arc<dyn Gate>,
     /// Restarts before it: it is not carried out after another one.
     pub(crate) restarts: u64,
-    pub(crate) _kept: Kept,
+    pub(crate) _kept: MemoryShare,
 }
 
 /// The other end of a peer, which its connection has.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::kernel::{LIFETIME, Place, Shared};
+use crate::request_queue::RequestQueue;
 use crate::spec::Kind;
-use crate::work::Work;
 
 /// A kernel to create.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ pub struct KernelInfo {
 #[derive(Debug)]
 pub struct Kernel {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) work: Work,
+    pub(crate) requests: RequestQueue,
 }
 
 impl Kernel {
@@ -140,7 +140,7 @@ impl Service {
         }
         shared.set_idle();
         let kernel = Arc::new(Kernel {
-            work: Work::start(Arc::clone(&shared)),
+            requests: RequestQueue::start(Arc::clone(&shared)),
             shared,
         });
         let mut kernels = self.kernels();

@@ -22,14 +22,14 @@ pub struct SessionPackages {
     backend: Arc<dyn Backend>,
     local: Arc<Local>,
     store: Store,
-    kept: Arc<Kept>,
+    kept: Arc<SessionCheckouts>,
     /// One task for each set of packages of each session.
     keepers: Mutex<JoinSet<()>>,
 }
 
 /// The packages of sessions.
 #[derive(Debug, Default)]
-struct Kept(Mutex<BTreeMap<Use, Entry>>);
+struct SessionCheckouts(Mutex<BTreeMap<Use, Entry>>);
 
 /// A session with a set of packages.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,14 +62,19 @@ impl Drop for Evaluating {
     }
 }
 
-impl Kept {
+impl SessionCheckouts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Use, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Keeps packages until the session has ended and no evaluation could make it again.
-async fn keep(kept: Arc<Kept>, local: Arc<Local>, used: Use, mut evaluations: watch::Receiver<usize>) {
+async fn keep(
+    kept: Arc<SessionCheckouts>,
+    local: Arc<Local>,
+    used: Use,
+    mut evaluations: watch::Receiver<usize>,
+) {
     loop {
         // Its sender is in the entry.
         let _ = evaluations.wait_for(|running| *running == 0).await;

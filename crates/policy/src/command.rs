@@ -1,5 +1,6 @@
 //! Judges one command by its words.
 
+mod analysis;
 mod awk;
 mod cloud;
 mod confine;
@@ -7,7 +8,6 @@ mod effect;
 mod fetch;
 mod files;
 mod find;
-mod found;
 mod git;
 mod jq;
 mod judge;
@@ -25,11 +25,11 @@ mod sql;
 mod table;
 mod test;
 
+pub(crate) use analysis::INPUT;
+pub use analysis::{Confinement, Finding, Forced, Host, Opened, Reach};
 pub(crate) use confine::with as with_forced;
 pub use effect::Effect;
 pub(crate) use find::{feeds_sources, takes_zeros};
-pub(crate) use found::INPUT;
-pub use found::{Confinement, Finding, Forced, Host, Opened, Reach};
 pub(crate) use judge::unwrapped;
 pub(crate) use place::{directory, prints_ids, prints_names};
 pub use secrets::{is_broad_place, is_secret_path};
@@ -37,7 +37,7 @@ pub(crate) use table::within_word;
 
 use std::sync::Arc;
 
-use found::Found;
+use analysis::Analysis;
 
 use crate::shell::{Redirect, Simple};
 
@@ -71,47 +71,47 @@ pub(crate) struct LineContext {
 }
 
 impl LineContext {
-    fn found(&self) -> Found {
-        Found {
+    fn analysis(&self) -> Analysis {
+        Analysis {
             feeds: self.feeds,
             directory: self.directory.clone(),
             sources_only: self.sources_only,
             confinements: Arc::clone(&self.confinements),
-            ..Found::new(judge::judge)
+            ..Analysis::new(judge::judge)
         }
     }
 }
 
 /// Judges a simple command.
 pub(crate) fn simple_findings(simple: &Simple, around: &LineContext) -> Judged {
-    let mut found = around.found();
-    nested::assignments(simple, &mut found);
-    let assigns = !found.findings.is_empty();
-    judge::judge(&nested::unquoted(&simple.words), &mut found);
+    let mut analysis = around.analysis();
+    nested::assignments(simple, &mut analysis);
+    let assigns = !analysis.findings.is_empty();
+    judge::judge(&nested::unquoted(&simple.words), &mut analysis);
     Judged {
-        findings: found.findings,
-        wraps: found.wraps,
+        findings: analysis.findings,
+        wraps: analysis.wraps,
         assigns,
-        forced: found.forced,
-        opens: found.opens,
-        hosts: found.hosts,
+        forced: analysis.forced,
+        opens: analysis.opens,
+        hosts: analysis.hosts,
     }
 }
 
 /// Returns the effects of setting a variable in the shell, beyond storing a value.
 pub(crate) fn variable_findings(name: &str) -> Vec<Finding> {
-    let mut found = Found::new(judge::judge);
+    let mut analysis = Analysis::new(judge::judge);
     if !nested::is_own(name) {
-        nested::variable(name, &mut found);
+        nested::variable(name, &mut analysis);
     }
-    found.findings
+    analysis.findings
 }
 
 /// Returns the effects of a redirection, and the files it opens.
 pub(crate) fn redirect_findings(redirect: &Redirect, around: &LineContext) -> (Vec<Finding>, Vec<Opened>) {
-    let mut found = around.found();
-    nested::redirection(redirect, &mut found);
-    (found.findings, found.opens)
+    let mut analysis = around.analysis();
+    nested::redirection(redirect, &mut analysis);
+    (analysis.findings, analysis.opens)
 }
 
 #[cfg(test)]

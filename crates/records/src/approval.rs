@@ -7,19 +7,19 @@
 
 mod answer;
 mod approved;
-mod asked;
 mod error;
 mod grants;
 mod listeners;
+mod pending;
 mod request;
 mod service;
 mod state;
 mod store;
 
 pub use approved::{Approved, Entry};
-pub use asked::Asked;
 pub use error::{Error, Unanswerable};
 pub use listeners::{Audience, Listener, Notice};
+pub use pending::PendingApproval;
 pub use request::{
     Answer, Chat, CommandContext, Id, Kind, Lasting, Malformed, Question, Remember, Request, Verdict,
 };

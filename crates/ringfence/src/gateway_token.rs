@@ -14,16 +14,16 @@ use crate::named_paths;
 /// Maximum length of a token file.
 const MAX: u64 = 4096;
 
-/// A token as it was found. Never shown in messages or logs.
-pub struct Found {
+/// The token of a gateway. Never shown in messages or logs.
+pub struct GatewayToken {
     pub text: String,
     /// The file or the variable that holds it.
     pub place: String,
 }
 
-impl fmt::Debug for Found {
+impl fmt::Debug for GatewayToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Found")
+        f.debug_struct("GatewayToken")
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
@@ -33,9 +33,9 @@ impl fmt::Debug for Found {
 ///
 /// # Errors
 /// If there is none, or others than this user could have written it.
-pub fn find(variable: &str, file: Option<&Path>, context: &Context) -> Result<Found, Failure> {
+pub fn find(variable: &str, file: Option<&Path>, context: &Context) -> Result<GatewayToken, Failure> {
     if let Some(file) = file {
-        return Ok(Found {
+        return Ok(GatewayToken {
             text: of_file(file, context)?,
             place: file.display().to_string(),
         });
@@ -46,7 +46,7 @@ pub fn find(variable: &str, file: Option<&Path>, context: &Context) -> Result<Fo
             "set it to the bot's token, or name a file that holds it with `token_file`",
         )
     })?;
-    Ok(Found {
+    Ok(GatewayToken {
         text: text.to_owned(),
         place: variable.to_owned(),
     })

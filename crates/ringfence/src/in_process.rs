@@ -107,7 +107,7 @@ impl Backend for InProcess {
     fn unavailable<'a>(&'a self, target: &'a Target) -> Unavailable<'a> {
         match target {
             Target::Container { engine, .. } => Box::pin(async {
-                let error = Error::from(self.containers.manager(*engine).await.err()?);
+                let error = Error::from(self.containers.supervisor(*engine).await.err()?);
                 (error.reason == Reason::Unavailable).then_some(error)
             }),
             Target::Local | Target::Pyodide => Box::pin(std::future::ready(None)),

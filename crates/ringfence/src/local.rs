@@ -39,7 +39,7 @@ pub fn settings(
         scratch: std::env::temp_dir(),
         warmth,
         limits: settings::default_limits(config),
-        found: local::Found::default(),
+        interpreters: local::InterpreterCache::default(),
         max_concurrent: config.engine.max_concurrent as usize,
         max_queued: config.engine.queue as usize,
         sessions: SessionSettings {

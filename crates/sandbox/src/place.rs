@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ringfence_container::init::InitClient;
-use ringfence_container::{ContainerPause, Containers, NewContainer, SandboxContainer, Use};
+use ringfence_container::{ContainerPause, Containers, NewSandboxContainer, SandboxContainer, Use};
 use ringfence_exec::local::{Fence, PauseControl, PauseError};
 use ringfence_policy::{EngineKind, Isolation, Scope};
 
@@ -52,7 +52,7 @@ pub(crate) async fn open_container(
         });
     }
     let network = new.network();
-    let container = containers.open_sandbox(NewContainer {
+    let container = containers.open_sandbox(NewSandboxContainer {
         engine,
         scope,
         limits: new.limits(),

@@ -179,9 +179,11 @@ impl SnapshotStore {
         found.sort_by_key(|path| path.extension().is_none_or(|extension| extension != "json"));
         for path in found {
             match read(&path) {
-                Found::Snapshot(owner, info) => drop(index.kept.insert(info.id.clone(), (owner, *info))),
-                Found::Other => {}
-                Found::Unfinished => drop(fs::remove_file(&path)),
+                SnapshotFile::Snapshot(owner, info) => {
+                    drop(index.kept.insert(info.id.clone(), (owner, *info)))
+                }
+                SnapshotFile::Other => {}
+                SnapshotFile::Unfinished => drop(fs::remove_file(&path)),
             }
         }
         Ok(Self {
@@ -571,7 +573,7 @@ impl Index {
 }
 
 /// A file of the directory, as the server finds it when it starts.
-enum Found {
+enum SnapshotFile {
     Snapshot(Scope, Box<SnapshotInfo>),
     /// An archive with its record, or a file that the store did not create.
     Other,
@@ -579,19 +581,19 @@ enum Found {
     Unfinished,
 }
 
-fn read(path: &Path) -> Found {
+fn read(path: &Path) -> SnapshotFile {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("part") => Found::Unfinished,
-        Some("tar") if !path.with_extension("json").exists() => Found::Unfinished,
+        Some("part") => SnapshotFile::Unfinished,
+        Some("tar") if !path.with_extension("json").exists() => SnapshotFile::Unfinished,
         Some("json") => match record(path) {
             Ok(Record { owner, snapshot, .. }) if fits(path, &snapshot) => match owner.parse() {
-                Ok(owner) => Found::Snapshot(owner, Box::new(snapshot)),
-                Err(_) => Found::Other,
+                Ok(owner) => SnapshotFile::Snapshot(owner, Box::new(snapshot)),
+                Err(_) => SnapshotFile::Other,
             },
-            Ok(_) => Found::Unfinished,
-            Err(_) => Found::Other,
+            Ok(_) => SnapshotFile::Unfinished,
+            Err(_) => SnapshotFile::Other,
         },
-        _ => Found::Other,
+        _ => SnapshotFile::Other,
     }
 }
 

@@ -51,6 +51,7 @@ mod librechat;
 mod mcp;
 mod metrics;
 mod openapi;
+mod operation_cost;
 mod recording;
 mod rights;
 mod route;
@@ -65,7 +66,6 @@ pub(crate) mod tenant;
 mod tools;
 mod usage;
 mod websocket;
-mod work;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

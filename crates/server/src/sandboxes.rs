@@ -79,7 +79,7 @@ impl From<RunResult> for Ran {
             stdout: result.stdout.text,
             stderr: result.stderr.text,
             egress: result.egress,
-            sandbox_ended: result.sandbox_ended,
+            sandbox_ended: result.container_ended,
         }
     }
 }

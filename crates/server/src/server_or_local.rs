@@ -42,7 +42,7 @@ pub enum Python {
 }
 
 /// The outcome of a request to the server.
-enum Asked {
+enum ServerAttempt {
     Done(Box<Result<ExecutionResult, Error>>),
     /// There is no server, or none that may run it.
     Unserved(Connection),
@@ -101,16 +101,16 @@ impl<B: Backend> ServerOrLocal<B> {
         }
     }
 
-    async fn ask_server(&self, spec: &RunSpec, connection: Connection) -> Asked {
+    async fn ask_server(&self, spec: &RunSpec, connection: Connection) -> ServerAttempt {
         let Some(mut client) = self.connect().await else {
-            return Asked::Unserved(connection);
+            return ServerAttempt::Unserved(connection);
         };
         let Some(run) = self.required(spec).and_then(|settings| Run::of(spec, settings)) else {
-            return Asked::Unserved(connection);
+            return ServerAttempt::Unserved(connection);
         };
         match client.run(run, connection).await {
-            Err(client::Error::Declined(connection)) => Asked::Declined(connection),
-            result => Asked::Done(Box::new(result.map_err(explained))),
+            Err(client::Error::Declined(connection)) => ServerAttempt::Declined(connection),
+            result => ServerAttempt::Done(Box::new(result.map_err(explained))),
         }
     }
 
@@ -130,11 +130,11 @@ impl<B: Backend> Backend for ServerOrLocal<B> {
         Box::pin(async move {
             let in_session = spec.request.session.is_some();
             match self.ask_server(spec, connection).await {
-                Asked::Done(result) => *result,
-                Asked::Unserved(_) if in_session => Err(no_server()),
-                Asked::Declined(_) if in_session => Err(other_interpreter()),
-                Asked::Unserved(connection) => self.own.run(spec, connection).await,
-                Asked::Declined(connection) => {
+                ServerAttempt::Done(result) => *result,
+                ServerAttempt::Unserved(_) if in_session => Err(no_server()),
+                ServerAttempt::Declined(_) if in_session => Err(other_interpreter()),
+                ServerAttempt::Unserved(connection) => self.own.run(spec, connection).await,
+                ServerAttempt::Declined(connection) => {
                     let mut result = self.own.run(spec, connection).await?;
                     let warning = self.started_cold(spec);
                     if let (Some(warning), Some(log)) = (&warning, &self.log) {

@@ -151,14 +151,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    type Found = Vec<(String, LineEnd)>;
+    type SplitLines = Vec<(String, LineEnd)>;
 
     fn found(line: SplitLine<'_>) -> (String, LineEnd) {
         (String::from_utf8_lossy(line.bytes).into_owned(), line.end)
     }
 
     /// Splits a stream that arrives in chunks of `size` bytes.
-    fn split(input: &[u8], max: usize, size: usize) -> Found {
+    fn split(input: &[u8], max: usize, size: usize) -> SplitLines {
         let mut lines = LineSplitter::new(max);
         let mut all = Vec::new();
         for chunk in input.chunks(size) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     fn check(input: &str, expected: &[(&str, LineEnd)]) {
-        let expected: Found = expected
+        let expected: SplitLines = expected
             .iter()
             .map(|(text, end)| ((*text).to_owned(), *end))
             .collect();

@@ -32,20 +32,20 @@ pub use rules::{ParsePathError, PathPattern, Policy, Rules};
 pub use servers::{
     Credential, Events, Reach, ServerPlan, ServerProcess, Servers, Surroundings, read_message, skill_name,
 };
-pub use table::{Found, Table, path_of};
+pub use table::{FunctionMatch, Table, path_of};
 
 /// A future of a skill.
-pub type Asked<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type SkillFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A source of functions. It is called only with arguments that its own schemas allow, by callers that the
 /// rules allow.
 pub trait Skill: fmt::Debug + Send + Sync {
     /// Returns the functions that it offers now.
-    fn offer(&self) -> Asked<'_, Offer>;
+    fn offer(&self) -> SkillFuture<'_, Offer>;
 
     /// Resolves to the digest of the current definition of the function at this path. `None` if it is no
     /// longer offered.
-    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+    fn definition<'a>(&'a self, path: &'a str) -> SkillFuture<'a, Option<Digest>> {
         Box::pin(async move {
             let functions = self.offer().await.functions;
             let function = functions.iter().find(|function| function.path() == path);
@@ -58,10 +58,10 @@ pub trait Skill: fmt::Debug + Send + Sync {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, CallError>>;
+    ) -> SkillFuture<'a, Result<Value, CallError>>;
 
     /// Stops the source's processes, and waits for them.
-    fn close(&self) -> Asked<'_, ()> {
+    fn close(&self) -> SkillFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 }

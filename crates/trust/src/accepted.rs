@@ -41,7 +41,7 @@ impl Digest {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct AcceptedFile {
     path: PathBuf,
     digest: Digest,
 }
@@ -67,12 +67,12 @@ impl Accepted {
         for file in files {
             let path = resolve(file)?.path;
             // The libraries of an environment have two names, `lib` and `lib64`.
-            if new.iter().all(|known: &Seen| known.path != path) {
+            if new.iter().all(|known: &AcceptedFile| known.path != path) {
                 let digest = Digest::of(&content(file)?);
-                new.push(Seen { path, digest });
+                new.push(AcceptedFile { path, digest });
             }
         }
-        ledger::change(record, |all: &mut Vec<Seen>| {
+        ledger::change(record, |all: &mut Vec<AcceptedFile>| {
             all.retain(|known| !new.iter().any(|new| new.path == known.path));
             all.splice(0..0, new);
             all.truncate(MOST);
@@ -106,7 +106,7 @@ impl Accepted {
             return Ok(None);
         };
         let path = resolve(file)?.path;
-        let all: Vec<Seen> = ledger::read(record)?;
+        let all: Vec<AcceptedFile> = ledger::read(record)?;
         let is_accepted = all
             .iter()
             .any(|seen| seen.path == path && seen.digest == *content);
@@ -191,7 +191,7 @@ mod tests {
         std::os::unix::fs::symlink("lib", dir.path().join("lib64")).unwrap();
         let files = ["lib/a.pth", "lib64/a.pth"].map(|name| dir.path().join(name));
         Accepted::at(dir.path()).give(&files).unwrap();
-        let all: Vec<Seen> = ledger::read(&dir.path().join("accepted.json")).unwrap();
+        let all: Vec<AcceptedFile> = ledger::read(&dir.path().join("accepted.json")).unwrap();
         assert_eq!(all.len(), 1, "{all:?}");
     }
 

@@ -13,11 +13,11 @@ mod directory;
 pub mod git;
 mod git_settings;
 mod identity;
-mod kept;
 pub mod ledger;
 pub mod mount_guard;
 mod named;
 pub mod protected;
+mod protection;
 mod replacement;
 mod resolve;
 mod servers;
@@ -27,9 +27,11 @@ pub use acted::{Acted, Target};
 pub use conflict::Conflict;
 pub use directory::Directory;
 pub use identity::{holds, identity_at};
-pub use kept::{ActedOn, Kept, MAX_COST, Protection, acted_on, cost, kept, near, protection, trees};
 pub use ledger::Ledger;
 pub use named::{NamedPathError, NamedPaths, metadata};
+pub use protection::{
+    ActedOn, MAX_COST, ProtectedMount, Protection, acted_on, cost, near, protected_mounts, protection, trees,
+};
 pub use replacement::Replacement;
 pub use resolve::{Resolved, resolve};
 pub use servers::check_servers;

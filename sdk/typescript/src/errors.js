@@ -27,6 +27,7 @@ export class Rejected extends ApiError {}
 export class NotFound extends ApiError {}
 export class MethodNotAllowed extends ApiError {}
 export class Conflict extends ApiError {}
+export class InProgress extends Conflict {}
 export class LimitExceeded extends ApiError {}
 export class Busy extends ApiError {}
 export class NotSupported extends ApiError {}
@@ -67,6 +68,7 @@ export const BY_TYPE = {
   not_found: NotFound,
   method_not_allowed: MethodNotAllowed,
   conflict: Conflict,
+  in_progress: InProgress,
   limit_exceeded: LimitExceeded,
   busy: Busy,
   not_supported: NotSupported,

@@ -340,6 +340,8 @@ export declare class Rejected extends ApiError {}
 export declare class NotFound extends ApiError {}
 export declare class MethodNotAllowed extends ApiError {}
 export declare class Conflict extends ApiError {}
+/** The first request with this `Idempotency-Key` has not ended. */
+export declare class InProgress extends Conflict {}
 export declare class LimitExceeded extends ApiError {}
 export declare class Busy extends ApiError {}
 export declare class NotSupported extends ApiError {}

@@ -23,6 +23,7 @@ export {
   CommandFailed,
   Conflict,
   DeadlineExceeded,
+  InProgress,
   IncompatibleServer,
   InternalError,
   InvalidArguments,

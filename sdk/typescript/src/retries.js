@@ -2,7 +2,7 @@
 // arrived, if the server refused it before it began, or if its connection broke and either HTTP or its `Idempotency-Key`
 // makes a retry harmless.
 
-import { ApiError, ServerGone, ServerUnavailable } from "./errors.js";
+import { ApiError, InProgress, ServerGone, ServerUnavailable } from "./errors.js";
 
 export const KEY = "idempotency-key";
 
@@ -11,7 +11,6 @@ const PAUSES = [100, 400];
 /** Milliseconds that a call waits in all before its retries. */
 const MAX_WAIT = 30_000;
 const LONGEST_POLL = 1000;
-const UNDER_WAY = "the request with this key is being carried out";
 
 /** The retries of one request. `isWhole` says that its body can be sent again. */
 export class Retries {
@@ -55,7 +54,7 @@ export class Retries {
 
   /** Returns `true` if the server still carries out what this call sent before. */
   #isUnderWay(error) {
-    return this.#hasKey && this.#broke !== undefined && error.status === 409 && error.message.startsWith(UNDER_WAY);
+    return this.#hasKey && this.#broke !== undefined && error instanceof InProgress;
   }
 
   #next() {
@@ -65,10 +64,7 @@ export class Retries {
 
   /** Returns the error of the call, after the last one: something may have happened once a connection broke. */
   failure(error) {
-    const unknown =
-      error instanceof ServerGone ||
-      error instanceof ServerUnavailable ||
-      (error instanceof ApiError && this.#isUnderWay(error));
+    const unknown = error instanceof ServerGone || error instanceof ServerUnavailable || this.#isUnderWay(error);
     return this.#broke !== undefined && unknown ? this.#broke : error;
   }
 }

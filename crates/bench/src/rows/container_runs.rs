@@ -149,8 +149,8 @@ fn by_command(place: &BenchContext, dock: &Dock) -> anyhow::Result<Figure> {
     let engine = place.start_engine(WORLD, &env)?;
     let mut ours = place.ringfence(WORLD, &["run", "--runtime", name, "-c", "print(1)"]);
     ours.envs(env);
-    let manager = place.runtime.block_on(dock.manager())?;
-    let oci_runtime = manager.oci_runtime(OciRuntime::Default)?.name();
+    let supervisor = place.runtime.block_on(dock.supervisor())?;
+    let oci_runtime = supervisor.oci_runtime(OciRuntime::Default)?.name();
     let mut peer = peer(place, &program, &dock.image(), oci_runtime);
     for _ in 0..READY {
         time(&mut ours)?;

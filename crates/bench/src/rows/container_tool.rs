@@ -53,7 +53,7 @@ fn beside_exec(place: &BenchContext, dock: &Dock, program: &Path) -> anyhow::Res
     let mut ours = place.ringfence(&world, &["tool", "sandbox_exec", ARGUMENTS]);
     ours.envs(env);
     let warm = place.runtime.block_on(dock.warm(OciRuntime::Default))?;
-    let peer = exec(place, program, warm.sandbox().id().as_str(), &env);
+    let peer = exec(place, program, warm.container().id().as_str(), &env);
     in_turns([ours, peer])
 }
 

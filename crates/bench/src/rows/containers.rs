@@ -51,10 +51,10 @@ async fn with_each(
     name: &'static str,
     measure: impl AsyncFn(&Dock, OciRuntime) -> anyhow::Result<Figure>,
 ) -> anyhow::Result<Vec<Figure>> {
-    let manager = dock.manager().await?;
+    let supervisor = dock.supervisor().await?;
     let mut figures = Vec::new();
     for runtime in [OciRuntime::Runc, OciRuntime::Crun, OciRuntime::Runsc] {
-        let measured = match manager.oci_runtime(runtime) {
+        let measured = match supervisor.oci_runtime(runtime) {
             Ok(_) => measure(dock, runtime).await,
             Err(error) => Err(error.into()),
         };
@@ -80,7 +80,7 @@ pub(super) fn calls(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     const NAME: &str = "container-call";
     let measure = async |dock: &Dock, runtime: OciRuntime| {
         let warm = dock.warm(runtime).await?;
-        let id = warm.sandbox().id().clone();
+        let id = warm.container().id().clone();
         let (mut ours, mut peers) = (Vec::new(), Vec::new());
         for _ in 0..BLOCKS {
             ours.extend(block(id.as_str(), async || call(&warm).await).await?);
@@ -146,7 +146,7 @@ pub(super) fn starts(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
             let since = Instant::now();
             let warm = dock.warm(runtime).await?;
             ours.push(milliseconds(since.elapsed()));
-            warm.sandbox().stop().await;
+            warm.container().stop().await;
             let spec = dock.spec(&["sleep", "infinity"], runtime).await?;
             let since = Instant::now();
             let id = engine.create(&spec).await?;
@@ -176,7 +176,7 @@ pub(super) fn idle(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
         for _ in 0..3 {
             call(&warm).await?;
         }
-        let ours = around(warm.sandbox().id().as_str());
+        let ours = around(warm.container().id().as_str());
         let engine = dock.engine().await?;
         let id = engine
             .create(&dock.spec(&["sleep", "infinity"], OciRuntime::Default).await?)

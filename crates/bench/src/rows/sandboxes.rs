@@ -179,7 +179,7 @@ pub(super) fn exec(place: &mut BenchContext) -> anyhow::Result<Vec<Figure>> {
     let ours = place.runtime.block_on(inside(&client, run_true))?;
     let peer = place.runtime.block_on(in_docker(place, async |dock| {
         let warm = dock.warm(OciRuntime::Default).await?;
-        let id = warm.sandbox().id().clone();
+        let id = warm.container().id().clone();
         repeat(PEER_ROUNDS, async || dock.exec_by_api(&id, &TRUE, "").await).await
     }));
     let what = "true, start to exit, p50";

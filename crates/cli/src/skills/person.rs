@@ -2,7 +2,7 @@
 //! that notify.
 
 use ringfence_gateway_protocol::waiting;
-use ringfence_records::approval::Asked;
+use ringfence_records::approval::PendingApproval;
 use tokio::sync::mpsc;
 
 use crate::ui::Ui;
@@ -13,14 +13,14 @@ const IN_FLIGHT: usize = 16;
 /// The sending side of messages to the user.
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    pub(crate) questions: mpsc::Sender<Asked>,
+    pub(crate) questions: mpsc::Sender<PendingApproval>,
     pub(crate) notices: mpsc::Sender<String>,
 }
 
 /// The receiving side of messages to the user, which prints them.
 #[derive(Debug)]
 pub(crate) struct Person {
-    questions: mpsc::Receiver<Asked>,
+    questions: mpsc::Receiver<PendingApproval>,
     notices: mpsc::Receiver<String>,
 }
 

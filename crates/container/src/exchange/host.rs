@@ -22,20 +22,20 @@ pub(super) struct HostDirectory(File);
 
 /// The content of a directory.
 #[derive(Debug, Default)]
-pub(super) struct Found {
-    pub(super) files: BTreeMap<FilePath, Seen>,
+pub(super) struct DirectoryContent {
+    pub(super) files: BTreeMap<FilePath, FileFingerprint>,
     pub(super) directories: BTreeSet<FilePath>,
 }
 
 /// A file's identity, size and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileFingerprint {
     pub(super) identity: u64,
     pub(super) size: u64,
     pub(super) modified: SystemTime,
 }
 
-impl Seen {
+impl FileFingerprint {
     fn of(found: &Metadata) -> Self {
         Self {
             identity: identity(found),
@@ -59,14 +59,18 @@ impl HostDirectory {
     }
 
     /// Lists the regular files and directories whose paths can be transferred.
-    pub(super) fn scan(&self) -> io::Result<Found> {
-        let (mut found, mut left) = (Found::default(), MAX_ENTRIES);
+    pub(super) fn scan(&self) -> io::Result<DirectoryContent> {
+        let (mut found, mut left) = (DirectoryContent::default(), MAX_ENTRIES);
         scan(&self.0, Path::new(""), &mut found, &mut left)?;
         Ok(found)
     }
 
     /// Sends a file with its content. Returns its metadata, or the inner error if it cannot be read.
-    pub(super) fn send(&self, path: &FilePath, out: &mut dyn Write) -> io::Result<io::Result<Seen>> {
+    pub(super) fn send(
+        &self,
+        path: &FilePath,
+        out: &mut dyn Write,
+    ) -> io::Result<io::Result<FileFingerprint>> {
         let opened = self.parent(path).and_then(|(parent, name)| {
             let flags = O_NOFOLLOW | O_NONBLOCK;
             let file = OpenOptions::new()
@@ -94,7 +98,7 @@ impl HostDirectory {
         // A file that was truncated meanwhile differs from this identity, and is sent again before the next
         // call.
         copy_content(found.len(), file, &mut out)?;
-        Ok(Ok(Seen::of(&found)))
+        Ok(Ok(FileFingerprint::of(&found)))
     }
 
     /// Creates a directory, replacing a file.
@@ -119,7 +123,7 @@ impl HostDirectory {
         path: &FilePath,
         content: &mut impl Read,
         attributes: Attributes,
-    ) -> io::Result<Seen> {
+    ) -> io::Result<FileFingerprint> {
         let (parent, name) = self.parent(path)?;
         let unfinished = below(
             &parent,
@@ -141,7 +145,7 @@ impl HostDirectory {
                 fs::remove_dir_all(&place)?;
             }
             fs::rename(&unfinished, place)?;
-            Ok(Seen::of(&file.metadata()?))
+            Ok(FileFingerprint::of(&file.metadata()?))
         };
         let mut put = put;
         put().inspect_err(|_| drop(fs::remove_file(&unfinished)))
@@ -197,7 +201,7 @@ impl HostDirectory {
     }
 }
 
-fn scan(directory: &File, prefix: &Path, found: &mut Found, left: &mut usize) -> io::Result<()> {
+fn scan(directory: &File, prefix: &Path, found: &mut DirectoryContent, left: &mut usize) -> io::Result<()> {
     for entry in fs::read_dir(handle(directory))? {
         let entry = entry?;
         let name = entry.file_name();
@@ -212,7 +216,7 @@ fn scan(directory: &File, prefix: &Path, found: &mut Found, left: &mut usize) ->
             continue;
         };
         if metadata.is_file() {
-            found.files.insert(path, Seen::of(&metadata));
+            found.files.insert(path, FileFingerprint::of(&metadata));
         } else if metadata.is_dir() {
             found.directories.insert(path.clone());
             let lowest = path.as_path().components().count() == MAX_DEPTH;

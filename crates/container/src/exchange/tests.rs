@@ -9,9 +9,9 @@ use ringfence_policy::Outcome;
 
 use super::*;
 use crate::init::{Finished, Interpreter, file};
-use crate::manager::Manager;
 use crate::spec::Spec;
-use crate::task::SandboxSpec;
+use crate::supervisor::ContainerSupervisor;
+use crate::task::NewContainer;
 use crate::testing::{engines, owned, spec, volume};
 use crate::warm::{self, Warm};
 
@@ -274,7 +274,7 @@ fn what_the_transfer_itself_removed_from_the_host_is_not_removed_inside() {
 
 /// A container of the test's own, and a host directory.
 struct Place {
-    manager: Manager,
+    supervisor: ContainerSupervisor,
     warm: Warm,
     exchange: Exchange,
     host: tempfile::TempDir,
@@ -285,26 +285,26 @@ impl Place {
     async fn all() -> Vec<Self> {
         let mut places = Vec::new();
         for engine in engines().await {
-            let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
+            let supervisor = ContainerSupervisor::new(engine.clone(), owned(), engine.info().await.unwrap());
             let directory = tempfile::tempdir().unwrap();
             let program = file(&directory.path().join("init")).unwrap();
             let spec = Spec {
-                owner: manager.owner().clone(),
+                owner: supervisor.owner().clone(),
                 volumes: vec![volume()],
                 ..spec(&["replaced"])
             };
-            let sandbox_spec = SandboxSpec {
+            let new_container = NewContainer {
                 spec: warm::with_init(spec, &program, 4, Interpreter::None).unwrap(),
                 max_duration: Duration::from_secs(300),
                 attach: true,
                 belongings: None,
             };
-            let warm = warm::start(&manager, sandbox_spec, Interpreter::None)
+            let warm = warm::start(&supervisor, new_container, Interpreter::None)
                 .await
                 .unwrap();
             let host = tempfile::tempdir().unwrap();
             places.push(Self {
-                manager,
+                supervisor,
                 warm,
                 exchange: Exchange::of_output(host.path().to_path_buf(), Bytes::mib(4)),
                 host,
@@ -340,7 +340,7 @@ impl Place {
 
     async fn close(self) {
         drop(self.warm);
-        self.manager.close().await;
+        self.supervisor.close().await;
     }
 }
 

@@ -4,13 +4,13 @@ use ringfence_exec::supervise::{Interruption, ProgramExit, from_shell};
 use ringfence_policy::{Language, Request};
 
 use crate::init::Finished;
-use crate::manager::Sandbox;
 use crate::run_error::RunError;
+use crate::supervisor::Container;
 
 /// Runs a request. An interruption removes the whole container: an engine cannot kill one process of it.
 /// There is no standard input and no live output.
 pub(super) async fn run(
-    sandbox: &Sandbox,
+    container: &Container,
     request: &Request,
     limit_reached: impl Future<Output = Interruption>,
 ) -> Result<Finished, RunError> {
@@ -18,9 +18,9 @@ pub(super) async fn run(
     let mut interruption = None;
     let interrupted = async { interruption = Some(limit_reached.await) };
     let keep = request.limits.max_output;
-    let ran = sandbox.run(&command, interrupted, keep).await?;
+    let ran = container.run(&command, interrupted, keep).await?;
     if interruption.is_some() {
-        sandbox.ended_or_lost().await;
+        container.ended_or_lost().await;
     }
     let exit = ProgramExit {
         status: ran.status.map(from_shell),

@@ -13,12 +13,12 @@ use crate::guest_paths::{OUTPUT, WORKSPACE};
 use crate::info::Info;
 use crate::init::{AT_ONCE, Interpreter};
 use crate::layout::Storage;
-use crate::manager::{Manager, Sandbox};
 use crate::outputs::OpenOutput;
 use crate::run_error::RunError;
 use crate::settings::Settings;
 use crate::spec::{Bind, Binds, Filter, Image, Init, Log, Name, Resources, Spec, Stdin};
-use crate::task::SandboxSpec;
+use crate::supervisor::{Container, ContainerSupervisor};
+use crate::task::NewContainer;
 use crate::warm::{self, Warm};
 use crate::{layout, mounts, oneshot, pool_key};
 
@@ -27,7 +27,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A reused container.
 #[derive(Debug)]
-pub(super) struct Container {
+pub(super) struct ReusedContainer {
     pub(super) runs: Runs,
     pub(super) engine: EngineKind,
     pub(super) image: String,
@@ -54,13 +54,13 @@ pub(super) struct Container {
 pub(super) enum Runs {
     Init(Warm),
     /// The engine's exec API, and the reason for not using Ringfence's init.
-    Exec(Box<Sandbox>, String),
+    Exec(Box<Container>, String),
 }
 
 /// Parameters of a container to create.
 struct Maker<'a> {
     settings: &'a Settings,
-    manager: &'a Manager,
+    supervisor: &'a ContainerSupervisor,
     key: &'a Key,
     image: Image,
     output: OpenOutput,
@@ -68,25 +68,29 @@ struct Maker<'a> {
 }
 
 /// Creates a reused container. Falls back to the engine's exec API if our init cannot run in it.
-pub(super) async fn make(settings: &Settings, manager: &Manager, key: &Key) -> Result<Container, RunError> {
+pub(super) async fn make(
+    settings: &Settings,
+    supervisor: &ContainerSupervisor,
+    key: &Key,
+) -> Result<ReusedContainer, RunError> {
     let program = settings.init_program()?;
-    make_with(settings, manager, key, &program).await
+    make_with(settings, supervisor, key, &program).await
 }
 
 /// Like [`make`], with this program as the init.
 pub(super) async fn make_with(
     settings: &Settings,
-    manager: &Manager,
+    supervisor: &ContainerSupervisor,
     key: &Key,
     program: &Path,
-) -> Result<Container, RunError> {
+) -> Result<ReusedContainer, RunError> {
     let outputs = &settings.outputs;
     let image: Image = key.keep_alive.image.parse().map_err(RunError::Image)?;
     let image = settings.pinned(key.engine, &image)?;
-    let environment = manager.engine().image_environment(&image).await?;
+    let environment = supervisor.engine().image_environment(&image).await?;
     let maker = Maker {
         settings,
-        manager,
+        supervisor,
         key,
         output: outputs
             .open(&key.scope, key.keep_alive.session.as_ref())
@@ -108,19 +112,19 @@ pub(super) async fn make_with(
 }
 
 impl Maker<'_> {
-    async fn with_init(&self, program: &Path) -> Result<Container, RunError> {
+    async fn with_init(&self, program: &Path) -> Result<ReusedContainer, RunError> {
         let (spec, _) = self.specify(Storage::Memory)?;
         let spec = warm::with_init(spec, program, self.calls(), Interpreter::Warm)?;
         let facts = self.facts(&spec, None);
-        let warm = warm::start(self.manager, sandbox_spec(spec, None), Interpreter::Warm).await?;
+        let warm = warm::start(self.supervisor, new_container(spec, None), Interpreter::Warm).await?;
         Ok(facts(Runs::Init(warm)))
     }
 
-    async fn without_init(&self, why: String) -> Result<Container, RunError> {
+    async fn without_init(&self, why: String) -> Result<ReusedContainer, RunError> {
         let (spec, own) = self.specify(Storage::Host)?;
         let facts = self.facts(&spec, own.as_ref());
-        let (sandbox, _) = self.manager.sandbox(sandbox_spec(spec, own)).await?;
-        Ok(facts(Runs::Exec(Box::new(sandbox), why)))
+        let (container, _) = self.supervisor.create(new_container(spec, own)).await?;
+        Ok(facts(Runs::Exec(Box::new(container), why)))
     }
 
     /// Returns the limit of concurrent calls.
@@ -130,16 +134,16 @@ impl Maker<'_> {
     }
 
     /// Returns a constructor of the container, to be completed with its mechanism.
-    fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> Container + use<> {
+    fn facts(&self, spec: &Spec, own: Option<&Workdir>) -> impl FnOnce(Runs) -> ReusedContainer + use<> {
         let (engine, image) = (self.key.engine, self.key.keep_alive.image.clone());
-        let isolation = oneshot::isolation(self.manager, spec);
-        let info = self.manager.info().clone();
+        let isolation = oneshot::isolation(self.supervisor, spec);
+        let info = self.supervisor.info().clone();
         let (output, environment) = (self.output.clone(), self.environment.clone());
         let egress = self.settings.egress.clone();
         let own = own.map(|own| own.path().to_path_buf());
         let closed = mounts::warning(self.key.workspace.as_deref(), self.settings);
         let exchange = Exchange::of_output(output.path().to_path_buf(), spec.resources.volume());
-        move |runs| Container {
+        move |runs| ReusedContainer {
             runs,
             engine,
             image,
@@ -159,11 +163,11 @@ impl Maker<'_> {
     fn specify(&self, storage: Storage) -> Result<(Spec, Option<Workdir>), RunError> {
         let Self {
             settings,
-            manager,
+            supervisor,
             key,
             ..
         } = self;
-        let user = mounts::user(settings, manager);
+        let user = mounts::user(settings, supervisor);
         let own_filter = filter(key.keep_alive.network);
         let (network, filter) = pool_key::reach(&key.reach, key.keep_alive.network, own_filter);
         let own = match (&key.workspace, storage) {
@@ -195,12 +199,12 @@ impl Maker<'_> {
             filter: Filter::named(filter).map_err(RunError::Filter)?,
             binds,
             ledger: settings.ledger.clone(),
-            oci_runtime: manager.oci_runtime(settings.oci_runtime)?,
+            oci_runtime: supervisor.oci_runtime(settings.oci_runtime)?,
             init: Init::Engine,
             stdin: Stdin::Empty,
             log: Log::None,
             scope: key.scope.as_str().to_owned(),
-            owner: manager.owner().clone(),
+            owner: supervisor.owner().clone(),
         };
         Ok((spec, own))
     }
@@ -228,8 +232,8 @@ pub(super) fn filter(network: NetworkMode) -> &'static str {
     }
 }
 
-fn sandbox_spec(spec: Spec, own: Option<Workdir>) -> SandboxSpec {
-    SandboxSpec {
+fn new_container(spec: Spec, own: Option<Workdir>) -> NewContainer {
+    NewContainer {
         spec,
         max_duration: FOREVER,
         attach: false,
@@ -237,11 +241,11 @@ fn sandbox_spec(spec: Spec, own: Option<Workdir>) -> SandboxSpec {
     }
 }
 
-impl Container {
-    pub(super) fn sandbox(&self) -> &Sandbox {
+impl ReusedContainer {
+    pub(super) fn handle(&self) -> &Container {
         match &self.runs {
-            Runs::Init(warm) => warm.sandbox(),
-            Runs::Exec(sandbox, _) => sandbox,
+            Runs::Init(warm) => warm.container(),
+            Runs::Exec(container, _) => container,
         }
     }
 
@@ -251,7 +255,7 @@ impl Container {
             Runs::Init(warm) => warm.init().is_connected(),
             Runs::Exec(..) => true,
         };
-        init && self.sandbox().life().state.is_alive()
+        init && self.handle().life().state.is_alive()
     }
 
     /// Ends the container with all processes, and waits for its removal.
@@ -259,6 +263,6 @@ impl Container {
         if let Runs::Init(warm) = &self.runs {
             warm.init().release();
         }
-        self.sandbox().stop().await;
+        self.handle().stop().await;
     }
 }

@@ -12,7 +12,7 @@ use ringfence_policy::{Bytes, ExecutionResult, Language, Network, Outcome, Outpu
 use tokio::time::Instant;
 
 use super::exec;
-use super::place::{Container, Runs};
+use super::place::{ReusedContainer, Runs};
 use crate::error::Error;
 use crate::guest_paths::WORKSPACE;
 use crate::init::{self, Finished, InitLost, NotRun};
@@ -36,7 +36,7 @@ struct Call<'a> {
 
 /// Runs a request in a container. `late` is subtracted from its timeout.
 pub(super) async fn serve(
-    container: &Container,
+    container: &ReusedContainer,
     request: &Request,
     late: Duration,
     connection: Connection,
@@ -82,7 +82,7 @@ pub(super) async fn serve(
     meta.resource_limits = container.info.held(meta.resource_limits);
     meta.warnings.extend(container.info.warning());
     meta.warnings
-        .extend(container.sandbox().warnings().iter().cloned());
+        .extend(container.handle().warnings().iter().cloned());
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(container.closed.clone());
     if let Runs::Exec(_, why) = &container.runs {
@@ -97,7 +97,7 @@ pub(super) async fn serve(
 }
 
 /// Resolves when the container's host directories exceed a call's disk limit.
-async fn disk_full(container: &Container, limit: Bytes) {
+async fn disk_full(container: &ReusedContainer, limit: Bytes) {
     let output = bounded(Some(container.output.path()), limit).await;
     let workspace = bounded(container.own.as_deref(), limit).await;
     tokio::select! {
@@ -120,7 +120,7 @@ async fn bounded(directory: Option<&Path>, limit: Bytes) -> Option<(PathBuf, Usa
     Some((directory.to_path_buf(), Usage::growing(directory, limit.0).await))
 }
 
-impl Container {
+impl ReusedContainer {
     /// Copies new files of the host into the container's `/output`.
     async fn give(&self) -> Vec<String> {
         match &self.runs {
@@ -151,7 +151,11 @@ impl Container {
     }
 }
 
-async fn run(container: &Container, call: Call<'_>, connection: Connection) -> Result<Finished, RunError> {
+async fn run(
+    container: &ReusedContainer,
+    call: Call<'_>,
+    connection: Connection,
+) -> Result<Finished, RunError> {
     let Call {
         request,
         timeout,
@@ -166,13 +170,13 @@ async fn run(container: &Container, call: Call<'_>, connection: Connection) -> R
             let running = warm.init().run_through(start, keep, connection, outlet);
             Ok(running.await?)
         }
-        Runs::Exec(sandbox, _) => {
+        Runs::Exec(handle, _) => {
             let limits = RunLimits {
                 deadline: Instant::now() + timeout,
                 cancellation: cancellation(connection.cancelled),
                 disk_limit_exceeded: disk_full(container, request.limits.disk),
             };
-            match exec::run(sandbox, request, limits.reached()).await {
+            match exec::run(handle, request, limits.reached()).await {
                 Err(RunError::Engine(Error::Closing)) => Err(NotRun::InitLost(InitLost::Gone).into()),
                 ran => ran,
             }
@@ -181,7 +185,7 @@ async fn run(container: &Container, call: Call<'_>, connection: Connection) -> R
 }
 
 fn start(
-    container: &Container,
+    container: &ReusedContainer,
     request: &Request,
     timeout: Duration,
     input: bool,

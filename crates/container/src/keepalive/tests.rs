@@ -209,13 +209,13 @@ async fn without_init(
     containers: &Containers,
     wanted: &Wanted,
     request: &Request,
-) -> Container {
+) -> ReusedContainer {
     let program = place.join("words");
     std::fs::write(&program, "no program").unwrap();
     let wanted = wanted.container();
-    let manager = containers.manager(wanted.engine).await.unwrap();
+    let supervisor = containers.supervisor(wanted.engine).await.unwrap();
     let key = Key::of(request, wanted, containers.settings()).unwrap();
-    let made = place::make_with(containers.settings(), manager, &key, &program).await;
+    let made = place::make_with(containers.settings(), supervisor, &key, &program).await;
     let container = made.unwrap();
     assert!(matches!(container.runs, Runs::Exec(..)));
     container

@@ -12,15 +12,15 @@ use super::ready::Ready;
 use crate::exchange;
 use crate::init::{Finished, NotRun, start};
 use crate::layout::with;
-use crate::manager::Manager;
 use crate::run_error::RunError;
 use crate::state::Failure;
+use crate::supervisor::ContainerSupervisor;
 use crate::task::Life;
 
 /// Runs a request, then ends the container. The removal of a pooled one is not awaited.
 pub(crate) async fn serve(
     ready: Ready,
-    manager: &Manager,
+    supervisor: &ContainerSupervisor,
     request: &Request,
     destination: Option<&Destination>,
     connection: Connection,
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
     let is_late = since.elapsed().unwrap_or_default() >= request.limits.timeout.as_duration();
     let is_known = matches!(&ran, Ok(finished) if finished.outcome != Outcome::Unknown);
     let life = match ready.fresh || !is_known {
-        true => Some(ready.warm.sandbox().ended_or_lost().await),
+        true => Some(ready.warm.container().ended_or_lost().await),
         false => None,
     };
     let finished = ran?;
@@ -67,7 +67,7 @@ pub(crate) async fn serve(
     let lost = finished.outcome == Outcome::Unknown;
     let together = lost.then(|| together(life.as_ref(), is_late)).flatten();
     let (outcome, exit_code) = together.unwrap_or((finished.outcome, finished.exit_code));
-    let runtime = manager.engine().kind().runtime();
+    let runtime = supervisor.engine().kind().runtime();
     let end = ProgramEnd {
         outcome,
         exit_code,
@@ -77,16 +77,16 @@ pub(crate) async fn serve(
     let mut result = execution_result(runtime, request, end);
     let meta = &mut result.meta;
     meta.isolation = Some(ready.isolation.clone());
-    meta.resource_limits = manager.info().held(meta.resource_limits);
+    meta.resource_limits = supervisor.info().held(meta.resource_limits);
     meta.warm = !ready.fresh;
     meta.egress = outlet.map(|outlet| outlet.facts());
     meta.peak_memory_bytes = finished.peak_memory_bytes;
     meta.cpu_seconds = finished.cpu_seconds;
     meta.output_files = files;
     meta.output_incomplete = incomplete;
-    meta.warnings.extend(manager.info().warning());
+    meta.warnings.extend(supervisor.info().warning());
     meta.warnings
-        .extend(ready.warm.sandbox().warnings().iter().cloned());
+        .extend(ready.warm.container().warnings().iter().cloned());
     meta.warnings.extend(finished.warning);
     meta.warnings.extend(warnings);
     meta.warnings

@@ -11,7 +11,7 @@ const MOST: usize = 256 * 1024;
 
 /// A chunk of output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Printed {
+pub struct LogChunk {
     /// Set for standard error.
     pub is_error: bool,
     pub text: String,
@@ -21,7 +21,7 @@ pub struct Printed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxLog {
     /// The chunks, in order.
-    pub printed: Vec<Printed>,
+    pub printed: Vec<LogChunk>,
     /// Number of the chunk after these.
     pub next: u64,
     /// Set if no more will follow.
@@ -38,7 +38,7 @@ pub(super) struct Journal {
 
 #[derive(Debug, Default)]
 struct Pages {
-    pieces: VecDeque<Printed>,
+    pieces: VecDeque<LogChunk>,
     bytes: usize,
     next: u64,
 }
@@ -55,7 +55,7 @@ impl Journal {
     }
 
     /// Returns the retained chunks from this number on, and the number of the next chunk.
-    pub(super) fn after(&self, number: u64) -> (Vec<Printed>, u64) {
+    pub(super) fn after(&self, number: u64) -> (Vec<LogChunk>, u64) {
         let pages = self.pages();
         let first = pages.next - pages.pieces.len() as u64;
         let known = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -81,7 +81,7 @@ impl Pages {
         let text = &text[text.ceil_char_boundary(text.len().saturating_sub(MOST))..];
         self.bytes += text.len();
         self.next += 1;
-        self.pieces.push_back(Printed {
+        self.pieces.push_back(LogChunk {
             is_error,
             text: text.to_owned(),
         });

@@ -42,7 +42,7 @@ impl Keep {
 
 /// An existing record.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kept<'a> {
+pub(super) struct StoredRecord<'a> {
     pub(super) name: &'a str,
     pub(super) bytes: u64,
 }
@@ -74,13 +74,13 @@ fn tag_of(name: &str) -> &str {
 /// The records of one scope, oldest first, with their total length.
 #[derive(Debug, Default)]
 struct Share<'a> {
-    records: VecDeque<Kept<'a>>,
+    records: VecDeque<StoredRecord<'a>>,
     bytes: u64,
 }
 
 /// Returns the records to remove, from all records, oldest first: always the oldest of the scope that has the
 /// most, so that one scope's flood costs no other scope a record. The newest of all is kept.
-pub(super) fn surplus(mut kept: Vec<Kept<'_>>, keep: Keep) -> Vec<&str> {
+pub(super) fn surplus(mut kept: Vec<StoredRecord<'_>>, keep: Keep) -> Vec<&str> {
     let newest = kept.pop();
     let mut shares: BTreeMap<&str, Share<'_>> = BTreeMap::new();
     let (mut records, mut bytes) = (1, newest.map_or(0, |kept| kept.bytes));
@@ -116,7 +116,9 @@ mod tests {
     use super::*;
 
     fn check(kept: &[(&str, u64)], records: usize, bytes: u64, expected: &[&str]) {
-        let kept = kept.iter().map(|(name, bytes)| Kept { name, bytes: *bytes });
+        let kept = kept
+            .iter()
+            .map(|(name, bytes)| StoredRecord { name, bytes: *bytes });
         let keep = Keep {
             records,
             bytes,

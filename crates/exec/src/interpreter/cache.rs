@@ -41,12 +41,12 @@ struct Cache {
 struct Entry {
     candidate: PathBuf,
     stamps: Vec<Stamp>,
-    found: Found,
+    found: ProbeResult,
 }
 
 /// The result of probing. Outdated versions are cached too, so that they are not probed every time.
 #[derive(Clone, Serialize, Deserialize)]
-enum Found {
+enum ProbeResult {
     Python(Python),
     TooOld(Version),
 }
@@ -84,8 +84,8 @@ pub(super) fn python(
     }
     let accepted = cache_dir.map(Accepted::at).unwrap_or_default();
     let found = match probe::python(candidate, path_var, &accepted, ask) {
-        Ok(python) => Found::Python(python),
-        Err(Error::TooOld { version, .. }) => Found::TooOld(version),
+        Ok(python) => ProbeResult::Python(python),
+        Err(Error::TooOld { version, .. }) => ProbeResult::TooOld(version),
         Err(error) => return Err(error),
     };
     if let Some(file) = file {
@@ -152,8 +152,8 @@ impl Cache {
 impl Entry {
     fn python(self) -> Option<Python> {
         match self.found {
-            Found::Python(python) => Some(python),
-            Found::TooOld(_) => None,
+            ProbeResult::Python(python) => Some(python),
+            ProbeResult::TooOld(_) => None,
         }
     }
 }
@@ -165,7 +165,7 @@ pub(super) fn pythons(cache_dir: &Path) -> impl Iterator<Item = Python> {
     entries.chain(cache.past)
 }
 
-impl Found {
+impl ProbeResult {
     fn into_result(self, candidate: &Path) -> Result<Python, Error> {
         match self {
             Self::Python(python) => Ok(python),
@@ -211,12 +211,12 @@ impl FileStamp {
 
 /// Returns the state of the files that identify an interpreter: the program, the version that a shim selects,
 /// the `pyvenv.cfg` of a virtual environment, and the directories with packages and `.pth` files.
-fn stamps(candidate: &Path, found: &Found) -> Vec<Stamp> {
+fn stamps(candidate: &Path, found: &ProbeResult) -> Vec<Stamp> {
     let mut paths = vec![candidate.to_owned()];
     if let Some(shims) = candidate.parent().filter(|dir| dir.ends_with("shims")) {
         paths.push(shims.with_file_name("version"));
     }
-    if let Found::Python(python) = found {
+    if let ProbeResult::Python(python) = found {
         paths.push(python.executable.clone());
         paths.push(python.prefix.join("pyvenv.cfg"));
         paths.extend(python.search_path.iter().cloned());
@@ -264,7 +264,7 @@ mod tests {
         Entry {
             candidate: part("python3"),
             stamps: Vec::new(),
-            found: Found::Python(Python {
+            found: ProbeResult::Python(Python {
                 executable: part("python3"),
                 version: (3, 9, 0),
                 base_prefix: prefix.clone(),

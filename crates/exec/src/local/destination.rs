@@ -45,7 +45,7 @@ impl Destination {
     /// # Errors
     /// If it cannot be created, entered or written, if a component is a link, or if a trusted path conflicts.
     pub fn open(path: &Path, spared: Spared<'_>) -> io::Result<Self> {
-        let kept = trust::kept(path, spared.trusted).map_err(io::Error::other)?;
+        let kept = trust::protected_mounts(path, spared.trusted).map_err(io::Error::other)?;
         let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
         let protected = Protected::new(spared.protected);
         let acted = acted_on(path, &protected).map_err(io::Error::other)?;

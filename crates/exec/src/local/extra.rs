@@ -7,7 +7,7 @@ use ringfence_policy::{Access, Account, Image, Mount, Trusted};
 
 use super::root_ids::RootIds;
 use super::workspace::{Entries, Workspace};
-use crate::trust::{self, Conflict, Kept};
+use crate::trust::{self, Conflict, ProtectedMount};
 
 /// Working directory in a cell.
 pub(super) const WORKSPACE: &str = "/workspace";
@@ -51,15 +51,15 @@ pub(super) struct Tree {
     pub(super) host: PathBuf,
     /// Path in a cell.
     pub(super) guest: PathBuf,
-    pub(super) kept: Vec<Kept>,
+    pub(super) mounts: Vec<ProtectedMount>,
 }
 
 impl Tree {
     pub(super) fn binds(&self) -> impl Iterator<Item = Bind> {
-        self.kept.iter().map(|kept| Bind {
-            host: self.host.join(&kept.below),
-            guest: self.guest.join(&kept.below),
-            writable: kept.access == Access::ReadWrite,
+        self.mounts.iter().map(|mount| Bind {
+            host: self.host.join(&mount.below),
+            guest: self.guest.join(&mount.below),
+            writable: mount.access == Access::ReadWrite,
             guest_owns: true,
             optional: false,
             itself: false,
@@ -68,9 +68,9 @@ impl Tree {
 
     /// Returns the read-only paths, as host paths.
     pub(super) fn read_only(&self) -> impl Iterator<Item = PathBuf> {
-        let kept = self.kept.iter();
-        let kept = kept.filter(|kept| kept.access == Access::ReadOnly);
-        kept.map(|kept| self.host.join(&kept.below))
+        let mounts = self.mounts.iter();
+        let mounts = mounts.filter(|mount| mount.access == Access::ReadOnly);
+        mounts.map(|mount| self.host.join(&mount.below))
     }
 }
 
@@ -93,18 +93,18 @@ impl Extra {
         let mut top = Entries::default();
         for (host, guest) in self.writable() {
             let workspace = self.workspace.as_ref();
-            let kept = match workspace.filter(|_| guest == Path::new(WORKSPACE)) {
+            let mounts = match workspace.filter(|_| guest == Path::new(WORKSPACE)) {
                 Some(workspace) => {
                     let guarded = workspace.guarded(&self.trusted)?;
                     top = guarded.top;
-                    guarded.kept
+                    guarded.mounts
                 }
-                None => trust::kept(host, &self.trusted)?,
+                None => trust::protected_mounts(host, &self.trusted)?,
             };
             trees.push(Tree {
                 host: host.to_owned(),
                 guest: guest.to_owned(),
-                kept,
+                mounts,
             });
         }
         (self.trees, self.top) = (trees, top);

@@ -9,8 +9,8 @@ use ringfence_policy::{Account, Mount, Request, Scope, Trusted};
 
 use super::error::Error;
 use super::extra::Extra;
-use super::found::add_libraries;
 use super::guest::Grouping;
+use super::interpreters::add_libraries;
 use super::launcher_state::LauncherState;
 use super::opener::{Opener, Opening};
 use super::root_ids::RootIds;

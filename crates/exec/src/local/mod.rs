@@ -13,9 +13,9 @@ mod error;
 mod exit;
 mod extra;
 mod fenced;
-mod found;
 mod guest;
 mod image;
+mod interpreters;
 mod job;
 mod launcher;
 mod launcher_state;
@@ -62,8 +62,8 @@ pub use confined_thread::confine_thread_to;
 pub use connection::Connection;
 pub use destination::{Destination, Spared, below, handle};
 pub use error::Error;
-pub(crate) use found::find_python;
-pub use found::interpreter;
+pub(crate) use interpreters::find_python;
+pub use interpreters::interpreter;
 pub use log::Log;
 pub use notice::{is_for_operators, is_limits_gap, notice, session_ended, session_kept, started_cold};
 pub use result::{ProgramEnd, execution_result};
@@ -71,7 +71,7 @@ pub use ringfence_jail::{Launcher, init};
 pub use sandbox::{PauseControl, PauseError, SandboxCell, SandboxRequest, SandboxUsage};
 pub use session_error::Error as SessionError;
 pub use sessions::{RichResults, SessionInfo, messages as session_messages};
-pub use settings::{Fence, FencedRequest, Found, SessionSettings, Settings, Warmth};
+pub use settings::{Fence, FencedRequest, InterpreterCache, SessionSettings, Settings, Warmth};
 pub use user::{NOBODY, is_root};
 pub use workdir::{PrivateDirectory, Usage, Workdir, disk_limit_exceeded, remove_tree, soon};
 pub use worker_program::{Imports, interpreter_command, interpreter_greeting};
@@ -83,7 +83,7 @@ use launcher_state::{LauncherState, Start, clear_up};
 use launchers::{Kind, Launchers};
 use network::Exit;
 use result::{add_groups, assemble, collect};
-use sessions::{Sessions, Work};
+use sessions::{EvaluationCall, Sessions};
 
 /// Timeout of a server's start for its first workers.
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -172,7 +172,7 @@ impl Local {
             .transpose()
             .map_err(Error::OutputDirectory)?;
         if let Some(id) = &request.session {
-            let work = Work {
+            let work = EvaluationCall {
                 request: request.clone(),
                 fence,
                 since,

@@ -8,7 +8,7 @@ use super::Local;
 use super::error::Error as LocalError;
 use super::launchers::Kind;
 use super::session_error::Error;
-use super::sessions::{Called, Found, Interpreter, Live, SessionInfo, Unborn, Work};
+use super::sessions::{Called, EvaluationCall, Interpreter, Live, SessionInfo, SessionLookup, Unborn};
 use super::settings::Fence;
 
 impl Local {
@@ -16,14 +16,14 @@ impl Local {
     pub(super) async fn evaluate(
         &self,
         id: &SessionId,
-        mut work: Work,
+        mut work: EvaluationCall,
     ) -> Result<ExecutionResult, LocalError> {
         check(&work.request, work.fence)?;
         let key = (work.request.scope.clone(), id.clone());
         loop {
             let live = match self.sessions.find_or_make(&key, &self.gate)? {
-                Found::Live(live) => live,
-                Found::New(unborn) => {
+                SessionLookup::Live(live) => live,
+                SessionLookup::New(unborn) => {
                     // Variables come with each evaluation.
                     let request = Request {
                         env: Vec::new(),

@@ -5,6 +5,7 @@
 
 mod ending;
 mod evaluation;
+mod evaluation_call;
 mod forking;
 mod info;
 mod interpreter;
@@ -13,7 +14,6 @@ pub mod messages;
 mod registry;
 mod results;
 mod task;
-mod work;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,13 +22,13 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 pub(super) use ending::Key;
+pub(super) use evaluation_call::EvaluationCall;
 pub use info::SessionInfo;
 pub(super) use interpreter::Interpreter;
 pub(super) use live::{Called, Live, Unborn};
 use registry::{Registry, SharedRegistry};
 pub use results::RichResults;
 use task::SessionTask;
-pub(super) use work::Work;
 
 use super::session_error::Error;
 use super::settings::SessionSettings;
@@ -42,7 +42,7 @@ pub(super) struct Sessions {
 }
 
 /// The result of looking up a session.
-pub(super) enum Found {
+pub(super) enum SessionLookup {
     Live(Arc<Live>),
     /// Newly registered; it awaits its interpreter.
     New(Unborn),
@@ -58,11 +58,11 @@ impl Sessions {
     }
 
     /// Returns the session of this name, registering a new one if there is none.
-    pub(super) fn find_or_make(&self, key: &Key, gate: &Arc<Semaphore>) -> Result<Found, Error> {
+    pub(super) fn find_or_make(&self, key: &Key, gate: &Arc<Semaphore>) -> Result<SessionLookup, Error> {
         let mut book = self.registry.lock();
         match book.live.get(key) {
-            Some(live) => Ok(Found::Live(Arc::clone(live))),
-            None => self.make_in(&mut book, key, gate).map(Found::New),
+            Some(live) => Ok(SessionLookup::Live(Arc::clone(live))),
+            None => self.make_in(&mut book, key, gate).map(SessionLookup::New),
         }
     }
 

@@ -40,7 +40,7 @@ pub struct Settings {
     /// Limits of idle workers.
     pub limits: Limits,
     /// Cached interpreters; empty at first.
-    pub found: Found,
+    pub interpreters: InterpreterCache,
     /// Maximum number of concurrent runs.
     pub max_concurrent: usize,
     /// Maximum number of queued requests.
@@ -125,7 +125,7 @@ pub struct SessionSettings {
 /// Cached interpreters, so that they are searched for once: for the life of a server they are those that its
 /// idle workers run.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct InterpreterCache {
     pub(super) python: OnceLock<Python>,
     pub(super) javascript: OnceLock<Javascript>,
 }

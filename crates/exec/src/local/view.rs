@@ -63,9 +63,9 @@ impl View {
 /// Returns the paths that mounts protect below the top of a tree: all, or those with this access.
 fn kept(extra: &Extra, access: Option<Access>) -> impl Iterator<Item = PathBuf> {
     extra.trees.iter().flat_map(move |tree| {
-        let kept = tree.kept.iter();
-        let kept = kept.filter(move |kept| access.is_none_or(|access| kept.access == access));
-        kept.map(|kept| tree.host.join(&kept.below))
+        let mounts = tree.mounts.iter();
+        let mounts = mounts.filter(move |mount| access.is_none_or(|access| mount.access == access));
+        mounts.map(|mount| tree.host.join(&mount.below))
     })
 }
 

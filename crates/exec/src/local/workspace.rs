@@ -58,7 +58,7 @@ pub enum Closed {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Guarded {
     pub top: Entries,
-    pub kept: Vec<trust::Kept>,
+    pub mounts: Vec<trust::ProtectedMount>,
 }
 
 impl Workspace {
@@ -72,7 +72,7 @@ impl Workspace {
         acted.add_aliases(&self.path, &top.protected)?;
         let room = trust::MAX_COST + MAX_COST - top.cost();
         let Protection {
-            kept,
+            mounts,
             links,
             awaits,
             leads,
@@ -87,12 +87,12 @@ impl Workspace {
             .filter(|link| !top.pinned.contains(link))
             .collect();
         top.pinned.extend(new);
-        let is_protected = |kept: &trust::Kept| {
-            let path = self.path.join(&kept.below);
+        let is_protected = |mount: &trust::ProtectedMount| {
+            let path = self.path.join(&mount.below);
             top.protected.iter().any(|protected| path.starts_with(protected))
         };
-        let kept = kept.into_iter().filter(|kept| !is_protected(kept)).collect();
-        Ok(Guarded { top, kept })
+        let mounts = mounts.into_iter().filter(|mount| !is_protected(mount)).collect();
+        Ok(Guarded { top, mounts })
     }
 
     pub(crate) fn entries(&self) -> Entries {

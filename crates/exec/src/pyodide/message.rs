@@ -64,7 +64,7 @@ pub(super) enum WorkerMessage {
     /// The worker is ready for a program.
     Ready {},
     /// Output of the program.
-    Output { data: Printed },
+    Output { data: OutputChunk },
     /// Bytes from the program on its bridge.
     Bridge { data: Piece },
     /// The program has exited.
@@ -73,7 +73,7 @@ pub(super) enum WorkerMessage {
 
 /// A chunk of output.
 #[derive(Debug, Deserialize)]
-pub(super) struct Printed {
+pub(super) struct OutputChunk {
     pub(super) stream: StreamName,
     pub(super) base64: String,
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::carrier::{Carrier, WINDOW};
 use super::error::RunError;
 use super::files::{self, Files};
-use super::message::{Completed, Printed, Program, StreamName, WorkerMessage, WorkerRequest, line};
+use super::message::{Completed, OutputChunk, Program, StreamName, WorkerMessage, WorkerRequest, line};
 use super::worker::{End, Worker};
 use crate::local::{
     Chunk, Connection, Destination, Fence, ProgramEnd, Stream, Workdir, execution_result, is_limits_gap,
@@ -161,7 +161,7 @@ impl OutputReader {
         }
     }
 
-    async fn take(&mut self, printed: Printed) {
+    async fn take(&mut self, printed: OutputChunk) {
         // Invalid base64 was not printed by Python.
         let bytes = STANDARD.decode(printed.base64).unwrap_or_default();
         let stream = match printed.stream {

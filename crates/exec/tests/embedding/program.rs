@@ -5,7 +5,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfence_exec::local::{self, Connection, Fence, Found, Local, Log, SessionSettings, Settings, Warmth};
+use ringfence_exec::local::{
+    self, Connection, Fence, InterpreterCache, Local, Log, SessionSettings, Settings, Warmth,
+};
 use ringfence_network::egress::{NetworkSettings, Resolver};
 use ringfence_network::fetch::Trust;
 use ringfence_policy::{Language, Limits, Request, Timeout};
@@ -124,7 +126,7 @@ fn settings() -> Settings {
         scratch: PathBuf::from("/tmp"),
         warmth: Warmth::Cold,
         limits: Limits::DEFAULT,
-        found: Found::default(),
+        interpreters: InterpreterCache::default(),
         max_concurrent: 1,
         max_queued: 1,
         sessions: SessionSettings {

@@ -29,14 +29,14 @@ impl Chats {
         self.start + Duration::from_secs(seconds)
     }
 
-    fn says(&mut self, message: FromEngine, seconds: u64) {
+    fn says(&mut self, message: FromServer, seconds: u64) {
         self.desk
             .receive(LinkEvent::Said(Box::new(message)), self.at(seconds));
     }
 
     /// Adds a request, and posts it as the message `message`.
     fn show(&mut self, id: &str, message: u64) {
-        self.says(FromEngine::ApprovalRequest(words(id, "rm x")), 0);
+        self.says(FromServer::ApprovalRequest(words(id, "rm x")), 0);
         let Some(Due::Ask(card)) = self.desk.due() else {
             panic!("nothing to ask");
         };
@@ -85,8 +85,8 @@ fn words(id: &str, command: &str) -> RequestWords {
     }
 }
 
-fn closed(id: &str, outcome: &str, by: Option<&str>) -> FromEngine {
-    FromEngine::ApprovalClosed {
+fn closed(id: &str, outcome: &str, by: Option<&str>) -> FromServer {
+    FromServer::ApprovalClosed {
         id: id.to_owned(),
         outcome: outcome.to_owned(),
         by: by.map(str::to_owned),
@@ -153,7 +153,7 @@ fn a_press_that_is_not_the_questions_own_has_no_effect() {
     assert_eq!(chats.press(&data, 5, 0), Err(Ignored::TooSoon));
     assert_eq!(chats.press(&data, 5, 300), Err(Ignored::Over));
     chats.desk.receive(LinkEvent::Gone, now);
-    assert_eq!(chats.press(&data, 5, 2), Err(Ignored::NoEngine));
+    assert_eq!(chats.press(&data, 5, 2), Err(Ignored::NoServer));
     // Another gateway has another token for the same request.
     let mut other = Chats::new();
     other.show("apr_1", 5);
@@ -166,7 +166,7 @@ fn a_press_that_is_not_the_questions_own_has_no_effect() {
 #[test]
 fn a_press_that_is_faster_than_the_word_that_its_message_is_there_is_no_answer() {
     let mut chats = Chats::new();
-    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
+    chats.says(FromServer::ApprovalRequest(words("apr_1", "rm x")), 0);
     let data = chats.data("apr_1", Choice::Deny);
     assert_eq!(chats.press(&data, 5, 2), Err(Ignored::TooSoon));
     chats.desk.posted(1, Some(5), chats.start);
@@ -185,11 +185,11 @@ fn an_answer_that_did_not_arrive_can_be_given_again() {
     let (gone, back) = (chats.at(2), chats.at(3));
     chats.desk.receive(LinkEvent::Gone, gone);
     chats.desk.receive(LinkEvent::Connected, back);
-    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 3);
+    chats.says(FromServer::ApprovalRequest(words("apr_1", "rm x")), 3);
     assert!(chats.desk.due().is_none());
     chats.desk.look(chats.at(60));
     assert!(chats.press(&data, 5, 60).is_ok());
-    let refused = FromEngine::Error {
+    let refused = FromServer::Error {
         id: Some("apr_1".to_owned()),
         error: "not_remembered".to_owned(),
         message: "no".to_owned(),
@@ -199,7 +199,7 @@ fn an_answer_that_did_not_arrive_can_be_given_again() {
 }
 
 #[test]
-fn what_ended_while_the_engine_was_away_is_ended_here() {
+fn what_ended_while_the_server_was_away_is_ended_here() {
     let mut chats = Chats::new();
     chats.show("apr_1", 5);
     let (gone, back) = (chats.at(2), chats.at(3));
@@ -223,11 +223,11 @@ fn what_ended_while_the_engine_was_away_is_ended_here() {
 #[test]
 fn what_ends_before_it_was_posted_is_never_posted() {
     let mut chats = Chats::new();
-    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
+    chats.says(FromServer::ApprovalRequest(words("apr_1", "rm x")), 0);
     chats.says(closed("apr_1", "expired", None), 1);
     assert!(chats.desk.due().is_none());
     // Unless a part of it was posted.
-    chats.says(FromEngine::ApprovalRequest(words("apr_2", "rm x")), 0);
+    chats.says(FromServer::ApprovalRequest(words("apr_2", "rm x")), 0);
     chats.desk.posted(2, None, chats.start);
     assert!(matches!(chats.desk.due(), Some(Due::Ask(card)) if card.parts() == 1));
     chats.says(closed("apr_2", "abandoned", None), 1);
@@ -239,8 +239,8 @@ fn only_the_chats_that_are_served_are_told_anything() {
     let mut chats = Chats::new();
     let mut other = words("apr_1", "x");
     other.chat_id = "chat_3".to_owned();
-    chats.says(FromEngine::ApprovalRequest(other), 0);
-    let message = |chat: &str, text: String| FromEngine::Message {
+    chats.says(FromServer::ApprovalRequest(other), 0);
+    let message = |chat: &str, text: String| FromServer::Message {
         chat_id: chat.to_owned(),
         text,
         time: None,
@@ -256,7 +256,7 @@ fn only_the_chats_that_are_served_are_told_anything() {
     };
     assert!(matches!(chats.desk.due(), Some(Due::Tell(notice)) if *notice == first));
     // Requests come before notices.
-    chats.says(FromEngine::ApprovalRequest(words("apr_2", "x")), 0);
+    chats.says(FromServer::ApprovalRequest(words("apr_2", "x")), 0);
     assert!(matches!(chats.desk.due(), Some(Due::Ask(_))));
     chats.desk.unpostable(1);
     chats.desk.notice_posted();
@@ -267,7 +267,7 @@ fn only_the_chats_that_are_served_are_told_anything() {
 fn a_question_is_shown_in_full_or_cannot_be_approved() {
     let mut chats = Chats::new();
     let shown = |chats: &mut Chats, id: &str, text: &str| {
-        chats.says(FromEngine::ApprovalRequest(words(id, text)), 0);
+        chats.says(FromServer::ApprovalRequest(words(id, text)), 0);
         let card = chats.desk.cards.values().last().unwrap();
         (
             card.headline(),
@@ -317,7 +317,7 @@ fn more_calls_of_a_function_are_allowed_at_once_where_that_is_offered() {
         remember,
         ..words("apr_1", "Notes.drop {}")
     };
-    chats.says(FromEngine::ApprovalRequest(words), 0);
+    chats.says(FromServer::ApprovalRequest(words), 0);
     let card = chats.desk.cards.values().last().unwrap();
     let expected = [Choice::Approve, Choice::Deny, Choice::Session, Choice::More];
     assert_eq!(card.choices(), expected);
@@ -328,7 +328,7 @@ fn more_calls_of_a_function_are_allowed_at_once_where_that_is_offered() {
 #[test]
 fn what_turns_out_not_to_be_shown_in_full_can_only_be_rejected() {
     let mut chats = Chats::new();
-    chats.says(FromEngine::ApprovalRequest(words("apr_1", "rm x")), 0);
+    chats.says(FromServer::ApprovalRequest(words("apr_1", "rm x")), 0);
     let Some(Due::Ask(card)) = chats.desk.due() else {
         panic!("nothing to ask");
     };

@@ -69,7 +69,7 @@ impl Bot {
     /// # Errors
     /// If no channel or user is configured, this machine has no root certificates, or the kernel returns no
     /// random bytes.
-    pub(crate) async fn open(setup: Setup, engine: PathBuf) -> Result<Self, Error> {
+    pub(crate) async fn open(setup: Setup, server: PathBuf) -> Result<Self, Error> {
         if setup.channels.is_empty() {
             return Err(Error::NoChannels);
         }
@@ -85,7 +85,7 @@ impl Bot {
         Ok(Self {
             rest: Arc::new(Rest::open(setup.rest.as_str(), &setup.token).await?),
             socket: Socket::open(&setup.token, &setup.gateway).await?,
-            link: Link::new(engine, &chats, "discord"),
+            link: Link::new(server, &chats, "discord"),
             desk: Desk::new(chats, ROOM).map_err(Error::Random)?,
             name: random_name()?,
             notices: 0,
@@ -259,7 +259,7 @@ impl Bot {
                     if let FromGateway::ApprovalResponse { id, .. } = &answer {
                         self.desk.undelivered(id);
                     }
-                    page::whisper(&Ignored::NoEngine.to_string())
+                    page::whisper(&Ignored::NoServer.to_string())
                 }
             }
             Err(why) => {

@@ -27,11 +27,11 @@ impl Settings {
     ///
     /// # Errors
     /// The permanent failure.
-    pub(crate) async fn supervise(self, engine: &Path, log: impl Fn(&str)) -> Result<Infallible, Error> {
+    pub(crate) async fn supervise(self, server: &Path, log: impl Fn(&str)) -> Result<Infallible, Error> {
         let api = Api::open(self.base.as_str(), self.token.clone(), self.patience).await?;
         introduce(&api, &log).await?;
         let chats = self.chat_names();
-        let link = Link::new(engine.to_path_buf(), &chats, "telegram");
+        let link = Link::new(server.to_path_buf(), &chats, "telegram");
         let desk = Desk::new(chats, page::ROOM).map_err(|error| Error::Setup(error.to_string()))?;
         let gateway = Gateway {
             settings: self,
@@ -261,7 +261,7 @@ impl<L: Fn(&str)> Gateway<L> {
         };
         if !self.link.say(answer).await {
             self.desk.undelivered(id);
-            return Err(Ignored::NoEngine);
+            return Err(Ignored::NoServer);
         }
         Ok(if *approved { "Approving" } else { "Rejecting" })
     }

@@ -105,7 +105,7 @@ impl Launcher<'_> {
                     ..cell
                 };
                 let spawned = Event::Spawned { id, applied };
-                send(self.engine, &spawned, &[cell.output.as_fd()]);
+                send(self.server, &spawned, &[cell.output.as_fd()]);
                 let live = Live {
                     cell,
                     guest,
@@ -159,7 +159,7 @@ impl Launcher<'_> {
 
     /// Reports a failed fork. Its cell, if any, ends by itself or has been killed.
     pub(super) fn fail_fork(&mut self, id: u64, of: u64, error: &StepError) {
-        send(self.engine, &failure(id, error), &[]);
+        send(self.server, &failure(id, error), &[]);
         self.note_fork_gone(of);
     }
 

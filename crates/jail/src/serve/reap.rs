@@ -24,7 +24,7 @@ impl Launcher<'_> {
             if self.zygote.as_ref().is_some_and(|zygote| zygote.pid == ended.pid) {
                 self.zygote = None;
                 self.forks.clear();
-                send(self.engine, &Event::ZygoteGone, &[]);
+                send(self.server, &Event::ZygoteGone, &[]);
             } else {
                 self.note_end(&ended);
             }
@@ -83,7 +83,7 @@ impl Launcher<'_> {
                 cpu_micros: ended.cpu_micros,
                 max_rss: ended.max_rss,
             };
-            send(self.engine, &exited, &[]);
+            send(self.server, &exited, &[]);
             self.give_up_forks_of(id);
         }
         match (left, self.running.get(&id)) {
@@ -95,7 +95,7 @@ impl Launcher<'_> {
 
     pub(super) fn note_gone(&mut self, id: u64, of: Option<u64>) {
         self.running.remove(&id);
-        send(self.engine, &Event::Gone { id }, &[]);
+        send(self.server, &Event::Gone { id }, &[]);
         if let Some(of) = of {
             self.note_fork_gone(of);
         }

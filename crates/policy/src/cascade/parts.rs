@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::expand::Scope;
-use super::pattern::Asked;
+use super::pattern::MatchCandidate;
 use super::{Pattern, Rules, Verdict, floor};
 use crate::command::{self, Effect, Finding, Forced, Host, Judged, LineContext, Opened, variable_findings};
 use crate::shell::{Compound, Node, Piece, Redirect, RedirectKind, Script, Simple, Word, visible};
@@ -219,7 +219,7 @@ impl<'a> Walk<'a> {
         let mut part = self.part(name.to_owned(), place.depth, findings);
         part.opens = opens;
         let blocked = (!flow).then(|| format!("{name} is not matched by lists"));
-        self.settle(part, blocked, &Asked::default());
+        self.settle(part, blocked, &MatchCandidate::default());
         let mut within = place.deeper();
         within.flow = true;
         if !flow {
@@ -273,7 +273,7 @@ impl<'a> Walk<'a> {
             true => command::unwrapped(&simple.words),
             false => Some(simple.words.as_slice()),
         };
-        let asked = Asked {
+        let asked = MatchCandidate {
             words: words.filter(|_| !place.flow && !self.is_far()),
             fed,
             moved: self.around.directory.is_some(),
@@ -378,7 +378,7 @@ impl<'a> Walk<'a> {
         directory.is_some_and(|directory| directory.starts_with(['/', '~']))
     }
 
-    fn settle(&mut self, mut part: Part, blocked: Option<String>, asked: &Asked<'_>) {
+    fn settle(&mut self, mut part: Part, blocked: Option<String>, asked: &MatchCandidate<'_>) {
         let find = |patterns: &'a [Pattern]| -> Option<&'a Pattern> {
             patterns
                 .iter()

@@ -239,7 +239,7 @@ impl Pattern {
     }
 
     /// Returns `true` if the pattern allows the command with these findings.
-    pub(super) fn matches(&self, asked: &Asked<'_>, findings: &[Finding]) -> bool {
+    pub(super) fn matches(&self, asked: &MatchCandidate<'_>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
         let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, asked.words) else {
             return self.kind == Kind::ReadOnly && harmless;
@@ -260,7 +260,7 @@ impl Pattern {
     /// Returns `true` if a pattern without a star covers the effect. A program name alone does not say what
     /// the program runs; a full command does not say what is fed to it, nor what the same words mean in
     /// another directory.
-    fn means(&self, effect: Effect, asked: &Asked<'_>) -> bool {
+    fn means(&self, effect: Effect, asked: &MatchCandidate<'_>) -> bool {
         let open = matches!(
             effect,
             Effect::Code | Effect::Privilege | Effect::Unknown | Effect::Terminal
@@ -272,7 +272,7 @@ impl Pattern {
 
 /// The command that a pattern is matched against.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct MatchCandidate<'a> {
     /// The command's words; `None` where only the preset may allow it.
     pub(super) words: Option<&'a [Word]>,
     /// Set if a pipe or a redirection feeds the command.

@@ -1,39 +1,39 @@
 //! `awk`: programs that run commands or open files.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
-pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn check(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let Some(program) = scanned.operands.first() else {
         return;
     };
     let Some(program) = args[*program].literal() else {
-        return found.add(Effect::Code, "awk: the program is not known beforehand");
+        return analysis.add(Effect::Code, "awk: the program is not known beforehand");
     };
     let lower = program.to_ascii_lowercase();
     if lower.contains("system") {
-        return found.add(Effect::Code, "awk: the program runs commands");
+        return analysis.add(Effect::Code, "awk: the program runs commands");
     }
     // A single bar is a pipe to or from a command; an at sign calls a function by a computed name. Only
     // printed text goes into a pipe; without `print` the bar belongs to a regular expression.
     if program.replace("||", "").contains('|') && program.contains("print") {
-        return found.add(Effect::Code, "awk: the program may run commands");
+        return analysis.add(Effect::Code, "awk: the program may run commands");
     }
     // A backslash joins the lines around it.
     if program.contains("\\\n") {
-        return found.add(
+        return analysis.add(
             Effect::Unknown,
             "awk: a line of the program goes on in the next one",
         );
     }
     let reads = ["getline", "argv", "environ", "symtab", "functab"];
     if reads.iter().any(|word| lower.contains(word)) || program.contains('@') {
-        return found.add(Effect::Unknown, "awk: the program may read other files");
+        return analysis.add(Effect::Unknown, "awk: the program may read other files");
     }
     if writes(&program) {
-        found.add(Effect::Write, "awk: the program may write files");
+        analysis.add(Effect::Write, "awk: the program may write files");
     }
 }
 

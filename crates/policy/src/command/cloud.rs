@@ -1,7 +1,7 @@
 //! Clients of clouds and clusters, with too many subcommands for a table.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use super::table::within_word;
 use crate::shell::Word;
@@ -40,7 +40,7 @@ const GIVEN: &[&str] = &[
 ];
 
 /// Judges `gcloud`: groups, then an operation.
-pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn gcloud(args: &[Word], title: &str, analysis: &mut Analysis) {
     let first = title.rsplit(' ').next().unwrap_or_default().to_owned();
     let words: Vec<String> = std::iter::once(first)
         .chain(args.iter().map_while(plain))
@@ -58,7 +58,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
         .take_while(|(at, word)| is_group(*at, word))
         .count();
     let Some(verb) = words.get(groups).filter(|_| groups > 0) else {
-        return found.add(
+        return analysis.add(
             Effect::Unknown,
             format!("{title}: nothing is known of this subcommand"),
         );
@@ -67,22 +67,22 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
         .split_whitespace()
         .any(|pattern| within_word(pattern, verb));
     if !asks {
-        return found.add(Effect::Write, format!("{title} … {verb}: may change something"));
+        return analysis.add(Effect::Write, format!("{title} … {verb}: may change something"));
     }
     if matches!(words[0].as_str(), "auth" | "emulators") && verb != "list" {
-        found.add(Effect::Secret, format!("{title}: may show secrets"));
+        analysis.add(Effect::Secret, format!("{title}: may show secrets"));
     }
     let given = words[..groups]
         .iter()
         .any(|group| GIVEN.contains(&group.as_str()));
     let whole = args.iter().any(|word| word.text.starts_with("--format"));
     if given && (whole || verb.starts_with("describe") || verb.starts_with("get-")) {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title} … {verb}: shows what programs and machines are given"),
         );
     }
-    account_of_gcloud(&words, groups, args, title, found);
+    account_of_gcloud(&words, groups, args, title, analysis);
     options(
         args,
         title,
@@ -97,7 +97,7 @@ pub(super) fn gcloud(args: &[Word], title: &str, found: &mut Found) {
             "--bigquery-*",
             "--write-disposition",
         ],
-        found,
+        analysis,
     );
 }
 
@@ -106,14 +106,14 @@ const ACCOUNTS: &[&str] = &["--project", "--billing-project"];
 
 /// Judges the account and project of `gcloud`. A stranger can own the project, and read the requests in its
 /// log: only a plain list discloses nothing.
-fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str, found: &mut Found) {
+fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str, analysis: &mut Analysis) {
     let name = |word: &Word| word.text.split('=').next().unwrap_or_default().to_owned();
     let named = |word: &Word| {
         ACCOUNTS
             .iter()
             .any(|option| name(word).len() > 3 && option.starts_with(&name(word)))
     };
-    found.account |= args.iter().any(named);
+    analysis.account |= args.iter().any(named);
     let quiet = ["--format", "--limit", "--quiet", "-q"];
     let mut value = false;
     let mut rest = args.iter().skip(groups);
@@ -122,24 +122,24 @@ fn account_of_gcloud(words: &[String], groups: usize, args: &[Word], title: &str
             let follows = std::mem::replace(&mut value, named(word) && !word.text.contains('='));
             follows || named(word) || quiet.contains(&&*name(word))
         });
-    if found.account && !bare {
-        found.add(
+    if analysis.account && !bare {
+        analysis.add(
             Effect::Network,
             format!("{title}: asks an account that is named in the command"),
         );
     }
-    elsewhere(args, title, &[], found);
+    elsewhere(args, title, &[], analysis);
 }
 
 /// Judges named buckets and accounts. `aws s3 ls s3://x`, `gsutil ls gs://x`: the owner of a bucket sees the
 /// requests. `gcloud --project x`: the account counts for the subcommand.
-pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    found.account |= title == "gcloud" && scanned.options.iter().any(|option| ACCOUNTS.contains(option));
+pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
+    analysis.account |= title == "gcloud" && scanned.options.iter().any(|option| ACCOUNTS.contains(option));
     // A data set of one's own has no project before it.
     let own = |text: &str| title.starts_with("bq ") && !text.contains(':') && text.matches('.').count() < 2;
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|text| own(&text)) {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: `{}` may be anybody's", args[*index].text),
             );
@@ -149,7 +149,7 @@ pub(super) fn named(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
 
 /// Adds a finding for options and values that name resources which a stranger may own: buckets, accounts,
 /// resources.
-fn elsewhere(args: &[Word], title: &str, names: &[&str], found: &mut Found) {
+fn elsewhere(args: &[Word], title: &str, names: &[&str], analysis: &mut Analysis) {
     // `arn:partition:service:region:account:resource`
     let account = |text: &str| {
         let behind = text.split("arn:").skip(1);
@@ -160,7 +160,7 @@ fn elsewhere(args: &[Word], title: &str, names: &[&str], found: &mut Found) {
     for word in args {
         let bucket = ["s3://", "gs://"].iter().any(|scheme| word.text.contains(scheme));
         if has_option(word, names) || bucket || account(&word.text) {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: `{}` names what may be anybody's", word.text),
             );
@@ -338,7 +338,7 @@ const AWS_SECRET: &[&str] = &[
 ];
 
 /// Judges `aws service operation` by the name of the operation.
-pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn aws(args: &[Word], title: &str, analysis: &mut Analysis) {
     options(
         args,
         title,
@@ -352,12 +352,12 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
             "--cli-auto-prompt",
             "--include-value*",
         ],
-        found,
+        analysis,
     );
-    elsewhere(args, title, AWS_NAMED, found);
+    elsewhere(args, title, AWS_NAMED, analysis);
     // An operand is the file that the response is written to.
     if args.first().and_then(plain).is_some() {
-        found.add(Effect::Write, format!("{title}: writes its answer to a file"));
+        analysis.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     let operation = title.rsplit(' ').next().unwrap_or_default();
     let service = title.split(' ').nth(1).unwrap_or_default();
@@ -366,18 +366,18 @@ pub(super) fn aws(args: &[Word], title: &str, found: &mut Found) {
         None => within_word(pattern, operation),
     };
     if TO_FILE.iter().any(is) {
-        found.add(Effect::Write, format!("{title}: writes its answer to a file"));
+        analysis.add(Effect::Write, format!("{title}: writes its answer to a file"));
     }
     if AWS_SECRET.iter().any(is) && operation != "list-service-specific-credentials" {
-        found.add(Effect::Secret, format!("{title}: shows or makes secrets"));
+        analysis.add(Effect::Secret, format!("{title}: shows or makes secrets"));
     }
 }
 
 /// Judges `gh api`: a read, unless it has fields or another method.
-pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let elsewhere = args.iter().any(|word| word.text.contains("://"));
     if elsewhere || scanned.values.iter().any(|(name, _)| *name == "--hostname") {
-        found.add(
+        analysis.add(
             Effect::Network,
             format!("{title}: asks a host that is named in the command"),
         );
@@ -387,13 +387,13 @@ pub(super) fn gh_api(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
             .as_deref()
             .is_some_and(|method| method.eq_ignore_ascii_case("get") || method.eq_ignore_ascii_case("head"));
         if matches!(*name, "-X" | "--method" | "--request") && !asks {
-            found.add(Effect::Write, format!("{title}: another method than GET"));
+            analysis.add(Effect::Write, format!("{title}: another method than GET"));
         }
     }
 }
 
 /// Judges `gh`: `-R host/owner/name` and URLs contact a host that the command names.
-pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let values = scanned
         .values
         .iter()
@@ -406,7 +406,7 @@ pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Foun
     };
     for text in values.map(|(_, value)| value.clone()).chain(operands) {
         if text.as_deref().is_none_or(elsewhere) {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: `{}` may name another host", text.unwrap_or_default()),
             );
@@ -414,12 +414,12 @@ pub(super) fn gh(args: &[Word], scanned: &Scanned, title: &str, found: &mut Foun
     }
     // Options of git follow `--`.
     if title.ends_with(" clone") && args.iter().any(|word| word.text == "--") {
-        found.add(Effect::Code, format!("{title}: options of git can run programs"));
+        analysis.add(Effect::Code, format!("{title}: options of git can run programs"));
     }
 }
 
 /// Judges `ip monitor`: `file name` reads a file.
-pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let objects = [
         "all", "address", "link", "mroute", "neigh", "netconf", "nexthop", "nsid", "prefix", "route", "rule",
         "label",
@@ -430,12 +430,12 @@ pub(super) fn ip_monitor(args: &[Word], scanned: &Scanned, found: &mut Found) {
             .is_some_and(|text| objects.contains(&text.as_str()))
     };
     if !scanned.operands.iter().all(known) {
-        found.add(Effect::Unknown, "ip monitor: reads a file");
+        analysis.add(Effect::Unknown, "ip monitor: reads a file");
     }
 }
 
 /// Subcommands of `az` that show keys and tokens.
-pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn sensitive(args: &[Word], title: &str, analysis: &mut Analysis) {
     let secret = [
         "*-key",
         "*keys",
@@ -465,21 +465,21 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
         .iter()
         .any(|group| title == *group || group.ends_with(' ') && title.starts_with(group));
     if !own && AZ_NAMED.iter().any(|group| title.starts_with(group)) {
-        found.add(
+        analysis.add(
             Effect::Network,
             format!("{title}: asks a service that is named in the command"),
         );
     }
     if !own {
-        elsewhere(args, title, AZ_OPTIONS, found);
+        elsewhere(args, title, AZ_OPTIONS, analysis);
     }
     let given = ["az container ", "az containerapp ", "az deployment "];
     if given.iter().any(|group| title.starts_with(group)) && !title.contains(" logs") {
-        found.add(Effect::Secret, format!("{title}: shows what programs are given"));
+        analysis.add(Effect::Secret, format!("{title}: shows what programs are given"));
     }
     if title.split(' ').skip(1).any(shows) || title.ends_with("secret show") || title.ends_with("secret get")
     {
-        found.add(Effect::Secret, format!("{title}: may show secrets"));
+        analysis.add(Effect::Secret, format!("{title}: may show secrets"));
     }
     options(
         args,
@@ -497,10 +497,10 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
             "--launch-browser",
             "--dest*",
         ],
-        found,
+        analysis,
     );
     if args.first().and_then(plain).is_some() {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: an operand that is not in the table"),
         );
@@ -508,17 +508,17 @@ pub(super) fn sensitive(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// Rejects options that make a read-only operation do more, or contact another host.
-fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
+fn options(args: &[Word], title: &str, refused: &[&str], analysis: &mut Analysis) {
     for word in args {
         let name = word.text.split('=').next().unwrap_or_default();
         if has_option(word, refused) {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title} {name}: goes elsewhere, or shows more"),
             );
         }
         if word.shape().is_none() {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title}: `{}` is not known beforehand", word.text),
             );
@@ -531,7 +531,7 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
         if value.starts_with('@')
             || value.contains("://") && !value.starts_with("s3://") && !value.starts_with("gs://")
         {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title}: `{}` is read from elsewhere", word.text),
             );
@@ -540,16 +540,16 @@ fn options(args: &[Word], title: &str, refused: &[&str], found: &mut Found) {
 }
 
 /// Judges `ip object operation`; an abbreviated change must not pass for a query.
-pub(super) fn ip(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn ip(args: &[Word], title: &str, analysis: &mut Analysis) {
     let asks = ["show", "list", "lst", "ls", "sh", "get"];
     let Some(first) = args.first() else { return };
     match first.literal().as_deref() {
         Some(verb) if asks.contains(&verb) => {}
-        Some(verb) => found.add(
+        Some(verb) => analysis.add(
             Effect::Privilege,
             format!("{title} {verb}: may change the network"),
         ),
-        None => found.add(
+        None => analysis.add(
             Effect::Unknown,
             format!("{title}: `{}` is not known beforehand", first.text),
         ),

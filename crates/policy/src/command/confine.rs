@@ -4,40 +4,40 @@
 //! certain: GNU sed ended a label where our parser did not, and a command ran. So the program itself gets an
 //! option that makes it refuse, and a program without such an option goes to review.
 
+use super::analysis::{Analysis, Forced};
 use super::effect::Effect;
-use super::found::{Forced, Found};
 use super::table::{Confined, Entry};
 use crate::shell::Word;
 
 /// Records the command's confining option, or that it cannot be inserted. `name` is the last word of the
 /// command's name.
-pub(super) fn confine(entry: &Entry, title: &str, name: &Word, found: &mut Found) {
+pub(super) fn confine(entry: &Entry, title: &str, name: &Word, analysis: &mut Analysis) {
     let words = match entry.confined {
         Confined::Not => return,
         Confined::By(words) => Some(words),
         Confined::ByMake => {
-            let known = found
+            let known = analysis
                 .confinements
                 .iter()
                 .find(|known| known.program == entry.path[0]);
             known.map(|known| known.words)
         }
     };
-    match (words, name.end.filter(|_| !found.quoted)) {
+    match (words, name.end.filter(|_| !analysis.quoted)) {
         (Some(words), Some(at)) => {
             let forced = Forced {
                 at,
                 words: words.to_owned(),
             };
-            if !found.forced.contains(&forced) {
-                found.forced.push(forced);
+            if !analysis.forced.contains(&forced) {
+                analysis.forced.push(forced);
             }
         }
-        (Some(words), None) => found.add(
+        (Some(words), None) => analysis.add(
             Effect::Unknown,
             format!("{title}: `{words}` cannot be added to it here"),
         ),
-        (None, _) => found.add(
+        (None, _) => analysis.add(
             Effect::Unknown,
             format!(
                 "{title}: it has a language of its own, and this machine's has no option that confines it"

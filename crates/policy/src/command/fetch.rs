@@ -1,7 +1,7 @@
 //! `curl` and `wget`: one request to one public host, too short to exfiltrate much.
 
+use super::analysis::{Analysis, Host};
 use super::effect::Effect;
-use super::found::{Found, Host};
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -72,7 +72,7 @@ const NUMBERS: &[&str] = &[
 ];
 
 /// Judges `curl`: sends a request and prints the response.
-pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn curl(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if scanned
         .options
         .iter()
@@ -91,7 +91,7 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
         match *name {
             "--url" => addresses.push(value.map(str::to_owned)),
             "-X" | "--request" if !value.is_some_and(is_question) => {
-                found.add(Effect::Write, "curl: another method than GET");
+                analysis.add(Effect::Write, "curl: another method than GET");
             }
             "--proto"
                 if !value.is_some_and(|value| {
@@ -100,7 +100,7 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
                         .all(|sign| sign.is_ascii_alphabetic() || "=,+-".contains(sign))
                 }) =>
             {
-                found.add(
+                analysis.add(
                     Effect::Network,
                     "curl --proto: the value is not a list of protocols",
                 );
@@ -116,26 +116,26 @@ pub(super) fn curl(args: &[Word], scanned: &Scanned, found: &mut Found) {
         if heard.is_some_and(|(_, most)| !value.is_some_and(|value| value.len() <= *most && plain(value)))
             || NUMBERS.contains(name) && !value.is_some_and(|value| value.len() <= 12 && plain(value))
         {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("curl {name}: the value may tell the host something"),
             );
         }
     }
-    one_address(&addresses, "curl", found);
+    one_address(&addresses, "curl", analysis);
 }
 
 /// Judges `wget --spider`: checks existence and stores nothing.
-pub(super) fn wget(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn wget(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if !scanned.options.contains(&"--spider") {
-        return found.add(Effect::Write, "wget: writes what it fetches");
+        return analysis.add(Effect::Write, "wget: writes what it fetches");
     }
     let addresses: Vec<Option<String>> = scanned
         .operands
         .iter()
         .map(|index| args[*index].literal())
         .collect();
-    one_address(&addresses, "wget", found);
+    one_address(&addresses, "wget", analysis);
 }
 
 /// Returns `true` if an argument of a help request could still be a URL.
@@ -148,28 +148,28 @@ fn asks_anybody(args: &[Word]) -> bool {
     })
 }
 
-fn one_address(addresses: &[Option<String>], title: &str, found: &mut Found) {
-    if found.feeds {
-        return found.add(
+fn one_address(addresses: &[Option<String>], title: &str, analysis: &mut Analysis) {
+    if analysis.feeds {
+        return analysis.add(
             Effect::Network,
             format!("{title}: a host decides about arguments"),
         );
     }
     let [Some(address)] = addresses else {
-        return found.add(
+        return analysis.add(
             Effect::Network,
             format!("{title}: not one address that is known beforehand"),
         );
     };
     match host(address) {
         Some(host) => {
-            found.hosts.push(Host {
+            analysis.hosts.push(Host {
                 name: host.to_owned(),
-                at: found.at.filter(|_| title == "curl"),
+                at: analysis.at.filter(|_| title == "curl"),
             });
-            found.add(Effect::Remote, format!("{title}: asks a public host"));
+            analysis.add(Effect::Remote, format!("{title}: asks a public host"));
         }
-        None => found.add(
+        None => analysis.add(
             Effect::Network,
             format!("{title}: the address is long, or not that of a public host"),
         ),

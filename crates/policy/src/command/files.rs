@@ -1,7 +1,7 @@
 //! Operands of programs that change files: the target decides how harmful the change is.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use super::{secrets, within_word};
 use crate::shell::Word;
@@ -110,7 +110,7 @@ const SYSTEM: &[&str] = &[
 
 /// Judges the destination of a write. A place whose files are executed or loaded as settings counts as
 /// running code.
-pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let operands = scanned.operands.iter().filter_map(|index| args[*index].shape());
     let targets = scanned
         .values
@@ -118,7 +118,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
         .filter(|(name, _)| matches!(*name, "-t" | "--target-directory"));
     let all = operands.chain(targets.filter_map(|(_, value)| value.clone()));
     for text in all.filter(|text| is_obeyed(text)) {
-        found.add(
+        analysis.add(
             Effect::Code,
             format!("{title}: what lies in `{text}` is run or obeyed"),
         );
@@ -129,7 +129,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
         .filter(|(name, _)| title == "install" && matches!(*name, "-m" | "--mode"));
     for (_, value) in modes {
         if value.as_deref().is_none_or(gives_rights) {
-            found.add(
+            analysis.add(
                 Effect::Privilege,
                 format!("{title}: whoever runs the file gets its owner's rights"),
             );
@@ -139,7 +139,7 @@ pub(super) fn place(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
 
 /// Judges the destination of an unpacked archive. Such a place, or the top of a tree, may have programs that
 /// are replaced.
-pub(super) fn unpacked(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn unpacked(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let places = scanned
         .values
         .iter()
@@ -149,7 +149,7 @@ pub(super) fn unpacked(scanned: &Scanned, title: &str, found: &mut Found) {
             .as_deref()
             .is_none_or(|value| is_obeyed(value) || secrets::is_broad_path(value))
         {
-            found.insist(
+            analysis.insist(
                 Effect::Code,
                 format!("{title}: unpacks where programs lie that are run"),
             );
@@ -174,10 +174,10 @@ pub(super) fn is_obeyed(path: &str) -> bool {
 }
 
 /// Judges the mode of `chmod`. `u+s` and `4755` give the owner's privileges to every user who runs the file.
-pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let first = scanned.operands.first().map(|index| args[*index].literal());
     if first.is_some_and(|mode| mode.is_none_or(|mode| gives_rights(&mode))) {
-        found.add(
+        analysis.add(
             Effect::Privilege,
             format!("{title}: whoever runs the file gets its owner's rights"),
         );
@@ -185,7 +185,7 @@ pub(super) fn mode(args: &[Word], scanned: &Scanned, title: &str, found: &mut Fo
 }
 
 /// Judges `rm -r` of a large tree, or of a glob.
-pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let recursive = ["-r", "-R", "--recursive"];
     let large = |index: &usize| {
         let word = &args[*index];
@@ -196,23 +196,23 @@ pub(super) fn rm(args: &[Word], title: &str, scanned: &Scanned, found: &mut Foun
         top || secrets::is_broad(word) || word.is_glob()
     };
     if scanned.options.iter().any(|option| recursive.contains(option)) && scanned.operands.iter().any(large) {
-        found.add(Effect::Ruin, format!("{title}: deletes whole trees"));
+        analysis.add(Effect::Ruin, format!("{title}: deletes whole trees"));
     }
 }
 
 /// Judges `rsync`: read-only for a dry run on this machine.
-pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let tried = ["-n", "--dry-run", "--list-only"];
     if !scanned.options.iter().any(|option| tried.contains(option)) {
-        found.add(
+        analysis.add(
             Effect::Destroy,
             format!("{title}: copies, overwrites and may delete"),
         );
-        place(args, scanned, title, found);
+        place(args, scanned, title, analysis);
     }
     for index in &scanned.operands {
         if args[*index].shape().is_none_or(|text| text.contains(':')) {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: `{}` may be on another machine", args[*index].text),
             );
@@ -221,14 +221,14 @@ pub(super) fn rsync(args: &[Word], scanned: &Scanned, title: &str, found: &mut F
 }
 
 /// Judges `man name`: a path could be a page that a stranger wrote.
-pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let plain = |text: &str| {
         text.chars()
             .all(|sign| sign.is_ascii_alphanumeric() || "_.+:@-[".contains(sign))
     };
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|text| plain(&text)) {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title}: `{}` is not the name of a page", args[*index].text),
             );
@@ -237,11 +237,11 @@ pub(super) fn manual(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
 }
 
 /// Judges `pdftotext in -`: the second operand is the output file.
-pub(super) fn standard_output(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn standard_output(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     match scanned.operands.as_slice() {
         [] => {}
         [_, output] if args[*output].literal().as_deref() == Some("-") => {}
-        _ => found.add(
+        _ => analysis.add(
             Effect::Write,
             format!("{title}: writes a file; name `-` behind the input"),
         ),

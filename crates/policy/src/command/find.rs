@@ -1,32 +1,32 @@
 //! `find`: expressions that delete, write or run commands.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options;
 use super::secrets;
 use super::table::Entry;
 use crate::shell::{Simple, Word};
 
-pub(super) fn judge(entry: &Entry, args: &[Word], found: &mut Found) {
-    let (rest, commands) = split(args, found);
-    let scanned = options::scan(entry, &rest, "find", found);
+pub(super) fn judge(entry: &Entry, args: &[Word], analysis: &mut Analysis) {
+    let (rest, commands) = split(args, analysis);
+    let scanned = options::scan(entry, &rest, "find", analysis);
     // Names alone are not secrets, contents are.
     if !commands.is_empty() {
-        secrets::check(&rest, &[], "find", found);
-        secrets::broad(&rest, "find", &scanned, found);
+        secrets::check(&rest, &[], "find", analysis);
+        secrets::broad(&rest, "find", &scanned, analysis);
     }
-    let outer = std::mem::replace(&mut found.sources_only, only_sources(&rest));
+    let outer = std::mem::replace(&mut analysis.sources_only, only_sources(&rest));
     for command in commands {
-        found.wraps = true;
-        let outer = std::mem::replace(&mut found.templated, true);
+        analysis.wraps = true;
+        let outer = std::mem::replace(&mut analysis.templated, true);
         match command.first().map(|word| word.text.contains("{}")) {
-            Some(false) => found.inner(command),
-            Some(true) => found.add(Effect::Code, "find: runs what it finds"),
-            None => found.add(Effect::Unknown, "find: the command is missing"),
+            Some(false) => analysis.inner(command),
+            Some(true) => analysis.add(Effect::Code, "find: runs what it finds"),
+            None => analysis.add(Effect::Unknown, "find: the command is missing"),
         }
-        found.templated = outer;
+        analysis.templated = outer;
     }
-    found.sources_only = outer;
+    analysis.sources_only = outer;
 }
 
 /// Extensions of files that contain a secret only by mistake.
@@ -77,14 +77,14 @@ pub(crate) fn takes_zeros(simple: &Simple) -> bool {
 }
 
 /// Splits the arguments into those of `find` itself and the commands in them.
-fn split<'a>(args: &'a [Word], found: &mut Found) -> (Vec<Word>, Vec<&'a [Word]>) {
+fn split<'a>(args: &'a [Word], analysis: &mut Analysis) -> (Vec<Word>, Vec<&'a [Word]>) {
     let (mut rest, mut commands, mut at) = (Vec::new(), Vec::new(), 0);
     while let Some(word) = args.get(at) {
         at += 1;
         let action = word.literal();
         match action.as_deref() {
             Some("-exec" | "-execdir") => {}
-            Some("-ok" | "-okdir") => found.add(Effect::Terminal, "find: asks a person"),
+            Some("-ok" | "-okdir") => analysis.add(Effect::Terminal, "find: asks a person"),
             _ => {
                 rest.push(word.clone());
                 continue;

@@ -1,19 +1,19 @@
 //! Arguments of git that change a subcommand's effect.
 
+use super::analysis::Analysis;
+use super::analysis::Reach;
 use super::effect::Effect;
-use super::found::Found;
-use super::found::Reach;
 use super::options::Scanned;
 use super::secrets::{self, broad, broad_places};
 use super::table::within_word;
 use crate::shell::Word;
 
 /// Judges `git push`: a plus forces, a colon deletes.
-pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
-    helper(args, scanned, title, found);
+pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
+    helper(args, scanned, title, analysis);
     let forced = |word: &Word| word.text.starts_with(['+', ':']);
     if args.iter().any(forced) {
-        found.add(
+        analysis.add(
             Effect::Destroy,
             format!("{title}: overwrites or deletes what others have"),
         );
@@ -21,23 +21,23 @@ pub(super) fn push(args: &[Word], scanned: &Scanned, title: &str, found: &mut Fo
 }
 
 /// Judges `git branch` and `git tag`: a name creates one, except in list mode.
-pub(super) fn list(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn list(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     // Before git 2.19, `git branch -l` created a branch.
     let short = title != "git branch";
     let says = |option: &&str| *option == "--list" || short && *option == "-l";
     let lists = scanned.options.iter().any(says);
     if !lists && !scanned.operands.is_empty() {
-        found.add(Effect::Write, format!("{title}: a name makes one"));
+        analysis.add(Effect::Write, format!("{title}: a name makes one"));
     }
 }
 
 /// Judges `git checkout`: with file names it discards changes.
-pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn checkout(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let files = args
         .iter()
         .any(|word| matches!(word.text.as_str(), "--" | "." | "--pathspec-from-file"));
     if files || scanned.operands.len() > 1 {
-        found.add(Effect::Destroy, format!("{title}: throws away changes of files"));
+        analysis.add(Effect::Destroy, format!("{title}: throws away changes of files"));
     }
 }
 
@@ -106,7 +106,7 @@ const TELLING: &[&str] = &[
 ];
 
 /// Judges `git config`: may read one name, whose value is not secret.
-pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let asks = ["--get", "--get-all", "--get-color", "--get-colorbool"];
     let asks = title == "git config get" || scanned.options.iter().any(|option| asks.contains(option));
     let names: Vec<Option<String>> = scanned
@@ -117,12 +117,12 @@ pub(super) fn config(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
     match names.as_slice() {
         [name] if asks || name.as_deref().is_some_and(|name| name.contains('.')) => {
             if !name.as_deref().is_some_and(is_plain) {
-                found.add(Effect::Secret, format!("{title}: the setting may hold a key"));
+                analysis.add(Effect::Secret, format!("{title}: the setting may hold a key"));
             }
         }
         // The second operand is a pattern for the value, or a default color.
         [name, _] if asks && name.as_deref().is_some_and(is_plain) => {}
-        _ => found.add(Effect::Code, format!("{title}: settings of git can run programs")),
+        _ => analysis.add(Effect::Code, format!("{title}: settings of git can run programs")),
     }
 }
 
@@ -137,11 +137,11 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// Accepts a configured remote's name only: a URL could be a stranger's.
-pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-".contains(sign);
     let first = scanned.operands.first().and_then(|first| args[*first].literal());
     if first.is_some_and(|name: String| !name.chars().all(plain)) {
-        found.add(
+        analysis.add(
             Effect::Network,
             format!("{title}: talks to an address of the command"),
         );
@@ -149,10 +149,10 @@ pub(super) fn remote_name(args: &[Word], scanned: &Scanned, title: &str, found: 
 }
 
 /// Judges the URL of a remote: `ext::program` names a program to run.
-pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     for index in &scanned.operands {
         if args[*index].shape().is_none_or(|text| text.contains("::")) {
-            found.add(
+            analysis.add(
                 Effect::Code,
                 format!("{title}: `{}` may name a program that is run", args[*index].text),
             );
@@ -161,7 +161,7 @@ pub(super) fn helper(args: &[Word], scanned: &Scanned, title: &str, found: &mut 
 }
 
 /// Formats that show signatures have gpg check them, which writes its database and may ask key servers.
-pub(super) fn formats(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn formats(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let checks = |text: &str| {
         let placeholders = text.split('%').skip(1);
         let mut names = placeholders.map(|rest| rest.trim_start_matches(['+', '-', ' ']));
@@ -170,7 +170,7 @@ pub(super) fn formats(scanned: &Scanned, title: &str, found: &mut Found) {
     for (name, value) in &scanned.values {
         let is_format = ["--format", "--pretty", "--sort"].contains(name);
         if is_format && value.as_deref().is_none_or(checks) {
-            found.add(
+            analysis.add(
                 Effect::Code,
                 format!("{title} {name}: has signatures checked by gpg"),
             );
@@ -179,29 +179,29 @@ pub(super) fn formats(scanned: &Scanned, title: &str, found: &mut Found) {
 }
 
 /// Judges subcommands that can read whole trees outside the repository.
-pub(super) fn tree(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn tree(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     match title {
-        "git grep" => grep(args, title, scanned, found),
-        "git diff" => diff(args, title, scanned, found),
+        "git grep" => grep(args, title, scanned, analysis),
+        "git diff" => diff(args, title, scanned, analysis),
         _ => {}
     }
 }
 
 /// Judges `git grep`: `--no-index` searches any directory, and `--untracked` files that are not part of the
 /// repository.
-fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn grep(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let leaves = |option: &&str| matches!(*option, "--no-index" | "--untracked");
     if scanned.options.iter().any(leaves) {
-        broad(args, title, scanned, found);
+        broad(args, title, scanned, analysis);
     }
 }
 
 /// Judges `git diff`: it compares any two directories, also without `--no-index` if one lies elsewhere.
-fn diff(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn diff(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     if scanned.operands.is_empty() {
         return;
     }
     let paths = scanned.operands.iter().filter_map(|index| args[*index].shape());
-    secrets::trees(paths.collect(), Reach::Tree, found);
-    broad_places(args, title, scanned, found);
+    secrets::trees(paths.collect(), Reach::Tree, analysis);
+    broad_places(args, title, scanned, analysis);
 }

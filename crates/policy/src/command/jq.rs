@@ -3,8 +3,8 @@
 //! Only `eval`, itself one of these words, can compute a word of the language: a filter without them reads
 //! its input and no more. Neither program writes, runs or connects.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -31,14 +31,14 @@ const REFUSED: &[&str] = &[
 const LOADED: &[&str] = &["payload", "workload", "upload", "download", "overload", "unload"];
 
 /// Judges `jq`: the first operand is the filter.
-pub(super) fn jq(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn jq(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if let Some(first) = scanned.operands.first() {
-        filter(&args[*first], "jq", found);
+        filter(&args[*first], "jq", analysis);
     }
 }
 
 /// Judges `yq`: an operand that could be a filter counts as one.
-pub(super) fn yq(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn yq(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let names_file = |text: &str| {
         let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./".contains(sign);
         let ends = [".yaml", ".yml", ".json", ".toml", ".xml", ".csv", ".properties"];
@@ -46,19 +46,19 @@ pub(super) fn yq(args: &[Word], scanned: &Scanned, found: &mut Found) {
     };
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|text| names_file(&text)) {
-            filter(&args[*index], "yq", found);
+            filter(&args[*index], "yq", analysis);
         }
     }
 }
 
-fn filter(word: &Word, title: &str, found: &mut Found) {
+fn filter(word: &Word, title: &str, analysis: &mut Analysis) {
     match word.literal() {
         Some(text) if is_harmless(&text) => {}
-        Some(_) => found.add(
+        Some(_) => analysis.add(
             Effect::Unknown,
             format!("{title}: the filter may read other files or the environment"),
         ),
-        None => found.add(
+        None => analysis.add(
             Effect::Unknown,
             format!("{title}: the filter is not known beforehand"),
         ),

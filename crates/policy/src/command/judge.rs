@@ -1,7 +1,7 @@
 //! Judges a command by its entry in the table.
 
+use super::analysis::{Analysis, Reach};
 use super::effect::Effect;
-use super::found::{Found, Reach};
 use super::options::Scanned;
 use super::table::Entry;
 use super::{confine, find, git, nested, options, secrets, special, table};
@@ -21,29 +21,29 @@ const SYSTEM: &[&str] = &[
 ];
 
 /// Judges a command with its arguments.
-pub(super) fn judge(words: &[Word], found: &mut Found) {
+pub(super) fn judge(words: &[Word], analysis: &mut Analysis) {
     let Some((first, args)) = words.split_first() else {
         return;
     };
-    if found.depth > MAX_WRAPPERS {
-        return found.add(Effect::Unknown, "more wrappers than anybody needs");
+    if analysis.depth > MAX_WRAPPERS {
+        return analysis.add(Effect::Unknown, "more wrappers than anybody needs");
     }
     let Some(written) = first.literal() else {
         let reason = format!("`{}` decides only at run time what runs", first.text);
-        return found.add(Effect::Code, reason);
+        return analysis.add(Effect::Code, reason);
     };
-    found.at = first.end.filter(|_| !found.quoted);
-    let Some(program) = program(&written, found) else {
+    analysis.at = first.end.filter(|_| !analysis.quoted);
+    let Some(program) = program(&written, analysis) else {
         return;
     };
     let Some(root) = table::root(program).or_else(|| table::root(unversioned(program))) else {
-        return found.add(
+        return analysis.add(
             Effect::Unknown,
             format!("`{program}` is not in the table of commands"),
         );
     };
-    if root.settings && found.directory.is_some() {
-        found.add(
+    if root.settings && analysis.directory.is_some() {
+        analysis.add(
             Effect::Unknown,
             format!("{program}: takes settings, which can run programs, from the directory it runs in"),
         );
@@ -53,15 +53,15 @@ pub(super) fn judge(words: &[Word], found: &mut Found) {
         return;
     }
     match root.sub {
-        true => subcommand(root, first, args, found),
-        false => apply(root, first, args, root.path[0], found),
+        true => subcommand(root, first, args, analysis),
+        false => apply(root, first, args, root.path[0], analysis),
     }
 }
 
 /// Returns the name of the program's table entry.
-fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
+fn program<'a>(written: &'a str, analysis: &mut Analysis) -> Option<&'a str> {
     if !written.is_ascii() {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("`{written}` has letters that look like others"),
         );
@@ -73,7 +73,7 @@ fn program<'a>(written: &'a str, found: &mut Found) -> Option<&'a str> {
     if SYSTEM.contains(&directory) {
         return Some(name);
     }
-    found.add(
+    analysis.add(
         Effect::Unknown,
         format!("`{written}` is not a program of the system"),
     );
@@ -96,7 +96,7 @@ fn asks_for_help(args: &[Word], short: bool) -> bool {
 }
 
 /// Finds the subcommand's entry, past options and outer subcommands.
-fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Found) {
+fn subcommand(root: &'static Entry, first: &Word, args: &[Word], analysis: &mut Analysis) {
     let program = root.path[0];
     let mut path: Vec<String> = Vec::new();
     let (mut entry, mut rest, mut name) = (root, args, first);
@@ -106,23 +106,23 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
             ordered: true,
             ..entry.clone()
         };
-        let scanned = options::scan(&front, rest, &title, found);
+        let scanned = options::scan(&front, rest, &title, analysis);
         if let Some(first) = scanned.operands.first() {
-            secrets::check(&rest[..*first], &[], &title, found);
+            secrets::check(&rest[..*first], &[], &title, analysis);
         }
         if let Some(handler) = entry.handler.filter(|_| entry.sub) {
             let front = Scanned {
                 operands: Vec::new(),
                 ..scanned.clone()
             };
-            special::handle(handler, &[], &title, &front, found);
+            special::handle(handler, &[], &title, &front, analysis);
         }
         let Some(first) = scanned.operands.first() else {
             if rest.is_empty() && !entry.bare && entry.effect.is_read_only() {
-                found.add(Effect::Unknown, format!("{title}: without a subcommand"));
+                analysis.add(Effect::Unknown, format!("{title}: without a subcommand"));
             }
-            confine::confine(entry, &title, name, found);
-            return conclude(entry, rest, &title, &scanned, found);
+            confine::confine(entry, &title, name, analysis);
+            return conclude(entry, rest, &title, &scanned, analysis);
         };
         rest = &rest[*first..];
         let plain: Vec<String> = rest.iter().map_while(plain_word).take(8).collect();
@@ -138,13 +138,13 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
                 true => self::title(program, &path),
                 false => format!("{title}: `{}`", rest[0].text),
             };
-            secrets::check(rest, &[], &title, found);
-            found.add(
+            secrets::check(rest, &[], &title, analysis);
+            analysis.add(
                 entry.other.max(entry.effect),
                 format!("{what} is not in the table of commands"),
             );
             // However bad its group: no star covers a subcommand that is not in the table.
-            return found.insist(Effect::Unknown, format!("{what}: nothing is known of it"));
+            return analysis.insist(Effect::Unknown, format!("{what}: nothing is known of it"));
         };
         name = &rest[count - known - 1];
         rest = &rest[count - known..];
@@ -156,7 +156,7 @@ fn subcommand(root: &'static Entry, first: &Word, args: &[Word], found: &mut Fou
             if root.helps && !runs && asks_for_help(rest, false) || is_question(program, rest) {
                 return;
             }
-            return apply(next, name, rest, &title, found);
+            return apply(next, name, rest, &title, analysis);
         }
         entry = next;
     }
@@ -196,23 +196,23 @@ fn plain_word(word: &Word) -> Option<String> {
 }
 
 /// Judges a command of the table. `name` is the last word of its name.
-fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, found: &mut Found) {
-    confine::confine(entry, title, name, found);
+fn apply(entry: &'static Entry, name: &Word, args: &[Word], title: &str, analysis: &mut Analysis) {
+    confine::confine(entry, title, name, analysis);
     if entry.handler == Some("find") {
-        return find::judge(entry, args, found);
+        return find::judge(entry, args, analysis);
     }
-    let scanned = options::scan(entry, args, title, found);
-    conclude(entry, args, title, &scanned, found);
+    let scanned = options::scan(entry, args, title, analysis);
+    conclude(entry, args, title, &scanned, analysis);
 }
 
 /// Adds the findings of the entry, the operands and the command's handler.
-fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     if entry.effect > Effect::Read {
         let what = entry.reason.unwrap_or_else(|| entry.effect.describe());
-        found.add(entry.effect, format!("{title}: {what}"));
+        analysis.add(entry.effect, format!("{title}: {what}"));
     }
     if scanned.operands.len() > entry.operands || may_be_more(entry, args, scanned) {
-        found.add(
+        analysis.add(
             Effect::Write,
             format!("{title}: with these operands it changes something"),
         );
@@ -223,31 +223,31 @@ fn conclude(entry: &Entry, args: &[Word], title: &str, scanned: &Scanned, found:
         _ => args,
     };
     if entry.names {
-        secrets::check_names(own, title, found);
+        secrets::check_names(own, title, analysis);
     } else {
         // A program that prints names or numbers alone is not an exception: each answer tells one bit of the
         // content.
-        secrets::check(own, &files(entry, scanned), title, found);
+        secrets::check(own, &files(entry, scanned), title, analysis);
     }
     if entry.walks {
         let operands = scanned.operands.iter();
         let paths = operands.filter_map(|index| args[*index].shape()).collect();
-        secrets::trees(paths, Reach::Linked, found);
-        secrets::broad_places(args, title, scanned, found);
+        secrets::trees(paths, Reach::Linked, analysis);
+        secrets::broad_places(args, title, scanned, analysis);
     }
     if entry.project {
-        secrets::trees(Vec::new(), Reach::Project, found);
+        secrets::trees(Vec::new(), Reach::Project, analysis);
     }
     if title.starts_with("git ") {
-        git::formats(scanned, title, found);
+        git::formats(scanned, title, analysis);
     }
     if let Some(handler) = entry.handler {
-        special::handle(handler, args, title, scanned, found);
+        special::handle(handler, args, title, scanned, analysis);
     }
     if let Some(skip) = entry.wraps {
-        found.wraps = true;
+        analysis.wraps = true;
         if let Some(first) = scanned.operands.get(skip) {
-            found.inner(&args[*first..]);
+            analysis.inner(&args[*first..]);
         }
     }
 }
@@ -285,9 +285,9 @@ pub(crate) fn unwrapped(words: &[Word]) -> Option<&[Word]> {
         let behind = match name.as_str() {
             "timeout" | "nice" | "stdbuf" | "ionice" => {
                 let entry = table::root(&name)?;
-                let mut found = Found::new(judge);
-                let scanned = options::scan(entry, args, &name, &mut found);
-                let harmless = found.findings.is_empty();
+                let mut analysis = Analysis::new(judge);
+                let scanned = options::scan(entry, args, &name, &mut analysis);
+                let harmless = analysis.findings.is_empty();
                 scanned.operands.get(entry.wraps?).copied().filter(|_| harmless)?
             }
             // Plain `env` without a variable is never needed.

@@ -1,7 +1,7 @@
 //! Clients of Kubernetes: secrets, and the configured values of programs.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -132,8 +132,8 @@ const FIELDS: &[&str] = &[
 ];
 
 /// Judges `kubectl get` and `kubectl describe`: no secrets, and no values of programs.
-pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    secrets(args, title, found);
+pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
+    secrets(args, title, analysis);
     let verb = title.rsplit(' ').next().unwrap_or_default();
     let whole = match verb {
         "describe" => true,
@@ -146,14 +146,14 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         _ => false,
     };
     if whole && !kinds(args, scanned).is_some_and(|kinds| kinds.iter().all(|kind| is_harmless(kind))) {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title}: shows what programs are given; ask for a field with -o jsonpath"),
         );
     }
 }
 
-fn secrets(args: &[Word], title: &str, found: &mut Found) {
+fn secrets(args: &[Word], title: &str, analysis: &mut Analysis) {
     let secret = |word: &Word| {
         let text = word.text.to_ascii_lowercase();
         text.split([',', '/']).any(|part| {
@@ -165,7 +165,7 @@ fn secrets(args: &[Word], title: &str, found: &mut Found) {
     // The working directory may contain a file named `secrets`.
     let becomes = |word: &Word| word.is_glob() && !word.text.contains(['=', '{']);
     if args.iter().any(|word| secret(word) || becomes(word)) {
-        found.add(Effect::Secret, format!("{title}: shows secrets"));
+        analysis.add(Effect::Secret, format!("{title}: shows secrets"));
     }
     let from_file = |word: &Word| {
         ["-file=", "-file "]
@@ -173,7 +173,7 @@ fn secrets(args: &[Word], title: &str, found: &mut Found) {
             .any(|part| format!("{} ", word.text).contains(part))
     };
     if args.iter().any(|word| word.text == "dump") || args.iter().any(from_file) {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: shows everything, or reads a file"),
         );
@@ -182,7 +182,7 @@ fn secrets(args: &[Word], title: &str, found: &mut Found) {
         .iter()
         .any(|word| word.text == "--raw" || word.text.starts_with("--raw="))
     {
-        found.add(Effect::Secret, format!("{title} --raw: shows anything"));
+        analysis.add(Effect::Secret, format!("{title} --raw: shows anything"));
     }
 }
 

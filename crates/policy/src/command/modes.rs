@@ -1,8 +1,8 @@
 //! Programs that change something unless an option makes them report only.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
 use super::files;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -124,7 +124,7 @@ const TELLING: &[(&[&str], Effect, &[&str])] = &[
 ];
 
 /// Requires one of the options.
-pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn needs(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let named = |option: &&str| match option.split_once('=') {
         Some((name, wanted)) => scanned
             .values
@@ -134,40 +134,40 @@ pub(super) fn needs(scanned: &Scanned, title: &str, found: &mut Found) {
     };
     match title {
         "gzip" | "gunzip" | "bzip2" | "bunzip2" | "xz" | "unxz" | "zstd" | "unzstd" => {
-            return compressor(scanned, title, found);
+            return compressor(scanned, title, analysis);
         }
         "networksetup" => {
             let begins = ["-get", "-list", "-show", "-is", "-version", "-help", "-print"];
             let asks = |option: &&str| begins.iter().any(|begins| option.starts_with(begins));
             if !scanned.options.iter().any(asks) {
-                changes(title, found);
+                changes(title, analysis);
             }
             return;
         }
-        "unzip" => files::unpacked(scanned, title, found),
+        "unzip" => files::unpacked(scanned, title, analysis),
         _ => {}
     }
     let row = TELLING.iter().find(|(titles, ..)| titles.contains(&title));
     if !row.is_some_and(|(_, _, options)| options.iter().any(named)) {
         let effect = row.map_or(Effect::Write, |(_, effect, _)| *effect);
-        found.add(effect, format!("{title}: {NOT_ASKED}"));
+        analysis.add(effect, format!("{title}: {NOT_ASKED}"));
     }
 }
 
 const NOT_ASKED: &str = "changes something, unless an option says otherwise";
 
 /// Judges `rustc`: it compiles only named files, and `--print kind=file` writes a file.
-pub(super) fn rustc(scanned: &Scanned, found: &mut Found) {
+pub(super) fn rustc(scanned: &Scanned, analysis: &mut Analysis) {
     for (name, value) in &scanned.values {
         if *name == "--print" && value.as_deref().is_none_or(|value| value.contains('=')) {
-            found.add(Effect::Write, "rustc --print: writes a file");
+            analysis.add(Effect::Write, "rustc --print: writes a file");
         }
     }
 }
 
 /// Judges package managers in the query mode of their first word. The letters after it have another meaning
 /// in other modes.
-pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn query(args: &[Word], title: &str, analysis: &mut Analysis) {
     let (mode, letters): (&str, &str) = match title {
         "rpm" => ("-q", "ailcdfpRv"),
         _ => ("-Q", "cdegiklmnopqstu"),
@@ -195,20 +195,20 @@ pub(super) fn query(args: &[Word], title: &str, found: &mut Found) {
     };
     match args.split_first() {
         Some((first, rest)) if asks(first) && rest.iter().all(names) => {}
-        _ => found.add(Effect::Privilege, format!("{title}: changes packages")),
+        _ => analysis.add(Effect::Privilege, format!("{title}: changes packages")),
     }
 }
 
-fn changes(title: &str, found: &mut Found) {
-    found.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
+fn changes(title: &str, analysis: &mut Analysis) {
+    analysis.add(Effect::Write, format!("{title}: {NOT_ASKED}"));
 }
 
 /// Judges compressors. The last of several modes counts: `xz -t -d x` unpacks. `--stdout` stays in force.
-fn compressor(scanned: &Scanned, title: &str, found: &mut Found) {
+fn compressor(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let any = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = any(&["-c", "--stdout", "--to-stdout"]);
     let asks = any(&["-t", "-l", "--test", "--list"]) && !any(&["-d", "-z", "--decompress"]);
     if !shows && !asks {
-        changes(title, found);
+        changes(title, analysis);
     }
 }

@@ -1,7 +1,7 @@
 //! Commands inside words, scripts and redirections.
 
+use super::analysis::{Analysis, INPUT};
 use super::effect::Effect;
-use super::found::{Found, INPUT};
 use super::table::within_word;
 use super::{place, secrets};
 use crate::shell::{Assignment, Node, Piece, Redirect, RedirectKind, Simple, Word};
@@ -33,22 +33,22 @@ pub(super) fn is_own(name: &str) -> bool {
 }
 
 /// Judges the commands of a script that another command runs.
-pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
+pub(super) fn nodes(nodes: &[Node], analysis: &mut Analysis) {
     for node in nodes {
         match node {
-            Node::Simple(simple) if found.directory.is_none() && place::directory(simple).is_some() => {
-                found.directory = place::directory(simple);
+            Node::Simple(simple) if analysis.directory.is_none() && place::directory(simple).is_some() => {
+                analysis.directory = place::directory(simple);
             }
             Node::Simple(simple) => {
-                assignments(simple, found);
-                found.inner(&unquoted(&simple.words));
-                simple.words.iter().for_each(|word| substitutions(word, found));
+                assignments(simple, analysis);
+                analysis.inner(&unquoted(&simple.words));
+                simple.words.iter().for_each(|word| substitutions(word, analysis));
                 simple
                     .redirects
                     .iter()
-                    .for_each(|redirect| redirection(redirect, found));
+                    .for_each(|redirect| redirection(redirect, analysis));
             }
-            Node::Pipe(parts) => nodes_of(parts, found),
+            Node::Pipe(parts) => nodes_of(parts, analysis),
             Node::Compound {
                 kind,
                 words,
@@ -56,26 +56,28 @@ pub(super) fn nodes(nodes: &[Node], found: &mut Found) {
                 redirects,
                 ..
             } => {
-                found.add(
+                analysis.add(
                     Effect::Shell,
                     format!("{} is not judged as harmless", kind.name()),
                 );
-                words.iter().for_each(|word| substitutions(word, found));
-                redirects.iter().for_each(|redirect| redirection(redirect, found));
-                nodes_of(body, found);
+                words.iter().for_each(|word| substitutions(word, analysis));
+                redirects
+                    .iter()
+                    .for_each(|redirect| redirection(redirect, analysis));
+                nodes_of(body, analysis);
             }
         }
     }
 }
 
-fn nodes_of(parts: &[Node], found: &mut Found) {
-    nodes(parts, found);
+fn nodes_of(parts: &[Node], analysis: &mut Analysis) {
+    nodes(parts, analysis);
 }
 
-fn substitutions(word: &Word, found: &mut Found) {
+fn substitutions(word: &Word, analysis: &mut Analysis) {
     for piece in &word.pieces {
         match piece {
-            Piece::Commands(body) | Piece::Process { body, .. } => nodes(body, found),
+            Piece::Commands(body) | Piece::Process { body, .. } => nodes(body, analysis),
             Piece::Literal(_) | Piece::Glob(_) | Piece::Home(_) | Piece::Variable(_) | Piece::Braces(_) => {}
         }
     }
@@ -194,7 +196,7 @@ pub(super) fn is_harmless(name: &str, value: &str) -> bool {
         || short && name == "TZ" && value.chars().all(zone) && !value.starts_with('/')
 }
 
-pub(super) fn assignments(simple: &Simple, found: &mut Found) {
+pub(super) fn assignments(simple: &Simple, analysis: &mut Analysis) {
     for Assignment { name, value } in &simple.assignments {
         let literal = value.literal();
         let plain = literal.as_ref().is_some_and(|value| value.len() < 40);
@@ -202,54 +204,54 @@ pub(super) fn assignments(simple: &Simple, found: &mut Found) {
             false if literal.is_some_and(|value| is_harmless(name, &value)) => {}
             // Affects how one line is split, and nothing after it.
             false if plain && name == "IFS" && simple.words[0].text == "read" => {}
-            _ => variable(name, found),
+            _ => variable(name, analysis),
         }
-        substitutions(value, found);
+        substitutions(value, analysis);
     }
 }
 
 /// Adds the finding for a variable set for a command.
-pub(super) fn variable(name: &str, found: &mut Found) {
+pub(super) fn variable(name: &str, analysis: &mut Analysis) {
     let code = CODE.iter().any(|pattern| within_word(pattern, name));
     match code {
-        true => found.add(
+        true => analysis.add(
             Effect::Code,
             format!("the variable {name} can make programs run others"),
         ),
-        false => found.add(
+        false => analysis.add(
             Effect::Shell,
             format!("the variable {name} changes what commands do"),
         ),
     }
 }
 
-pub(super) fn redirection(redirect: &Redirect, found: &mut Found) {
-    substitutions(&redirect.target, found);
+pub(super) fn redirection(redirect: &Redirect, analysis: &mut Analysis) {
+    substitutions(&redirect.target, analysis);
     let target = redirect.target.literal();
     let text = &redirect.target.text;
     match redirect.kind {
         RedirectKind::Write if target.as_deref() == Some("/dev/null") => {}
         RedirectKind::Write if target.as_deref().is_some_and(is_network) => {
-            found.add(Effect::Network, format!("`{text}` opens a connection"));
+            analysis.add(Effect::Network, format!("`{text}` opens a connection"));
         }
         RedirectKind::Write if target.as_deref().is_some_and(is_device) => {
-            found.add(
+            analysis.add(
                 Effect::Ruin,
                 format!("the redirection writes to the device {text}"),
             );
         }
-        RedirectKind::Write => found.add(Effect::Write, format!("the redirection writes to {text}")),
+        RedirectKind::Write => analysis.add(Effect::Write, format!("the redirection writes to {text}")),
         RedirectKind::Read => match redirect.target.shape() {
             Some(name) if is_network(&name) => {
-                found.add(Effect::Network, format!("`{text}` opens a connection"));
+                analysis.add(Effect::Network, format!("`{text}` opens a connection"));
             }
             Some(_) => secrets::check(
                 std::slice::from_ref(&redirect.target),
                 &[0],
                 "the redirection",
-                found,
+                analysis,
             ),
-            None => found.add(
+            None => analysis.add(
                 Effect::Unknown,
                 format!("the redirection reads {text}, which is not known beforehand"),
             ),
@@ -259,7 +261,7 @@ pub(super) fn redirection(redirect: &Redirect, found: &mut Found) {
             let standard = |number: Option<u32>| number.is_none_or(|number| number <= 2);
             let known = target.as_deref() == Some("-") || standard(target.as_deref().and_then(number));
             if !known || !standard(redirect.descriptor) {
-                found.add(
+                analysis.add(
                     Effect::Unknown,
                     "a descriptor is copied of which it is not known what it is",
                 );

@@ -1,30 +1,30 @@
 //! Operands that do more than name a file.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::nested;
 use super::options::Scanned;
 use crate::shell::Word;
 
 /// Judges bash's `printf`: `%n` sets a variable. After `printf xx%n PATH`, commands are searched in the
 /// directory `2`.
-pub(super) fn printf(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn printf(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let Some(first) = scanned.operands.first() else {
         return;
     };
     match args[*first].literal() {
         Some(format) if !sets(&format) => {}
-        Some(_) => found.add(Effect::Shell, "printf: `%n` sets a variable"),
-        None => found.add(Effect::Unknown, "printf: the format is not known beforehand"),
+        Some(_) => analysis.add(Effect::Shell, "printf: `%n` sets a variable"),
+        None => analysis.add(Effect::Unknown, "printf: the format is not known beforehand"),
     }
 }
 
 /// Judges bash's `read`: an array index would be evaluated, and other names than the line's own have a
 /// meaning.
-pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn read(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     for index in &scanned.operands {
         if !args[*index].literal().is_some_and(|name| nested::is_own(&name)) {
-            found.add(
+            analysis.add(
                 Effect::Shell,
                 format!("read: `{}` is not a variable of this line", args[*index].text),
             );
@@ -33,7 +33,7 @@ pub(super) fn read(args: &[Word], scanned: &Scanned, found: &mut Found) {
 }
 
 /// Judges `ss`: it resolves names in its filter through DNS, and a name can carry any data.
-pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn sockets(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     const WORDS: &[&str] = &[
         "state",
         "exclude",
@@ -78,7 +78,7 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
             })
         });
         if !known {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("ss: `{}` may be looked up as a name", args[*index].text),
             );
@@ -87,28 +87,28 @@ pub(super) fn sockets(args: &[Word], scanned: &Scanned, found: &mut Found) {
 }
 
 /// Judges `bat`: `cache` is a subcommand, and a pager runs on a terminal, or if an option requests it.
-pub(super) fn bat(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn bat(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if scanned
         .operands
         .first()
         .is_some_and(|first| args[*first].text == "cache")
     {
-        found.add(Effect::Write, "bat cache: builds a cache");
+        analysis.add(Effect::Write, "bat cache: builds a cache");
     }
     for (name, value) in &scanned.values {
         if *name == "--paging" && value.as_deref() != Some("never") && value.as_deref() != Some("auto") {
-            found.add(Effect::Terminal, "bat --paging: runs a pager");
+            analysis.add(Effect::Terminal, "bat --paging: runs a pager");
         }
     }
 }
 
 /// Judges `lsof`: `-i @name` resolves the name through DNS.
-pub(super) fn open_files(args: &[Word], found: &mut Found) {
+pub(super) fn open_files(args: &[Word], analysis: &mut Analysis) {
     for word in args {
         let host = word.text.split_once('@').map(|(_, host)| host);
         let named = |host: &str| host.contains(|sign: char| !sign.is_ascii_digit() && !".:,".contains(sign));
         if host.is_some_and(named) && word.text != "@localhost" {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("lsof: `{}` may be looked up as a name", word.text),
             );
@@ -130,7 +130,7 @@ fn sets(format: &str) -> bool {
 }
 
 /// Judges response files: `nm @file` reads options from the file, and one of them loads code.
-pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn response(args: &[Word], title: &str, analysis: &mut Analysis) {
     for word in args {
         let starts = word
             .shape()
@@ -138,7 +138,7 @@ pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
         // `7z -i@list` takes names from a file within an option.
         let starts = starts || word.text.starts_with('-') && word.text.contains('@');
         if starts || word.text.contains("{}") {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title}: `{}` may name a file of options", word.text),
             );
@@ -147,7 +147,7 @@ pub(super) fn response(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// Scripts around `grep` and `diff`, some of which split their options at blanks again.
-pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let splits =
         |text: &str| text.contains(|sign: char| sign.is_whitespace() || "'\"\\`$;&|<>()".contains(sign));
     let options = args
@@ -156,7 +156,7 @@ pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, found: &mut 
         .filter(|text| text.starts_with('-'));
     let values = scanned.values.iter().filter_map(|(_, value)| value.clone());
     if options.chain(values).any(|text| splits(&text)) {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: a script that may take an option with blanks for several"),
         );
@@ -164,11 +164,11 @@ pub(super) fn script(args: &[Word], title: &str, scanned: &Scanned, found: &mut 
 }
 
 /// Judges `diff`: `-r` shows the targets of links in a tree.
-pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn diff(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let has = |names: &[&str]| scanned.options.iter().any(|option| names.contains(option));
     let shows = !has(&["-q", "--brief", "--no-dereference"]);
     if has(&["-r", "--recursive"]) && shows {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title}: follows links, wherever they lead; add --no-dereference"),
         );
@@ -176,11 +176,11 @@ pub(super) fn diff(scanned: &Scanned, title: &str, found: &mut Found) {
 }
 
 /// Names in a registry. A path or a URL could be anybody's package, whose code runs when it is read.
-pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn packages(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     for index in &scanned.operands {
         let known = args[*index].literal().is_some_and(|text| is_package(&text));
         if !known {
-            found.add(
+            analysis.add(
                 Effect::Code,
                 format!(
                     "{title}: `{}` is not a plain name of a package",
@@ -205,11 +205,11 @@ fn is_package(text: &str) -> bool {
 
 /// Judges the arguments of programs that parse them for further commands: `tmux ls ';' run-shell x`, `nft
 /// list 'ruleset; flush ruleset'`.
-pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn plain(args: &[Word], title: &str, analysis: &mut Analysis) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-.:%@$=+,".contains(sign);
     for word in args {
         if !word.literal().is_some_and(|text| text.chars().all(plain)) {
-            found.add(
+            analysis.add(
                 Effect::Code,
                 format!("{title}: `{}` may hold a further command", word.text),
             );
@@ -219,11 +219,11 @@ pub(super) fn plain(args: &[Word], title: &str, found: &mut Found) {
 
 /// Judges `yamllint`: `-d 'extends: file'` prints the lines of the file that are not valid YAML. A text
 /// without a colon is also taken for a file name.
-pub(super) fn yamllint(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn yamllint(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let data = |(name, _): &&(&str, Option<String>)| matches!(*name, "-d" | "--config-data");
     for (_, value) in scanned.values.iter().filter(data) {
         if !value.as_deref().is_some_and(extends_known) {
-            found.add(
+            analysis.add(
                 Effect::Secret,
                 format!("{title}: its settings may extend any file, whose lines are shown"),
             );

@@ -1,7 +1,7 @@
 //! Parses options like the programs do: long, abbreviated, bundled, with values.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::table::{Entry, Opt, Value};
 use crate::shell::Word;
 
@@ -19,12 +19,12 @@ pub(super) struct Scanned {
 /// Classifies the arguments of a command by its table entry.
 ///
 /// An option that is not in the table counts as unknown; so does an argument that could expand to an option.
-pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, found: &mut Found) -> Scanned {
+pub(super) fn scan(entry: &Entry, args: &[Word], title: &str, analysis: &mut Analysis) -> Scanned {
     let mut scan = Scan {
         entry,
         args,
         title,
-        found,
+        analysis,
         at: 0,
         scanned: Scanned::default(),
     };
@@ -36,7 +36,7 @@ struct Scan<'a> {
     entry: &'a Entry,
     args: &'a [Word],
     title: &'a str,
-    found: &'a mut Found,
+    analysis: &'a mut Analysis,
     at: usize,
     scanned: Scanned,
 }
@@ -72,14 +72,14 @@ impl Scan<'_> {
             Some(shape) => {
                 let starts = shape.starts_with(['*', '?', '[', '-']);
                 if starts && !ended && !self.entry.takes_anything() {
-                    self.found.add(
+                    self.analysis.add(
                         Effect::Unknown,
                         format!("{title}: `{}` may become an option", word.text),
                     );
                 }
             }
             None if self.entry.safe => {}
-            None => self.found.add(
+            None => self.analysis.add(
                 Effect::Unknown,
                 format!("{title}: `{}` is not known beforehand", word.text),
             ),
@@ -187,13 +187,13 @@ impl Scan<'_> {
             }
             self.scanned.values.push((option.name, value));
             if word.shape().is_none() && !self.entry.safe {
-                self.found.add(
+                self.analysis.add(
                     Effect::Unknown,
                     format!("{}: `{}` is not known beforehand", self.title, word.text),
                 );
             } else if word.is_glob() {
                 // It may expand to several words, of which the second is not a value.
-                self.found.add(
+                self.analysis.add(
                     Effect::Unknown,
                     format!("{}: `{}` may become an option", self.title, word.text),
                 );
@@ -205,7 +205,7 @@ impl Scan<'_> {
         self.scanned.options.push(option.name);
         if option.effect > Effect::Read {
             let what = option.reason.unwrap_or_else(|| option.effect.describe());
-            self.found
+            self.analysis
                 .add(option.effect, format!("{} {name}: {what}", self.title));
         }
     }
@@ -216,7 +216,7 @@ impl Scan<'_> {
             return;
         }
         let text = crate::shell::visible(&text.chars().take(40).collect::<String>());
-        self.found.add(
+        self.analysis.add(
             Effect::Unknown,
             format!("{}: the option `{text}` is not in the table", self.title),
         );

@@ -1,7 +1,7 @@
 //! Output of commands that list processes and services.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
@@ -40,13 +40,13 @@ const VALUED: &[&str] = &[
 const VALUED_LETTERS: &[char] = &['o', 'O', 'p', 't', 'U', 'k', 'q'];
 
 /// Judges `ps`: `e`, within any bundle of letters, shows the environment of every process.
-pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn ps(args: &[Word], title: &str, analysis: &mut Analysis) {
     let mut value = false;
     for word in args {
         // `0*` is a process id.
         let number = word.shape().filter(|shape| shape == "0*").map(|_| "0".to_owned());
         let Some(text) = word.literal().or(number) else {
-            found.add(
+            analysis.add(
                 Effect::Secret,
                 format!("{title}: `{}` may show environments", word.text),
             );
@@ -54,7 +54,7 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
         };
         let is_value = std::mem::take(&mut value);
         if text.to_ascii_lowercase().contains("env") {
-            found.add(
+            analysis.add(
                 Effect::Secret,
                 format!("{title}: shows the environment of processes"),
             );
@@ -66,7 +66,7 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
             // On macOS and BSD this letter shows environments.
             let flags = text.split(VALUED_LETTERS).next().unwrap_or_default();
             if !text.starts_with("--") && flags.contains('E') {
-                found.add(
+                analysis.add(
                     Effect::Secret,
                     format!("{title}: shows the environment of processes"),
                 );
@@ -85,7 +85,7 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
         value = text.ends_with(VALUED_LETTERS);
         let number = text.chars().all(|sign| sign.is_ascii_digit() || sign == ',');
         if !number && letters.contains('e') {
-            found.add(
+            analysis.add(
                 Effect::Secret,
                 format!("{title}: shows the environment of processes"),
             );
@@ -94,14 +94,14 @@ pub(super) fn ps(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// Judges `docker top`: options of `ps` follow the container.
-pub(super) fn top(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn top(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     if let Some(first) = scanned.operands.first() {
-        ps(&args[first + 1..], title, found);
+        ps(&args[first + 1..], title, analysis);
     }
 }
 
 /// Judges `systemctl show`: the full set of properties contains the service's environment.
-pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn properties(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let named = |(name, _): &&(&str, Option<String>)| matches!(*name, "-p" | "-P" | "--property");
     let values: Vec<Option<&str>> = scanned
         .values
@@ -119,7 +119,7 @@ pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
         })
     };
     if values.is_empty() || values.iter().any(shows) {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title}: shows the environment of services; name other properties with -p"),
         );
@@ -127,7 +127,7 @@ pub(super) fn properties(scanned: &Scanned, title: &str, found: &mut Found) {
 }
 
 /// Judges `service name status`.
-pub(super) fn service(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn service(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let words: Vec<Option<String>> = scanned
         .operands
         .iter()
@@ -142,14 +142,14 @@ pub(super) fn service(args: &[Word], scanned: &Scanned, found: &mut Found) {
         [] => {}
         [Some(name), Some(verb)] if plain(name) && verb == "status" => {}
         [Some(name), ..] if plain(name) => {
-            found.add(Effect::Process, "service: starts, stops or asks services")
+            analysis.add(Effect::Process, "service: starts, stops or asks services")
         }
-        _ => found.add(Effect::Code, "service: runs a program by this name"),
+        _ => analysis.add(Effect::Code, "service: runs a program by this name"),
     }
 }
 
 /// Judges `docker inspect`: the full output contains the container's environment.
-pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn inspect(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let format = scanned
         .values
         .iter()
@@ -158,7 +158,7 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
     let narrow = |format: &str| is_narrow(format, &[PUBLIC]);
     let image = title.ends_with("image inspect");
     if !image && !format.is_some_and(|(_, format)| format.as_deref().is_some_and(narrow)) {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title}: shows the environment of containers; ask for a field with --format"),
         );
@@ -166,7 +166,7 @@ pub(super) fn inspect(scanned: &Scanned, title: &str, found: &mut Found) {
 }
 
 /// Judges `docker ps`: command lines in full and labels can contain passwords.
-pub(super) fn containers(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn containers(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let full = scanned.options.contains(&"--no-trunc");
     let quiet = ["-q", "--quiet"]
         .iter()
@@ -182,7 +182,7 @@ pub(super) fn containers(scanned: &Scanned, title: &str, found: &mut Found) {
         Some((_, format)) => format.as_deref().is_some_and(|format| is_narrow(format, public)),
     };
     if !is_public {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!(
                 "{title}: shows command lines or labels of containers; ask for other fields with --format"
@@ -301,7 +301,7 @@ fn are_public(path: &str, public: &[&[&str]]) -> bool {
 
 /// Judges `docker compose -f`: it accepts a file of this machine, which is examined there. Other names are
 /// fetched (`github.com/x`), or read from standard input.
-pub(super) fn compose_files(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn compose_files(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let plain = |sign: char| sign.is_ascii_alphanumeric() || "_-./~".contains(sign);
     let is_local = |text: &str| {
         let is_yaml = [".yml", ".yaml"].iter().any(|ending| text.ends_with(ending));
@@ -310,13 +310,13 @@ pub(super) fn compose_files(scanned: &Scanned, title: &str, found: &mut Found) {
     for (name, value) in &scanned.values {
         if matches!(*name, "-f" | "--file") && !value.as_deref().is_some_and(is_local) {
             let value = value.as_deref().unwrap_or_default();
-            found.add(Effect::Network, format!("{title}: `{value}` may lead elsewhere"));
+            analysis.add(Effect::Network, format!("{title}: `{value}` may lead elsewhere"));
         }
     }
 }
 
 /// Judges `docker compose config`: it prints all environments, unless only names are requested.
-pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn compose_config(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let names = [
         "-q",
         "--quiet",
@@ -330,7 +330,7 @@ pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) 
     ];
     let asks = |name: &str| names.contains(&name);
     if !scanned.options.iter().any(|option| asks(option)) {
-        found.add(
+        analysis.add(
             Effect::Secret,
             format!("{title}: shows what programs are given; ask for names, such as --services"),
         );
@@ -339,11 +339,11 @@ pub(super) fn compose_config(scanned: &Scanned, title: &str, found: &mut Found) 
 
 /// Judges `journalctl`: with `-o json`, all fields of an entry contain environments (`COREDUMP_ENVIRON`) and
 /// command lines.
-pub(super) fn journal(scanned: &Scanned, title: &str, found: &mut Found) {
+pub(super) fn journal(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let plain = |format: &str| format.starts_with("short") || matches!(format, "cat" | "with-unit");
     for (name, value) in &scanned.values {
         if matches!(*name, "-o" | "--output") && !value.as_deref().is_some_and(plain) {
-            found.add(
+            analysis.add(
                 Effect::Secret,
                 format!("{title}: shows all fields, environments too; use -o short or cat"),
             );
@@ -352,9 +352,9 @@ pub(super) fn journal(scanned: &Scanned, title: &str, found: &mut Found) {
 }
 
 /// Judges `crontab`: an operand is a file whose commands are scheduled.
-pub(super) fn crontab(scanned: &Scanned, found: &mut Found) {
+pub(super) fn crontab(scanned: &Scanned, analysis: &mut Analysis) {
     if !scanned.operands.is_empty() || !scanned.options.contains(&"-l") {
-        found.add(Effect::Code, "crontab: sets what runs later");
+        analysis.add(Effect::Code, "crontab: sets what runs later");
     }
 }
 
@@ -375,9 +375,9 @@ mod tests {
     #[test]
     fn environments_are_told_from_other_letters() {
         let shows = |line: &str| {
-            let mut found = Found::new(|_, _| {});
-            ps(&words(line), "ps", &mut found);
-            !found.findings.is_empty()
+            let mut analysis = Analysis::new(|_, _| {});
+            ps(&words(line), "ps", &mut analysis);
+            !analysis.findings.is_empty()
         };
         for line in [
             "e",

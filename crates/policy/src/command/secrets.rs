@@ -3,74 +3,74 @@
 mod names;
 mod places;
 
+use super::analysis::{Analysis, INPUT, Opened, Reach};
 use super::effect::Effect;
-use super::found::{Found, INPUT, Opened, Reach};
 use super::options::Scanned;
 use super::table::within_word;
 use crate::shell::Word;
 use names::{NAMES, PLACES, PUBLIC, SAMPLES, SOURCES, TELLING, TELLING_WHOLE};
 
 /// Adds trees that a program opens: these paths, or the directory where it runs.
-pub(super) fn trees(mut paths: Vec<String>, reach: Reach, found: &mut Found) {
+pub(super) fn trees(mut paths: Vec<String>, reach: Reach, analysis: &mut Analysis) {
     if paths.is_empty() {
         paths.push(".".to_owned());
     }
     for path in paths {
-        let path = match &found.directory {
+        let path = match &analysis.directory {
             Some(directory) if !path.starts_with(['/', '~']) => format!("{directory}/{path}"),
             _ => path,
         };
-        found.opens.push(Opened { path, reach });
+        analysis.opens.push(Opened { path, reach });
     }
 }
 
 /// Adds the trees that a search program opens, and a finding for those with secrets below.
-pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn broad(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     // The first operand of search programs is the pattern, unless an option holds it.
     let holds = ["-e", "-f", "--regexp", "--file"];
     let held = title == "find" || scanned.options.iter().any(|option| holds.contains(option));
     let below = scanned.operands.iter().skip(usize::from(!held));
     let paths = below.filter_map(|index| args[*index].shape()).collect();
-    trees(paths, Reach::Tree, found);
-    broad_places(args, title, scanned, found);
+    trees(paths, Reach::Tree, analysis);
+    broad_places(args, title, scanned, analysis);
 }
 
 /// Adds a finding for each operand below which secrets lie.
-pub(super) fn broad_places(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn broad_places(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     for index in &scanned.operands {
         if is_broad(&args[*index]) {
             let reason = format!("{title}: below `{}` lie secrets", args[*index].text);
-            found.add(Effect::Secret, reason);
+            analysis.add(Effect::Secret, reason);
         }
     }
 }
 
 /// Adds a finding for every argument that names a secret, for programs that show names but no contents:
 /// patterns do not count.
-pub(super) fn check_names(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn check_names(args: &[Word], title: &str, analysis: &mut Analysis) {
     for word in args {
         let secret = |text: String| {
-            readings(&text, found)
+            readings(&text, analysis)
                 .iter()
                 .any(|text| names_secret(text, false))
         };
         if word.shape().is_some_and(secret) {
-            add_finding(word, title, found);
+            add_finding(word, title, analysis);
         }
     }
 }
 
 /// Adds a finding for every argument that names a secret, or that is unknown. `files` are operands that are
 /// files, with any names.
-pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Found) {
+pub(super) fn check(args: &[Word], files: &[usize], title: &str, analysis: &mut Analysis) {
     for (index, word) in args.iter().enumerate() {
-        if is_fed(word, found) {
-            if !found.sources_only {
+        if is_fed(word, analysis) {
+            if !analysis.sources_only {
                 let reason = format!(
                     "{title}: `{}` may name a secret, and what is in it is shown",
                     word.text
                 );
-                found.add(Effect::Secret, reason);
+                analysis.add(Effect::Secret, reason);
             }
             continue;
         }
@@ -79,34 +79,34 @@ pub(super) fn check(args: &[Word], files: &[usize], title: &str, found: &mut Fou
         let pattern = title == "find" || title.starts_with("git ") || is_filter(&text);
         let glob = pattern || word.is_glob();
         let is_file = files.contains(&index);
-        let readings = readings(&text, found);
+        let readings = readings(&text, analysis);
         let secret =
             |text: &String| names_secret(text, glob) || is_file && is_closed_file(text) || is_closed(text);
         if readings.iter().any(secret) {
-            add_finding(word, title, found);
+            add_finding(word, title, analysis);
         }
         let reach = Reach::File;
-        found
+        analysis
             .opens
             .extend(readings.into_iter().map(|path| Opened { path, reach }));
     }
 }
 
-fn add_finding(word: &Word, title: &str, found: &mut Found) {
-    found.add(
+fn add_finding(word: &Word, title: &str, analysis: &mut Analysis) {
+    analysis.add(
         Effect::Secret,
         format!("{title}: `{}` may name a secret", word.text),
     );
 }
 
 /// Returns `true` if the word stands for names chosen elsewhere: `xargs`, `find -exec`, `$(…)`.
-fn is_fed(word: &Word, found: &Found) -> bool {
-    word.text.contains(INPUT) || found.templated && word.text.contains("{}")
+fn is_fed(word: &Word, analysis: &Analysis) -> bool {
+    word.text.contains(INPUT) || analysis.templated && word.text.contains("{}")
 }
 
 /// Returns the name itself, and the name below the directory that the line may have changed to.
-fn readings(text: &str, found: &Found) -> Vec<String> {
-    let below = found
+fn readings(text: &str, analysis: &Analysis) -> Vec<String> {
+    let below = analysis
         .directory
         .as_ref()
         .filter(|_| !text.starts_with(['/', '~']))

@@ -1,11 +1,11 @@
 //! `sed`: scripts that write files, read others or run commands.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
-pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
+pub(super) fn check(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let mut scripts: Vec<Option<String>> = scanned
         .values
         .iter()
@@ -20,7 +20,7 @@ pub(super) fn check(args: &[Word], scanned: &Scanned, found: &mut Found) {
     }
     for script in scripts {
         if !script.is_some_and(|script| is_harmless(&script)) {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 "sed: the script may write, run or read, or is not understood",
             );

@@ -1,7 +1,7 @@
 //! Handlers for commands whose arguments need more than the table.
 
+use super::analysis::{Analysis, Forced, INPUT};
 use super::effect::Effect;
-use super::found::{Forced, Found, INPUT};
 use super::options::Scanned;
 use super::table::{self, Entry};
 use super::{
@@ -11,81 +11,81 @@ use super::{
 use crate::shell::{self, Piece, Word};
 
 /// Dispatches to the entry's handler; an unlisted name counts as unknown.
-pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn handle(handler: &str, args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     match handler {
-        "awk" => awk::check(args, scanned, found),
-        "jq" => jq::jq(args, scanned, found),
-        "yq" => jq::yq(args, scanned, found),
-        "sed" => sed::check(args, scanned, found),
-        "sql" => sql::check(args, title, scanned, found),
-        "env" => env(args, scanned, found),
-        "xargs" => xargs(args, scanned, found),
-        "shell" => shell(args, title, scanned, found),
-        "grep" => grep(args, title, scanned, found),
-        "diff" => operands::diff(scanned, title, found),
-        "package" => operands::packages(args, scanned, title, found),
-        "rm" => files::rm(args, title, scanned, found),
-        "dd" => dd(args, found),
-        "tar" => tar(args, title, scanned, found),
-        "sysctl" => assigning(args, title, found),
-        "date" => date(args, scanned, found),
-        "plus" => git::push(args, scanned, title, found),
-        "list" => git::list(scanned, title, found),
-        "checkout" => git::checkout(args, scanned, title, found),
-        "git-config" => git::config(args, scanned, title, found),
-        "noun" => cloud::gcloud(args, title, found),
-        "aws" => cloud::aws(args, title, found),
-        "kubectl" => kubernetes::check(args, title, scanned, found),
-        "named" => cloud::named(args, scanned, title, found),
-        "plain" => operands::plain(args, title, found),
-        "yamllint" => operands::yamllint(scanned, title, found),
-        "git-tree" => git::tree(args, title, scanned, found),
-        "api" => cloud::gh_api(args, scanned, title, found),
-        "curl" => fetch::curl(args, scanned, found),
-        "interface" => interface(args, scanned, found),
-        "ps" => processes::ps(args, title, found),
-        "fzf" => fzf(scanned, found),
-        "no-scheme" => no_scheme(args, scanned, title, found),
-        "no-address" => no_address(args, title, found),
-        "dry-run" => dry_run(scanned, title, found),
-        "remote-name" => git::remote_name(args, scanned, title, found),
-        "sensitive" => cloud::sensitive(args, title, found),
-        "ip" => cloud::ip(args, title, found),
-        "needs" => modes::needs(scanned, title, found),
-        "printf" => operands::printf(args, scanned, found),
-        "response" => operands::response(args, title, found),
-        "rustc" => modes::rustc(scanned, found),
-        "query" => modes::query(args, title, found),
-        "bat" => operands::bat(args, scanned, found),
-        "ss" => operands::sockets(args, scanned, found),
-        "lsof" => operands::open_files(args, found),
-        "read" => operands::read(args, scanned, found),
-        "test" => test::check(args, title, found),
-        "place" => files::place(args, scanned, title, found),
-        "mode" => files::mode(args, scanned, title, found),
-        "rsync" => files::rsync(args, scanned, title, found),
-        "manual" => files::manual(args, scanned, title, found),
-        "stdout" => files::standard_output(args, scanned, title, found),
-        "helper" => git::helper(args, scanned, title, found),
-        "gh" => cloud::gh(args, scanned, title, found),
-        "ip-monitor" => cloud::ip_monitor(args, scanned, found),
-        "wget" => fetch::wget(args, scanned, found),
-        "top" => processes::top(args, scanned, title, found),
-        "properties" => processes::properties(scanned, title, found),
-        "service" => processes::service(args, scanned, found),
-        "containers" => processes::containers(scanned, title, found),
-        "inspect" => processes::inspect(scanned, title, found),
-        "compose-config" => processes::compose_config(scanned, title, found),
-        "journal" => processes::journal(scanned, title, found),
-        "script" => operands::script(args, title, scanned, found),
-        "crontab" => processes::crontab(scanned, found),
-        "command" => command(args, scanned, found),
-        _ => unlisted(title, found),
+        "awk" => awk::check(args, scanned, analysis),
+        "jq" => jq::jq(args, scanned, analysis),
+        "yq" => jq::yq(args, scanned, analysis),
+        "sed" => sed::check(args, scanned, analysis),
+        "sql" => sql::check(args, title, scanned, analysis),
+        "env" => env(args, scanned, analysis),
+        "xargs" => xargs(args, scanned, analysis),
+        "shell" => shell(args, title, scanned, analysis),
+        "grep" => grep(args, title, scanned, analysis),
+        "diff" => operands::diff(scanned, title, analysis),
+        "package" => operands::packages(args, scanned, title, analysis),
+        "rm" => files::rm(args, title, scanned, analysis),
+        "dd" => dd(args, analysis),
+        "tar" => tar(args, title, scanned, analysis),
+        "sysctl" => assigning(args, title, analysis),
+        "date" => date(args, scanned, analysis),
+        "plus" => git::push(args, scanned, title, analysis),
+        "list" => git::list(scanned, title, analysis),
+        "checkout" => git::checkout(args, scanned, title, analysis),
+        "git-config" => git::config(args, scanned, title, analysis),
+        "noun" => cloud::gcloud(args, title, analysis),
+        "aws" => cloud::aws(args, title, analysis),
+        "kubectl" => kubernetes::check(args, title, scanned, analysis),
+        "named" => cloud::named(args, scanned, title, analysis),
+        "plain" => operands::plain(args, title, analysis),
+        "yamllint" => operands::yamllint(scanned, title, analysis),
+        "git-tree" => git::tree(args, title, scanned, analysis),
+        "api" => cloud::gh_api(args, scanned, title, analysis),
+        "curl" => fetch::curl(args, scanned, analysis),
+        "interface" => interface(args, scanned, analysis),
+        "ps" => processes::ps(args, title, analysis),
+        "fzf" => fzf(scanned, analysis),
+        "no-scheme" => no_scheme(args, scanned, title, analysis),
+        "no-address" => no_address(args, title, analysis),
+        "dry-run" => dry_run(scanned, title, analysis),
+        "remote-name" => git::remote_name(args, scanned, title, analysis),
+        "sensitive" => cloud::sensitive(args, title, analysis),
+        "ip" => cloud::ip(args, title, analysis),
+        "needs" => modes::needs(scanned, title, analysis),
+        "printf" => operands::printf(args, scanned, analysis),
+        "response" => operands::response(args, title, analysis),
+        "rustc" => modes::rustc(scanned, analysis),
+        "query" => modes::query(args, title, analysis),
+        "bat" => operands::bat(args, scanned, analysis),
+        "ss" => operands::sockets(args, scanned, analysis),
+        "lsof" => operands::open_files(args, analysis),
+        "read" => operands::read(args, scanned, analysis),
+        "test" => test::check(args, title, analysis),
+        "place" => files::place(args, scanned, title, analysis),
+        "mode" => files::mode(args, scanned, title, analysis),
+        "rsync" => files::rsync(args, scanned, title, analysis),
+        "manual" => files::manual(args, scanned, title, analysis),
+        "stdout" => files::standard_output(args, scanned, title, analysis),
+        "helper" => git::helper(args, scanned, title, analysis),
+        "gh" => cloud::gh(args, scanned, title, analysis),
+        "ip-monitor" => cloud::ip_monitor(args, scanned, analysis),
+        "wget" => fetch::wget(args, scanned, analysis),
+        "top" => processes::top(args, scanned, title, analysis),
+        "properties" => processes::properties(scanned, title, analysis),
+        "service" => processes::service(args, scanned, analysis),
+        "containers" => processes::containers(scanned, title, analysis),
+        "inspect" => processes::inspect(scanned, title, analysis),
+        "compose-config" => processes::compose_config(scanned, title, analysis),
+        "journal" => processes::journal(scanned, title, analysis),
+        "script" => operands::script(args, title, scanned, analysis),
+        "crontab" => processes::crontab(scanned, analysis),
+        "command" => command(args, scanned, analysis),
+        _ => unlisted(title, analysis),
     }
 }
 
-fn unlisted(title: &str, found: &mut Found) {
-    found.add(
+fn unlisted(title: &str, analysis: &mut Analysis) {
+    analysis.add(
         Effect::Unknown,
         format!("{title}: nothing is known of its arguments"),
     );
@@ -96,25 +96,25 @@ fn text(args: &[Word], index: usize) -> Option<String> {
 }
 
 /// Judges `env`: variables, then a command.
-fn env(args: &[Word], scanned: &Scanned, found: &mut Found) {
-    found.wraps = true;
+fn env(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
+    analysis.wraps = true;
     let Some(first) = scanned.operands.first() else {
         return;
     };
     for (index, word) in args.iter().enumerate().skip(*first) {
         match word.text.split_once('=') {
             Some((name, value)) if nested::is_harmless(name, value) && word.literal().is_some() => {}
-            Some((name, _)) => nested::variable(name, found),
-            None => return found.inner(&args[index..]),
+            Some((name, _)) => nested::variable(name, analysis),
+            None => return analysis.inner(&args[index..]),
         }
     }
 }
 
 /// Judges `xargs`: a command whose last arguments are unknown.
-fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
-    found.wraps = true;
+fn xargs(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
+    analysis.wraps = true;
     let Some(first) = scanned.operands.first() else {
-        return found.add(
+        return analysis.add(
             Effect::Unknown,
             "xargs: without a command it prints what it reads",
         );
@@ -123,7 +123,7 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
     let replaces = ["-I", "-J", "-i", "--replace"];
     let replaces = scanned.options.iter().any(|option| replaces.contains(option));
     if !replaces {
-        end_options(&mut words, found);
+        end_options(&mut words, analysis);
     }
     words.push(Word {
         pieces: vec![Piece::Glob('*')],
@@ -136,16 +136,16 @@ fn xargs(args: &[Word], scanned: &Scanned, found: &mut Found) {
         .any(|option| matches!(*option, "-0" | "--null"))
     {
         // A name that contains a blank is split in two.
-        found.sources_only = false;
+        analysis.sources_only = false;
     }
-    let outer = std::mem::replace(&mut found.templated, true);
-    let fed = std::mem::replace(&mut found.feeds, true);
-    found.inner(&words);
-    (found.templated, found.feeds) = (outer, fed);
+    let outer = std::mem::replace(&mut analysis.templated, true);
+    let fed = std::mem::replace(&mut analysis.feeds, true);
+    analysis.inner(&words);
+    (analysis.templated, analysis.feeds) = (outer, fed);
 }
 
 /// Appends `--` to a command, so that no name fed to it can be an option.
-fn end_options(words: &mut Vec<Word>, found: &mut Found) {
+fn end_options(words: &mut Vec<Word>, analysis: &mut Analysis) {
     let program = words.first().and_then(Word::literal).unwrap_or_default();
     let entry = table::root(program.rsplit('/').next().unwrap_or_default());
     let harmless = |entry: &Entry| {
@@ -157,11 +157,11 @@ fn end_options(words: &mut Vec<Word>, found: &mut Found) {
     let Some(at) = words
         .last()
         .and_then(|word| word.end)
-        .filter(|_| plain && !ended && !found.quoted)
+        .filter(|_| plain && !ended && !analysis.quoted)
     else {
         return;
     };
-    found.forced.push(Forced {
+    analysis.forced.push(Forced {
         at,
         words: "--".to_owned(),
     });
@@ -173,14 +173,14 @@ fn end_options(words: &mut Vec<Word>, found: &mut Found) {
 }
 
 /// Judges the script of `bash -c 'script'`; anything else that a shell may run is rejected.
-fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
-    found.wraps = true;
+fn shell(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
+    analysis.wraps = true;
     // `-n` parses the script without running it.
     let only_reads = |option: &&str| matches!(*option, "-n" | "-v" | "-x" | "-u" | "-e");
     if scanned.options.contains(&"-n") {
         match scanned.options.iter().all(only_reads) && scanned.operands.len() == 1 {
             true => return,
-            false => return found.add(Effect::Code, format!("{title}: runs code that is not seen")),
+            false => return analysis.add(Effect::Code, format!("{title}: runs code that is not seen")),
         }
     }
     let script = scanned
@@ -188,10 +188,10 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         .contains(&"-c")
         .then(|| scanned.operands.first().and_then(|first| text(args, *first)));
     let Some(Some(script)) = script else {
-        return found.add(Effect::Code, format!("{title}: runs code that is not seen"));
+        return analysis.add(Effect::Code, format!("{title}: runs code that is not seen"));
     };
-    if found.templated {
-        found.add(
+    if analysis.templated {
+        analysis.add(
             Effect::Code,
             format!("{title}: text that is not known becomes code"),
         );
@@ -199,31 +199,31 @@ fn shell(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     // Other shells than bash interpret these differently.
     let differs = ["$'", "$\"", "&>", "<(", ">(", "<<<", "|&", "[["];
     if title != "bash" && differs.iter().any(|sign| script.contains(sign)) {
-        return found.add(
+        return analysis.add(
             Effect::Code,
             format!("{title}: a script for bash is run by another shell"),
         );
     }
     match shell::parse(&script) {
         Ok(parsed) if parsed.nodes.is_empty() || !parsed.here.is_empty() => {
-            found.add(Effect::Code, format!("{title}: the script is not judged"));
+            analysis.add(Effect::Code, format!("{title}: the script is not judged"));
         }
         Ok(parsed) => {
-            found.depth += 1;
-            let outer = std::mem::replace(&mut found.quoted, true);
-            match found.depth > 4 {
-                true => found.add(Effect::Code, "shells within shells"),
-                false => nested::nodes(&parsed.nodes, found),
+            analysis.depth += 1;
+            let outer = std::mem::replace(&mut analysis.quoted, true);
+            match analysis.depth > 4 {
+                true => analysis.add(Effect::Code, "shells within shells"),
+                false => nested::nodes(&parsed.nodes, analysis),
             }
-            found.quoted = outer;
-            found.depth -= 1;
+            analysis.quoted = outer;
+            analysis.depth -= 1;
         }
-        Err(unclear) => found.add(Effect::Code, format!("{title}: {unclear}")),
+        Err(unclear) => analysis.add(Effect::Code, format!("{title}: {unclear}")),
     }
 }
 
 /// Judges `grep`: searching whole trees finds secrets, too.
-fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn grep(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let recursive = ["-r", "-R", "--recursive", "--dereference-recursive"];
     let deep = scanned.options.iter().any(|option| recursive.contains(option))
         || scanned
@@ -237,25 +237,27 @@ fn grep(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
                 .as_deref()
                 .is_some_and(|pattern| secrets::names_secret(pattern, true))
         {
-            found.add(Effect::Secret, format!("{title} {name}: may name a secret"));
+            analysis.add(Effect::Secret, format!("{title} {name}: may name a secret"));
         }
     }
     if title.starts_with(['z', 'x']) {
-        operands::script(args, title, scanned, found);
+        operands::script(args, title, scanned, analysis);
     }
     if deep || matches!(title, "rg" | "ag") {
-        secrets::broad(args, title, scanned, found);
+        secrets::broad(args, title, scanned, analysis);
     }
 }
 
 /// Judges `dd`: it is harmless only if it writes to standard output. An unknown word could be `of=`.
-fn dd(args: &[Word], found: &mut Found) {
+fn dd(args: &[Word], analysis: &mut Analysis) {
     for word in args {
         match word.literal() {
-            Some(text) if text.starts_with("of=/dev/") => found.add(Effect::Ruin, "dd: overwrites a device"),
-            Some(text) if text.starts_with("of=") => found.add(Effect::Destroy, "dd: overwrites a file"),
+            Some(text) if text.starts_with("of=/dev/") => {
+                analysis.add(Effect::Ruin, "dd: overwrites a device")
+            }
+            Some(text) if text.starts_with("of=") => analysis.add(Effect::Destroy, "dd: overwrites a file"),
             Some(text) if !text.contains("{}") => {}
-            _ => found.add(
+            _ => analysis.add(
                 Effect::Unknown,
                 format!("dd: `{}` may become the name of what is overwritten", word.text),
             ),
@@ -264,7 +266,7 @@ fn dd(args: &[Word], found: &mut Found) {
 }
 
 /// Judges `tar`: list mode only, in any notation of its first word.
-fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn tar(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let letters = |word: &String| -> String {
         match (word.starts_with("--"), word.strip_prefix('-')) {
             (true, _) => String::new(),
@@ -279,7 +281,7 @@ fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
         modes.push_str(first);
         let harmless = "tvfjzJaOp";
         if !first.chars().all(|sign| harmless.contains(sign)) {
-            found.add(
+            analysis.add(
                 Effect::Write,
                 format!("{title}: makes, changes or unpacks an archive"),
             );
@@ -287,45 +289,45 @@ fn tar(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
     }
     let lists = modes.contains('t') || words.iter().any(|word| word == "--list");
     if !lists || modes.contains(['c', 'x', 'r', 'u', 'A']) {
-        files::unpacked(scanned, title, found);
-        found.add(
+        files::unpacked(scanned, title, analysis);
+        analysis.add(
             Effect::Write,
             format!("{title}: makes, changes or unpacks an archive"),
         );
     }
     let names = |word: &Word| word.text.contains(':') || word.is_glob();
     if args.iter().any(names) {
-        found.add(Effect::Network, format!("{title}: an archive on another machine"));
+        analysis.add(Effect::Network, format!("{title}: an archive on another machine"));
     }
 }
 
-fn assigning(args: &[Word], title: &str, found: &mut Found) {
+fn assigning(args: &[Word], title: &str, analysis: &mut Analysis) {
     if args.iter().any(|word| word.text.contains('=') || word.is_glob()) {
-        found.add(Effect::Privilege, format!("{title}: sets a value of the kernel"));
+        analysis.add(Effect::Privilege, format!("{title}: sets a value of the kernel"));
     }
 }
 
 /// Judges `date`: any operand but a format sets the clock.
-fn date(args: &[Word], scanned: &Scanned, found: &mut Found) {
+fn date(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     for index in &scanned.operands {
         if !text(args, *index).is_some_and(|text| text.starts_with('+')) {
-            found.add(Effect::Privilege, "date: sets the clock");
+            analysis.add(Effect::Privilege, "date: sets the clock");
         }
     }
 }
 
 /// Adds a change unless it is a dry run; the option's value could turn that off.
-fn dry_run(scanned: &Scanned, title: &str, found: &mut Found) {
+fn dry_run(scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     let valued = scanned.values.iter().any(|(name, value)| {
         *name == "--dry-run" && !matches!(value.as_deref(), Some("client" | "server" | "true" | ""))
     });
     if valued || !scanned.options.contains(&"--dry-run") {
-        found.add(Effect::Write, format!("{title}: changes what runs"));
+        analysis.add(Effect::Write, format!("{title}: changes what runs"));
     }
 }
 
 /// Judges `fzf --bind`: only keys that move, none that run programs.
-fn fzf(scanned: &Scanned, found: &mut Found) {
+fn fzf(scanned: &Scanned, analysis: &mut Analysis) {
     let runs = [
         "execute",
         "become",
@@ -343,38 +345,38 @@ fn fzf(scanned: &Scanned, found: &mut Found) {
             text.chars().all(simple) && !runs.iter().any(|action| text.contains(action))
         };
         if *name == "--bind" && !value.as_deref().is_some_and(plain) {
-            found.add(Effect::Code, "fzf --bind: a key may run a command");
+            analysis.add(Effect::Code, "fzf --bind: a key may run a command");
         }
     }
 }
 
 /// Judges `ifconfig`: one name shows that interface. `up` or `down`, and operands after `-a`, change the
 /// network.
-fn interface(args: &[Word], scanned: &Scanned, found: &mut Found) {
+fn interface(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     let verb = |index: &usize| matches!(args[*index].text.as_str(), "up" | "down");
     if !scanned.operands.is_empty() && scanned.options.contains(&"-a") || scanned.operands.iter().any(verb) {
-        found.add(Effect::Privilege, "ifconfig: changes the network");
+        analysis.add(Effect::Privilege, "ifconfig: changes the network");
     }
 }
 
 /// Accepts files only: programs open `tcp:host` and `http://host` without a further option.
-fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, found: &mut Found) {
+fn no_scheme(args: &[Word], scanned: &Scanned, title: &str, analysis: &mut Analysis) {
     if title.ends_with("compose") {
-        processes::compose_files(scanned, title, found);
+        processes::compose_files(scanned, title, analysis);
     }
     let texts = ["--xpath", "-show_entries", "-of", "-print_format"];
     let inputs = scanned.values.iter().filter(|(name, _)| !texts.contains(name));
     let operands = scanned.operands.iter().map(|index| args[*index].shape());
     for text in operands.chain(inputs.map(|(_, value)| value.clone())) {
         if text.as_deref().is_none_or(has_scheme) {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: `{}` may lead elsewhere", text.unwrap_or_default()),
             );
         }
     }
     if args.iter().any(|word| word.text.contains("document(")) {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: an expression that opens files"),
         );
@@ -391,7 +393,7 @@ pub(super) fn has_scheme(text: &str) -> bool {
 
 /// Accepts names that are resolved through the configured registry; a URL or a registry's name would contact
 /// another host.
-fn no_address(args: &[Word], title: &str, found: &mut Found) {
+fn no_address(args: &[Word], title: &str, analysis: &mut Analysis) {
     let leads = |word: &&Word| {
         let first = word.text.split('/').next().unwrap_or_default();
         let registry = word.text.contains('/') && !first.starts_with('.') && first.contains(['.', ':']);
@@ -403,10 +405,10 @@ fn no_address(args: &[Word], title: &str, found: &mut Found) {
             .any(|key| word.text.contains(key))
     };
     if args.iter().any(|word| keys(&word)) {
-        found.add(Effect::Secret, format!("{title}: shows keys"));
+        analysis.add(Effect::Secret, format!("{title}: shows keys"));
     }
     for word in args.iter().filter(leads) {
-        found.add(
+        analysis.add(
             Effect::Network,
             format!("{title}: `{}` leads elsewhere", word.text),
         );
@@ -414,12 +416,12 @@ fn no_address(args: &[Word], title: &str, found: &mut Found) {
 }
 
 /// Judges `command`: `-v` looks up a program; without it the program runs.
-fn command(args: &[Word], scanned: &Scanned, found: &mut Found) {
+fn command(args: &[Word], scanned: &Scanned, analysis: &mut Analysis) {
     if scanned.options.contains(&"-v") || scanned.options.contains(&"-V") {
         return;
     }
-    found.wraps = true;
+    analysis.wraps = true;
     if let Some(first) = scanned.operands.first() {
-        found.inner(&args[*first..]);
+        analysis.inner(&args[*first..]);
     }
 }

@@ -1,12 +1,12 @@
 //! Database clients: read-only queries.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use super::options::Scanned;
 use crate::shell::Word;
 
 /// Judges the queries among the arguments.
-pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     let program = title.split(' ').next().unwrap_or(title);
     let mut queries: Vec<Option<String>> = scanned
         .values
@@ -21,7 +21,7 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         .collect();
     if matches!(program, "sqlite3" | "duckdb") {
         if !opens_by_name(program, args, scanned) {
-            found.add(
+            analysis.add(
                 Effect::Unknown,
                 format!("{title}: opens something other than a file by its name"),
             );
@@ -32,9 +32,9 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
         let guarded = scanned.options.contains(&"-readonly");
         if program == "duckdb" && opens && !guarded {
             // It would create a missing database.
-            match found.forced.last_mut() {
+            match analysis.forced.last_mut() {
                 Some(forced) => forced.words.push_str(" -readonly"),
-                None => found.add(Effect::Write, "duckdb: makes the database if there is none"),
+                None => analysis.add(Effect::Write, "duckdb: makes the database if there is none"),
             }
         }
         if program == "sqlite3" && guarded && opens && queries.is_empty() {
@@ -42,7 +42,7 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
             return;
         }
     }
-    hosts(program, args, title, scanned, found);
+    hosts(program, args, title, scanned, analysis);
     if title == "sqlcmd query" {
         queries.extend(scanned.operands.iter().map(|index| args[*index].literal()));
     }
@@ -52,10 +52,10 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
                 && (program == "psql" || option.starts_with("-V") || *option == "-version")
         })
     {
-        return found.add(Effect::Unknown, format!("{title}: waits for queries"));
+        return analysis.add(Effect::Unknown, format!("{title}: waits for queries"));
     }
     if !queries.is_empty() && !CONFINED.contains(&program) {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: what a query does is up to the server, and nothing confines it"),
         );
@@ -63,18 +63,18 @@ pub(super) fn check(args: &[Word], title: &str, scanned: &Scanned, found: &mut F
     let dots = program == "sqlite3";
     for query in queries {
         if !query.is_some_and(|query| only_asks(&query) || dots && only_shows(&query)) {
-            found.add(Effect::Write, format!("{title}: the query may change data"));
+            analysis.add(Effect::Write, format!("{title}: the query may change data"));
         }
     }
 }
 
 /// Judges the hosts that the command names.
-fn hosts(program: &str, args: &[Word], title: &str, scanned: &Scanned, found: &mut Found) {
+fn hosts(program: &str, args: &[Word], title: &str, scanned: &Scanned, analysis: &mut Analysis) {
     if args
         .iter()
         .any(|word| word.text.contains("://") || program == "psql" && word.text.contains('='))
     {
-        found.add(
+        analysis.add(
             Effect::Network,
             format!("{title}: asks a host that is named in the command"),
         );
@@ -84,7 +84,7 @@ fn hosts(program: &str, args: &[Word], title: &str, scanned: &Scanned, found: &m
             .as_deref()
             .is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "::1"));
         if matches!(*name, "-h" | "--host") && !here {
-            found.add(
+            analysis.add(
                 Effect::Network,
                 format!("{title}: asks a host that is named in the command"),
             );

@@ -5,8 +5,8 @@
 //! first; with three it is the second, if it is a binary operator (so POSIX, and so bash). A leading `!` is
 //! skipped; `-a` and `-o` are refused together with unknown words.
 
+use super::analysis::Analysis;
 use super::effect::Effect;
-use super::found::Found;
 use crate::shell::{Form, Piece, Word};
 
 const UNARY: &str = "abcdefghknprstuwxzGLNOS";
@@ -14,14 +14,14 @@ const BINARY: &[&str] = &[
     "=", "==", "!=", "<", ">", "-nt", "-ot", "-ef", "-eq", "-ne", "-lt", "-le", "-gt", "-ge",
 ];
 
-pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
+pub(super) fn check(args: &[Word], title: &str, analysis: &mut Analysis) {
     let args = match (title, args.split_last()) {
         ("[", Some((last, rest))) if last.text == "]" => rest,
         _ => args,
     };
     if args.iter().all(|word| word.literal().is_some()) {
         if args.iter().any(|word| matches!(word.text.as_str(), "-v" | "-R")) {
-            found.add(Effect::Code, format!("{title}: an index in the name is computed"));
+            analysis.add(Effect::Code, format!("{title}: an index in the name is computed"));
         }
         return;
     }
@@ -36,7 +36,7 @@ pub(super) fn check(args: &[Word], title: &str, found: &mut Found) {
         _ => false,
     };
     if !harmless {
-        found.add(
+        analysis.add(
             Effect::Unknown,
             format!("{title}: what is not known beforehand could become an operator"),
         );

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::store::Store;
 use super::{
-    Answer, Approved, Asked, Audience, Chat, Error, Event, Id, Listener, Notice, Question, Remember, Request,
-    State, Unanswerable, Verdict, grants,
+    Answer, Approved, Audience, Chat, Error, Event, Id, Listener, Notice, PendingApproval, Question,
+    Remember, Request, State, Unanswerable, Verdict, grants,
 };
 use crate::audit::{AnswerLog, Answered};
 
@@ -103,7 +103,7 @@ impl Service {
     pub async fn ask_with(
         &self,
         question: Question,
-        caller: Option<&mpsc::Sender<Asked>>,
+        caller: Option<&mpsc::Sender<PendingApproval>>,
     ) -> Result<Decision, Error> {
         if let Some(decision) = self.known(question.clone()).await? {
             return Ok(decision);
@@ -129,7 +129,7 @@ impl Service {
             && let Some(request) = self.request(&waiting.id).await?
         {
             // A caller that does not receive is not asked; the question still waits for gateways.
-            let _ = caller.try_send(Asked::new(self.clone(), request, over));
+            let _ = caller.try_send(PendingApproval::new(self.clone(), request, over));
         }
         waiting.wait(deadline).await
     }

@@ -84,7 +84,7 @@ pub(super) fn is_key_of_sandbox(name: &str) -> bool {
 
 /// The parsed variables.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ParsedVariables {
     pub settings: Vec<Setting>,
     /// Problems of other variables.
     pub problems: Vec<Problem>,
@@ -95,7 +95,7 @@ pub(super) struct Found {
 /// Parses the variables. Empty ones count as unset.
 ///
 /// Variables with our prefix come last, so that `RINGFENCE_SANDBOX_TIMEOUT` wins over `SANDBOX_TIMEOUT_SEC`.
-pub(super) fn settings(keys: &Keys, environment: &Environment) -> Found {
+pub(super) fn settings(keys: &Keys, environment: &Environment) -> ParsedVariables {
     let mut settings = Vec::new();
     let mut problems = Vec::new();
     let mut idle = Vec::new();
@@ -133,7 +133,7 @@ pub(super) fn settings(keys: &Keys, environment: &Environment) -> Found {
             },
         }
     }
-    Found {
+    ParsedVariables {
         settings,
         problems,
         idle,

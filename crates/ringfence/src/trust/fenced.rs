@@ -60,7 +60,7 @@ pub(super) fn trusted(name: &str, server: &Server, is_shared: &dyn Fn(&Path) -> 
         mount.host = trust::resolve(&mount.host).ok()?.path;
         Some(mount)
     };
-    let mut found = Found {
+    let mut found = ServerCode {
         name,
         mounts: mounts.filter_map(resolved).collect(),
         is_shared,
@@ -80,14 +80,14 @@ pub(super) fn trusted(name: &str, server: &Server, is_shared: &dyn Fn(&Path) -> 
 }
 
 /// The code of a server, found so far.
-struct Found<'a> {
+struct ServerCode<'a> {
     name: &'a str,
     mounts: Vec<Mount>,
     is_shared: &'a dyn Fn(&Path) -> bool,
     trusted: Trusted,
 }
 
-impl Found<'_> {
+impl ServerCode<'_> {
     /// Adds the words of the command that are code.
     fn command(&mut self, command: &[String]) {
         let program = command.first().map(Path::new).and_then(Path::file_name);

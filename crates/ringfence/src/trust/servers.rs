@@ -51,7 +51,7 @@ pub(super) fn trusted(name: &str, server: &Server, trees: &[&Path], context: &Co
 
 /// Returns a server on the host with every path that its command and its environment name.
 fn on_host(name: &str, server: &Server, context: &Context) -> HostServer {
-    let mut found = Found::new(server, context);
+    let mut found = ServerPaths::new(server, context);
     let home = context.environment.text("HOME");
     let env: Vec<(&str, &str)> = server.env.iter().map(|text| variable(text, context)).collect();
     let path = env.iter().find(|(name, _)| *name == "PATH");
@@ -92,7 +92,7 @@ fn variable<'a>(text: &'a str, context: &'a Context) -> (&'a str, &'a str) {
 }
 
 /// The paths of a server, found so far.
-struct Found<'a> {
+struct ServerPaths<'a> {
     context: &'a Context,
     seen: BTreeSet<PathBuf>,
     code: BTreeSet<PathBuf>,
@@ -111,7 +111,7 @@ struct Found<'a> {
     unsearched: Option<PathBuf>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ServerPaths<'a> {
     fn new(server: &Server, context: &'a Context) -> Self {
         let data = server.data.iter().flat_map(|path| names(path).0);
         Self {

@@ -14,7 +14,7 @@ const MAX_ANSWER: usize = 1 << 20;
 const SCRIPT: &str = include_str!("javascript.js");
 
 #[derive(Serialize)]
-struct Asked<'a> {
+struct EvaluationRequest<'a> {
     number: u32,
     after_interrupt: bool,
     typed: bool,
@@ -23,7 +23,7 @@ struct Asked<'a> {
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct EvaluationReply {
     number: u32,
     status: u8,
     value: Option<String>,
@@ -59,7 +59,7 @@ pub(super) async fn evaluate(
         code,
     } = evaluation;
     let variables = code.variables.iter();
-    let asked = Asked {
+    let asked = EvaluationRequest {
         number,
         after_interrupt,
         typed,
@@ -72,7 +72,7 @@ pub(super) async fn evaluate(
     message.push(b'\n');
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
     let line = read_until(bridge, b'\n', MAX_ANSWER).await?;
-    let answered: Answered = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
+    let answered: EvaluationReply = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
     // An answer that code has written before it was asked for has another number.
     if answered.number != number {
         return Err(NoAnswer::Nonsense);

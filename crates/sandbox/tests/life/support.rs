@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfence_exec::local::{Fence, Found, Local, Log, SessionSettings, Settings, Warmth};
+use ringfence_exec::local::{Fence, InterpreterCache, Local, Log, SessionSettings, Settings, Warmth};
 use ringfence_network::egress::{NetworkSettings, Resolver};
 use ringfence_network::fetch::Trust;
 use ringfence_policy::{Bytes, Limits, Scope, Timeout};
@@ -105,7 +105,7 @@ fn settings() -> Settings {
             renew_every: Duration::from_secs(3600),
         },
         limits: Limits::DEFAULT,
-        found: Found::default(),
+        interpreters: InterpreterCache::default(),
         max_concurrent: 4,
         max_queued: 4,
         sessions: SessionSettings {

@@ -14,10 +14,10 @@ use super::extract::Owner;
 use super::guard::{self, Door};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
+use super::operation_cost::OperationCost;
 use super::recording::{self, Recorder};
 use super::rights::Right;
 use super::state::Api;
-use super::work::Work;
 use ringfence_http::{self as http, ConnectionSlot, PeerAddress};
 
 /// A door by which E2B's clients come in, too.
@@ -163,13 +163,13 @@ async fn within_quota(
     client: &Client,
     answer: impl Future<Output = Response>,
 ) -> Response {
-    let work = Work::of(name);
+    let cost = OperationCost::of(name);
     // No key is read for what no quota limits.
-    if work == Work::Nothing {
+    if cost == OperationCost::Nothing {
         return answer.await;
     }
     let allowance = api.keys.allowance_of(&client.name);
-    let answered = api.perform(&allowance, work, answer).await;
+    let answered = api.perform(&allowance, cost, answer).await;
     answered.unwrap_or_else(|error| {
         let mut response = Error::busy(error.message().to_owned()).into_response();
         let wait = error.retry_after().map(HeaderValue::from);

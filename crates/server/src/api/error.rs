@@ -24,6 +24,7 @@ pub(crate) enum Reason {
     NotAcceptable,
     Slow,
     Conflict,
+    InProgress,
     BodyTooLarge,
     MediaType,
     ForeignHost,
@@ -57,6 +58,7 @@ impl Reason {
         Self::NotAcceptable,
         Self::Slow,
         Self::Conflict,
+        Self::InProgress,
         Self::BodyTooLarge,
         Self::MediaType,
         Self::ForeignHost,
@@ -105,6 +107,7 @@ impl Reason {
                 "conflict",
                 "The state of what it is about does not allow it: a name is taken, an input closed, a directory not empty.",
             ),
+            Self::InProgress => (409, "in_progress", "A request with this `Idempotency-Key` runs."),
             Self::BodyTooLarge => (413, "limit_exceeded", "The body is larger than the route takes."),
             Self::MediaType => (
                 415,

@@ -2,7 +2,8 @@
 //! out again.
 //!
 //! A request with a key goes on if its client leaves (but not if the key of the API is revoked), and its answer is kept for two minutes. A repetition with
-//! the same body gets that answer; one with another body, or before the answer, is a conflict.
+//! the same body gets that answer; one with another body is a conflict. Before the
+//! answer, a repetition is told that the request is in progress.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -241,7 +242,7 @@ impl Idempotency {
             }
             let (_, answer) = known.answer.as_ref().ok_or_else(|| {
                 ApiError::new(
-                    Reason::Conflict,
+                    Reason::InProgress,
                     "the request with this key is being carried out",
                     "send it again later for its answer",
                 )

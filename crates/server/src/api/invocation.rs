@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::admission::Turn;
 use super::error::ApiError;
 use super::key_uses::KeyUse;
-use super::work::Begun;
+use super::operation_cost::Begun;
 
 /// Maximum number of buffered chunks of live output.
 const IN_FLIGHT: usize = 16;

@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::on;
 use axum::{Extension, Json};
 use ringfence_jupyter::{
-    Act, Channels, Error, Gate, Kept, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
-    NewKernel, Protocol, Refusal,
+    Act, Channels, Error, Gate, Kernel, KernelInfo, KernelSpec, KernelSpecs, KeyEnd, MAX_MESSAGE,
+    MemoryShare, NewKernel, Protocol, Refusal,
 };
 use serde_json::{Value, json};
 
@@ -20,11 +20,11 @@ use super::error::{ApiError, Reason};
 use super::extract::{Client, IdOrName};
 use super::key_uses::KeyUse;
 use super::keys::Grant;
+use super::operation_cost::OperationCost;
 use super::recording::{self, Described, Recorder};
 use super::rights::Right;
 use super::route::{Form, Needs, Parameter, Place, Route, route};
 use super::state::Api;
-use super::work::Work;
 use super::{body, websocket};
 
 /// Protocols that a client of a WebSocket offers, and the one that is chosen (RFC 6455, section 11.3.4).
@@ -268,7 +268,7 @@ impl Gate for OfKey {
         self.allow(name, described).map_err(refusal)
     }
 
-    fn keep(&self, bytes: usize) -> Result<Kept, Refusal> {
+    fn keep(&self, bytes: usize) -> Result<MemoryShare, Refusal> {
         let share = self.api.bodies.take(&self.grant, bytes).map_err(refusal)?;
         Ok(Box::new(share))
     }
@@ -286,7 +286,7 @@ impl OfKey {
             return Err(ApiError::key_ended());
         }
         // The quota may have changed since the connection began.
-        let begun = api.begin_work(&api.keys.allowance_of(client), Work::of(name))?;
+        let begun = api.begin_work(&api.keys.allowance_of(client), OperationCost::of(name))?;
         let api = Arc::clone(api);
         let recorded = recording::record_act(Recorder { api, name }, &self.grant, described);
         if recorded.is_err() {

@@ -120,9 +120,9 @@ struct CommandRunResult {
     stderr: Option<String>,
 }
 
-/// A request that was read.
+/// A request in the terms of the tool.
 #[derive(Debug, PartialEq)]
-enum Asked {
+enum ParsedRequest {
     Run {
         /// Arguments of the tool.
         arguments: Value,
@@ -141,8 +141,10 @@ async fn run_code(
     let (_, bytes) = body::read(request, &[body::JSON]).await?;
     let asked = body::off_thread(bytes, |bytes| body::parse::<RunCodeRequest>(bytes)?.read()).await?;
     let (arguments, memory) = match asked {
-        Asked::Run { arguments, memory } => (arguments, memory),
-        Asked::Unserved(reason) => return Ok(Json(RunCodeResponse::sandbox_error(reason)).into_response()),
+        ParsedRequest::Run { arguments, memory } => (arguments, memory),
+        ParsedRequest::Unserved(reason) => {
+            return Ok(Json(RunCodeResponse::sandbox_error(reason)).into_response());
+        }
     };
     let used = api.admitted(&grant, run::TOOL, arguments).await?;
     let answer = api.invocations.start(used).answer().await?;
@@ -152,19 +154,19 @@ async fn run_code(
 }
 
 impl RunCodeRequest {
-    fn read(self) -> Result<Asked, ApiError> {
+    fn read(self) -> Result<ParsedRequest, ApiError> {
         let language = match self.language.as_str() {
             "python" | "bash" => self.language.as_str(),
             "nodejs" => "javascript",
             other => {
                 let other = other.escape_debug();
-                return Ok(Asked::Unserved(format!(
+                return Ok(ParsedRequest::Unserved(format!(
                     "there is no language `{other}` here; use python, bash or nodejs"
                 )));
             }
         };
         if let Some(path) = self.fetch_files.first() {
-            return Ok(Asked::Unserved(format!(
+            return Ok(ParsedRequest::Unserved(format!(
                 "`fetch_files` is not served, and names `{}`; print what matters",
                 path.escape_debug()
             )));
@@ -184,7 +186,7 @@ impl RunCodeRequest {
                 )
             })?;
             let Ok(text) = String::from_utf8(bytes) else {
-                return Ok(Asked::Unserved(format!(
+                return Ok(ParsedRequest::Unserved(format!(
                     "`files` takes text in UTF-8, and `{}` is none; have the program decode it",
                     path.escape_debug()
                 )));
@@ -192,7 +194,7 @@ impl RunCodeRequest {
             files.insert(path, text);
         }
         let memory = self.memory_limit.and_then(|limit| u64::try_from(limit).ok());
-        Ok(Asked::Run {
+        Ok(ParsedRequest::Run {
             arguments: json!({
                 "code": self.code,
                 "language": language,

@@ -8,10 +8,10 @@ use axum::http::Method;
 use serde_json::Value;
 
 use super::error::Reason;
+use super::operation_cost::OperationCost;
 use super::recording::ends_something;
 use super::route::Needs;
 use super::table::{self, document};
-use super::work::Work;
 
 #[test]
 fn the_reference_is_made_from_the_table() {
@@ -33,10 +33,10 @@ fn what_changes_a_sandbox_leaves_a_record() {
     let unrecorded = of_sandboxes.filter(|route| route.method != Method::GET && route.recorded.is_none());
     let unrecorded: Vec<&str> = unrecorded.map(|route| route.path).collect();
     assert_eq!(unrecorded, ["/v1/sandboxes/{id}/processes/{pid}/resize"]);
-    let work = |wanted: Work| {
+    let cost = |wanted: OperationCost| {
         let recorded = routes.iter().filter_map(|route| route.recorded);
         recorded
-            .filter(|name| Work::of(name) == wanted)
+            .filter(|name| OperationCost::of(name) == wanted)
             .collect::<Vec<_>>()
     };
     let places = [
@@ -46,8 +46,14 @@ fn what_changes_a_sandbox_leaves_a_record() {
         "sandbox.restart_context",
     ];
     let runs = ["sandbox.exec", "sandbox.run", "sandbox.start"];
-    assert_eq!(BTreeSet::from_iter(work(Work::Place)), BTreeSet::from(places));
-    assert_eq!(BTreeSet::from_iter(work(Work::Run)), BTreeSet::from(runs));
+    assert_eq!(
+        BTreeSet::from_iter(cost(OperationCost::Place)),
+        BTreeSet::from(places)
+    );
+    assert_eq!(
+        BTreeSet::from_iter(cost(OperationCost::Run)),
+        BTreeSet::from(runs)
+    );
     // The routes of other protocols are other ways to the same operations.
     let others = ["/jupyter/", "/librechat/"];
     let own = routes

@@ -17,12 +17,12 @@ use ringfence_sandbox::Consumption;
 use super::content::Content;
 use super::error::{ApiError, Reason};
 use super::keys::Grant;
+use super::operation_cost::{Begun, OperationCost};
 use super::recording::Recorder;
 use super::rights::Right;
 use super::route::{Needs, Route};
 use super::state::Api;
 use super::tenant::{Allowance, OWNER};
-use super::work::{Begun, Work};
 use crate::usage::{self, Exceeded, Figures, UsageError, UsageReport};
 
 /// Maximum age of a measurement of sandboxes before it is repeated for a request: each reads several files of every sandbox,
@@ -67,10 +67,10 @@ pub(super) async fn within(State(recorder): State<Recorder>, request: Request, n
     let Some(grant) = request.extensions().get::<Arc<Grant>>().cloned() else {
         return next.run(request).await;
     };
-    let work = Work::of(recorder.name);
+    let cost = OperationCost::of(recorder.name);
     let answered = recorder
         .api
-        .perform(&grant.allowance, work, next.run(request))
+        .perform(&grant.allowance, cost, next.run(request))
         .await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -81,22 +81,22 @@ impl Api {
         if grant.is_owner() {
             return Ok(Begun(None));
         }
-        self.begin_work(&grant.allowance, Work::Run)
+        self.begin_work(&grant.allowance, OperationCost::Run)
     }
 
     /// Checks that a client has not used up its quota.
     pub(super) fn check_quota(&self, grant: &Grant) -> Result<(), ApiError> {
-        self.begin_work(&grant.allowance, Work::Place).map(drop)
+        self.begin_work(&grant.allowance, OperationCost::Place).map(drop)
     }
 
-    /// Awaits the answer to a client's request if its quota allows the work. An answer that is no success takes a run back.
+    /// Awaits the answer to a client's request if its quota allows it. An answer that is no success takes a run back.
     pub(super) async fn perform(
         &self,
         allowance: &Allowance,
-        work: Work,
+        cost: OperationCost,
         answer: impl Future<Output = Response>,
     ) -> Result<Response, ApiError> {
-        let begun = self.begin_work(allowance, work)?;
+        let begun = self.begin_work(allowance, cost)?;
         let response = answer.await;
         if !response.status().is_success() {
             begun.take_back();
@@ -105,15 +105,15 @@ impl Api {
     }
 
     /// Begins work that counts against an allowance.
-    pub(super) fn begin_work(&self, allowance: &Allowance, work: Work) -> Result<Begun, ApiError> {
+    pub(super) fn begin_work(&self, allowance: &Allowance, cost: OperationCost) -> Result<Begun, ApiError> {
         let Allowance { account, quota } = allowance;
-        if account.as_str() == OWNER || work == Work::Nothing {
+        if account.as_str() == OWNER || cost == OperationCost::Nothing {
             return Ok(Begun(None));
         }
         if quota.cpu_seconds.is_some() {
             self.measure_if_old();
         }
-        if work == Work::Place {
+        if cost == OperationCost::Place {
             self.usage.check(account, quota)?;
             return Ok(Begun(None));
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfence_records::approval::{Asked, BATCH, Remember, Request, Verdict};
+use ringfence_records::approval::{BATCH, PendingApproval, Remember, Request, Verdict};
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
@@ -65,7 +65,7 @@ pub(super) fn input(request: &Request) -> InputRequests {
 
 /// Asks by a request to the client, in protocol versions that allow it, until it is answered or settled
 /// elsewhere.
-pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut Asked, by: &str) {
+pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut PendingApproval, by: &str) {
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(asked.request())));
     let options = PeerRequestOptions::no_options();
     let Ok(mut handle) = peer.send_cancellable_request(request, options).await else {
@@ -89,7 +89,7 @@ pub(super) async fn ask(peer: &Peer<RoleServer>, asked: &mut Asked, by: &str) {
 }
 
 /// Records an answer, or its absence.
-pub(super) async fn settle(asked: &Asked, answer: Option<(Verdict, Remember)>, by: &str) {
+pub(super) async fn settle(asked: &PendingApproval, answer: Option<(Verdict, Remember)>, by: &str) {
     // The first answer wins. If the store fails, nothing was approved, and the request expires.
     let _ = match answer {
         Some((verdict, remember)) => asked.answer(verdict, remember, by).await,

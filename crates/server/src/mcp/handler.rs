@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfence_policy::{Scope, SessionId};
-use ringfence_records::approval::Asked;
+use ringfence_records::approval::PendingApproval;
 use ringfence_tools::toolbox::{Answer, Caller, Surface, ToolError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, Implementation,
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use super::calls::{Calls, Seat};
 use super::invocation::{CallIdentity, Client, Event, Invocation, Use};
-use super::lines::{Kept, Length};
+use super::lines::{CallGuard, Length};
 use super::log::{Log, is_stateless};
 use super::parked::{self, Parked, ParkedInvocation};
 use super::roots::{Adopted, Roots};
@@ -227,7 +227,7 @@ impl Server {
             answers: self.elicitation == Elicitation::Allowed && elicitation::is_offered(context),
             listens: context.meta.get_progress_token().is_some(),
         };
-        let kept = context.extensions.get::<Kept>().cloned();
+        let kept = context.extensions.get::<CallGuard>().cloned();
         let (invocation, work) = Invocation::new(used, client, self.gone.clone());
         self.see_to(async move {
             work.await;
@@ -301,7 +301,7 @@ impl Server {
         mut invocation: Invocation,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let mut pending: Option<Box<Asked>> = None;
+        let mut pending: Option<Box<PendingApproval>> = None;
         loop {
             let event = tokio::select! {
                 biased;
@@ -336,7 +336,12 @@ impl Server {
     }
 
     /// Notifies the client, and the person at this machine, of a question that only the person can answer.
-    async fn announce(&self, asked: &Asked, invocation: &Invocation, context: &RequestContext<RoleServer>) {
+    async fn announce(
+        &self,
+        asked: &PendingApproval,
+        invocation: &Invocation,
+        context: &RequestContext<RoleServer>,
+    ) {
         let what = waiting(asked.request());
         invocation.recent.wait(Some(what.clone()));
         self.log.tell_about(context, LoggingLevel::Warning, &what).await;
@@ -408,7 +413,7 @@ impl Server {
 }
 
 /// Resolves when a question no longer waits. Never resolves without one.
-async fn over(pending: &mut Option<Box<Asked>>) {
+async fn over(pending: &mut Option<Box<PendingApproval>>) {
     match pending {
         Some(asked) => asked.over().await,
         None => std::future::pending().await,

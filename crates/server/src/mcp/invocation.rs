@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ringfence_records::approval::Asked;
+use ringfence_records::approval::PendingApproval;
 use ringfence_records::audit::Digest;
 use ringfence_tools::toolbox::{Answer, Attention, Caller, ErrorKind, Questions, ToolError, Toolbox};
 use serde_json::Value;
@@ -54,7 +54,7 @@ pub(super) struct Invocation {
     pub(super) since: Instant,
     pub(super) recent: Arc<Recent>,
     unwanted: watch::Sender<bool>,
-    questions: mpsc::Receiver<Asked>,
+    questions: mpsc::Receiver<PendingApproval>,
     notices: mpsc::Receiver<String>,
     done: oneshot::Receiver<Result<Answer, ToolError>>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Invocation {
 #[derive(Debug)]
 pub(super) enum Event {
     /// A question for the user.
-    Asked(Box<Asked>),
+    Asked(Box<PendingApproval>),
     /// A notice for the user.
     Told(String),
     Done(Result<Answer, ToolError>),

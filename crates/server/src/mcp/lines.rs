@@ -29,7 +29,7 @@ pub(super) struct Length(pub(super) usize);
 
 /// A value that is kept until the call of a request has ended, with all that it started.
 #[derive(Debug, Clone)]
-pub(super) struct Kept(
+pub(super) struct CallGuard(
     #[expect(dead_code, reason = "is there to be dropped")] pub(super) Arc<dyn Any + Send + Sync>,
 );
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-use ringfence_records::approval::{Asked, Request};
+use ringfence_records::approval::{PendingApproval, Request};
 
 use super::calls::RUNNING;
 use super::invocation::{CallIdentity, Invocation};
@@ -19,7 +19,7 @@ pub(super) struct Parked(Mutex<VecDeque<ParkedInvocation>>);
 #[derive(Debug)]
 pub(super) struct ParkedInvocation {
     pub(super) invocation: Invocation,
-    pub(super) asked: Asked,
+    pub(super) asked: PendingApproval,
 }
 
 /// Returns the state that the client must send back: the id of the question, which cannot be guessed, and the

@@ -38,12 +38,12 @@ pub(super) async fn send(peer: &Peer<RoleServer>, token: ProgressToken, since: I
 /// The tail of the output since the last notification, and the question that a call waits for.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    printed: Mutex<Printed>,
+    printed: Mutex<OutputTail>,
     waiting: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
-struct Printed {
+struct OutputTail {
     bytes: Vec<u8>,
     cut: bool,
 }
@@ -77,7 +77,7 @@ impl Recent {
     }
 
     fn take(&self) -> Option<String> {
-        let Printed { bytes, cut } =
+        let OutputTail { bytes, cut } =
             std::mem::take(&mut *self.printed.lock().unwrap_or_else(PoisonError::into_inner));
         let mark = if cut { "… " } else { "" };
         (!bytes.is_empty()).then(|| format!("{mark}{}", String::from_utf8_lossy(&bytes)))

@@ -12,7 +12,7 @@ use rmcp::model::{
 use tokio::sync::{mpsc, watch};
 
 use super::handler::Handler;
-use super::lines::{self, Kept, Length};
+use super::lines::{self, CallGuard, Length};
 use super::streams::{Asking, Posts, Streams};
 pub(crate) use super::streams::{Exchange, Outgoing};
 use super::{Elicitation, Peer, Settings, converse};
@@ -119,7 +119,10 @@ impl Incoming {
     /// it.
     pub(crate) fn keep(&mut self, value: impl Any + Send + Sync) {
         if let JsonRpcMessage::Request(request) = &mut self.0 {
-            request.request.extensions_mut().insert(Kept(Arc::new(value)));
+            request
+                .request
+                .extensions_mut()
+                .insert(CallGuard(Arc::new(value)));
         }
     }
 

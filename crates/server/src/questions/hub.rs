@@ -30,7 +30,7 @@ pub(crate) struct Revisions {
 
 /// State of the sources at the last poll.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct SourceState {
     waiting: Vec<Id>,
     newest: Vec<(Id, State)>,
     log: Option<Mark>,
@@ -218,11 +218,11 @@ impl Hub {
         }
     }
 
-    async fn look(&self) -> Result<Seen, Error> {
+    async fn look(&self) -> Result<SourceState, Error> {
         let service = &self.sources.approvals;
         let waiting = service.waiting().await?;
         let newest = service.newest(MAX_PAST).await?;
-        Ok(Seen {
+        Ok(SourceState {
             waiting: waiting.into_iter().map(|request| request.id).collect(),
             newest: newest
                 .into_iter()
@@ -232,7 +232,7 @@ impl Hub {
         })
     }
 
-    fn send(&self, before: Option<&Seen>, now: &Seen) {
+    fn send(&self, before: Option<&SourceState>, now: &SourceState) {
         // A page that opened before the first poll may have seen an older state.
         let asked =
             before.is_none_or(|before| (&before.waiting, &before.newest) != (&now.waiting, &now.newest));

@@ -26,7 +26,8 @@ impl Root {
             path: shown(&place.given),
             why: "is what Ringfence itself relies on",
         };
-        let kept = trust::kept(&self.real, &self.rules.trusted).map_err(|conflict| match conflict {
+        let mounts = trust::protected_mounts(&self.real, &self.rules.trusted);
+        let mounts = mounts.map_err(|conflict| match conflict {
             Conflict::Imported { .. }
             | Conflict::Server { .. }
             | Conflict::ServerUnsearched { .. }
@@ -41,8 +42,10 @@ impl Root {
             | Conflict::Unkept { .. }
             | Conflict::Found { .. } => relied_on(),
         })?;
-        let kept = kept.into_iter().filter(|kept| kept.access == Access::ReadOnly);
-        let kept: Vec<PathBuf> = kept.map(|kept| kept.below).collect();
+        let mounts = mounts
+            .into_iter()
+            .filter(|mount| mount.access == Access::ReadOnly);
+        let kept: Vec<PathBuf> = mounts.map(|mount| mount.below).collect();
         if kept.is_empty() {
             return Ok(());
         }

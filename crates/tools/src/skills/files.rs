@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::journal::Journal;
-use super::{Asked, CallError, Function, Offer, Skill};
+use super::{CallError, Function, Offer, Skill, SkillFuture};
 use beside::Beside;
 pub use consent::Consent;
 use consent::Demand;
@@ -95,7 +95,7 @@ struct Unloaded {
 }
 
 /// Files found in a directory of skills.
-struct Found {
+struct DirectoryListing {
     files: Vec<(String, Stamp)>,
     /// Invalid file names, and modules that cannot be imported.
     problems: Vec<String>,
@@ -133,7 +133,7 @@ impl SkillFiles {
 
     /// Waits for the process of each file.
     async fn hosts(&self) -> Result<Vec<Result<Arc<Host>, String>>, String> {
-        let Found { files, problems } = self.files()?;
+        let DirectoryListing { files, problems } = self.files()?;
         self.keep_only(&files);
         let started = files.iter().map(|(file, stamp)| self.ensure(file, stamp));
         let started: Vec<Started> = started.collect();
@@ -142,7 +142,7 @@ impl SkillFiles {
     }
 
     /// Scans the directory.
-    fn files(&self) -> Result<Found, String> {
+    fn files(&self) -> Result<DirectoryListing, String> {
         let unreadable = |error| format!("the directory of skills cannot be read: {error}");
         let entries = std::fs::read_dir(&self.directory).map_err(unreadable)?;
         let mut names: Vec<String> = entries
@@ -164,7 +164,7 @@ impl SkillFiles {
             let stamp = Stamp::of(&self.directory, &name, &beside);
             (name, stamp)
         });
-        Ok(Found {
+        Ok(DirectoryListing {
             files: stamped.collect(),
             problems: misnamed.into_iter().chain(beside.problems.clone()).collect(),
         })
@@ -321,7 +321,7 @@ fn is_skill_file(name: &str) -> bool {
 }
 
 impl Skill for SkillFiles {
-    fn offer(&self) -> Asked<'_, Offer> {
+    fn offer(&self) -> SkillFuture<'_, Offer> {
         Box::pin(async move {
             let hosts = match self.hosts().await {
                 Ok(hosts) => hosts,
@@ -346,7 +346,7 @@ impl Skill for SkillFiles {
         })
     }
 
-    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+    fn definition<'a>(&'a self, path: &'a str) -> SkillFuture<'a, Option<Digest>> {
         // The digest of the running process: a running program does not see a change of a file until another
         // caller reloads it.
         let hosts = self.lock();
@@ -358,7 +358,7 @@ impl Skill for SkillFiles {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, CallError>> {
+    ) -> SkillFuture<'a, Result<Value, CallError>> {
         Box::pin(async move {
             let gone = || CallError::new("unavailable", "the process of its skill cannot be started");
             let mut arguments = arguments;
@@ -373,7 +373,7 @@ impl Skill for SkillFiles {
         })
     }
 
-    fn close(&self) -> Asked<'_, ()> {
+    fn close(&self) -> SkillFuture<'_, ()> {
         Box::pin(async move {
             // Nothing is started from here on. Dropping the hosts closes the channels to their processes,
             // which ends them.

@@ -21,7 +21,7 @@ use super::table::Entry;
 use super::{CallError, Function, Skills, Table};
 use crate::toolbox::{Approvals, Caller};
 use record::Record;
-use ringfence_records::approval::Asked;
+use ringfence_records::approval::PendingApproval;
 use ringfence_records::audit::{Decision, Log};
 
 /// Maximum number of concurrent calls of a run. At the limit, reading stops (backpressure).
@@ -41,7 +41,7 @@ pub struct CallInfo<'a> {
     /// Destination of approval requests. `None` rejects calls that need approval.
     pub approvals: Option<&'a Approvals>,
     /// Additional channel for approval requests, if the caller has a user.
-    pub questions: Option<&'a mpsc::Sender<Asked>>,
+    pub questions: Option<&'a mpsc::Sender<PendingApproval>>,
     /// Notices to the user.
     pub notices: Option<&'a mpsc::Sender<String>>,
 }

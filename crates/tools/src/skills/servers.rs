@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::journal::Journal;
-use super::{Asked, CallError, Function, Offer, Skill, needs};
+use super::{CallError, Function, Offer, Skill, SkillFuture, needs};
 use conversation::{Client, conversation};
 pub use events::Events;
 pub use http::Credential;
@@ -325,7 +325,7 @@ async fn listed(skill: &str, client: &Client) -> Result<Tools, String> {
 }
 
 impl Skill for Servers {
-    fn offer(&self) -> Asked<'_, Offer> {
+    fn offer(&self) -> SkillFuture<'_, Offer> {
         Box::pin(async move {
             let up = self.servers.iter().map(|server| self.ensure(server));
             let up = futures_util::future::join_all(up).await;
@@ -343,7 +343,7 @@ impl Skill for Servers {
         })
     }
 
-    fn definition<'a>(&'a self, path: &'a str) -> Asked<'a, Option<Digest>> {
+    fn definition<'a>(&'a self, path: &'a str) -> SkillFuture<'a, Option<Digest>> {
         Box::pin(async move {
             let skill = path.split('.').next();
             let server = self.servers.iter().find(|server| Some(&*server.name) == skill)?;
@@ -355,7 +355,7 @@ impl Skill for Servers {
         &'a self,
         function: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, CallError>> {
+    ) -> SkillFuture<'a, Result<Value, CallError>> {
         Box::pin(async move {
             let gone = || CallError::new("unavailable", "its server is not there any more");
             let mut servers = self.servers.iter();
@@ -371,7 +371,7 @@ impl Skill for Servers {
         })
     }
 
-    fn close(&self) -> Asked<'_, ()> {
+    fn close(&self) -> SkillFuture<'_, ()> {
         Box::pin(async move {
             // Nothing is started from here on. Dropping the clients closes the connections, which ends the
             // servers.

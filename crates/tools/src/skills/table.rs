@@ -36,7 +36,7 @@ pub(super) struct Entry {
 
 /// A search result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct Found {
+pub struct FunctionMatch {
     /// Skill and function, such as `Notes.add`.
     pub path: String,
     /// Signature in Python syntax.
@@ -156,10 +156,10 @@ impl Table {
     }
 
     /// Returns the first results of [`Table::ranked`].
-    pub fn search(&self, query: &str) -> Vec<Found> {
+    pub fn search(&self, query: &str) -> Vec<FunctionMatch> {
         let found = self.ranked(query).into_iter().take(MAX_FOUND);
         found
-            .map(|(function, _)| Found {
+            .map(|(function, _)| FunctionMatch {
                 path: function.path().to_owned(),
                 signature: function.signature(),
                 summary: function.summary().to_owned(),
@@ -250,7 +250,7 @@ mod tests {
     use serde_json::Map;
 
     use super::super::function::tests::find;
-    use super::super::{Asked, CallError};
+    use super::super::{CallError, SkillFuture};
     use super::*;
 
     /// A skill source with this number of functions per skill.
@@ -258,7 +258,7 @@ mod tests {
     struct Many(Vec<(&'static str, usize)>);
 
     impl Skill for Many {
-        fn offer(&self) -> Asked<'_, Offer> {
+        fn offer(&self) -> SkillFuture<'_, Offer> {
             let paths = self.0.iter();
             let paths = paths.flat_map(|(skill, count)| (0..*count).map(move |at| format!("{skill}.f{at}")));
             let functions = paths.map(|path| Arc::new(find(&path, Policy::Allow)));
@@ -269,7 +269,11 @@ mod tests {
             }))
         }
 
-        fn call<'a>(&'a self, _: &'a Function, _: Map<String, Value>) -> Asked<'a, Result<Value, CallError>> {
+        fn call<'a>(
+            &'a self,
+            _: &'a Function,
+            _: Map<String, Value>,
+        ) -> SkillFuture<'a, Result<Value, CallError>> {
             Box::pin(std::future::ready(Ok(Value::Null)))
         }
     }

@@ -1,7 +1,7 @@
 //! The caller's side of an invocation.
 
 use ringfence_exec::local::Chunk;
-use ringfence_records::approval::Asked;
+use ringfence_records::approval::PendingApproval;
 use tokio::sync::{mpsc, watch};
 
 /// The caller's side of an invocation: cancellation, live output, questions, notices.
@@ -20,13 +20,13 @@ pub struct Attention {
 #[derive(Debug)]
 pub enum Questions {
     /// The user can answer on this channel.
-    Answered(mpsc::Sender<Asked>),
+    Answered(mpsc::Sender<PendingApproval>),
     /// The user is only notified, and may answer elsewhere. A request that needs a present user is not sent.
-    Told(mpsc::Sender<Asked>),
+    Told(mpsc::Sender<PendingApproval>),
 }
 
 impl Questions {
-    pub(super) const fn sender(&self) -> &mpsc::Sender<Asked> {
+    pub(super) const fn sender(&self) -> &mpsc::Sender<PendingApproval> {
         match self {
             Self::Answered(sender) | Self::Told(sender) => sender,
         }

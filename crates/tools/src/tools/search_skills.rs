@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::skills::Found;
+use crate::skills::FunctionMatch;
 use crate::toolbox::{Answer, Call, Effects, Parts, Tool, ToolError};
 
 pub(super) struct SearchSkills;
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Output {
     /// Matching functions, best match first.
-    functions: Vec<Found>,
+    functions: Vec<FunctionMatch>,
 }
 
 impl Tool for SearchSkills {

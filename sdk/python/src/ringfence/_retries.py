@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Dict, Optional
 
-from .errors import ApiError, RingfenceError, ServerGone, ServerUnavailable
+from .errors import ApiError, InProgress, RingfenceError, ServerGone, ServerUnavailable
 
 KEY = "idempotency-key"
 
@@ -20,8 +20,6 @@ MAX_WAIT = 30.0
 """Seconds that a call waits in all before its retries."""
 
 LONGEST_POLL = 1.0
-
-_UNDER_WAY = "the request with this key is being carried out"
 
 
 class Retries:
@@ -60,9 +58,9 @@ class Retries:
         refused = error.status in (429, 503) and error.retry_after is not None
         return error.retry_after if refused and self._next() is not None else None
 
-    def _is_under_way(self, error: ApiError) -> bool:
+    def _is_under_way(self, error: RingfenceError) -> bool:
         """Returns `True` if the server still carries out what this call sent before."""
-        return self._has_key and self._broke is not None and error.status == 409 and error.message == _UNDER_WAY
+        return self._has_key and self._broke is not None and isinstance(error, InProgress)
 
     def _next(self) -> Optional[float]:
         self._sent += 1
@@ -70,8 +68,7 @@ class Retries:
 
     def failure(self, error: RingfenceError) -> RingfenceError:
         """Returns the exception for the call, after the last one: something may have happened once a connection broke."""
-        unknown = isinstance(error, (ServerGone, ServerUnavailable))
-        unknown = unknown or (isinstance(error, ApiError) and self._is_under_way(error))
+        unknown = isinstance(error, (ServerGone, ServerUnavailable)) or self._is_under_way(error)
         return self._broke if self._broke is not None and unknown else error
 
 

@@ -94,6 +94,12 @@ class Conflict(ApiError):
     type = "conflict"
 
 
+class InProgress(Conflict):
+    """The first request with this `Idempotency-Key` has not ended."""
+
+    type = "in_progress"
+
+
 class LimitExceeded(ApiError):
     """A limit of size, number or rate is exceeded."""
 
@@ -142,11 +148,14 @@ class ApprovalTimeout(ApiError):
     type = "approval_timeout"
 
 
-def _subclasses() -> Dict[str, Type[ApiError]]:
-    return {kind.type: kind for kind in ApiError.__subclasses__()}
+def _subclasses(base: Type[ApiError]) -> Dict[str, Type[ApiError]]:
+    found: Dict[str, Type[ApiError]] = {}
+    for kind in base.__subclasses__():
+        found.update({kind.type: kind}, **_subclasses(kind))
+    return found
 
 
-BY_TYPE = _subclasses()
+BY_TYPE = _subclasses(ApiError)
 
 
 class CommandFailed(RingfenceError):

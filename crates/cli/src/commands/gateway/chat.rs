@@ -44,9 +44,9 @@ pub(super) fn discord(context: &Context) -> anyhow::Result<Infallible> {
 }
 
 fn token(variable: &str, file: Option<&Path>, context: &Context) -> Result<Secret, Failure> {
-    let found = gateway_token::find(variable, file, context)?;
-    Secret::new(&found.text)
-        .map_err(|error| Failure::usage(format!("{}: {error}", found.place), "copy the bot's token again"))
+    let token = gateway_token::find(variable, file, context)?;
+    Secret::new(&token.text)
+        .map_err(|error| Failure::usage(format!("{}: {error}", token.place), "copy the bot's token again"))
 }
 
 /// Replaces this process by the gateway (execve(2)), with the settings on its standard input.

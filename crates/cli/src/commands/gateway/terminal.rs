@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ringfence_exec::lines::LineReader;
-use ringfence_gateway_protocol::{Board, FromEngine, FromGateway, Input, Link, LinkEvent, interrupted};
+use ringfence_gateway_protocol::{Board, FromGateway, FromServer, Input, Link, LinkEvent, interrupted};
 use ringfence_records::approval::Chat;
 use tokio::sync::mpsc;
 
@@ -143,18 +143,18 @@ impl Terminal {
         self.say(&reminders)
     }
 
-    fn show(&mut self, message: FromEngine) -> anyhow::Result<()> {
+    fn show(&mut self, message: FromServer) -> anyhow::Result<()> {
         match &message {
-            FromEngine::ApprovalClosed { id, .. } | FromEngine::Error { id: Some(id), .. } => {
+            FromServer::ApprovalClosed { id, .. } | FromServer::Error { id: Some(id), .. } => {
                 self.unsettled.retain(|other| other != id);
             }
             // It may have been sent before the server knew our chats.
-            FromEngine::ApprovalRequest(words) if !self.serves(&words.chat_id) => return Ok(()),
-            FromEngine::Message { chat_id, .. } if !self.serves(chat_id) => return Ok(()),
-            FromEngine::ApprovalRequest(_)
-            | FromEngine::Message { .. }
-            | FromEngine::Error { .. }
-            | FromEngine::Hello { .. } => {}
+            FromServer::ApprovalRequest(words) if !self.serves(&words.chat_id) => return Ok(()),
+            FromServer::Message { chat_id, .. } if !self.serves(chat_id) => return Ok(()),
+            FromServer::ApprovalRequest(_)
+            | FromServer::Message { .. }
+            | FromServer::Error { .. }
+            | FromServer::Hello { .. } => {}
         }
         let text = self.board.take(message, Instant::now());
         self.say(&text)

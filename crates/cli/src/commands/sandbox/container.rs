@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ringfence_container::runtime::Id;
-use ringfence_container::sandboxes::{NewSandbox, Printed, SandboxInfo};
+use ringfence_container::sandboxes::{LogChunk, NewSandbox, SandboxInfo};
 use ringfence_container::spec::Name;
 use ringfence_container::{self as engines, ContainerRuntime, Use};
 use ringfence_policy::{EngineKind, Limits};
@@ -162,7 +162,7 @@ pub(super) async fn logs(args: &SandboxLogsArgs, context: &Context) -> anyhow::R
         let SandboxAnswer::Log(log) = ask(action, &args.options, context).await? else {
             return Err(nonsense().into());
         };
-        for Printed { is_error, text } in &log.printed {
+        for LogChunk { is_error, text } in &log.printed {
             match is_error {
                 false => context.ui.out(text)?,
                 true => context.ui.err(text)?,

@@ -63,9 +63,10 @@ fn what_was_begun_goes_on_without_its_client() {
     let left = exec(line, &["Idempotency-Key: k"]);
     eventually("it runs", || show() == "on\n");
     drop(left);
-    repeated().refused(409, "conflict");
+    repeated().refused(409, "in_progress");
     super::reply(&mut *exec("touch go", &[]));
     eventually("it has ended", || repeated().status == 200);
+    super::reply(&mut *exec("true", &["Idempotency-Key: k"])).refused(409, "conflict");
     let answer = repeated();
     assert!(is_replayed(&answer), "{answer:?}");
     assert_eq!(answer.json()["stdout"], "1\n");

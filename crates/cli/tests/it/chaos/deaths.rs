@@ -1,17 +1,17 @@
 //! Processes killed under load.
 
-use super::storm::{Fate, Storm, Work};
+use super::storm::{CallBehaviour, Fate, Storm};
 use super::{Setting, until};
 use crate::leftovers::processes;
 
 /// Minimum number of calls waiting in the container at the kill.
 const STRUCK: usize = 10;
 
-fn unknown(work: Work, fate: Fate) -> bool {
-    (work, fate) == (Work::Waiting, Fate::Unknown)
+fn unknown(work: CallBehaviour, fate: Fate) -> bool {
+    (work, fate) == (CallBehaviour::Waiting, Fate::Unknown)
 }
 
-fn success(_: Work, fate: Fate) -> bool {
+fn success(_: CallBehaviour, fate: Fate) -> bool {
     fate == Fate::Success
 }
 
@@ -30,7 +30,7 @@ fn engine(setting: Setting) {
     setting.world.stop_engine("KILL");
     let fates = storm.ended();
     // Later callers fall back to their own process.
-    let broken = fates.count(|work, fate| (work, fate) == (Work::Waiting, Fate::Error));
+    let broken = fates.count(|work, fate| (work, fate) == (CallBehaviour::Waiting, Fate::Error));
     assert!(broken >= STRUCK && fates.count(success) >= 5, "{fates:?}");
     setting.goes_on(&container);
 }
@@ -135,7 +135,7 @@ fn those_who_ask() {
     let container = setting.container();
     let idle = container.processes();
     let mut storm = Storm::begin(&setting);
-    storm.kill(Work::Waiting);
+    storm.kill(CallBehaviour::Waiting);
     until("the others end, and nothing runs for the dead", || {
         storm.running() == 0 && container.processes() <= idle
     });

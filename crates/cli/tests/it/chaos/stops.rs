@@ -3,7 +3,7 @@
 use super::{Setting, until};
 use serde_json::{Value, json};
 
-use super::storm::{Fate, Storm, Work};
+use super::storm::{CallBehaviour, Fate, Storm};
 
 #[test]
 fn a_container_that_stands_still_for_a_while_holds_up_nobody_else_and_loses_nothing() {
@@ -25,7 +25,7 @@ fn an_init_that_stands_still_for_good_is_given_up_with_its_container() {
     let container = setting.container();
     setting.signal("-STOP", container.pid);
     let fates = storm.ended();
-    let unknown = fates.count(|work, fate| (work, fate) == (Work::Waiting, Fate::Unknown));
+    let unknown = fates.count(|work, fate| (work, fate) == (CallBehaviour::Waiting, Fate::Unknown));
     let successes = fates.count(|_, fate| fate == Fate::Success);
     assert!(unknown >= 10 && successes >= 5, "{fates:?}");
     setting.replaces(&container);

@@ -13,7 +13,7 @@ const LINES: usize = 20_000;
 
 /// The behaviour of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum CallBehaviour {
     /// Prints its token.
     Quick,
     /// Prints much output, and its token.
@@ -37,10 +37,10 @@ pub(super) enum Fate {
 impl Fate {
     /// Returns `true` if the fate is normal for such a call without a kill. A call that misses its place in
     /// the queue has no result.
-    pub(super) fn is_as_ever(work: Work, fate: Self) -> bool {
+    pub(super) fn is_as_ever(work: CallBehaviour, fate: Self) -> bool {
         match work {
-            Work::Overdue => matches!(fate, Self::TimedOut | Self::Error),
-            Work::Quick | Work::Printing | Work::Waiting => fate == Self::Success,
+            CallBehaviour::Overdue => matches!(fate, Self::TimedOut | Self::Error),
+            CallBehaviour::Quick | CallBehaviour::Printing | CallBehaviour::Waiting => fate == Self::Success,
         }
     }
 }
@@ -48,7 +48,7 @@ impl Fate {
 /// One call, by its own process.
 struct Call {
     number: usize,
-    work: Work,
+    work: CallBehaviour,
     client: Child,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Storm<'a> {
     calls: Vec<Call>,
 }
 
-impl Work {
+impl CallBehaviour {
     fn of(number: usize) -> Self {
         match number % 10 {
             0 | 5 => Self::Waiting,
@@ -111,7 +111,7 @@ impl<'a> Storm<'a> {
     /// Starts all calls. On return some have ended, and some wait.
     pub(super) fn begin(setting: &'a Setting) -> Self {
         let call = |number| {
-            let work = Work::of(number);
+            let work = CallBehaviour::of(number);
             Call {
                 number,
                 work,
@@ -137,7 +137,7 @@ impl<'a> Storm<'a> {
     }
 
     /// Kills the clients of calls of one kind, and forgets these calls.
-    pub(super) fn kill(&mut self, work: Work) {
+    pub(super) fn kill(&mut self, work: CallBehaviour) {
         let (killed, kept) = self.calls.drain(..).partition(|call| call.work == work);
         self.calls = kept;
         drop(Storm {
@@ -192,10 +192,10 @@ impl Call {
         match fate {
             Fate::Success => {
                 assert_eq!(printed["exit_code"], 0, "{told}");
-                assert!(whole && self.work != Work::Overdue, "{told}");
+                assert!(whole && self.work != CallBehaviour::Overdue, "{told}");
                 // Long output may be truncated at the end.
                 let ends = format!("{}\n", token(self.number));
-                assert!(self.work == Work::Printing || stdout == ends, "{told}");
+                assert!(self.work == CallBehaviour::Printing || stdout == ends, "{told}");
             }
             Fate::TimedOut => assert!(printed["exit_code"] == -1 && !whole, "{told}"),
             Fate::Unknown | Fate::Error => {
@@ -209,10 +209,10 @@ impl Call {
 
 /// The fates of all calls.
 #[derive(Debug)]
-pub(super) struct Fates(Vec<(Work, Fate)>);
+pub(super) struct Fates(Vec<(CallBehaviour, Fate)>);
 
 impl Fates {
-    pub(super) fn count(&self, wanted: impl Fn(Work, Fate) -> bool) -> usize {
+    pub(super) fn count(&self, wanted: impl Fn(CallBehaviour, Fate) -> bool) -> usize {
         self.0.iter().filter(|(work, fate)| wanted(*work, *fate)).count()
     }
 }

@@ -17,7 +17,7 @@ use super::*;
 use crate::spec::{Filter, OciRuntime, Spec};
 use crate::testing::{engines, owned, spec};
 use crate::warm::{self, Warm};
-use crate::{ContainerRuntime, Manager, SandboxSpec};
+use crate::{ContainerRuntime, ContainerSupervisor, NewContainer};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
@@ -26,34 +26,34 @@ const PRIVATE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 /// A container of a real engine, whose init leads to the proxy.
 struct Reaching {
     warm: Warm,
-    manager: Manager,
+    supervisor: ContainerSupervisor,
     _place: tempfile::TempDir,
 }
 
 impl Reaching {
     async fn new(engine: &ContainerRuntime, oci_runtime: OciRuntime) -> Self {
-        let manager = Manager::new(engine.clone(), owned(), engine.info().await.unwrap());
+        let supervisor = ContainerSupervisor::new(engine.clone(), owned(), engine.info().await.unwrap());
         let place = tempfile::tempdir().unwrap();
         let program = file(&place.path().join("init")).unwrap();
         let mut spec = Spec {
-            owner: manager.owner().clone(),
+            owner: supervisor.owner().clone(),
             filter: Filter::named(STANDARD_TCP).unwrap(),
             oci_runtime,
             ..spec(&["replaced"])
         };
         // gVisor's own threads count.
         spec.resources.pids = Pids::try_from(500).unwrap();
-        let sandbox_spec = SandboxSpec {
+        let new_container = NewContainer {
             spec: warm::with_init(spec, &program, 1, Interpreter::Warm).unwrap(),
             max_duration: Duration::from_secs(300),
             attach: true,
             belongings: None,
         };
         Self {
-            warm: warm::start(&manager, sandbox_spec, Interpreter::Warm)
+            warm: warm::start(&supervisor, new_container, Interpreter::Warm)
                 .await
                 .unwrap(),
-            manager,
+            supervisor,
             _place: place,
         }
     }
@@ -74,7 +74,7 @@ impl Reaching {
 
     async fn close(self) {
         drop(self.warm);
-        self.manager.close().await;
+        self.supervisor.close().await;
     }
 }
 

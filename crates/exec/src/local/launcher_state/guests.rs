@@ -6,8 +6,8 @@ use ringfence_jail::protocol::Guest as Origin;
 use ringfence_policy::{Language, Request};
 
 use super::super::error::Error;
-use super::super::found::script;
 use super::super::guest::Guest;
+use super::super::interpreters::script;
 use super::super::settings::Settings;
 use super::super::{layout, network};
 use super::{LauncherState, Start, Terms, Text, environment};

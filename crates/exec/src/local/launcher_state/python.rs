@@ -7,8 +7,8 @@ use ringfence_policy::{Limits, Mount, Network, PACKAGES, Request};
 use tokio::io::AsyncWriteExt;
 
 use super::super::error::Error;
-use super::super::found::python_for;
 use super::super::guest::{self, Guest, PendingGuest};
+use super::super::interpreters::python_for;
 use super::super::launcher::Zygote;
 use super::super::settings::Settings;
 use super::super::worker_program::{BYTECODE_BOOT, WORKER};

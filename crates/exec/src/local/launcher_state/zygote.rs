@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::super::error::Error;
 use super::super::extra::{Extra, WORKSPACE};
-use super::super::found::python_for;
 use super::super::guest::{Groups, Plan};
+use super::super::interpreters::python_for;
 use super::super::launcher::{FailedModule, LauncherClient, Zygote};
 use super::super::layout::{self, WritableDirs};
 use super::super::log::Log;

@@ -13,7 +13,7 @@ use super::super::session_error::Error;
 use super::super::settings::Fence;
 use super::ending::Reason;
 use super::evaluation::Evaluated;
-use super::work::Work;
+use super::evaluation_call::EvaluationCall;
 use crate::output;
 
 /// A session's interpreter.
@@ -40,7 +40,7 @@ pub(super) struct Evaluations<'a> {
 impl Interpreter {
     /// Checks that the interpreter has everything a request requires, and sets the request's fixed limits to
     /// those of the session.
-    pub(super) fn fit(&self, work: &mut Work) -> Result<(), Error> {
+    pub(super) fn fit(&self, work: &mut EvaluationCall) -> Result<(), Error> {
         let (request, made_for) = (&work.request, &self.made_for);
         let fixed = |what| {
             let id = request.session.clone();
@@ -81,7 +81,7 @@ impl Interpreter {
     /// Assembles the result of an evaluation.
     pub(super) fn result(
         &self,
-        work: &Work,
+        work: &EvaluationCall,
         evaluated: Evaluated,
         evaluations: Evaluations<'_>,
         former: Option<Reason>,

@@ -9,9 +9,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::error::Error as LocalError;
 use super::ending::Reason;
+use super::evaluation_call::EvaluationCall;
 use super::info::SessionInfo;
 use super::interpreter::Interpreter;
-use super::work::Work;
 use crate::supervise::cancellation;
 
 /// Maximum number of queued calls of a session.
@@ -52,7 +52,10 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) enum Call {
     /// Evaluates a piece of code.
-    Evaluate(Slot<Work>, oneshot::Sender<Result<ExecutionResult, LocalError>>),
+    Evaluate(
+        Slot<EvaluationCall>,
+        oneshot::Sender<Result<ExecutionResult, LocalError>>,
+    ),
     /// Forks the session.
     Fork(Slot<Unborn>, oneshot::Sender<Result<(), LocalError>>),
 }
@@ -117,8 +120,8 @@ impl Live {
     /// Queues an evaluation, which is cancelled at its own deadline if it has not begun.
     pub(in super::super) async fn evaluate(
         &self,
-        work: Work,
-    ) -> Called<Work, Result<ExecutionResult, LocalError>> {
+        work: EvaluationCall,
+    ) -> Called<EvaluationCall, Result<ExecutionResult, LocalError>> {
         let deadline = work.deadline();
         let cancelled = work.connection.cancelled.clone();
         let given_up = async {

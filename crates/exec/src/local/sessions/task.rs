@@ -16,11 +16,11 @@ use super::super::session_error::Error;
 use super::super::settings::SessionSettings;
 use super::ending::{Key, Reason};
 use super::evaluation::{self, Evaluable, GRACE, Stops};
+use super::evaluation_call::EvaluationCall;
 use super::forking;
 use super::interpreter::{Evaluations, Interpreter};
 use super::live::{Call, Live, Slot, State, Unborn};
 use super::registry::SharedRegistry;
-use super::work::Work;
 use crate::supervise::cancellation;
 
 /// Minimum interval for measuring a host directory while no evaluation runs.
@@ -105,7 +105,7 @@ impl SessionTask {
     async fn evaluate(
         &mut self,
         interpreter: &mut Interpreter,
-        slot: Slot<Work>,
+        slot: Slot<EvaluationCall>,
         mut reply: oneshot::Sender<Result<ExecutionResult, LocalError>>,
     ) -> Option<Reason> {
         let gate = Arc::clone(&self.gate);
@@ -190,7 +190,7 @@ impl SessionTask {
         ended
     }
 
-    fn admit(&self, interpreter: &Interpreter, work: &mut Work) -> Result<(), LocalError> {
+    fn admit(&self, interpreter: &Interpreter, work: &mut EvaluationCall) -> Result<(), LocalError> {
         let id = self.key.1.clone();
         if work.is_cancelled() {
             return Err(Error::Cancelled(id).into());

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use ringfence_exec::trust;
 
 use super::super::tokens::pieces;
-use super::Found;
+use super::ServerPaths;
 use crate::named_paths::is_broad;
 
 /// Maximum number of directory entries examined for a server.
@@ -28,7 +28,7 @@ const PYTHONS: &[&str] = &["python", "pypy", "graalpy"];
 /// Directories around much else. A module that mentions one imports nothing straight from it.
 const SURROUNDINGS: &[&str] = &["/usr", "/run", "/mnt", "/media"];
 
-impl Found<'_> {
+impl ServerPaths<'_> {
     /// Adds the paths that the found code leads to.
     pub(super) fn search(&mut self) {
         while let Some(directory) = self.todo.pop() {

@@ -29,7 +29,7 @@ pub struct Consent {
 
 /// Skill files of a directory by name, with the digest of the accepted demand.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Seen {
+struct DirectoryConsent {
     directory: PathBuf,
     files: BTreeMap<String, String>,
 }
@@ -111,12 +111,12 @@ impl Consent {
                 told.push((file, demand.words));
             }
         }
-        let seen = Seen {
+        let seen = DirectoryConsent {
             directory: directory.to_owned(),
             files: seen,
         };
         if let Some(file) = &self.file {
-            ledger::change(file, |all: &mut Vec<Seen>| {
+            ledger::change(file, |all: &mut Vec<DirectoryConsent>| {
                 all.retain(|known| known.directory != directory);
                 all.insert(0, seen);
                 all.truncate(MOST);
@@ -176,7 +176,7 @@ impl Consent {
         let Some(record) = self.file.as_ref().filter(|_| written) else {
             return Ok(());
         };
-        let all: Vec<Seen> = ledger::read(record).map_err(unknown)?;
+        let all: Vec<DirectoryConsent> = ledger::read(record).map_err(unknown)?;
         let seen = all.iter().find(|seen| seen.directory == directory);
         let seen = seen.and_then(|seen| seen.files.get(file));
         if seen == demand.digest.as_ref() {

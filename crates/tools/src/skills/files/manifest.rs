@@ -32,7 +32,7 @@ pub(super) struct Manifest {
 
 /// The demands of a manifest, as shown to a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ManifestDemand {
     pub(super) words: String,
     /// Unambiguous serialization, for the digest.
     pub(super) exact: String,
@@ -93,7 +93,7 @@ impl Manifest {
     }
 
     /// Returns the manifest's demands, or `None` if it is empty.
-    pub(super) fn demand(&self) -> Option<Asked> {
+    pub(super) fn demand(&self) -> Option<ManifestDemand> {
         let quoted = |(name, texts): (&str, Vec<String>)| {
             let texts: Vec<String> = texts.iter().map(|text| format!("`{text}`")).collect();
             (!texts.is_empty()).then(|| format!("{name} {}", texts.join(", ")))
@@ -106,7 +106,7 @@ impl Manifest {
             ("rules", rules.collect()),
         ];
         let words: Vec<String> = parts.into_iter().filter_map(quoted).collect();
-        (!words.is_empty()).then(|| Asked {
+        (!words.is_empty()).then(|| ManifestDemand {
             words: words.join("; "),
             exact: serde_json::json!([self.mounts, self.hosts, self.policy]).to_string(),
             gives: !(self.mounts.is_empty() && self.hosts.is_empty()),

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use super::super::function::tests::find;
-use super::super::{Asked, CallError, Function, Offer, Policy, Rules, Skill, Skills};
+use super::super::{CallError, Function, Offer, Policy, Rules, Skill, SkillFuture, Skills};
 use super::{CallInfo, Gatekeeper};
 use crate::toolbox::{Approvals, Caller, Surface};
 use ringfence_records::approval::{Answer, Remember, Service, Verdict};
@@ -27,7 +27,7 @@ struct Notes {
 }
 
 impl Skill for Notes {
-    fn offer(&self) -> Asked<'_, Offer> {
+    fn offer(&self) -> SkillFuture<'_, Offer> {
         let functions = [
             ("Notes.find", Policy::Allow),
             ("Notes.told", Policy::Notify),
@@ -44,7 +44,7 @@ impl Skill for Notes {
         &'a self,
         _: &'a Function,
         arguments: Map<String, Value>,
-    ) -> Asked<'a, Result<Value, CallError>> {
+    ) -> SkillFuture<'a, Result<Value, CallError>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             match arguments["text"].as_str().unwrap() {

@@ -6,14 +6,14 @@ use super::{Answer, Error, Remember, Request, Service, Verdict};
 
 /// A pending request, for the caller that caused it. Gateways see it too, and may answer first.
 #[derive(Debug)]
-pub struct Asked {
+pub struct PendingApproval {
     service: Service,
     request: Request,
     /// Closed once the request is no longer pending.
     over: oneshot::Receiver<()>,
 }
 
-impl Asked {
+impl PendingApproval {
     pub(super) const fn new(service: Service, request: Request, over: oneshot::Receiver<()>) -> Self {
         Self {
             service,
@@ -75,7 +75,7 @@ mod tests {
         _dir: TempDir,
         service: Service,
         asking: JoinSet<Result<Decision, Error>>,
-        asked: Asked,
+        pending: PendingApproval,
     }
 
     impl Waiting {
@@ -86,12 +86,12 @@ mod tests {
             let mut asking = JoinSet::new();
             let asks = service.clone();
             asking.spawn(async move { asks.ask_with(question(), Some(&caller)).await });
-            let asked = questions.recv().await.unwrap();
+            let pending = questions.recv().await.unwrap();
             Self {
                 _dir: dir,
                 service,
                 asking,
-                asked,
+                pending,
             }
         }
 
@@ -100,7 +100,7 @@ mod tests {
         }
 
         async fn state(&self) -> State {
-            let request = self.service.request(&self.asked.request.id).await.unwrap();
+            let request = self.service.request(&self.pending.request.id).await.unwrap();
             request.unwrap().state
         }
     }
@@ -125,25 +125,25 @@ mod tests {
     async fn the_caller_answers_the_question_that_everybody_sees() {
         let mut waiting = Waiting::new().await;
         let all = waiting.service.waiting().await.unwrap();
-        assert_eq!(all, [waiting.asked.request().clone()]);
-        assert!(!waiting.asked.is_over());
+        assert_eq!(all, [waiting.pending.request().clone()]);
+        assert!(!waiting.pending.is_over());
         let lasting = waiting
-            .asked
+            .pending
             .answer(Verdict::Approve, Remember::Always, "client")
             .await;
         assert!(matches!(lasting, Err(Error::Unanswerable(_))), "{lasting:?}");
         assert_eq!(waiting.state().await, State::Pending);
         waiting
-            .asked
+            .pending
             .answer(Verdict::Approve, Remember::Once, "client")
             .await
             .unwrap();
         let by = "client".to_owned();
         assert_eq!(waiting.decided().await, Decision::Approved { by });
-        waiting.asked.over().await;
-        assert!(waiting.asked.is_over());
+        waiting.pending.over().await;
+        assert!(waiting.pending.is_over());
         let again = waiting
-            .asked
+            .pending
             .answer(Verdict::Approve, Remember::Once, "client")
             .await;
         assert!(matches!(again, Err(Error::Unanswerable(_))), "{again:?}");
@@ -153,7 +153,7 @@ mod tests {
     #[tokio::test]
     async fn the_question_is_over_when_another_answers_or_it_is_cancelled() {
         let mut waiting = Waiting::new().await;
-        let request = waiting.asked.request().clone();
+        let request = waiting.pending.request().clone();
         let other = Answer {
             id: request.id.clone(),
             verdict: Verdict::Reject,
@@ -163,13 +163,13 @@ mod tests {
             by: "ann".to_owned(),
         };
         waiting.service.answer(other).await.unwrap();
-        waiting.asked.over().await;
+        waiting.pending.over().await;
         let by = "ann".to_owned();
         assert_eq!(waiting.decided().await, Decision::Rejected { by });
 
         let mut waiting = Waiting::new().await;
         waiting.asking.shutdown().await;
-        waiting.asked.over().await;
+        waiting.pending.over().await;
         assert_eq!(waiting.state().await, State::Abandoned);
     }
 
@@ -177,10 +177,10 @@ mod tests {
     async fn without_an_answer_it_waits_only_where_somebody_else_is() {
         let mut waiting = Waiting::new().await;
         let listener = waiting.service.listen(None, Audience::All).await.unwrap();
-        waiting.asked.dismiss("client").await.unwrap();
+        waiting.pending.dismiss("client").await.unwrap();
         assert_eq!(waiting.state().await, State::Pending);
         waiting.service.leave(listener).await.unwrap();
-        waiting.asked.dismiss("client").await.unwrap();
+        waiting.pending.dismiss("client").await.unwrap();
         let by = "client".to_owned();
         assert_eq!(waiting.decided().await, Decision::Dismissed { by });
         assert_eq!(waiting.state().await, State::Expired);

@@ -93,16 +93,16 @@ pub(crate) fn find_python(settings: &Settings, named: Option<&Path>) -> Result<P
 }
 
 fn python(settings: &Settings) -> Result<Python, Error> {
-    if let Some(python) = settings.found.python.get() {
+    if let Some(python) = settings.interpreters.python.get() {
         return Ok(python.clone());
     }
     let python = find_python(settings, settings.python.as_deref())?;
     check_shown(&python.executable, &python.library_dirs, &settings.private)?;
-    Ok(settings.found.python.get_or_init(|| python).clone())
+    Ok(settings.interpreters.python.get_or_init(|| python).clone())
 }
 
 fn javascript(settings: &Settings) -> Result<Javascript, Error> {
-    if let Some(found) = settings.found.javascript.get() {
+    if let Some(found) = settings.interpreters.javascript.get() {
         return Ok(found.clone());
     }
     let named = settings.javascript.as_deref();
@@ -114,7 +114,7 @@ fn javascript(settings: &Settings) -> Result<Javascript, Error> {
         },
     })?;
     check_shown(&found.executable, &found.prefix_dirs, &settings.private)?;
-    Ok(settings.found.javascript.get_or_init(|| found).clone())
+    Ok(settings.interpreters.javascript.get_or_init(|| found).clone())
 }
 
 /// Checks that no directory shown for an interpreter contains a private one.

@@ -1,4 +1,4 @@
-//! Work of clients, as it counts against their quotas.
+//! Costs of operations, and runs that count against the quotas of keys.
 
 use std::sync::Arc;
 
@@ -37,9 +37,9 @@ impl Begun {
     }
 }
 
-/// Work that an operation on a sandbox begins.
+/// The cost of an operation on a sandbox, against the quota of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum OperationCost {
     /// Nothing that is not there yet.
     Nothing,
     /// A sandbox or an interpreter.
@@ -48,8 +48,8 @@ pub(super) enum Work {
     Run,
 }
 
-impl Work {
-    /// Returns the work of an operation, by the name of its record.
+impl OperationCost {
+    /// Returns the cost of an operation, by the name of its record.
     pub(super) fn of(operation: &str) -> Self {
         match operation {
             "sandbox.create" | "sandbox.fork" | "sandbox.create_context" | "sandbox.restart_context" => {

@@ -18,7 +18,7 @@ const PARTS: &[&str] = &["bin", "lib", "lib64", "include", "pyvenv.cfg"];
 
 /// A mount that protects a directory or file below a tree that a guest may write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct ProtectedMount {
     /// Path relative to the tree.
     pub below: PathBuf,
     /// Read-only: protected with its contents. Read-write: a pinned parent directory of protected paths.
@@ -41,7 +41,7 @@ pub fn trees(request: &Request) -> impl Iterator<Item = &Path> {
 /// # Errors
 /// If a trusted path cannot be protected while the guest may write to the tree at all, or a server on the host
 /// has code there.
-pub fn kept(tree: &Path, trusted: &Trusted) -> Result<Vec<Kept>, Conflict> {
+pub fn protected_mounts(tree: &Path, trusted: &Trusted) -> Result<Vec<ProtectedMount>, Conflict> {
     relied_on(&Tree::of(tree, &MetadataCache::default()), trusted).map(with_pins)
 }
 
@@ -112,7 +112,7 @@ fn relied_on(root: &Tree<'_>, trusted: &Trusted) -> Result<Vec<PathBuf>, Conflic
 /// The protection of a workspace from its guests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protection {
-    pub kept: Vec<Kept>,
+    pub mounts: Vec<ProtectedMount>,
     /// Links in the top directory that must not be replaced.
     pub links: Vec<PathBuf>,
     /// An entry that leads to a path missing from the top directory, which guests must not create.
@@ -180,14 +180,14 @@ pub fn protection(
             Position::Around | Position::Elsewhere => {}
         }
     }
-    protection.kept = with_pins(found);
+    protection.mounts = with_pins(found);
     let cost: usize = protection
-        .kept
+        .mounts
         .iter()
-        .map(|kept| cost(&tree.join(&kept.below)))
+        .map(|mount| cost(&tree.join(&mount.below)))
         .sum();
     let by = acted.paths.iter().chain(&acted.missing).next();
-    match by.filter(|_| cost > room || protection.kept.len() > MAX_KEPT) {
+    match by.filter(|_| cost > room || protection.mounts.len() > MAX_MOUNTS) {
         Some(target) => Err(Conflict::Many {
             tree: tree.to_owned(),
             entry: target.by.clone(),
@@ -198,7 +198,7 @@ pub fn protection(
 
 /// Maximum number of mounts that protect paths in a workspace, and maximum of the cost that is always free for
 /// them.
-const MAX_KEPT: usize = 512;
+const MAX_MOUNTS: usize = 512;
 pub const MAX_COST: usize = 48 << 10;
 
 /// Estimates how many bytes a bind mount of a path takes in a launcher's message, which has a maximum length.
@@ -258,10 +258,10 @@ pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
         usize::MAX,
     )?;
     let top = protection.leads.is_some();
-    let kept = protection
-        .kept
+    let mounts = protection
+        .mounts
         .into_iter()
-        .filter(|kept| kept.access == Access::ReadOnly);
+        .filter(|mount| mount.access == Access::ReadOnly);
     let links = acted.links.iter().filter_map(|link| match root.below(link) {
         Position::Below(below) => Some(below),
         Position::Around | Position::Elsewhere => None,
@@ -272,37 +272,42 @@ pub fn acted_on(tree: &Path, acted: &Acted) -> Result<ActedOn, Conflict> {
         .map(|target| crate::mount_guard::nearest(&target.path).whole());
     let missing = missing.filter_map(|path| path.strip_prefix(tree).ok().map(Path::to_path_buf));
     Ok(ActedOn {
-        paths: kept.map(|kept| kept.below).chain(links).chain(missing).collect(),
+        paths: mounts
+            .map(|mount| mount.below)
+            .chain(links)
+            .chain(missing)
+            .collect(),
         top,
     })
 }
 
 /// Adds mounts for the parent directories of these read-only paths, and drops paths within others.
-fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<Kept> {
+fn with_pins(mut read_only: Vec<PathBuf>) -> Vec<ProtectedMount> {
     // A directory sorts before its contents.
     read_only.sort();
     read_only.dedup();
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut mounts: Vec<ProtectedMount> = Vec::new();
     for below in read_only {
-        let is_held = |kept: &Kept| kept.access == Access::ReadOnly && below.starts_with(&kept.below);
-        if kept.iter().any(is_held) {
+        let is_held =
+            |mount: &ProtectedMount| mount.access == Access::ReadOnly && below.starts_with(&mount.below);
+        if mounts.iter().any(is_held) {
             continue;
         }
         let above = below.ancestors().skip(1).filter(|above| above.parent().is_some());
         for above in above.collect::<Vec<_>>().into_iter().rev() {
-            if !kept.iter().any(|kept| kept.below == above) {
-                kept.push(Kept {
+            if !mounts.iter().any(|mount| mount.below == above) {
+                mounts.push(ProtectedMount {
                     below: above.to_owned(),
                     access: Access::ReadWrite,
                 });
             }
         }
-        kept.push(Kept {
+        mounts.push(ProtectedMount {
             below,
             access: Access::ReadOnly,
         });
     }
-    kept
+    mounts
 }
 
 /// Metadata of paths, read once each: most trusted paths share the directories above them.
@@ -427,19 +432,20 @@ mod tests {
             self.0.path().canonicalize().unwrap().join(name)
         }
 
-        fn kept(&self, tree: &str, names: &[&str]) -> Result<Vec<String>, Conflict> {
+        fn mounts(&self, tree: &str, names: &[&str]) -> Result<Vec<String>, Conflict> {
             let trusted = Trusted {
                 paths: names.iter().map(|name| self.path(name)).collect(),
                 ..Trusted::none()
             };
-            kept(&self.path(tree), &trusted).map(shown)
+            protected_mounts(&self.path(tree), &trusted).map(shown)
         }
     }
 
-    fn shown(kept: Vec<Kept>) -> Vec<String> {
-        let kept = kept.into_iter();
+    fn shown(mounts: Vec<ProtectedMount>) -> Vec<String> {
+        let mounts = mounts.into_iter();
         let mark = |access| if access == Access::ReadOnly { "" } else { "+" };
-        kept.map(|kept| format!("{}{}", mark(kept.access), kept.below.display()))
+        mounts
+            .map(|mount| format!("{}{}", mark(mount.access), mount.below.display()))
             .collect()
     }
 
@@ -447,7 +453,7 @@ mod tests {
     fn what_lies_above_a_trusted_path_is_pinned() {
         let dir = Dir::new();
         let check = |names: &[&str], expected: &[&str]| {
-            assert_eq!(dir.kept("w", names).unwrap(), expected, "{names:?}");
+            assert_eq!(dir.mounts("w", names).unwrap(), expected, "{names:?}");
         };
         check(&["elsewhere", "w/none"], &[]);
         check(&["w/skills"], &["skills"]);
@@ -465,10 +471,10 @@ mod tests {
         for link in ["w/venv/bin/python", "w/python", "python"] {
             symlink("/usr/bin/python3", dir.path(link)).unwrap();
         }
-        let kept = dir.kept("w", &["w/venv/bin/python", "python"]);
-        assert_eq!(kept.unwrap(), ["+venv", "venv/bin"]);
+        let mounts = dir.mounts("w", &["w/venv/bin/python", "python"]);
+        assert_eq!(mounts.unwrap(), ["+venv", "venv/bin"]);
         assert!(matches!(
-            dir.kept("w", &["w/python"]),
+            dir.mounts("w", &["w/python"]),
             Err(Conflict::Around { .. })
         ));
     }
@@ -481,10 +487,10 @@ mod tests {
                 tree: dir.path(tree),
                 trusted: dir.path(name),
             };
-            assert_eq!(dir.kept(tree, &[name]), Err(around));
+            assert_eq!(dir.mounts(tree, &[name]), Err(around));
         }
         // A file contains nothing.
-        assert_eq!(dir.kept("w/x/y/z", &["w/x/y/config"]), Ok(Vec::new()));
+        assert_eq!(dir.mounts("w/x/y/z", &["w/x/y/config"]), Ok(Vec::new()));
     }
 
     #[test]
@@ -492,7 +498,7 @@ mod tests {
         let dir = Dir::new();
         fs::hard_link(dir.path("w/x/y/config"), dir.path("w/alias")).unwrap();
         assert!(matches!(
-            dir.kept("w", &["w/x/y/config"]),
+            dir.mounts("w", &["w/x/y/config"]),
             Err(Conflict::Linked { .. })
         ));
     }
@@ -508,7 +514,7 @@ mod tests {
             installations: vec![dir.path("w/venv")],
             ..Trusted::none()
         };
-        let check = |tree: &str| kept(&dir.path(tree), &trusted).map(shown);
+        let check = |tree: &str| protected_mounts(&dir.path(tree), &trusted).map(shown);
         assert_eq!(check("w").unwrap(), ["venv"]);
         assert_eq!(check("w/venv").unwrap(), ["bin", "lib"]);
         assert_eq!(check("w/venv/src").unwrap(), [""; 0]);
@@ -522,7 +528,7 @@ mod tests {
             lookups: vec![dir.path("w/venv/bin"), dir.path("w")],
             ..Trusted::none()
         };
-        let check = |tree: &str| kept(&dir.path(tree), &trusted).map(shown);
+        let check = |tree: &str| protected_mounts(&dir.path(tree), &trusted).map(shown);
         assert_eq!(check("w").unwrap(), ["+venv", "venv/bin"]);
         assert_eq!(check("w/skills").unwrap(), [""; 0]);
     }

@@ -68,11 +68,11 @@ pub(crate) const INPUT: &str = "(input)";
 const MAX_FINDINGS: usize = 50;
 
 /// A function that judges a command with its arguments.
-pub(super) type Judge = fn(&[Word], &mut Found);
+pub(super) type Judge = fn(&[Word], &mut Analysis);
 
-/// Findings collected so far, and the context in which they arise.
+/// The analysis of a command so far: its findings, and the context in which they arise.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Analysis {
     pub(super) findings: Vec<Finding>,
     /// Number of enclosing commands: wrappers, shells, `find -exec`.
     pub(super) depth: usize,
@@ -104,7 +104,7 @@ pub(super) struct Found {
     pub(super) judge: Judge,
 }
 
-impl Found {
+impl Analysis {
     /// Returns an empty collection for a command at the start of a line.
     pub(super) fn new(judge: Judge) -> Self {
         Self {

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::key::Key;
-use super::place::Container;
+use super::place::ReusedContainer;
 use super::registry::{Condition, Number, Registry};
 use crate::error::Error;
 use crate::run_error::RunError;
@@ -21,7 +21,7 @@ const MOST: usize = 16;
 
 /// The reused containers of both engines.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct ReusedContainers {
     shelf: Arc<Shelf>,
     reaper: Mutex<JoinSet<()>>,
 }
@@ -41,7 +41,7 @@ struct State {
 /// A registry entry, whose container the first call creates.
 #[derive(Debug)]
 pub(super) struct Slot {
-    pub(super) container: OnceCell<Container>,
+    pub(super) container: OnceCell<ReusedContainer>,
     pub(super) since: Instant,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Seat {
     pub(super) found_dead: bool,
 }
 
-impl Kept {
+impl ReusedContainers {
     pub(crate) fn new() -> Self {
         let state = State {
             book: Registry::new(MOST),
@@ -110,7 +110,7 @@ impl Kept {
     pub(super) fn find(&self, scope: &Scope, name: &Name) -> Option<Arc<Slot>> {
         let is_it = |slot: &Slot| {
             let container = slot.container.get();
-            container.is_some_and(|container| container.is_alive() && container.sandbox().name() == name)
+            container.is_some_and(|container| container.is_alive() && container.handle().name() == name)
         };
         let state = self.shelf.state();
         let mut own = state.book.iter().filter(|(key, ..)| key.scope == *scope);
@@ -124,10 +124,10 @@ impl Kept {
             let container = slot.container.get().filter(|container| container.is_alive())?;
             let idle = Duration::from_millis(key.keep_alive.idle_ms);
             Some(SandboxInfo {
-                name: container.sandbox().name().as_str().to_owned(),
+                name: container.handle().name().as_str().to_owned(),
                 engine: key.engine,
                 template: format!("kept, {calls} call{}", if calls == 1 { "" } else { "s" }),
-                state: container.sandbox().life().state.to_string(),
+                state: container.handle().life().state.to_string(),
                 age_seconds: now.saturating_duration_since(slot.since).as_secs_f64(),
                 left_seconds: due
                     .map_or(idle, |due| due.saturating_duration_since(now))
@@ -137,7 +137,7 @@ impl Kept {
         .collect()
     }
 
-    /// Ends all containers with their processes. The shutdown of the managers waits for the removal.
+    /// Ends all containers with their processes. The shutdown of the supervisors waits for the removal.
     pub(crate) async fn close(&self) {
         let mut reaper = {
             let mut reaper = self.reaper.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use super::super::settings::Fence;
 
 /// An evaluation with its connection and destination.
 #[derive(Debug)]
-pub(in super::super) struct Work {
+pub(in super::super) struct EvaluationCall {
     pub(in super::super) request: Request,
     pub(in super::super) fence: Fence,
     pub(in super::super) since: Instant,
@@ -18,7 +18,7 @@ pub(in super::super) struct Work {
     pub(in super::super) connection: Connection,
 }
 
-impl Work {
+impl EvaluationCall {
     /// Returns `true` if the caller has cancelled.
     pub(in super::super) fn is_cancelled(&self) -> bool {
         let cancelled = self.connection.cancelled.as_ref();

@@ -17,16 +17,16 @@ const MAX_REQUESTS: usize = 1024;
 
 /// A kernel's request queue, and the task that serves it. Dropping it ends the task.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct RequestQueue {
     requests: mpsc::Sender<Request>,
     _task: JoinSet<()>,
 }
 
-impl Work {
+impl RequestQueue {
     pub(crate) fn start(shared: Arc<Shared>) -> Self {
         let (requests, pending) = mpsc::channel(MAX_REQUESTS);
         let mut task = JoinSet::new();
-        task.spawn(work(shared, pending));
+        task.spawn(serve(shared, pending));
         Self {
             requests,
             _task: task,
@@ -40,7 +40,7 @@ impl Work {
 }
 
 /// Answers requests until there are no more. A cell that fails takes those with it that wait behind it.
-async fn work(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>) {
+async fn serve(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>) {
     while let Some(request) = requests.recv().await {
         if !answer(&shared, &request).await {
             continue;

@@ -1,4 +1,4 @@
-//! Tests the life cycle of sandboxes in real engines.
+//! Tests the life cycle of containers in real engines.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use crate::testing::{engines, owned, spec, volume};
 
 const LONG: Duration = Duration::from_secs(300);
 
-/// Returns a manager with an owner of the test's own, so that parallel tests do not sweep each other's
-/// sandboxes.
-async fn manager(engine: &ContainerRuntime) -> Manager {
-    Manager::new(engine.clone(), owned(), engine.info().await.unwrap())
+/// Returns a supervisor with an owner of the test's own, so that parallel tests do not sweep each other's
+/// containers.
+async fn supervisor(engine: &ContainerRuntime) -> ContainerSupervisor {
+    ContainerSupervisor::new(engine.clone(), owned(), engine.info().await.unwrap())
 }
 
-fn sandbox_spec(manager: &Manager, command: &[&str], max_duration: Duration) -> SandboxSpec {
+fn new_container(supervisor: &ContainerSupervisor, command: &[&str], max_duration: Duration) -> NewContainer {
     let spec = Spec {
-        owner: manager.owner().clone(),
+        owner: supervisor.owner().clone(),
         volumes: vec![volume()],
         ..spec(command)
     };
-    SandboxSpec {
+    NewContainer {
         spec,
         max_duration,
         attach: false,
@@ -35,14 +35,17 @@ fn sandbox_spec(manager: &Manager, command: &[&str], max_duration: Duration) -> 
     }
 }
 
-/// Starts a sandbox without attaching to it.
-async fn sandbox(manager: &Manager, sandbox_spec: SandboxSpec) -> Result<Sandbox, Error> {
-    manager.sandbox(sandbox_spec).await.map(|(sandbox, _)| sandbox)
+/// Starts a container without attaching to it.
+async fn create(supervisor: &ContainerSupervisor, new_container: NewContainer) -> Result<Container, Error> {
+    supervisor
+        .create(new_container)
+        .await
+        .map(|(container, _)| container)
 }
 
-/// Lists the names of this manager's containers and volumes in the engine.
-async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
-    let owner = manager.owner().to_string();
+/// Lists the names of this supervisor's containers and volumes in the engine.
+async fn left(engine: &ContainerRuntime, supervisor: &ContainerSupervisor) -> Vec<String> {
+    let owner = supervisor.owner().to_string();
     let mut all = engine.list().await.unwrap();
     all.extend(engine.list_volumes().await.unwrap());
     let ours = all
@@ -52,52 +55,52 @@ async fn left(engine: &ContainerRuntime, manager: &Manager) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_sandbox_is_made_used_and_destroyed() {
+async fn a_container_is_made_used_and_destroyed() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
+        let supervisor = supervisor(&engine).await;
+        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
             .await
             .unwrap();
-        assert_eq!(sandbox.life().state, State::Running);
-        assert_eq!(left(&engine, &manager).await.len(), 2);
+        assert_eq!(container.life().state, State::Running);
+        assert_eq!(left(&engine, &supervisor).await.len(), 2);
         let command = ["bash", "-c", "echo hi > /output/x; cat /output/x"].map(str::to_owned);
         let late = tokio::time::sleep_until(Instant::now() + LONG);
-        let result = sandbox.run(&command, late, Bytes::kib(1)).await.unwrap();
+        let result = container.run(&command, late, Bytes::kib(1)).await.unwrap();
         assert_eq!(
             (result.stdout.text.as_str(), result.status),
             ("hi\n", Some(0)),
             "{result:?}"
         );
-        sandbox.pause().await.unwrap();
-        assert_eq!(sandbox.life().state, State::Paused);
-        assert!(matches!(sandbox.pause().await, Err(Error::Illegal(_))));
-        sandbox.resume().await.unwrap();
-        let end = sandbox.stop().await;
+        container.pause().await.unwrap();
+        assert_eq!(container.life().state, State::Paused);
+        assert!(matches!(container.pause().await, Err(Error::Illegal(_))));
+        container.resume().await.unwrap();
+        let end = container.stop().await;
         assert_eq!((end.state, end.problems), (State::Destroyed(None), Vec::new()));
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
-        manager.close().await;
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
+        supervisor.close().await;
     }
 }
 
 #[tokio::test]
-async fn a_sandbox_whose_time_is_up_is_destroyed_and_says_so() {
+async fn a_container_whose_time_is_up_is_destroyed_and_says_so() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
-        let at_once = sandbox(
-            &manager,
-            sandbox_spec(&manager, &["sleep", "600"], Duration::ZERO),
+        let supervisor = supervisor(&engine).await;
+        let at_once = create(
+            &supervisor,
+            new_container(&supervisor, &["sleep", "600"], Duration::ZERO),
         )
         .await;
         let end = at_once.unwrap().ended().await;
         assert_eq!(end.state, State::Destroyed(Some(Failure::TimedOut)));
         let brief = Duration::from_secs(3);
-        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], brief))
+        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], brief))
             .await
             .unwrap();
-        sandbox.pause().await.unwrap();
-        let end = sandbox.ended().await;
+        container.pause().await.unwrap();
+        let end = container.ended().await;
         assert_eq!(end.state, State::Destroyed(Some(Failure::TimedOut)));
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
     }
 }
 
@@ -106,7 +109,7 @@ async fn every_other_end_is_told_apart() {
     let eat = ["python3", "-c", "x = bytearray(500 << 20)"];
     let crashed = Some(Failure::Crashed);
     for engine in engines().await {
-        let manager = manager(&engine).await;
+        let supervisor = supervisor(&engine).await;
         // Podman's monitor misses OOM kills on hosts with both versions of control groups mounted.
         let out_of_memory = match engine.kind() {
             EngineKind::Docker => Some(Failure::OutOfMemory),
@@ -118,32 +121,36 @@ async fn every_other_end_is_told_apart() {
             (&["bash", "-c", "kill -9 $$"], crashed, Some(137)),
             (&eat, out_of_memory, Some(137)),
         ] {
-            let sandbox = sandbox(&manager, sandbox_spec(&manager, command, LONG))
+            let container = create(&supervisor, new_container(&supervisor, command, LONG))
                 .await
                 .unwrap();
-            let end = sandbox.ended().await;
+            let end = container.ended().await;
             assert_eq!(
                 (end.state, end.exit_code),
                 (State::Destroyed(failure), exit_code),
                 "{command:?}"
             );
         }
-        let no_program = sandbox(&manager, sandbox_spec(&manager, &["/no/such/program"], LONG)).await;
+        let no_program = create(
+            &supervisor,
+            new_container(&supervisor, &["/no/such/program"], LONG),
+        )
+        .await;
         let end = no_program.unwrap().ended().await;
         assert_eq!(end.state, State::Destroyed(crashed));
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn a_sandbox_that_vanishes_is_noticed() {
+async fn a_container_that_vanishes_is_noticed() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
+        let supervisor = supervisor(&engine).await;
+        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
             .await
             .unwrap();
-        engine.remove(sandbox.id()).await.unwrap();
-        let end = tokio::time::timeout(Duration::from_secs(60), sandbox.ended())
+        engine.remove(container.id()).await.unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), container.ended())
             .await
             .unwrap();
         let vanished = matches!(
@@ -151,34 +158,34 @@ async fn a_sandbox_that_vanishes_is_noticed() {
             State::Destroyed(Some(Failure::Vanished | Failure::Crashed))
         );
         assert!(vanished, "{end:?}");
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
+async fn a_container_that_cannot_be_made_leaves_nothing() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
-        let mut missing = sandbox_spec(&manager, &["true"], LONG);
+        let supervisor = supervisor(&engine).await;
+        let mut missing = new_container(&supervisor, &["true"], LONG);
         missing.spec.image = "no-such-image:1".parse().unwrap();
-        let error = sandbox(&manager, missing).await.unwrap_err();
+        let error = create(&supervisor, missing).await.unwrap_err();
         assert!(matches!(error, Error::ImageMissing { .. }), "{error}");
-        manager.close().await;
-        let again = self::manager(&engine).await;
+        supervisor.close().await;
+        let again = self::supervisor(&engine).await;
         assert_eq!(left(&engine, &again).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test]
-async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
+async fn a_dropped_container_is_gone_when_its_supervisor_has_closed() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
-        let sandbox = sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG))
+        let supervisor = supervisor(&engine).await;
+        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
             .await
             .unwrap();
-        let name = sandbox.name().as_str().to_owned();
-        drop(sandbox);
-        manager.close().await;
+        let name = container.name().as_str().to_owned();
+        drop(container);
+        supervisor.close().await;
         let listed = engine.list().await.unwrap();
         assert!(!listed.iter().any(|found| found.name == name));
     }
@@ -187,8 +194,8 @@ async fn a_dropped_sandbox_is_gone_when_its_manager_has_closed() {
 #[tokio::test]
 async fn orphans_are_removed_and_nobody_elses() {
     for engine in engines().await {
-        let (living, sweeping) = (manager(&engine).await, manager(&engine).await);
-        let kept = sandbox(&living, sandbox_spec(&living, &["sleep", "600"], LONG))
+        let (living, sweeping) = (supervisor(&engine).await, supervisor(&engine).await);
+        let kept = create(&living, new_container(&living, &["sleep", "600"], LONG))
             .await
             .unwrap();
         // One of a dead process, and one without an owner.
@@ -304,12 +311,12 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
     };
     let mut way = Way::to(&engine).await;
     let near = way.engine().await;
-    let (going_on, closing) = (manager(&near).await, manager(&near).await);
+    let (going_on, closing) = (supervisor(&near).await, supervisor(&near).await);
     let sleep = &["sleep", "600"];
-    let one = sandbox(&going_on, sandbox_spec(&going_on, sleep, LONG))
+    let one = create(&going_on, new_container(&going_on, sleep, LONG))
         .await
         .unwrap();
-    let other = sandbox(&closing, sandbox_spec(&closing, sleep, LONG))
+    let other = create(&closing, new_container(&closing, sleep, LONG))
         .await
         .unwrap();
     way.shut().await;
@@ -319,7 +326,7 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
     }
     way.open();
     assert_eq!(left(&engine, &going_on).await.len(), 2);
-    let next = sandbox(&going_on, sandbox_spec(&going_on, sleep, LONG))
+    let next = create(&going_on, new_container(&going_on, sleep, LONG))
         .await
         .unwrap();
     let gone = async { while left(&engine, &going_on).await.len() > 2 {} };
@@ -327,34 +334,34 @@ async fn what_could_not_be_removed_is_removed_once_the_engine_answers() {
     assert_eq!(next.life().state, State::Running);
     drop(next);
     assert_eq!(left(&engine, &closing).await.len(), 2);
-    for manager in [going_on, closing] {
-        manager.close().await;
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+    for supervisor in [going_on, closing] {
+        supervisor.close().await;
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
     }
 }
 /// Rejects a name in use, and leaves its owner's container alone.
 #[tokio::test]
 async fn a_name_is_had_once() {
     for engine in engines().await {
-        let (first, second) = (manager(&engine).await, manager(&engine).await);
-        let kept = sandbox_spec(&first, &["sleep", "600"], LONG);
+        let (first, second) = (supervisor(&engine).await, supervisor(&engine).await);
+        let kept = new_container(&first, &["sleep", "600"], LONG);
         let name = kept.spec.name.clone();
-        let kept = sandbox(&first, kept).await.unwrap();
-        for manager in [&first, &second] {
-            let mut again = sandbox_spec(manager, &["sleep", "600"], LONG);
+        let kept = create(&first, kept).await.unwrap();
+        for supervisor in [&first, &second] {
+            let mut again = new_container(supervisor, &["sleep", "600"], LONG);
             again.spec.name = name.clone();
             let volume = again.spec.volumes[0].name.clone();
-            let error = sandbox(manager, again).await.unwrap_err();
+            let error = create(supervisor, again).await.unwrap_err();
             assert!(matches!(error, Error::NameTaken { .. }), "{error}");
             let volumes = engine.list_volumes().await.unwrap();
             assert!(!volumes.iter().any(|found| found.name == volume.as_str()));
         }
-        let mut same_volume = sandbox_spec(&second, &["sleep", "600"], LONG);
+        let mut same_volume = new_container(&second, &["sleep", "600"], LONG);
         let theirs = volume();
         let labels = crate::spec::lower::labels(first.owner(), "test");
         engine.create_volume(&theirs, labels).await.unwrap();
         same_volume.spec.volumes = vec![theirs.clone()];
-        let error = sandbox(&second, same_volume).await.unwrap_err();
+        let error = create(&second, same_volume).await.unwrap_err();
         assert!(matches!(error, Error::NameTaken { .. }), "{error}");
         engine.remove_volume(&theirs.name).await.unwrap();
         second.sweep().await.unwrap();
@@ -367,23 +374,24 @@ async fn a_name_is_had_once() {
     }
 }
 
-/// Two hundred sandboxes, half of them in each engine.
+/// Two hundred containers, half of them in each engine.
 #[tokio::test]
-async fn sandboxes_leave_nothing_however_many_there_were() {
+async fn containers_leave_nothing_however_many_there_were() {
     for engine in engines().await {
-        let manager = manager(&engine).await;
+        let supervisor = supervisor(&engine).await;
         let mut ids = Vec::new();
         for _ in 0..25 {
-            let four = [(); 4].map(|()| sandbox(&manager, sandbox_spec(&manager, &["sleep", "600"], LONG)));
-            for sandbox in futures_util::future::join_all(four).await {
-                let sandbox = sandbox.unwrap();
-                ids.push(sandbox.id().as_str().to_owned());
-                // A dropped sandbox is removed in the background.
-                drop(sandbox);
+            let four =
+                [(); 4].map(|()| create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG)));
+            for container in futures_util::future::join_all(four).await {
+                let container = container.unwrap();
+                ids.push(container.id().as_str().to_owned());
+                // A dropped container is removed in the background.
+                drop(container);
             }
         }
-        manager.close().await;
-        assert_eq!(left(&engine, &manager).await, Vec::<String>::new());
+        supervisor.close().await;
+        assert_eq!(left(&engine, &supervisor).await, Vec::<String>::new());
         let named = |name: &str| ids.iter().any(|id| name.contains(id));
         let groups = groups(std::path::Path::new("/sys/fs/cgroup"), 3);
         let groups: Vec<_> = groups.into_iter().filter(|name| named(name)).collect();

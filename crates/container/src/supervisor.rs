@@ -1,4 +1,4 @@
-//! Manages the sandboxes of this process: each has a supervising task; closing removes all of them.
+//! Supervises the containers of this process: each has a task of its own; closing removes all of them.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::orphans::{self, Swept};
 use super::runtime::Id;
 use super::spec::{Bind, Name, OciRuntime, Spec, Volume};
 use super::state::State;
-use super::task::{Command, Life, SandboxSpec, SandboxTask};
+use super::task::{Command, ContainerTask, Life, NewContainer};
 use super::{Attached, ContainerRuntime, Error, RunResult};
 
 /// Capacity of a task's command queue.
@@ -25,22 +25,22 @@ const QUEUE: usize = 8;
 /// Limit of failed removals that are remembered. Further ones are left to the next process's sweep.
 const MOST_OWED: usize = 1000;
 
-/// The sandboxes of this process in one engine.
+/// The containers of this process in one engine.
 #[derive(Debug)]
-pub struct Manager {
+pub struct ContainerSupervisor {
     engine: ContainerRuntime,
     owner: Owner,
     info: Info,
-    keepers: Mutex<JoinSet<()>>,
+    tasks: Mutex<JoinSet<()>>,
     /// Names of the containers and volumes that have a supervising task.
-    kept: Arc<Mutex<HashSet<String>>>,
+    supervised: Arc<Mutex<HashSet<String>>>,
     /// Removals that failed because the engine did not respond.
     owed: Arc<Mutex<Vec<Remains>>>,
 }
 
-/// A running sandbox. Dropping it ends it; [`Manager::close`] waits for its removal.
+/// A running container. Dropping it ends it; [`ContainerSupervisor::close`] waits for its removal.
 #[derive(Debug)]
-pub struct Sandbox {
+pub struct Container {
     name: Name,
     id: Id,
     engine: ContainerRuntime,
@@ -50,15 +50,15 @@ pub struct Sandbox {
     given_up: Arc<Notify>,
 }
 
-impl Manager {
-    /// Creates a manager without sandboxes, for an engine with these capabilities.
+impl ContainerSupervisor {
+    /// Creates a supervisor without containers, for an engine with these capabilities.
     pub fn new(engine: ContainerRuntime, owner: Owner, info: Info) -> Self {
         Self {
             engine,
             owner,
             info,
-            keepers: Mutex::default(),
-            kept: Arc::default(),
+            tasks: Mutex::default(),
+            supervised: Arc::default(),
             owed: Arc::default(),
         }
     }
@@ -72,7 +72,7 @@ impl Manager {
         &self.info
     }
 
-    /// Returns the owner recorded on its sandboxes.
+    /// Returns the owner recorded on its containers.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
@@ -86,30 +86,33 @@ impl Manager {
         self.info.oci_runtime(self.engine.kind(), wanted)
     }
 
-    /// Creates and starts a sandbox; returns its streams if requested. Removes everything on failure.
+    /// Creates and starts a container; returns its streams if requested. Removes everything on failure.
     ///
     /// # Errors
-    /// If the sandbox cannot be created.
-    pub async fn sandbox(&self, mut sandbox_spec: SandboxSpec) -> Result<(Sandbox, Option<Attached>), Error> {
-        sandbox_spec.spec.oci_runtime = self.oci_runtime(sandbox_spec.spec.oci_runtime)?;
-        sandbox_spec.spec.is_filtered()?;
-        self.bound_volumes(&mut sandbox_spec.spec).await?;
-        sandbox_spec.spec.has_places().map_err(Error::Place)?;
-        let name = sandbox_spec.spec.name.clone();
+    /// If the container cannot be created.
+    pub async fn create(
+        &self,
+        mut new_container: NewContainer,
+    ) -> Result<(Container, Option<Attached>), Error> {
+        new_container.spec.oci_runtime = self.oci_runtime(new_container.spec.oci_runtime)?;
+        new_container.spec.is_filtered()?;
+        self.bound_volumes(&mut new_container.spec).await?;
+        new_container.spec.has_places().map_err(Error::Place)?;
+        let name = new_container.spec.name.clone();
         let (life, watched) = watch::channel(Life::BEGIN);
         let (commands, received) = mpsc::channel(QUEUE);
         let (told, started) = oneshot::channel();
         let given_up = Arc::new(Notify::new());
-        let keeper = SandboxTask {
+        let task = ContainerTask {
             engine: self.engine.clone(),
             life,
             commands: received,
             given_up: Arc::clone(&given_up),
         };
-        self.spawn(keeper, sandbox_spec, told)?;
+        self.spawn(task, new_container, told)?;
         let started = started.await.map_err(|_| Error::Closing)??;
         self.remove_owed();
-        let sandbox = Sandbox {
+        let container = Container {
             name,
             id: started.id,
             engine: self.engine.clone(),
@@ -118,7 +121,7 @@ impl Manager {
             commands,
             given_up,
         };
-        Ok((sandbox, started.attached))
+        Ok((container, started.attached))
     }
 
     /// Shadows each volume that the image declares with a bounded one: the engine would create it on the
@@ -148,37 +151,37 @@ impl Manager {
 
     fn spawn(
         &self,
-        keeper: SandboxTask,
-        sandbox_spec: SandboxSpec,
+        task: ContainerTask,
+        new_container: NewContainer,
         told: oneshot::Sender<Result<super::task::Started, Error>>,
     ) -> Result<(), Error> {
-        let remains = Remains::of(&sandbox_spec.spec);
-        let names: Vec<String> = sandbox_spec
+        let remains = Remains::of(&new_container.spec);
+        let names: Vec<String> = new_container
             .spec
             .names()
             .map(|name| name.as_str().to_owned())
             .collect();
         // Registered before creation, so that no sweep removes it as an orphan.
-        let mut kept = lock(&self.kept);
-        if let Some(name) = names.iter().find(|name| kept.contains(*name)) {
+        let mut supervised = lock(&self.supervised);
+        if let Some(name) = names.iter().find(|name| supervised.contains(*name)) {
             return Err(Error::NameTaken { name: name.clone() });
         }
-        kept.extend(names.iter().cloned());
-        drop(kept);
-        let place = Registration {
+        supervised.extend(names.iter().cloned());
+        drop(supervised);
+        let registration = Registration {
             remains,
             names,
-            kept: Arc::clone(&self.kept),
+            supervised: Arc::clone(&self.supervised),
             owed: Arc::clone(&self.owed),
-            life: keeper.life.subscribe(),
+            life: task.life.subscribe(),
         };
         self.spawn_task(async move {
-            let given_up = keeper.given_up.clone();
+            let given_up = task.given_up.clone();
             tokio::select! {
-                () = keeper.keep(sandbox_spec, told) => {}
+                () = task.run(new_container, told) => {}
                 () = given_up.notified() => {}
             }
-            drop(place);
+            drop(registration);
         });
         Ok(())
     }
@@ -186,16 +189,16 @@ impl Manager {
     /// Retries failed removals, now that the engine responds.
     fn remove_owed(&self) {
         if !lock(&self.owed).is_empty() {
-            let (owed, kept) = (Arc::clone(&self.owed), Arc::clone(&self.kept));
-            self.spawn_task(remove(self.engine.clone(), owed, kept));
+            let (owed, supervised) = (Arc::clone(&self.owed), Arc::clone(&self.supervised));
+            self.spawn_task(remove(self.engine.clone(), owed, supervised));
         }
     }
 
     /// Spawns a task that [`Self::close`] waits for.
     pub(super) fn spawn_task(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut keepers = lock(&self.keepers);
-        while keepers.try_join_next().is_some() {}
-        keepers.spawn(task);
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 
     /// Removes orphans of dead processes, and leftovers of this one.
@@ -205,7 +208,7 @@ impl Manager {
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let is_orphan = |name: &str, owner: &Owner| {
             if *owner == self.owner {
-                !lock(&self.kept).contains(name)
+                !lock(&self.supervised).contains(name)
             } else {
                 owner.is_dead()
             }
@@ -213,17 +216,17 @@ impl Manager {
         orphans::sweep(&self.engine, &is_orphan).await
     }
 
-    /// Waits for the removal of every sandbox. Handles must be dropped first.
+    /// Waits for the removal of every container. Handles must be dropped first.
     ///
     /// If the engine stops responding, this does not wait: the remains are orphans of this process.
     pub async fn close(&self) {
-        let mut keepers = std::mem::take(&mut *lock(&self.keepers));
+        let mut tasks = std::mem::take(&mut *lock(&self.tasks));
         let all = async {
-            while keepers.join_next().await.is_some() {}
+            while tasks.join_next().await.is_some() {}
             remove(
                 self.engine.clone(),
                 Arc::clone(&self.owed),
-                Arc::clone(&self.kept),
+                Arc::clone(&self.supervised),
             )
             .await;
         };
@@ -234,11 +237,11 @@ impl Manager {
     }
 }
 
-/// The registration of a supervised sandbox; dropping it removes the registration.
+/// The registration of a supervised container; dropping it removes the registration.
 struct Registration {
     remains: Remains,
     names: Vec<String>,
-    kept: Arc<Mutex<HashSet<String>>>,
+    supervised: Arc<Mutex<HashSet<String>>>,
     owed: Arc<Mutex<Vec<Remains>>>,
     life: watch::Receiver<Life>,
 }
@@ -252,16 +255,20 @@ impl Drop for Registration {
             owed.push(self.remains.clone());
         }
         drop(owed);
-        lock(&self.kept).retain(|name| !self.names.contains(name));
+        lock(&self.supervised).retain(|name| !self.names.contains(name));
     }
 }
 
 /// Retries failed removals until one fails again. Skips names that are in use again.
-async fn remove(engine: ContainerRuntime, owed: Arc<Mutex<Vec<Remains>>>, kept: Arc<Mutex<HashSet<String>>>) {
+async fn remove(
+    engine: ContainerRuntime,
+    owed: Arc<Mutex<Vec<Remains>>>,
+    supervised: Arc<Mutex<HashSet<String>>>,
+) {
     let all = lock(&owed).clone();
     for remains in all {
-        let is_kept = lock(&kept).contains(remains.container.as_str());
-        if !is_kept && !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
+        let is_supervised = lock(&supervised).contains(remains.container.as_str());
+        if !is_supervised && !clean(&engine, &remains, Duration::ZERO).await.is_empty() {
             return;
         }
         lock(&owed).retain(|other| *other != remains);
@@ -272,12 +279,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sandbox {
+impl Container {
     pub fn name(&self) -> &Name {
         &self.name
     }
 
-    /// Returns the id of the sandbox's container.
+    /// Returns its id in the engine.
     pub fn id(&self) -> &Id {
         &self.id
     }
@@ -287,28 +294,28 @@ impl Sandbox {
         &self.warnings
     }
 
-    /// Returns the sandbox's observed status.
+    /// Returns the container's observed status.
     pub fn life(&self) -> Life {
         self.life.borrow().clone()
     }
 
-    /// Freezes the sandbox's processes. Its running time continues to count.
+    /// Freezes the container's processes. Its running time continues to count.
     ///
     /// # Errors
-    /// If the sandbox is not running.
+    /// If the container is not running.
     pub async fn pause(&self) -> Result<(), Error> {
         self.command(Command::Pause).await
     }
 
-    /// Resumes the sandbox's processes.
+    /// Resumes the container's processes.
     ///
     /// # Errors
-    /// If the sandbox is not paused.
+    /// If the container is not paused.
     pub async fn resume(&self) -> Result<(), Error> {
         self.command(Command::Resume).await
     }
 
-    /// Runs a command in it until its end, or until `interrupted` ends the whole sandbox: an engine cannot
+    /// Runs a command in it until its end, or until `interrupted` ends the whole container: an engine cannot
     /// kill one process of a container.
     ///
     /// # Errors
@@ -320,20 +327,20 @@ impl Sandbox {
         keep: Bytes,
     ) -> Result<RunResult, Error> {
         let mut result = self.engine.run(&self.id, command, interrupted, keep).await?;
-        result.sandbox_ended = result.status.is_none();
-        if result.sandbox_ended {
+        result.container_ended = result.status.is_none();
+        if result.container_ended {
             let _ = self.commands.send(Command::Stop).await;
         }
         Ok(result)
     }
 
-    /// Ends the sandbox and waits for its removal.
+    /// Ends the container and waits for its removal.
     pub async fn stop(&self) -> Life {
         let _ = self.commands.send(Command::Stop).await;
         self.ended().await
     }
 
-    /// Kills the sandbox's processes if the engine responds within `patience`; otherwise leaves that to the
+    /// Kills the container's processes if the engine responds within `patience`; otherwise leaves that to the
     /// supervising task.
     pub(super) async fn kill(&self, patience: Duration) {
         let killed = tokio::time::timeout(patience, self.engine.kill(&self.id)).await;
@@ -372,7 +379,7 @@ impl Sandbox {
     ) -> Result<(), Error> {
         let (told, answer) = oneshot::channel();
         let _ = self.commands.send(command(told)).await;
-        // Without a reply, the sandbox no longer exists.
+        // Without a reply, the container no longer exists.
         answer.await.unwrap_or(Err(Error::Closing))
     }
 }
