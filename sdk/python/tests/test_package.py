@@ -12,9 +12,11 @@ import pytest
 
 import ringfence
 from ringfence import AsyncClient, AsyncSandbox, Client, Sandbox, errors
+from ringfence._async.ports import AsyncPorts
 from ringfence._async.snapshots import AsyncSnapshots
 from ringfence._events import EventDecoder, Texts
 from ringfence._path import segment
+from ringfence._sync.ports import Ports
 from ringfence._sync.snapshots import Snapshots
 
 ROOT = Path(__file__).parent.parent
@@ -30,6 +32,7 @@ def test_the_synchronous_half_is_written_from_the_other() -> None:
     [
         (AsyncClient, Client),
         (AsyncSandbox, Sandbox),
+        (AsyncPorts, Ports),
         (AsyncSnapshots, Snapshots),
     ],
 )

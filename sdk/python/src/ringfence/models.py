@@ -151,6 +151,19 @@ class LifeEvent:
 
 
 @dataclass(frozen=True)
+class ForwardedPort:
+    """An address of this machine at which a port of a sandbox answers."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address for programs that speak HTTP."""
+        return f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
 class EntryInfo:
     """A file of a sandbox. `modified` is nanoseconds since 1970; `target` is that of a symbolic link."""
 

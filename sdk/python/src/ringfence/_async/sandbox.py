@@ -17,6 +17,7 @@ from .client import AsyncClient
 from .commands import AsyncCommands, AsyncPty
 from .files import AsyncFiles
 from .life import life_events
+from .ports import AsyncPorts
 
 OnText = Callable[[str], Any]
 
@@ -132,6 +133,7 @@ class AsyncSandbox:
         self.commands = AsyncCommands(transport, base)
         self.pty = AsyncPty(self.commands)
         self.contexts = AsyncContexts(self._client, base)
+        self.ports = AsyncPorts(transport, base)
 
     @classmethod
     async def create(cls, name: Optional[str] = None, **options: Any) -> AsyncSandbox:

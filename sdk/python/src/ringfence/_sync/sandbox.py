@@ -17,6 +17,7 @@ from .client import Client
 from .commands import Commands, Pty
 from .files import Files
 from .life import life_events
+from .ports import Ports
 
 OnText = Callable[[str], Any]
 
@@ -131,6 +132,7 @@ class Sandbox:
         self.commands = Commands(transport, base)
         self.pty = Pty(self.commands)
         self.contexts = Contexts(self._client, base)
+        self.ports = Ports(transport, base)
 
     @classmethod
     def create(cls, name: Optional[str] = None, **options: Any) -> Sandbox:
