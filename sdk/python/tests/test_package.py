@@ -12,11 +12,17 @@ import pytest
 
 import ringfence
 from ringfence import AsyncClient, AsyncSandbox, Client, Sandbox, errors
+from ringfence._async.approvals import AsyncApprovals
+from ringfence._async.images import AsyncImages
 from ringfence._async.ports import AsyncPorts
+from ringfence._async.runs import AsyncRuns
 from ringfence._async.snapshots import AsyncSnapshots
 from ringfence._events import EventDecoder, Texts
 from ringfence._path import segment
+from ringfence._sync.approvals import Approvals
+from ringfence._sync.images import Images
 from ringfence._sync.ports import Ports
+from ringfence._sync.runs import Runs
 from ringfence._sync.snapshots import Snapshots
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +38,10 @@ def test_the_synchronous_half_is_written_from_the_other() -> None:
     [
         (AsyncClient, Client),
         (AsyncSandbox, Sandbox),
+        (AsyncApprovals, Approvals),
+        (AsyncImages, Images),
         (AsyncPorts, Ports),
+        (AsyncRuns, Runs),
         (AsyncSnapshots, Snapshots),
     ],
 )

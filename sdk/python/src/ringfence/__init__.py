@@ -49,6 +49,16 @@ from .models import (
     Tool,
     ToolAnswer,
 )
+from .operations import (
+    Approval,
+    ApprovalEvent,
+    ImageInfo,
+    PulledImage,
+    PullProgress,
+    RunPage,
+    RunSummary,
+    StoredRun,
+)
 
 
 def run(code: str, language: str = "python", **options: Any) -> RunResult:
@@ -59,6 +69,8 @@ def run(code: str, language: str = "python", **options: Any) -> RunResult:
 
 __all__ = [
     "ApiError",
+    "Approval",
+    "ApprovalEvent",
     "AsyncClient",
     "AsyncCommandHandle",
     "AsyncSandbox",
@@ -74,6 +86,7 @@ __all__ = [
     "ExecutionError",
     "FileChange",
     "ForwardedPort",
+    "ImageInfo",
     "IncompatibleServer",
     "InvalidArguments",
     "LifeEvent",
@@ -83,15 +96,20 @@ __all__ = [
     "Output",
     "PermissionDenied",
     "ProcessInfo",
+    "PullProgress",
+    "PulledImage",
     "Result",
     "RingfenceError",
+    "RunPage",
     "RunResult",
+    "RunSummary",
     "RuntimeUnavailable",
     "Sandbox",
     "SandboxInfo",
     "ServerGone",
     "ServerUnavailable",
     "SnapshotInfo",
+    "StoredRun",
     "Tool",
     "ToolAnswer",
     "__version__",

@@ -10,8 +10,11 @@ from .._events import LineDecoder
 from .._path import segment
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
+from .approvals import AsyncApprovals
 from .callbacks import called
+from .images import AsyncImages
 from .life import life_events
+from .runs import AsyncRuns
 from .snapshots import AsyncSnapshots
 from .transport import AsyncTransport
 
@@ -24,7 +27,8 @@ class AsyncClient:
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
 
-    `snapshots` are kept files of sandboxes.
+    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
+    `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -40,6 +44,9 @@ class AsyncClient:
 
     def _use(self, address: Address) -> None:
         self._transport = transport = AsyncTransport(address)
+        self.approvals = AsyncApprovals(transport)
+        self.images = AsyncImages(transport)
+        self.runs = AsyncRuns(transport)
         self.snapshots = AsyncSnapshots(transport)
 
     def _another(self) -> AsyncClient:

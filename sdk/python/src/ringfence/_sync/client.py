@@ -11,8 +11,11 @@ from .._events import LineDecoder
 from .._path import segment
 from ..errors import IncompatibleServer, ServerGone, of_body
 from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
+from .approvals import Approvals
 from .callbacks import called
+from .images import Images
 from .life import life_events
+from .runs import Runs
 from .snapshots import Snapshots
 from .transport import Transport
 
@@ -25,7 +28,8 @@ class Client:
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
 
-    `snapshots` are kept files of sandboxes.
+    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
+    `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -41,6 +45,9 @@ class Client:
 
     def _use(self, address: Address) -> None:
         self._transport = transport = Transport(address)
+        self.approvals = Approvals(transport)
+        self.images = Images(transport)
+        self.runs = Runs(transport)
         self.snapshots = Snapshots(transport)
 
     def _another(self) -> Client:
