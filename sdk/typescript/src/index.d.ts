@@ -1,5 +1,9 @@
 /// <reference lib="esnext.disposable" />
 
+import type { Approvals, Images, Runs, SnapshotInfo, Snapshots } from "./operations.js";
+
+export * from "./operations.js";
+
 /** Seconds, or a text such as `"5m"`. */
 export type Time = number | string;
 /** Bytes, or a text such as `"512MiB"`. */
@@ -65,8 +69,51 @@ export interface Tool {
   outputSchema?: Record<string, unknown>;
 }
 
+/** Events, to be read in one loop. Leaving the loop closes it. */
+export interface EventStream<T> extends AsyncIterableIterator<T> {
+  /** Closes the stream, also while somebody waits for the next event: the loop ends. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** An event in the life of a sandbox. */
+export interface LifeEvent {
+  /** At the end `expired`, `removed` or `ended`; `lost` in place of events that came while the reader was 256 behind. */
+  type:
+    | "created"
+    | "paused"
+    | "resumed"
+    | "expiry_changed"
+    | "forked"
+    | "snapshot_created"
+    | "expired"
+    | "removed"
+    | "ended"
+    | "lost";
+  /** RFC 3339. Absent if `lost`, as `sandbox` is. */
+  time?: string;
+  /** Id of the sandbox. */
+  sandbox?: string;
+  name?: string;
+  /** Cause of an end, or of a pause that nobody asked for. */
+  reason?: string;
+  expiresAt?: string;
+  /** Ids of the sandboxes that were made of it. */
+  copies?: string[];
+  /** Id of the snapshot. */
+  snapshot?: string;
+  /** Number of lost events. */
+  events?: number;
+}
+
 export declare class Client {
   constructor(options?: Connection);
+  readonly approvals: Approvals;
+  readonly images: Images;
+  readonly runs: Runs;
+  readonly snapshots: Snapshots;
+  /** Follows the lives of all your sandboxes. The loop ends with `close()` alone: throws `ServerGone` if the server ends. */
+  sandboxEvents(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs a program in a fence of its own. */
   run(code: string, options?: RunOptions): Promise<RunResult>;
   /** Runs many programs, and yields the end of each on arrival. Leaving the loop cancels the rest. */
@@ -310,6 +357,29 @@ export declare class Sandbox {
   getInfo(): Promise<SandboxInfo>;
   isRunning(): Promise<boolean>;
   setTimeout(timeout: Time): Promise<SandboxInfo>;
+  /**
+   * Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile. The sandbox's
+   * time goes on. Throws `NotSupported` where the server has no control group with a freezer.
+   */
+  pause(): Promise<SandboxInfo>;
+  /** Continues the processes of a paused sandbox. */
+  resume(): Promise<SandboxInfo>;
+  /**
+   * Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network. They have no
+   * processes, contexts or variables of this one. A single one can have a `name`. Throws `Conflict` if the name is taken or the
+   * sandbox paused.
+   */
+  fork(options?: { count?: number; name?: string }): Promise<Sandbox[]>;
+  /**
+   * Keeps the files on the server's disk, until `client.snapshots.remove`. Throws `Conflict` if the name is taken or the sandbox paused,
+   * `LimitExceeded` if there are too many snapshots, or they are too large.
+   */
+  snapshot(options?: { name?: string }): Promise<SnapshotInfo>;
+  /**
+   * Resolves once the sandbox's life is followed, to its events from then on. The loop ends with the sandbox, whose last event is
+   * `expired`, `removed` or `ended`. Throws `ServerGone` if the server ends before.
+   */
+  events(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs code in an interpreter, which keeps what it defines. */
   runCode(code: string, options?: CodeOptions): Promise<Execution>;
   /** Ends the sandbox: `await using sandbox = await Sandbox.create()`. */

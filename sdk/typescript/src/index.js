@@ -10,7 +10,20 @@ import {
   ServerUnavailable,
   ofBody,
 } from "./errors.js";
-import { Kept, commandEnd, contextInfo, entryInfo, execution, processInfo, runResult, sandboxInfo } from "./results.js";
+import { lifeOfOne, livesOfAll } from "./life.js";
+import { Approvals, Images, Runs, Snapshots } from "./operations.js";
+import { absolute, segment } from "./paths.js";
+import {
+  Kept,
+  commandEnd,
+  contextInfo,
+  entryInfo,
+  execution,
+  processInfo,
+  runResult,
+  sandboxInfo,
+  snapshotInfo,
+} from "./results.js";
 import { Transport, VERSION, lines, output, whole } from "./transport.js";
 
 export {
@@ -43,18 +56,14 @@ export { VERSION };
 const MAX_OUTPUT = 2 ** 20;
 const MAX_CODE_OUTPUT = 8 * 2 ** 20;
 
-const absolute = (path) => (path.startsWith("/") ? path : `/workspace/${path}`);
-
-// Dots alone are taken out of paths, so that another route would be asked.
-const segment = (text) => {
-  const encoded = encodeURIComponent(text);
-  return /^\.+$/.test(text) ? encoded.replaceAll(".", "%2E") : encoded;
-};
-
 /** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
   constructor(options = {}) {
     this.transport = new Transport(options);
+    this.approvals = new Approvals(this.transport);
+    this.images = new Images(this.transport);
+    this.runs = new Runs(this.transport);
+    this.snapshots = new Snapshots(this.transport);
   }
 
   async run(code, { language = "python", timeout, stdin, files, runtime, onStdout, onStderr, signal } = {}) {
@@ -93,6 +102,10 @@ export class Client {
 
   async callTool(name, args = {}, { signal } = {}) {
     return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
+  }
+
+  async sandboxEvents({ signal } = {}) {
+    return await livesOfAll(this.transport, { signal });
   }
 }
 
@@ -381,11 +394,13 @@ function checkPackages(packages) {
 
 /** A sandbox, which stays until it is killed, its time is up, or the server ends. */
 export class Sandbox {
+  #client;
   #transport;
   #base;
 
   /** `Sandbox.create` and `Sandbox.connect` make objects of this class. */
   constructor(client, info) {
+    this.#client = client;
     this.#transport = client.transport;
     this.#base = `/sandboxes/${segment(info.id)}`;
     this.sandboxId = info.id;
@@ -441,6 +456,27 @@ export class Sandbox {
 
   async setTimeout(timeout) {
     return sandboxInfo(await this.#transport.json("POST", `${this.#base}/timeout`, { json: { timeout } }));
+  }
+
+  async pause() {
+    return sandboxInfo(await this.#transport.json("POST", `${this.#base}/pause`));
+  }
+
+  async resume() {
+    return sandboxInfo(await this.#transport.json("POST", `${this.#base}/resume`));
+  }
+
+  async fork({ count = 1, name } = {}) {
+    const { sandboxes = [] } = await this.#transport.json("POST", `${this.#base}/fork`, { json: { count, name } });
+    return sandboxes.map((info) => new Sandbox(this.#client, sandboxInfo(info)));
+  }
+
+  async snapshot({ name } = {}) {
+    return snapshotInfo(await this.#transport.json("POST", `${this.#base}/snapshots`, { json: { name } }));
+  }
+
+  async events({ signal } = {}) {
+    return await lifeOfOne(this.#transport, `${this.#base}/events`, { signal });
   }
 
   async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {
