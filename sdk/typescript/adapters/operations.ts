@@ -1,15 +1,16 @@
-// Compiles if the types of lives, questions, stored runs and images fit their use.
+// Compiles if the types of lives, ports, questions, stored runs and images fit their use.
 
 import { Client, Sandbox, type Approval, type LifeEvent, type StoredRun } from "ringfence";
 
 export async function lives(client: Client): Promise<void> {
   await using sandbox = await Sandbox.create({ client, ports: true });
   await using events = await sandbox.events();
+  await using web = await sandbox.ports.forward(8000, { onError: (error) => console.log(error.hint) });
   for (const copy of await sandbox.fork({ count: 2 })) await copy.pause();
   const { diskLimit } = await sandbox.snapshot();
   for await (const event of events) {
     const { reason }: LifeEvent = event;
-    if (event.type === "removed") console.log(diskLimit, reason);
+    if (event.type === "removed") console.log(web.url, diskLimit, reason);
   }
 }
 

@@ -340,6 +340,31 @@ export interface CodeOptions extends Printed, Cancellable {
   onResult?: (result: Result) => unknown;
 }
 
+/** An address of this machine at which a port of a sandbox answers. */
+export interface ForwardedPort {
+  readonly host: string;
+  readonly port: number;
+  /** The address for programs that speak HTTP. */
+  readonly url: string;
+  /** Ends the connections, and listens no more. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** TCP ports on which programs of a sandbox with `ports: true` listen. */
+export interface Ports {
+  /**
+   * Brings a port to an address of this machine, until `close()`. `host` is an address of this machine alone, 127.0.0.2 by default, but
+   * not 127.0.0.1, where browsers would send the sandbox the console's cookies; `localPort` is a free one by default. Every user of this
+   * machine can connect there. 16 connections are passed on at once, and more wait. One to a port where nothing listens is reset, and
+   * `onError` is called with the reason.
+   */
+  forward(
+    port: number,
+    options?: { host?: string; localPort?: number; onError?: (error: RingfenceError) => unknown },
+  ): Promise<ForwardedPort>;
+}
+
 export declare class Sandbox {
   private constructor();
   readonly sandboxId: string;
@@ -347,6 +372,7 @@ export declare class Sandbox {
   readonly commands: Commands;
   readonly pty: Pty;
   readonly contexts: Contexts;
+  readonly ports: Ports;
   static create(options?: SandboxOptions): Promise<Sandbox>;
   /** Returns the sandbox with this id or name. */
   static connect(sandboxId: string, options?: Connection & { client?: Client }): Promise<Sandbox>;

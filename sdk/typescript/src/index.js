@@ -13,6 +13,7 @@ import {
 import { lifeOfOne, livesOfAll } from "./life.js";
 import { Approvals, Images, Runs, Snapshots } from "./operations.js";
 import { absolute, segment } from "./paths.js";
+import { Ports } from "./ports.js";
 import {
   Kept,
   commandEnd,
@@ -408,6 +409,7 @@ export class Sandbox {
     this.commands = new Commands(this.#transport, this.#base);
     this.pty = new Pty(this.commands);
     this.contexts = new Contexts(this.#transport, this.#base);
+    this.ports = new Ports(this.#transport, this.#base);
   }
 
   static async create({ client, url, apiKey, socket, plainHttp, autostart, allowedHosts, onExpiry, signal, ...options } = {}) {
