@@ -33,6 +33,7 @@ from .models import (
     BatchItem,
     CommandResult,
     Context,
+    DownloadedDir,
     EntryInfo,
     Execution,
     ExecutionError,
@@ -48,6 +49,7 @@ from .models import (
     SnapshotInfo,
     Tool,
     ToolAnswer,
+    UploadedDir,
 )
 from .operations import (
     Approval,
@@ -81,6 +83,7 @@ __all__ = [
     "CommandResult",
     "Conflict",
     "Context",
+    "DownloadedDir",
     "EntryInfo",
     "Execution",
     "ExecutionError",
@@ -112,6 +115,7 @@ __all__ = [
     "StoredRun",
     "Tool",
     "ToolAnswer",
+    "UploadedDir",
     "__version__",
     "errors",
     "run",

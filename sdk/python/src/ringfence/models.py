@@ -179,6 +179,28 @@ class EntryInfo:
 
 
 @dataclass(frozen=True)
+class UploadedDir:
+    """A directory that was copied into a sandbox."""
+
+    entries: int
+    bytes: int
+    skipped: int = 0
+    """Number of entries that the sandbox left out."""
+    named: List[Dict[str, str]] = field(default_factory=list)
+    """`path` and `reason` of the first of them."""
+
+
+@dataclass(frozen=True)
+class DownloadedDir:
+    """A directory that was copied out of a sandbox."""
+
+    entries: int = 0
+    bytes: int = 0
+    left_out: List[str] = field(default_factory=list)
+    """Symbolic links that could lead out of the directory."""
+
+
+@dataclass(frozen=True)
 class FileChange:
     """A change below a watched directory. `path` is relative to it."""
 
