@@ -1,4 +1,4 @@
-// Compiles if the types of lives, ports, questions, stored runs and images fit their use.
+// Compiles if the types of lives, directories, ports, questions, stored runs and images fit their use.
 
 import { Client, Sandbox, type Approval, type LifeEvent, type StoredRun } from "ringfence";
 
@@ -7,6 +7,9 @@ export async function lives(client: Client): Promise<void> {
   await using events = await sandbox.events();
   await using web = await sandbox.ports.forward(8000, { onError: (error) => console.log(error.hint) });
   for (const copy of await sandbox.fork({ count: 2 })) await copy.pause();
+  const { leftOut } = await sandbox.files.downloadDir("out", "copy", { maxSize: 1000 });
+  const { skipped } = await sandbox.files.uploadDir("copy", "again");
+  console.log(leftOut.length, skipped);
   const { diskLimit } = await sandbox.snapshot();
   for await (const event of events) {
     const { reason }: LifeEvent = event;

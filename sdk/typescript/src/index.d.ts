@@ -199,6 +199,24 @@ export interface FileChange {
   path: string;
 }
 
+/** A directory that was copied into a sandbox. */
+export interface UploadedDir {
+  entries: number;
+  bytes: number;
+  /** Number of entries that the sandbox left out. */
+  skipped: number;
+  /** The first of them. */
+  named: { path: string; reason: string }[];
+}
+
+/** A directory that was copied out of a sandbox. */
+export interface DownloadedDir {
+  entries: number;
+  bytes: number;
+  /** Symbolic links that could lead out of the directory. */
+  leftOut: string[];
+}
+
 export interface Files {
   /** Stores text, bytes, or pieces of bytes. Readers see the old content or the new one. */
   write(path: string, data: Data, options?: { mode?: number } & Cancellable): Promise<EntryInfo>;
@@ -206,6 +224,21 @@ export interface Files {
   read(path: string, options: { format: "bytes" } & Cancellable): Promise<Uint8Array>;
   /** Yields the content in pieces, for large files. */
   stream(path: string, options?: { offset?: number; length?: number } & Cancellable): AsyncGenerator<Uint8Array>;
+  /** Yields a tree as a tar archive. */
+  archive(path?: string, options?: Cancellable): AsyncGenerator<Uint8Array>;
+  /** Unpacks a tar archive into a directory, which is made if there is none. */
+  extract(path: string, data: Data, options?: Cancellable): Promise<UploadedDir>;
+  /**
+   * Copies what a local directory has into a directory, which is made if there is none. Links stay links, and no other is followed than
+   * `source` itself. FIFOs, sockets and devices are left out. Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
+   */
+  uploadDir(source: string, path: string, options?: Cancellable): Promise<UploadedDir>;
+  /**
+   * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
+   * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
+   * missing: FIFOs, sockets, devices, and what it may not read. `maxSize` bytes come at most, 4 GiB by default.
+   */
+  downloadDir(path: string, to: string, options?: { maxSize?: number } & Cancellable): Promise<DownloadedDir>;
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
   stat(path: string): Promise<EntryInfo>;
   exists(path: string): Promise<boolean>;

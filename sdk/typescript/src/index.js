@@ -56,6 +56,8 @@ export { VERSION };
 
 const MAX_OUTPUT = 2 ** 20;
 const MAX_CODE_OUTPUT = 8 * 2 ** 20;
+/** Bytes of a directory that come out of a sandbox, unless others are allowed: a hole of a terabyte costs it nothing. */
+const MAX_TREE = 4 * 2 ** 30;
 
 /** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
@@ -148,6 +150,34 @@ class Files {
   async #open(path, { offset, length, signal }) {
     const params = { path: absolute(path), offset, length };
     return (await this.#transport.send("GET", this.#base, { params, signal })).body;
+  }
+
+  async *archive(path = "/workspace", { signal } = {}) {
+    const params = { path: absolute(path) };
+    yield* (await this.#transport.send("GET", `${this.#base}/archive`, { params, signal })).body;
+  }
+
+  async extract(path, data, { signal } = {}) {
+    const params = { path: absolute(path) };
+    const { content } = body(data);
+    return await this.#transport.json("PUT", `${this.#base}/archive`, { params, content, signal });
+  }
+
+  async uploadDir(source, path, options) {
+    const { packed } = await import("./pack.js");
+    const archive = await packed(source);
+    try {
+      return await this.extract(path, archive, options);
+    } finally {
+      // A file may be open, and a refused body is read no further.
+      await archive.return();
+    }
+  }
+
+  async downloadDir(path, to, { maxSize = MAX_TREE, signal } = {}) {
+    const { unpacked } = await import("./unpack.js");
+    if ((await this.stat(path)).type === "file") throw new RingfenceError(`${path} is a file`, "use `read` or `stream`");
+    return await unpacked(this.archive(path, { signal }), to, maxSize);
   }
 
   async list(path = "/workspace", { depth = 1 } = {}) {
