@@ -19,18 +19,24 @@ BINARY = os.environ["RINGFENCE_BIN"]
 KEY = "a fixed key of any form, 0123456789"
 DEADLINE = 60_000
 
+ASK = "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n"
+"""Configuration of a server that asks at a tool's time limit."""
+
+LONG = "import time; time.sleep(1); print('done')"
+"""A program that needs longer than this limit, and ends."""
+
 
 class World:
     """The directories and variables of a user who has no server yet."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, config: str = "") -> None:
         self.root = root
         for name in ("run", "state", "config/ringfence", "home"):
             (root / name).mkdir(parents=True, mode=0o700)
         lines = ["[engine]", "listen = '127.0.0.1:0'", "pool_size = 1"]
         if os.environ.get("RINGFENCE_TEST_VENV"):
             lines += ["[sandbox]", f"python = '{os.environ['RINGFENCE_TEST_VENV']}'"]
-        (root / "config/ringfence/ringfence.toml").write_text("\n".join(lines) + "\n")
+        (root / "config/ringfence/ringfence.toml").write_text("\n".join(lines) + "\n" + config)
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -51,8 +57,8 @@ class World:
 class Server(World):
     """A server that somebody started."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, config: str = "") -> None:
+        super().__init__(root, config)
         self.log = root / "log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
+from conftest import ASK, LONG, Server, World
+from ringfence import Client
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(("page", "least"), [("python", 8), ("training", 1)])
+@pytest.mark.parametrize(("page", "least"), [("python", 12), ("training", 1)])
 def test_the_guide_prints_what_it_says(tmp_path: Path, page: str, least: int) -> None:
     guide = (ROOT / f"docs/guide/{page}.md").read_text()
     blocks = [block.split("```")[0] for block in guide.split("```python\n")[1:]]
@@ -37,6 +38,27 @@ def test_the_chart_of_the_guide_is_drawn(tmp_path: Path) -> None:
     out, _ = user.communicate()
     assert (user.returncode, out) == (0, "line [[0.0, 1.0], [1.0, 4.0], [2.0, 9.0]]\n")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_program_of_the_guide_answers_questions(tmp_path: Path) -> None:
+    guide = (ROOT / "docs/guide/python.md").read_text()
+    blocks = [block.split("```")[0] for block in guide.split("```py\n")[1:]]
+    (program,) = (block for block in blocks if "approvals" in block)
+    server = Server(tmp_path, ASK)
+    answering = server.python(program, stdin=subprocess.PIPE)
+    assert answering.stdin is not None
+    answering.stdin.write("y\n" * 9)
+    answering.stdin.flush()
+    with Client(socket=server.socket) as client:
+        # Nobody is asked before it follows.
+        while client.run(LONG).outcome == "timed_out":
+            pass
+        (question,) = client.approvals.list(past=True)
+        assert question.state == "approved"
+    answering.kill()
+    out, _ = answering.communicate()
+    assert question.text in out
+    server.stop()
 
 
 def test_the_example_reports(tmp_path: Path) -> None:

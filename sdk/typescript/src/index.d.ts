@@ -1,5 +1,9 @@
 /// <reference lib="esnext.disposable" />
 
+import type { Approvals, Images, Runs, SnapshotInfo, Snapshots } from "./operations.js";
+
+export * from "./operations.js";
+
 /** Seconds, or a text such as `"5m"`. */
 export type Time = number | string;
 /** Bytes, or a text such as `"512MiB"`. */
@@ -65,8 +69,51 @@ export interface Tool {
   outputSchema?: Record<string, unknown>;
 }
 
+/** Events, to be read in one loop. Leaving the loop closes it. */
+export interface EventStream<T> extends AsyncIterableIterator<T> {
+  /** Closes the stream, also while somebody waits for the next event: the loop ends. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** An event in the life of a sandbox. */
+export interface LifeEvent {
+  /** At the end `expired`, `removed` or `ended`; `lost` in place of events that came while the reader was 256 behind. */
+  type:
+    | "created"
+    | "paused"
+    | "resumed"
+    | "expiry_changed"
+    | "forked"
+    | "snapshot_created"
+    | "expired"
+    | "removed"
+    | "ended"
+    | "lost";
+  /** RFC 3339. Absent if `lost`, as `sandbox` is. */
+  time?: string;
+  /** Id of the sandbox. */
+  sandbox?: string;
+  name?: string;
+  /** Cause of an end, or of a pause that nobody asked for. */
+  reason?: string;
+  expiresAt?: string;
+  /** Ids of the sandboxes that were made of it. */
+  copies?: string[];
+  /** Id of the snapshot. */
+  snapshot?: string;
+  /** Number of lost events. */
+  events?: number;
+}
+
 export declare class Client {
   constructor(options?: Connection);
+  readonly approvals: Approvals;
+  readonly images: Images;
+  readonly runs: Runs;
+  readonly snapshots: Snapshots;
+  /** Follows the lives of all your sandboxes. The loop ends with `close()` alone: throws `ServerGone` if the server ends. */
+  sandboxEvents(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs a program in a fence of its own. */
   run(code: string, options?: RunOptions): Promise<RunResult>;
   /** Runs many programs, and yields the end of each on arrival. Leaving the loop cancels the rest. */
@@ -152,6 +199,24 @@ export interface FileChange {
   path: string;
 }
 
+/** A directory that was copied into a sandbox. */
+export interface UploadedDir {
+  entries: number;
+  bytes: number;
+  /** Number of entries that the sandbox left out. */
+  skipped: number;
+  /** The first of them. */
+  named: { path: string; reason: string }[];
+}
+
+/** A directory that was copied out of a sandbox. */
+export interface DownloadedDir {
+  entries: number;
+  bytes: number;
+  /** Symbolic links that could lead out of the directory. */
+  leftOut: string[];
+}
+
 export interface Files {
   /** Stores text, bytes, or pieces of bytes. Readers see the old content or the new one. */
   write(path: string, data: Data, options?: { mode?: number } & Cancellable): Promise<EntryInfo>;
@@ -159,6 +224,21 @@ export interface Files {
   read(path: string, options: { format: "bytes" } & Cancellable): Promise<Uint8Array>;
   /** Yields the content in pieces, for large files. */
   stream(path: string, options?: { offset?: number; length?: number } & Cancellable): AsyncGenerator<Uint8Array>;
+  /** Yields a tree as a tar archive. */
+  archive(path?: string, options?: Cancellable): AsyncGenerator<Uint8Array>;
+  /** Unpacks a tar archive into a directory, which is made if there is none. */
+  extract(path: string, data: Data, options?: Cancellable): Promise<UploadedDir>;
+  /**
+   * Copies what a local directory has into a directory, which is made if there is none. Links stay links, and no other is followed than
+   * `source` itself. FIFOs, sockets and devices are left out. Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
+   */
+  uploadDir(source: string, path: string, options?: Cancellable): Promise<UploadedDir>;
+  /**
+   * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
+   * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
+   * missing: FIFOs, sockets, devices, and what it may not read. `maxSize` bytes come at most, 4 GiB by default.
+   */
+  downloadDir(path: string, to: string, options?: { maxSize?: number } & Cancellable): Promise<DownloadedDir>;
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
   stat(path: string): Promise<EntryInfo>;
   exists(path: string): Promise<boolean>;
@@ -293,6 +373,31 @@ export interface CodeOptions extends Printed, Cancellable {
   onResult?: (result: Result) => unknown;
 }
 
+/** An address of this machine at which a port of a sandbox answers. */
+export interface ForwardedPort {
+  readonly host: string;
+  readonly port: number;
+  /** The address for programs that speak HTTP. */
+  readonly url: string;
+  /** Ends the connections, and listens no more. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** TCP ports on which programs of a sandbox with `ports: true` listen. */
+export interface Ports {
+  /**
+   * Brings a port to an address of this machine, until `close()`. `host` is an address of this machine alone, 127.0.0.2 by default, but
+   * not 127.0.0.1, where browsers would send the sandbox the console's cookies; `localPort` is a free one by default. Every user of this
+   * machine can connect there. 16 connections are passed on at once, and more wait. One to a port where nothing listens is reset, and
+   * `onError` is called with the reason.
+   */
+  forward(
+    port: number,
+    options?: { host?: string; localPort?: number; onError?: (error: RingfenceError) => unknown },
+  ): Promise<ForwardedPort>;
+}
+
 export declare class Sandbox {
   private constructor();
   readonly sandboxId: string;
@@ -300,6 +405,7 @@ export declare class Sandbox {
   readonly commands: Commands;
   readonly pty: Pty;
   readonly contexts: Contexts;
+  readonly ports: Ports;
   static create(options?: SandboxOptions): Promise<Sandbox>;
   /** Returns the sandbox with this id or name. */
   static connect(sandboxId: string, options?: Connection & { client?: Client }): Promise<Sandbox>;
@@ -310,6 +416,29 @@ export declare class Sandbox {
   getInfo(): Promise<SandboxInfo>;
   isRunning(): Promise<boolean>;
   setTimeout(timeout: Time): Promise<SandboxInfo>;
+  /**
+   * Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile. The sandbox's
+   * time goes on. Throws `NotSupported` where the server has no control group with a freezer.
+   */
+  pause(): Promise<SandboxInfo>;
+  /** Continues the processes of a paused sandbox. */
+  resume(): Promise<SandboxInfo>;
+  /**
+   * Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network. They have no
+   * processes, contexts or variables of this one. A single one can have a `name`. Throws `Conflict` if the name is taken or the
+   * sandbox paused.
+   */
+  fork(options?: { count?: number; name?: string }): Promise<Sandbox[]>;
+  /**
+   * Keeps the files on the server's disk, until `client.snapshots.remove`. Throws `Conflict` if the name is taken or the sandbox paused,
+   * `LimitExceeded` if there are too many snapshots, or they are too large.
+   */
+  snapshot(options?: { name?: string }): Promise<SnapshotInfo>;
+  /**
+   * Resolves once the sandbox's life is followed, to its events from then on. The loop ends with the sandbox, whose last event is
+   * `expired`, `removed` or `ended`. Throws `ServerGone` if the server ends before.
+   */
+  events(options?: Cancellable): Promise<EventStream<LifeEvent>>;
   /** Runs code in an interpreter, which keeps what it defines. */
   runCode(code: string, options?: CodeOptions): Promise<Execution>;
   /** Ends the sandbox: `await using sandbox = await Sandbox.create()`. */

@@ -10,7 +10,21 @@ import {
   ServerUnavailable,
   ofBody,
 } from "./errors.js";
-import { Kept, commandEnd, contextInfo, entryInfo, execution, processInfo, runResult, sandboxInfo } from "./results.js";
+import { lifeOfOne, livesOfAll } from "./life.js";
+import { Approvals, Images, Runs, Snapshots } from "./operations.js";
+import { absolute, segment } from "./paths.js";
+import { Ports } from "./ports.js";
+import {
+  Kept,
+  commandEnd,
+  contextInfo,
+  entryInfo,
+  execution,
+  processInfo,
+  runResult,
+  sandboxInfo,
+  snapshotInfo,
+} from "./results.js";
 import { Transport, VERSION, lines, output, whole } from "./transport.js";
 
 export {
@@ -43,19 +57,17 @@ export { VERSION };
 
 const MAX_OUTPUT = 2 ** 20;
 const MAX_CODE_OUTPUT = 8 * 2 ** 20;
-
-const absolute = (path) => (path.startsWith("/") ? path : `/workspace/${path}`);
-
-// Dots alone are taken out of paths, so that another route would be asked.
-const segment = (text) => {
-  const encoded = encodeURIComponent(text);
-  return /^\.+$/.test(text) ? encoded.replaceAll(".", "%2E") : encoded;
-};
+/** Bytes of a directory that come out of a sandbox, unless others are allowed: a hole of a terabyte costs it nothing. */
+const MAX_TREE = 4 * 2 ** 30;
 
 /** A connection to a server: that of `url` or `socket`, else of RINGFENCE_API_URL, else the one of this user, which is started if none runs. */
 export class Client {
   constructor(options = {}) {
     this.transport = new Transport(options);
+    this.approvals = new Approvals(this.transport);
+    this.images = new Images(this.transport);
+    this.runs = new Runs(this.transport);
+    this.snapshots = new Snapshots(this.transport);
   }
 
   async run(code, { language = "python", timeout, stdin, files, runtime, onStdout, onStderr, signal } = {}) {
@@ -94,6 +106,10 @@ export class Client {
 
   async callTool(name, args = {}, { signal } = {}) {
     return await this.transport.json("POST", `/tools/${segment(name)}`, { json: args, signal, endsWithCall: true });
+  }
+
+  async sandboxEvents({ signal } = {}) {
+    return await livesOfAll(this.transport, { signal });
   }
 }
 
@@ -135,6 +151,34 @@ class Files {
   async #open(path, { offset, length, signal }) {
     const params = { path: absolute(path), offset, length };
     return (await this.#transport.send("GET", this.#base, { params, signal })).body;
+  }
+
+  async *archive(path = "/workspace", { signal } = {}) {
+    const params = { path: absolute(path) };
+    yield* (await this.#transport.send("GET", `${this.#base}/archive`, { params, signal })).body;
+  }
+
+  async extract(path, data, { signal } = {}) {
+    const params = { path: absolute(path) };
+    const { content } = body(data);
+    return await this.#transport.json("PUT", `${this.#base}/archive`, { params, content, signal });
+  }
+
+  async uploadDir(source, path, options) {
+    const { packed } = await import("./pack.js");
+    const archive = await packed(source);
+    try {
+      return await this.extract(path, archive, options);
+    } finally {
+      // A file may be open, and a refused body is read no further.
+      await archive.return();
+    }
+  }
+
+  async downloadDir(path, to, { maxSize = MAX_TREE, signal } = {}) {
+    const { unpacked } = await import("./unpack.js");
+    if ((await this.stat(path)).type === "file") throw new RingfenceError(`${path} is a file`, "use `read` or `stream`");
+    return await unpacked(this.archive(path, { signal }), to, maxSize);
   }
 
   async list(path = "/workspace", { depth = 1 } = {}) {
@@ -382,11 +426,13 @@ function checkPackages(packages) {
 
 /** A sandbox, which stays until it is killed, its time is up, or the server ends. */
 export class Sandbox {
+  #client;
   #transport;
   #base;
 
   /** `Sandbox.create` and `Sandbox.connect` make objects of this class. */
   constructor(client, info) {
+    this.#client = client;
     this.#transport = client.transport;
     this.#base = `/sandboxes/${segment(info.id)}`;
     this.sandboxId = info.id;
@@ -394,6 +440,7 @@ export class Sandbox {
     this.commands = new Commands(this.#transport, this.#base);
     this.pty = new Pty(this.commands);
     this.contexts = new Contexts(this.#transport, this.#base);
+    this.ports = new Ports(this.#transport, this.#base);
   }
 
   static async create({ client, url, apiKey, socket, plainHttp, autostart, allowedHosts, onExpiry, signal, ...options } = {}) {
@@ -442,6 +489,27 @@ export class Sandbox {
 
   async setTimeout(timeout) {
     return sandboxInfo(await this.#transport.json("POST", `${this.#base}/timeout`, { json: { timeout } }));
+  }
+
+  async pause() {
+    return sandboxInfo(await this.#transport.json("POST", `${this.#base}/pause`));
+  }
+
+  async resume() {
+    return sandboxInfo(await this.#transport.json("POST", `${this.#base}/resume`));
+  }
+
+  async fork({ count = 1, name } = {}) {
+    const { sandboxes = [] } = await this.#transport.json("POST", `${this.#base}/fork`, { json: { count, name } });
+    return sandboxes.map((info) => new Sandbox(this.#client, sandboxInfo(info)));
+  }
+
+  async snapshot({ name } = {}) {
+    return snapshotInfo(await this.#transport.json("POST", `${this.#base}/snapshots`, { json: { name } }));
+  }
+
+  async events({ signal } = {}) {
+    return await lifeOfOne(this.#transport, `${this.#base}/events`, { signal });
   }
 
   async runCode(code, { language, context, timeout, onStdout, onStderr, onResult, signal } = {}) {

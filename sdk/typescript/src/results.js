@@ -25,6 +25,21 @@ export const entryInfo = (data) => camel(data, ["name", "path", "type"]);
 export const processInfo = (data) => camel(data, ["pid"]);
 export const contextInfo = (data) => camel(data, ["id", "language"]);
 export const runResult = (data) => camel(data, ["stdout", "stderr", "exit_code", "duration", "meta"]);
+export const snapshotInfo = (data) =>
+  camel(data, ["id", "sandbox", "created_at", "size", "memory_limit", "disk_limit"], ["template"]);
+export const lifeEvent = (data) => camel(data, ["type"]);
+export const runSummary = (data) => camel(data, ["id", "time", "language", "outcome", "exit_code"]);
+export const storedRun = (data) => ({
+  ...camel(data, ["id", "time", "language", "code", "result"], ["result"]),
+  result: runResult(data.result),
+});
+export const image = (data) => camel(data, ["references", "digest", "content", "process"], ["process"]);
+
+export function approval(data) {
+  const found = camel(data, ["id", "kind", "text", "remember", "digest", "state"]);
+  if (!Array.isArray(data.text)) throw new IncompatibleServer("expected pieces of text in a question");
+  return { ...found, text: data.text.flatMap((piece) => Object.values(piece)).join(""), pieces: data.text };
+}
 export const commandEnd = (data) => camel(data, ["exit_code", "outcome"]);
 
 const TEXTS = {

@@ -36,7 +36,7 @@ export class Transport {
 
   /**
    * Sends a request. Returns the response once it is known to be a success; its body is an iterable of bytes. The request is
-   * sent again where that is safe.
+   * sent again where that is safe. With `isDuplex`, the answer may come before there is anything of the body.
    */
   async send(method, path, options = {}) {
     return await this.#retried(method, path, options, async (response) => response);
@@ -86,7 +86,7 @@ export class Transport {
     }
   }
 
-  async #attempt(socket, method, path, { params, json, content, accept, key, signal }) {
+  async #attempt(socket, method, path, { params, json, content, accept, key, isDuplex, signal }) {
     const headers = { "user-agent": `ringfence-typescript/${VERSION}` };
     if (this.#key) headers.authorization = `Bearer ${this.#key}`;
     if (accept) headers.accept = accept;
@@ -102,11 +102,16 @@ export class Transport {
     const query = new URLSearchParams(Object.entries(params ?? {}).filter(([, value]) => value !== undefined));
     const target = `/v1${path}${query.size || query.toString() ? `?${query}` : ""}`;
     signal?.throwIfAborted();
-    const response = this.#url
-      ? await byFetch(this.#url, { method, target, headers, body, signal })
-      : await bySocket(socket, { method, target, headers, body, signal }, socket !== this.#socket);
+    const request = { method, target, headers, body, signal };
+    const response = await this.#dispatch(socket, request, isDuplex);
     if (response.status >= 200 && response.status < 300) return response;
     throw refusal(response, parsed(await whole(response.body)), `${method} /v1${path}`);
+  }
+
+  async #dispatch(socket, request, isDuplex) {
+    if (!this.#url) return await bySocket(socket, request, socket !== this.#socket);
+    // `fetch` sends the head of a request with the first piece of its body.
+    return await (isDuplex ? byNode : byFetch)(this.#url, request);
   }
 
   /** Sends a request, and yields the events of its answer. Leaving the loop cancels what the request began. */
@@ -286,23 +291,41 @@ function readable(pieces) {
   });
 }
 
-async function bySocket(named, { method, target, headers, body, signal }, isFound) {
+async function bySocket(named, { target, headers, ...request }, isFound) {
   const { privateSocket, checkSocket } = await import("./socket.js");
   const path = named ?? privateSocket();
   checkSocket(path, isFound || named === undefined);
   const http = await import("node:http");
+  const options = { socketPath: path, path: target, headers: { host: "localhost", ...headers } };
+  const refused = (error) => new ServerUnavailable(`no server listens at ${path}: ${error.message}`, "start `ringfence serve`");
+  return await exchanged(http, options, request, refused);
+}
+
+async function byNode(url, { target, headers, ...request }) {
+  const { protocol, hostname, port, pathname } = new URL(url);
+  const http = await import(protocol === "https:" ? "node:https" : "node:http");
+  // As URLs have addresses of version 6.
+  const host = hostname.replace(/^\[|\]$/g, "");
+  const options = { host, port, path: pathname.replace(/\/$/, "") + target, headers };
+  return await exchanged(http, options, request, (error) => unavailable(url, { cause: error }) ?? gone(error));
+}
+
+/** Sends a request by a module of Node.js. `refused` returns the error of a connection that was not made. */
+async function exchanged(http, options, { method, body, signal }, refused) {
   const { Readable, pipeline } = await import("node:stream");
   const response = await new Promise((resolve, reject) => {
-    const request = http.request({ socketPath: path, method, path: target, headers: { host: "localhost", ...headers }, signal });
+    const request = http.request({ ...options, method, signal });
     request.on("response", resolve);
     request.on("error", (error) => {
       if (signal?.aborted) reject(signal.reason);
-      else if (error.syscall === "connect") reject(new ServerUnavailable(`no server listens at ${path}: ${error.message}`, "start `ringfence serve`"));
+      else if (error.syscall === "connect" || UNTRUSTED.test(error.code)) reject(refused(error));
       else reject(gone(error));
     });
-    if (body === undefined || typeof body === "string" || body instanceof Uint8Array) request.end(body);
+    if (body === undefined || typeof body === "string" || body instanceof Uint8Array) return request.end(body);
+    // The answer may say that nobody waits for the body.
+    request.flushHeaders();
     // The error is the request's, too.
-    else pipeline(Readable.from(body, { objectMode: false }), request, () => {});
+    pipeline(Readable.from(body, { objectMode: false }), request, () => {});
   });
   const pieces = async function* () {
     try {

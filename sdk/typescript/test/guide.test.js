@@ -1,23 +1,54 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, symlinkSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
+import { fileURLToPath } from "node:url";
 
-import { serve } from "../testing/server.js";
+import { Client } from "ringfence";
+
+import { ASK, LONG, serve } from "../testing/server.js";
+
+const guide = readFileSync(new URL("../../../docs/guide/typescript.md", import.meta.url), "utf8");
 
 test("the guide prints what it says", async () => {
   const server = await serve();
-  const guide = readFileSync(new URL("../../../docs/guide/typescript.md", import.meta.url), "utf8");
   const blocks = Array.from(guide.matchAll(/^```js\n(.*?)^```/gms), ([, block]) => block);
-  assert.ok(blocks.length >= 5);
+  assert.ok(blocks.length >= 9);
   const program = blocks.join("\n");
   const expected = Array.from(program.matchAll(/^\/\/> (.*)$/gm), ([, line]) => line);
+  // It makes a directory where it runs.
+  const cwd = server.env.HOME;
+  mkdirSync(join(cwd, "node_modules"));
+  symlinkSync(fileURLToPath(new URL("..", import.meta.url)), join(cwd, "node_modules/ringfence"));
   const ran = spawnSync(process.execPath, ["--input-type=module", "--eval", program], {
-    cwd: new URL("..", import.meta.url),
+    cwd,
     env: server.env,
     encoding: "utf8",
   });
   assert.equal(ran.status, 0, ran.stderr);
   assert.deepEqual(ran.stdout.trim().split("\n"), expected);
+  await server.end();
+});
+
+test("the program of the guide answers questions", async () => {
+  const server = await serve(ASK);
+  const [, program] = /^```javascript\n(.*?)^```/ms.exec(guide);
+  const answering = spawn(process.execPath, ["--input-type=module", "--eval", program], {
+    cwd: new URL("..", import.meta.url),
+    env: server.env,
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  let shown = "";
+  answering.stdout.setEncoding("utf8").on("data", (text) => {
+    shown += text;
+    if (shown.endsWith("approve? ")) answering.stdin.write("y\n");
+  });
+  const client = new Client({ socket: server.socket });
+  // Nobody is asked before it follows.
+  while ((await client.run(LONG)).meta.outcome === "timed_out");
+  const [{ text, state }] = await client.approvals.list({ past: true });
+  assert.ok(state === "approved" && shown.includes(text), shown);
+  answering.kill("SIGKILL");
   await server.end();
 });

@@ -12,11 +12,16 @@ import { Sandbox } from "ringfence";
 
 export const KEY = "a fixed key of any form, 0123456789";
 
+/** Configuration of a server that asks at a tool's time limit. */
+export const ASK = "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
+/** A program that needs longer than this limit, and ends. */
+export const LONG = "import time; time.sleep(1); print('done')";
+
 /** Starts a server before the tests of a file and stops it after them; they must leave no sandbox. Its members are there once it runs. */
-export function serverForFile() {
+export function serverForFile(config) {
   const server = {};
   before(async () => {
-    Object.assign(server, await serve());
+    Object.assign(server, await serve(config));
   });
   after(async () => {
     assert.deepEqual(await Sandbox.list({ socket: server.socket }), [], "a test left a sandbox");
@@ -26,10 +31,10 @@ export function serverForFile() {
 }
 
 /** Makes the directories and variables of a user who has no server yet. The test removes them. */
-export function world() {
+export function world(config = "") {
   const root = mkdtempSync(join(tmpdir(), "s"));
   for (const name of ["run", "state", "config/ringfence"]) mkdirSync(join(root, name), { recursive: true, mode: 0o700 });
-  writeFileSync(join(root, "config/ringfence/ringfence.toml"), "[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n");
+  writeFileSync(join(root, "config/ringfence/ringfence.toml"), `[engine]\nlisten = '127.0.0.1:0'\npool_size = 1\n${config}`);
   const env = {
     PATH: process.env.PATH,
     HOME: root,
@@ -41,8 +46,8 @@ export function world() {
 }
 
 /** Starts a server. The test stops it. */
-export async function serve() {
-  const { root, env, socket } = world();
+export async function serve(config) {
+  const { root, env, socket } = world(config);
   const child = spawn(process.env.RINGFENCE_BIN, ["serve", "--listen", "127.0.0.1:0"], {
     env: { ...env, RINGFENCE_API_KEY: KEY },
     cwd: root,

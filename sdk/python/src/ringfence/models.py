@@ -102,6 +102,68 @@ class SandboxInfo:
 
 
 @dataclass(frozen=True)
+class SnapshotInfo:
+    """The files of a sandbox, kept on the server's disk. Sizes and limits are bytes."""
+
+    id: str
+    sandbox: str
+    """Id of the sandbox that it was made of."""
+    created_at: str
+    """RFC 3339."""
+    size: int
+    memory_limit: int
+    """That of the sandbox, and of those made of the snapshot unless they ask for another."""
+    disk_limit: int
+    name: Optional[str] = None
+    skipped: int = 0
+    """Number of files that could not be kept, such as sockets."""
+    fence: Optional[str] = None
+    image: Optional[Dict[str, Any]] = None
+    """`reference` and `digest` of the image on which the sandbox was made."""
+
+
+@dataclass(frozen=True)
+class LifeEvent:
+    """An event in the life of a sandbox.
+
+    `type` is `created`, `paused`, `resumed`, `expiry_changed`, `forked`, `snapshot_created`, at the end `expired`,
+    `removed` or `ended`, or `lost` in place of events that came while the reader was 256 behind.
+    """
+
+    type: str
+    time: str = ""
+    """RFC 3339; empty if `lost`."""
+    sandbox: str = ""
+    """Id of the sandbox; empty if `lost`."""
+    name: Optional[str] = None
+    reason: Optional[str] = None
+    """Cause of an end, or of a pause that nobody asked for."""
+    expires_at: Optional[str] = None
+    copies: List[str] = field(default_factory=list)
+    """Ids of the sandboxes that were made of it."""
+    snapshot: Optional[str] = None
+    events: int = 0
+    """Number of lost events."""
+
+    @property
+    def is_end(self) -> bool:
+        return self.type in ("expired", "removed", "ended")
+
+
+@dataclass(frozen=True)
+class ForwardedPort:
+    """An address of this machine at which a port of a sandbox answers."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address for programs that speak HTTP."""
+        return f"http://{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
 class EntryInfo:
     """A file of a sandbox. `modified` is nanoseconds since 1970; `target` is that of a symbolic link."""
 
@@ -114,6 +176,28 @@ class EntryInfo:
     gid: int = 0
     modified: int = 0
     target: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class UploadedDir:
+    """A directory that was copied into a sandbox."""
+
+    entries: int
+    bytes: int
+    skipped: int = 0
+    """Number of entries that the sandbox left out."""
+    named: List[Dict[str, str]] = field(default_factory=list)
+    """`path` and `reason` of the first of them."""
+
+
+@dataclass(frozen=True)
+class DownloadedDir:
+    """A directory that was copied out of a sandbox."""
+
+    entries: int = 0
+    bytes: int = 0
+    left_out: List[str] = field(default_factory=list)
+    """Symbolic links that could lead out of the directory."""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
-from urllib.parse import quote
 
-from .._address import resolve
+from .._address import Address, resolve
 from .._events import LineDecoder
+from .._path import segment
 from ..errors import IncompatibleServer, ServerGone, of_body
-from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
+from .approvals import AsyncApprovals
 from .callbacks import called
+from .images import AsyncImages
+from .life import life_events
+from .runs import AsyncRuns
+from .snapshots import AsyncSnapshots
 from .transport import AsyncTransport
 
 OnText = Callable[[str], Any]
@@ -20,6 +26,9 @@ class AsyncClient:
 
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
+
+    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
+    `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -31,7 +40,20 @@ class AsyncClient:
         autostart: bool = True,
         plain_http: bool = False,
     ) -> None:
-        self._transport = AsyncTransport(resolve(url, api_key, socket, autostart, plain_http))
+        self._use(resolve(url, api_key, socket, autostart, plain_http))
+
+    def _use(self, address: Address) -> None:
+        self._transport = transport = AsyncTransport(address)
+        self.approvals = AsyncApprovals(transport)
+        self.images = AsyncImages(transport)
+        self.runs = AsyncRuns(transport)
+        self.snapshots = AsyncSnapshots(transport)
+
+    def _another(self) -> AsyncClient:
+        """Returns a client of the same server with connections of its own."""
+        client = AsyncClient.__new__(AsyncClient)
+        client._use(self._transport.address)
+        return client
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -96,11 +118,14 @@ class AsyncClient:
         answer = await self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
 
+    @asynccontextmanager
+    async def sandbox_events(self) -> AsyncIterator[AsyncIterator[LifeEvent]]:
+        """Follows the lives of all your sandboxes: `with client.sandbox_events() as events: ...`.
 
-def segment(text: str) -> str:
-    """Returns a text as one segment of a path."""
-    # Dots alone are taken out of paths, so that another route would be asked.
-    return quote(text, safe="") if text.strip(".") else quote(text, safe="").replace(".", "%2E")
+        The loop ends with the `with` alone: raises `ServerGone` if the server ends.
+        """
+        async with life_events(self._transport, "/sandbox-events", to_end=False) as events:
+            yield events
 
 
 def _program(

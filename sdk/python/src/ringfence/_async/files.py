@@ -8,8 +8,9 @@ from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union,
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event
 from .._local import new_file
+from .._tree import MAX_SIZE, new_tree, packed
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
-from ..models import EntryInfo, FileChange, build
+from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import AsyncTransport
 
 
@@ -69,6 +70,29 @@ class AsyncFiles:
                     to.write(piece)
                     count += len(piece)
         return count
+
+    async def upload_dir(self, source: str, path: str) -> UploadedDir:
+        """Copies what a local directory has into a directory, which is made if there is none.
+
+        Links stay links, and no other is followed than `source` itself. FIFOs, sockets and devices are left out. Raises
+        `LimitExceeded` if the sandbox has no room; what has arrived stays.
+        """
+        return build(UploadedDir, await self.extract(path, packed(source)))
+
+    async def download_dir(self, path: str, to: str, *, max_size: int = MAX_SIZE) -> DownloadedDir:
+        """Copies a directory to a local one, which must not exist.
+
+        The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
+        acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is missing: FIFOs,
+        sockets, devices, and what it may not read. `max_size` bytes come at most.
+        """
+        if (await self.stat(path)).type == "file":
+            raise RingfenceError(f"{path} is a file", "use `download`")
+        async with self.archive(path) as pieces:
+            with new_tree(to, max_size) as tree:
+                async for piece in pieces:
+                    tree.feed(piece)
+        return tree.result
 
     async def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
         """Lists a directory and, with `depth`, those below it."""

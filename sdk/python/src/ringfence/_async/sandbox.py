@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio  # async
 import os
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from contextlib import asynccontextmanager
+from typing import Any, AsyncIterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
 from .._packages import key_of
+from .._path import segment
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
-from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
+from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
 from .callbacks import called
-from .client import AsyncClient, segment
+from .client import AsyncClient
 from .commands import AsyncCommands, AsyncPty
 from .files import AsyncFiles
+from .life import life_events
+from .ports import AsyncPorts
 
 OnText = Callable[[str], Any]
 
@@ -129,6 +133,7 @@ class AsyncSandbox:
         self.commands = AsyncCommands(transport, base)
         self.pty = AsyncPty(self.commands)
         self.contexts = AsyncContexts(self._client, base)
+        self.ports = AsyncPorts(transport, base)
 
     @classmethod
     async def create(cls, name: Optional[str] = None, **options: Any) -> AsyncSandbox:
@@ -226,6 +231,60 @@ class AsyncSandbox:
         """Sets the time until the sandbox ends, from now on."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
         return build(SandboxInfo, await self._client._transport.json("POST", path, json={"timeout": timeout}))
+
+    async def pause(self) -> SandboxInfo:
+        """Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile.
+
+        The sandbox's time goes on. Raises `NotSupported` where the server has no control group with a freezer.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/pause"
+        return build(SandboxInfo, await self._client._transport.json("POST", path))
+
+    async def resume(self) -> SandboxInfo:
+        """Continues the processes of a paused sandbox."""
+        path = f"/sandboxes/{segment(self.sandbox_id)}/resume"
+        return build(SandboxInfo, await self._client._transport.json("POST", path))
+
+    async def fork(self, count: int = 1, *, name: Optional[str] = None) -> List[AsyncSandbox]:
+        """Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network.
+
+        They have no processes, contexts or variables of this one. A single one can have a `name`. Leaving their `with` kills
+        them. Raises `Conflict` if the name is taken or the sandbox paused.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/fork"
+        answer = await self._client._transport.json("POST", path, json={"count": count, "name": name})
+        return [self._copy(build(SandboxInfo, each)) for each in answer.get("sandboxes", [])]
+
+    def _copy(self, info: SandboxInfo) -> AsyncSandbox:
+        copy = AsyncSandbox.__new__(AsyncSandbox)
+        copy._options = {}
+        # It outlives this one, whose own connections end with it.
+        copy._owns_client = self._owns_client
+        copy._client = self._client._another() if self._owns_client else self._client
+        copy._kill_at_exit = True
+        copy._process = os.getpid()
+        copy._adopt(info)
+        return copy
+
+    async def snapshot(self, name: Optional[str] = None) -> SnapshotInfo:
+        """Keeps the files on the server's disk, until `client.snapshots.remove`: `Sandbox(snapshot=ID)` begins with them.
+
+        Raises `Conflict` if the name is taken or the sandbox paused, `LimitExceeded` if there are too many snapshots, or they
+        are too large.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/snapshots"
+        return build(SnapshotInfo, await self._client._transport.json("POST", path, json={"name": name}))
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[AsyncIterator[LifeEvent]]:
+        """Follows the sandbox's life: `with sb.events() as events: ...`. What happens after the `with` is seen.
+
+        The loop ends with the sandbox, whose last event is `expired`, `removed` or `ended`. Raises `ServerGone` if the server
+        ends before.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/events"
+        async with life_events(self._client._transport, path, to_end=True) as events:
+            yield events
 
     async def run_code(
         self,

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import Any, Iterator, Callable, Dict, Iterable, List, Mapping, Optional, Union
-from urllib.parse import quote
 
-from .._address import resolve
+from .._address import Address, resolve
 from .._events import LineDecoder
+from .._path import segment
 from ..errors import IncompatibleServer, ServerGone, of_body
-from ..models import BatchItem, RunResult, Seconds, Tool, ToolAnswer, build
+from ..models import BatchItem, LifeEvent, RunResult, Seconds, Tool, ToolAnswer, build
+from .approvals import Approvals
 from .callbacks import called
+from .images import Images
+from .life import life_events
+from .runs import Runs
+from .snapshots import Snapshots
 from .transport import Transport
 
 OnText = Callable[[str], Any]
@@ -21,6 +27,9 @@ class Client:
 
     Without `url` and `socket`, the server is that of RINGFENCE_API_URL (with the key of RINGFENCE_API_KEY), else the
     one of this user. If that does not run, it is started, and ends with the processes that use it.
+
+    `approvals` are questions to people, `images` those of which sandboxes are made, `runs` the stored ones, and
+    `snapshots` the kept files of sandboxes.
     """
 
     def __init__(
@@ -32,7 +41,20 @@ class Client:
         autostart: bool = True,
         plain_http: bool = False,
     ) -> None:
-        self._transport = Transport(resolve(url, api_key, socket, autostart, plain_http))
+        self._use(resolve(url, api_key, socket, autostart, plain_http))
+
+    def _use(self, address: Address) -> None:
+        self._transport = transport = Transport(address)
+        self.approvals = Approvals(transport)
+        self.images = Images(transport)
+        self.runs = Runs(transport)
+        self.snapshots = Snapshots(transport)
+
+    def _another(self) -> Client:
+        """Returns a client of the same server with connections of its own."""
+        client = Client.__new__(Client)
+        client._use(self._transport.address)
+        return client
 
     def __enter__(self) -> Client:
         return self
@@ -97,11 +119,14 @@ class Client:
         answer = self._transport.json("POST", path, json=arguments, ends_with_call=True)
         return build(ToolAnswer, answer)
 
+    @contextmanager
+    def sandbox_events(self) -> Iterator[Iterator[LifeEvent]]:
+        """Follows the lives of all your sandboxes: `with client.sandbox_events() as events: ...`.
 
-def segment(text: str) -> str:
-    """Returns a text as one segment of a path."""
-    # Dots alone are taken out of paths, so that another route would be asked.
-    return quote(text, safe="") if text.strip(".") else quote(text, safe="").replace(".", "%2E")
+        The loop ends with the `with` alone: raises `ServerGone` if the server ends.
+        """
+        with life_events(self._transport, "/sandbox-events", to_end=False) as events:
+            yield events
 
 
 def _program(

@@ -9,8 +9,9 @@ from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, over
 from .._body import Data, pieces, sized
 from .._events import Event
 from .._local import new_file
+from .._tree import MAX_SIZE, new_tree, packed
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
-from ..models import EntryInfo, FileChange, build
+from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import Transport
 
 
@@ -70,6 +71,29 @@ class Files:
                     to.write(piece)
                     count += len(piece)
         return count
+
+    def upload_dir(self, source: str, path: str) -> UploadedDir:
+        """Copies what a local directory has into a directory, which is made if there is none.
+
+        Links stay links, and no other is followed than `source` itself. FIFOs, sockets and devices are left out. Raises
+        `LimitExceeded` if the sandbox has no room; what has arrived stays.
+        """
+        return build(UploadedDir, self.extract(path, packed(source)))
+
+    def download_dir(self, path: str, to: str, *, max_size: int = MAX_SIZE) -> DownloadedDir:
+        """Copies a directory to a local one, which must not exist.
+
+        The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
+        acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is missing: FIFOs,
+        sockets, devices, and what it may not read. `max_size` bytes come at most.
+        """
+        if (self.stat(path)).type == "file":
+            raise RingfenceError(f"{path} is a file", "use `download`")
+        with self.archive(path) as pieces:
+            with new_tree(to, max_size) as tree:
+                for piece in pieces:
+                    tree.feed(piece)
+        return tree.result
 
     def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
         """Lists a directory and, with `depth`, those below it."""

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
+from contextlib import contextmanager
+from typing import Any, Iterator, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Union
 
 from .._events import Kept, Texts
 from .._packages import key_of
+from .._path import segment
 from ..errors import NotFound, RingfenceError, ServerGone, ServerUnavailable
-from ..models import Context, Execution, Result, SandboxInfo, Seconds, build, execution
+from ..models import Context, Execution, LifeEvent, Result, SandboxInfo, Seconds, SnapshotInfo, build, execution
 from .callbacks import called
-from .client import Client, segment
+from .client import Client
 from .commands import Commands, Pty
 from .files import Files
+from .life import life_events
+from .ports import Ports
 
 OnText = Callable[[str], Any]
 
@@ -128,6 +132,7 @@ class Sandbox:
         self.commands = Commands(transport, base)
         self.pty = Pty(self.commands)
         self.contexts = Contexts(self._client, base)
+        self.ports = Ports(transport, base)
 
     @classmethod
     def create(cls, name: Optional[str] = None, **options: Any) -> Sandbox:
@@ -225,6 +230,60 @@ class Sandbox:
         """Sets the time until the sandbox ends, from now on."""
         path = f"/sandboxes/{segment(self.sandbox_id)}/timeout"
         return build(SandboxInfo, self._client._transport.json("POST", path, json={"timeout": timeout}))
+
+    def pause(self) -> SandboxInfo:
+        """Stops all processes: they use no processor, and keep their memory. Commands, code and files are refused meanwhile.
+
+        The sandbox's time goes on. Raises `NotSupported` where the server has no control group with a freezer.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/pause"
+        return build(SandboxInfo, self._client._transport.json("POST", path))
+
+    def resume(self) -> SandboxInfo:
+        """Continues the processes of a paused sandbox."""
+        path = f"/sandboxes/{segment(self.sandbox_id)}/resume"
+        return build(SandboxInfo, self._client._transport.json("POST", path))
+
+    def fork(self, count: int = 1, *, name: Optional[str] = None) -> List[Sandbox]:
+        """Copies the files into new sandboxes, 16 at most, with the same limits, lifetime, environment, metadata and network.
+
+        They have no processes, contexts or variables of this one. A single one can have a `name`. Leaving their `with` kills
+        them. Raises `Conflict` if the name is taken or the sandbox paused.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/fork"
+        answer = self._client._transport.json("POST", path, json={"count": count, "name": name})
+        return [self._copy(build(SandboxInfo, each)) for each in answer.get("sandboxes", [])]
+
+    def _copy(self, info: SandboxInfo) -> Sandbox:
+        copy = Sandbox.__new__(Sandbox)
+        copy._options = {}
+        # It outlives this one, whose own connections end with it.
+        copy._owns_client = self._owns_client
+        copy._client = self._client._another() if self._owns_client else self._client
+        copy._kill_at_exit = True
+        copy._process = os.getpid()
+        copy._adopt(info)
+        return copy
+
+    def snapshot(self, name: Optional[str] = None) -> SnapshotInfo:
+        """Keeps the files on the server's disk, until `client.snapshots.remove`: `Sandbox(snapshot=ID)` begins with them.
+
+        Raises `Conflict` if the name is taken or the sandbox paused, `LimitExceeded` if there are too many snapshots, or they
+        are too large.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/snapshots"
+        return build(SnapshotInfo, self._client._transport.json("POST", path, json={"name": name}))
+
+    @contextmanager
+    def events(self) -> Iterator[Iterator[LifeEvent]]:
+        """Follows the sandbox's life: `with sb.events() as events: ...`. What happens after the `with` is seen.
+
+        The loop ends with the sandbox, whose last event is `expired`, `removed` or `ended`. Raises `ServerGone` if the server
+        ends before.
+        """
+        path = f"/sandboxes/{segment(self.sandbox_id)}/events"
+        with life_events(self._client._transport, path, to_end=True) as events:
+            yield events
 
     def run_code(
         self,

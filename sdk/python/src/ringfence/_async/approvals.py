@@ -1,0 +1,67 @@
+"""Questions to people: show and answer them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import AsyncIterator, List, Literal, Mapping, Union
+
+from .._events import Event
+from ..errors import ServerGone
+from ..models import build
+from ..operations import Approval, ApprovalEvent, approval
+from .._path import segment
+from .transport import AsyncTransport
+
+Remember = Union[Literal["once", "session", "always"], Mapping[Literal["uses"], int]]
+"""The time for which an answer holds. `{"uses": 5}` is this time and five more."""
+
+
+class AsyncApprovals:
+    """Questions that wait for a person: all of them at the private socket, those of its tenant for a key with the right `approvals`."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self, *, past: bool = False) -> List[Approval]:
+        """Lists the questions that wait, the oldest first. With `past`, the newest that wait no longer follow, the newest first."""
+        answer = await self._transport.json("GET", "/approvals", params={"past": past})
+        return [approval(each) for name in ("waiting", "past") for each in answer.get(name, [])]
+
+    async def get(self, approval_id: str) -> Approval:
+        """Returns a question, waiting or past. Raises `NotFound` if there is none, or it is another tenant's."""
+        return approval(await self._transport.json("GET", f"/approvals/{segment(approval_id)}"))
+
+    async def answer(self, question: Approval, approved: bool, *, remember: Remember = "once") -> None:
+        """Answers a question whose text somebody, or this program, has read.
+
+        `remember` is one of the question's `remember`; of a denial, `once` or `session`. Raises `Conflict` if it was answered
+        before or waits no longer, `InvalidArguments` if the answer cannot hold for that long.
+        """
+        body = {"approved": approved, "digest": question.digest, "remember": remember}
+        await self._transport.json("POST", f"/approvals/{segment(question.id)}", json=body)
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[AsyncIterator[ApprovalEvent]]:
+        """Follows questions: `with client.approvals.events() as events: ...`. Those that wait come first.
+
+        Within the `with`, somebody counts as there to be asked. The loop ends with the `with` alone: raises `ServerGone` if the
+        server ends, and `LimitExceeded` if 16 streams are open.
+        """
+        async with self._transport.events("GET", "/approvals/events") as events:
+            # The first event says that it is registered.
+            async for event in events:
+                if event.name == "waiting":
+                    break
+            else:
+                raise ServerGone("the stream of questions ended before it began")
+            yield _followed(events)
+
+
+async def _followed(events: AsyncIterator[Event]) -> AsyncIterator[ApprovalEvent]:
+    async for event in events:
+        if event.name == "question":
+            question = approval(event.data)
+            yield ApprovalEvent("question", question.id, question)
+        elif event.name == "over":
+            yield build(ApprovalEvent, event.data, type="over")
+    raise ServerGone("the stream of questions has ended: the server has")

@@ -1,0 +1,43 @@
+"""Ports of a sandbox."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Any, AsyncIterator, Callable, Optional
+
+from .._forward import HOST, forwarding  # async
+# sync: from .._forward import HOST, forwarding_on_a_thread
+from ..errors import RingfenceError
+from ..models import ForwardedPort, SandboxInfo, build
+from .transport import AsyncTransport
+
+
+class AsyncPorts:
+    """TCP ports on which programs of a sandbox with `ports=True` listen."""
+
+    def __init__(self, transport: AsyncTransport, base: str) -> None:
+        self._transport = transport
+        self._base = base
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        port: int,
+        *,
+        host: str = HOST,
+        local_port: int = 0,
+        on_error: Optional[Callable[[RingfenceError], Any]] = None,
+    ) -> AsyncIterator[ForwardedPort]:
+        """Brings a port to an address of this machine: `with sb.ports.forward(8000) as web: ...` until the `with` is left.
+
+        `host` is an address of this machine alone, but not 127.0.0.1, where browsers would send the sandbox the console's
+        cookies; `local_port` is a free one by default. Every user of this machine can connect there. 16 connections are passed
+        on at once, and more wait. One to a port where nothing listens is reset, and `on_error` is called with the reason.
+        """
+        info = build(SandboxInfo, await self._transport.json("GET", self._base))
+        if not info.ports:
+            raise RingfenceError("the sandbox was created without ports", "create one with `Sandbox(ports=True)`")
+        path = f"{self._base}/ports/{int(port)}"
+        # sync: with forwarding_on_a_thread(self._transport.address, path, host, local_port, on_error) as address:
+        async with forwarding(self._transport, path, host, local_port, on_error) as address:  # async
+            yield address

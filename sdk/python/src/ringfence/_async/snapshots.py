@@ -1,0 +1,29 @@
+"""Snapshots of sandboxes."""
+
+from __future__ import annotations
+
+from typing import List
+
+from ..models import SnapshotInfo, build
+from .._path import segment
+from .transport import AsyncTransport
+
+
+class AsyncSnapshots:
+    """Kept files of sandboxes. `sandbox.snapshot()` makes one, and `Sandbox(snapshot=ID)` begins with its files."""
+
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def list(self) -> List[SnapshotInfo]:
+        """Lists the snapshots, the oldest first."""
+        answer = await self._transport.json("GET", "/snapshots")
+        return [build(SnapshotInfo, each) for each in answer.get("snapshots", [])]
+
+    async def get(self, snapshot_id: str) -> SnapshotInfo:
+        """Returns the snapshot with this id or name. Raises `NotFound` if there is none."""
+        return build(SnapshotInfo, await self._transport.json("GET", f"/snapshots/{segment(snapshot_id)}"))
+
+    async def remove(self, snapshot_id: str) -> None:
+        """Removes the snapshot with this id or name; sandboxes that were made of it stay. Raises `NotFound` if there is none."""
+        await self._transport.json("DELETE", f"/snapshots/{segment(snapshot_id)}")

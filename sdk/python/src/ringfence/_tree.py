@@ -1,0 +1,297 @@
+"""Directories as tar archives: packs one of this machine, unpacks one of a sandbox.
+
+What comes out of a sandbox is hostile. It is unpacked into a new directory where nothing is but what came before: directories and
+files by plain names first, links at the end, so that no name leads anywhere else. Links that could lead out of the tree are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+from contextlib import contextmanager
+from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
+
+from ._local import _exists
+from .errors import IncompatibleServer, RingfenceError, ServerGone
+from .models import DownloadedDir
+
+MAX_SIZE = 4 << 30
+"""Bytes that come out of a sandbox, unless others are allowed: a hole of a terabyte costs it nothing."""
+
+MAX_ENTRIES = 1_000_000
+MAX_DEPTH = 256
+MAX_EXTENDED = 1 << 20
+BLOCK = 512
+PIECE = 256 * 1024
+
+
+@contextmanager
+def new_tree(path: str, max_size: int) -> Iterator[Unpacker]:
+    """Makes a directory that must not exist of what is fed. It has its name once it is complete: an error leaves nothing."""
+    path = os.path.abspath(path)
+    if os.path.lexists(path):
+        raise _exists(path)
+    temporary = os.path.join(os.path.dirname(path), f".ringfence-{secrets.token_hex(8)}")
+    os.mkdir(temporary, 0o700)
+    try:
+        unpacker = Unpacker(temporary, max_size)
+        try:
+            yield unpacker
+        finally:
+            unpacker.close()
+        unpacker.finish()
+        # A rename replaces an empty directory, and nothing else that has appeared meanwhile.
+        os.mkdir(path)
+        os.chmod(temporary, stat.S_IMODE(os.lstat(path).st_mode))
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    unpacker.restrict(path)
+
+
+class Unpacker:
+    """Reads the form of tar that sandboxes write, from pieces of any size."""
+
+    def __init__(self, root: str, max_size: int) -> None:
+        self._root = os.fsencode(root)
+        self._allowed = max_size
+        self._counted = 0
+        self._pending = bytearray()
+        self._left = 0
+        self._padding = 0
+        self._file: Optional[BinaryIO] = None
+        self._modified = 0
+        self._records: Optional[bytearray] = None
+        self._extended: Dict[bytes, bytes] = {}
+        self._links: List[Tuple[List[bytes], bytes]] = []
+        self._modes: List[Tuple[List[bytes], int]] = []
+        self._over = False
+        self.result = DownloadedDir()
+        self._entries = self._bytes = 0
+
+    def feed(self, piece: bytes) -> None:
+        self._pending += piece
+        view = 0
+        while True:
+            if self._left:
+                content = bytes(self._pending[view : view + self._left])
+                if not content:
+                    break
+                view += len(content)
+                self._left -= len(content)
+                self._write(content)
+                if not self._left:
+                    self._end_member()
+            elif self._padding:
+                skipped = min(self._padding, len(self._pending) - view)
+                if not skipped:
+                    break
+                view += skipped
+                self._padding -= skipped
+            elif len(self._pending) - view >= BLOCK:
+                block = bytes(self._pending[view : view + BLOCK])
+                view += BLOCK
+                self._header(block)
+            else:
+                break
+        del self._pending[:view]
+
+    def _write(self, content: bytes) -> None:
+        if self._records is not None:
+            self._records += content
+        elif self._file is not None:
+            self._file.write(content)
+
+    def _end_member(self) -> None:
+        if self._records is not None:
+            self._extended = _parsed(bytes(self._records))
+            self._records = None
+        elif self._file is not None:
+            self._file.flush()
+            os.utime(self._file.fileno(), (self._modified, self._modified))
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _header(self, block: bytes) -> None:
+        if self._over or not any(block):
+            self._over = True
+            return
+        total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
+        if _octal(block[148:156]) != total:
+            raise _malformed("a checksum is wrong")
+        kind, size, path, target = block[156:157], _octal(block[124:136]), b"", b""
+        extended, self._extended = self._extended, {}
+        if kind == b"x":
+            if extended or size > MAX_EXTENDED:
+                raise _malformed("an extended header is too long")
+            self._records = bytearray()
+        else:
+            size = _number(extended[b"size"]) if b"size" in extended else size
+            path = extended.get(b"path", _text(block[:100]))
+            target = extended.get(b"linkpath", _text(block[157:257]))
+            self._modified = _octal(block[136:148])
+            if size and kind != b"0":
+                raise _malformed(f"a member of the type {kind!r} has a content")
+        self._count(size)
+        self._left, self._padding = size, -size % BLOCK
+        if kind != b"x":
+            self._place(kind, _names(path), _octal(block[100:108]) & 0o777, target)
+        if not size:
+            self._end_member()
+
+    def _count(self, size: int) -> None:
+        self._counted += BLOCK + size
+        if self._counted > self._allowed or self._entries >= MAX_ENTRIES:
+            raise RingfenceError(
+                f"the directory has more than {self._allowed} bytes or {MAX_ENTRIES} entries", "pass a larger `max_size`"
+            )
+
+    def _place(self, kind: bytes, names: List[bytes], mode: int, target: bytes) -> None:
+        place = self._at(names)
+        self._entries += 1
+        try:
+            if kind == b"0":
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                self._file = os.fdopen(os.open(place, flags, mode), "wb")
+                self._bytes += self._left
+            elif kind == b"1":
+                os.link(self._at(_names(target)), place, follow_symlinks=False)
+            elif kind == b"2":
+                self._links.append((names, target))
+            elif kind == b"5":
+                os.mkdir(place, mode | 0o700)
+                self._modes.append((names, mode))
+            else:
+                raise _malformed(f"a member has the type {kind!r}")
+        except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+            raise _malformed(f"{os.fsdecode(b'/'.join(names))}: {error.strerror}") from error
+
+    def _at(self, names: List[bytes]) -> bytes:
+        return os.path.join(self._root, *names)
+
+    def finish(self) -> None:
+        """Makes the links. Raises if the archive is not complete."""
+        if not self._over:
+            raise ServerGone("the archive broke off before its end")
+        left_out = []
+        for names, target in self._links:
+            place, shown = self._at(names), os.fsdecode(b"/".join(names))
+            if os.path.lexists(place):
+                raise _malformed(f"{shown} comes twice")
+            if _stays(target, len(names) - 1):
+                os.symlink(target, place)
+            else:
+                left_out.append(shown)
+        self.result = DownloadedDir(self._entries - len(left_out), self._bytes, left_out)
+
+    def restrict(self, path: str) -> None:
+        """Takes the rights on directories that the sandbox's owner of them had not, now that all is there."""
+        for names, mode in reversed(self._modes):
+            if mode & 0o700 != 0o700:
+                place = os.path.join(os.fsencode(path), *names)
+                os.chmod(place, stat.S_IMODE(os.lstat(place).st_mode) & mode)
+
+
+def _names(path: bytes) -> List[bytes]:
+    names = path[:-1].split(b"/") if path.endswith(b"/") else path.split(b"/")
+    if len(names) > MAX_DEPTH or any(name in (b"", b".", b"..") or b"\0" in name for name in names):
+        raise _malformed(f"a member has the path {path!r}")
+    return names
+
+
+def _stays(target: bytes, depth: int) -> bool:
+    """Returns `True` if a link at this depth leads to the tree: after a name, `..` would be of what that leads to."""
+    names = [name for name in target.split(b"/") if name not in (b"", b".")]
+    up = next((at for at, name in enumerate(names) if name != b".."), len(names))
+    return bool(target) and not target.startswith(b"/") and up <= depth and b".." not in names[up:]
+
+
+def _octal(field: bytes) -> int:
+    digits = field.rstrip(b"\0 ")
+    if not digits or digits.strip(b"01234567"):
+        raise _malformed(f"expected an octal number, found {field!r}")
+    return int(digits, 8)
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 19:
+        raise _malformed(f"expected a number, found {text[:19]!r}")
+    return int(text)
+
+
+def _text(field: bytes) -> bytes:
+    return field.partition(b"\0")[0]
+
+
+def _parsed(records: bytes) -> Dict[bytes, bytes]:
+    """Returns the records `LENGTH KEY=VALUE` of an extended header."""
+    found = {}
+    while records:
+        length, separator, _ = records.partition(b" ")
+        count = _number(length) if separator else 0
+        key, separator, value = records[len(length) + 1 : count].partition(b"=")
+        if not separator or not value.endswith(b"\n") or count > len(records):
+            raise _malformed("an extended header has no records")
+        found[key], records = value[:-1], records[count:]
+    return found
+
+
+def _malformed(why: str) -> IncompatibleServer:
+    return IncompatibleServer(f"the archive is none of a sandbox: {why}")
+
+
+def packed(path: str) -> Iterator[bytes]:
+    """Returns a directory's content as a tar archive. Follows no link below it; leaves out FIFOs, sockets and devices."""
+    if not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    return _packed(path)
+
+
+def _packed(path: str) -> Iterator[bytes]:
+    yield from _below(path, "")
+    yield bytes(2 * BLOCK)
+
+
+def _below(path: str, prefix: str) -> Iterator[bytes]:
+    for name in sorted(os.listdir(path)):
+        local, member = os.path.join(path, name), tarfile.TarInfo(prefix + name)
+        found = os.lstat(local)
+        member.mode, member.mtime = stat.S_IMODE(found.st_mode) & 0o777, max(0, int(found.st_mtime))
+        if stat.S_ISDIR(found.st_mode):
+            member.type = tarfile.DIRTYPE
+            yield _head(member)
+            yield from _below(local, f"{prefix}{name}/")
+        elif stat.S_ISLNK(found.st_mode):
+            member.type, member.linkname = tarfile.SYMTYPE, os.readlink(local)
+            yield _head(member)
+        elif stat.S_ISREG(found.st_mode):
+            yield from _content(local, member)
+
+
+def _content(local: str, member: tarfile.TarInfo) -> Iterator[bytes]:
+    with os.fdopen(os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise RingfenceError(f"{local} was replaced while it was read")
+        member.size = left = found.st_size
+        yield _head(member)
+        while left:
+            piece = file.read(min(PIECE, left))
+            if not piece:
+                raise RingfenceError(f"{local} has become shorter while it was read")
+            left -= len(piece)
+            yield piece
+        yield bytes(-member.size % BLOCK)
+
+
+def _head(member: tarfile.TarInfo) -> bytes:
+    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")

@@ -1,0 +1,198 @@
+"""Directories into sandboxes and out of them, of which some are hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import stat
+import tarfile
+from pathlib import Path
+from typing import List, Tuple
+
+import pytest
+
+from conftest import Server
+from ringfence import AsyncSandbox, DownloadedDir, IncompatibleServer, LimitExceeded, RingfenceError, Sandbox, ServerGone
+from ringfence._tree import Unpacker, new_tree, packed
+
+LONG = "n" * 150
+
+
+def _tree(root: Path) -> None:
+    (root / "deep/empty").mkdir(parents=True)
+    (root / "deep/run").write_text("echo hi\n")
+    (root / "deep/run").chmod(0o755)
+    (root / LONG).write_bytes(bytes(range(256)) * 3000)
+    (root / "é\n").write_text("x")
+    os.utime(root / "é\n", (978307200, 978307200))
+    (root / "link").symlink_to("deep/run")
+    os.link(root / "deep/run", root / "hard")
+
+
+def _shown(root: Path) -> List[Tuple[str, object]]:
+    """Returns what a tree has."""
+    found: List[Tuple[str, object]] = []
+    for path in sorted(root.rglob("*")):
+        content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found.append((f"{path.relative_to(root)} {path.lstat().st_mode:o}", content))
+    return found
+
+
+def test_a_directory_goes_in_and_out(sandbox: Sandbox, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    _tree(source)
+    os.mkfifo(source / "fifo")
+    sent = sandbox.files.upload_dir(str(source), "new/copy")
+    assert (sent.entries, sent.skipped, sent.named) == (7, 0, [])
+    (source / "fifo").unlink()
+    assert sandbox.commands.run(["sh", "-c", "cd new/copy; ./deep/run; readlink link"]).stdout == "hi\ndeep/run\n"
+    sandbox.commands.run("cd new/copy; ln -s / out; ln -s deep/../.. up; mkfifo fifo; chmod 500 deep; chmod u+s deep/run; rm hard; ln deep/run hard")
+    got = sandbox.files.download_dir("new/copy", str(tmp_path / "back"))
+    assert (sorted(got.left_out), got.entries, got.bytes) == (["out", "up"], 7, sent.bytes - 8)
+    (source / "deep").chmod(0o500)
+    assert _shown(tmp_path / "back") == _shown(source)
+    assert (tmp_path / "back/hard").samefile(tmp_path / "back/deep/run")
+    assert (tmp_path / "back/é\n").stat().st_mtime == 978307200
+    assert sorted(os.listdir(tmp_path)) == ["back", "source"]
+
+
+def test_what_cannot_be_copied_leaves_nothing(sandbox: Sandbox, tmp_path: Path) -> None:
+    sandbox.files.write("d/a", "x")
+    sandbox.commands.run("truncate -s 100M d/hole")
+    there = tmp_path / "there"
+    there.mkdir()
+    with pytest.raises(FileExistsError):
+        sandbox.files.download_dir("d", str(there))
+    with pytest.raises(RingfenceError, match="more than 1000000 bytes.*max_size"):
+        sandbox.files.download_dir("d", str(tmp_path / "new"), max_size=1_000_000)
+    with pytest.raises(RingfenceError, match="use `download`"):
+        sandbox.files.download_dir("d/a", str(tmp_path / "new"))
+    with pytest.raises(NotADirectoryError):
+        sandbox.files.upload_dir(str(tmp_path / "nothing"), "d")
+    (there / "large").write_bytes(b"")
+    os.truncate(there / "large", 400 << 20)
+    with pytest.raises(LimitExceeded):
+        sandbox.files.upload_dir(str(there), "e")
+    assert os.listdir(tmp_path) == ["there"]
+
+
+def test_the_same_with_asyncio(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    _tree(tmp_path / "source")
+
+    async def work() -> None:
+        async with AsyncSandbox(socket=server.socket) as sandbox:
+            await sandbox.files.upload_dir(str(tmp_path / "source"), "copy")
+            got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
+            assert got.left_out == []
+
+    asyncio.run(work())
+    assert _shown(tmp_path / "back") == _shown(tmp_path / "source")
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", content: bytes = b"") -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, len(content)
+    return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % 512)
+
+
+END = bytes(1024)
+DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        _member("../out", content=b"x") + END,
+        _member("/tmp/out", content=b"x") + END,
+        _member("a/../../out") + END,
+        _member("./a") + END,
+        _member("a//b") + END,
+        _member("") + END,
+        _member("missing/a") + END,
+        _member("a") + _member("a") + END,
+        _member("a") + _member("a/b") + END,
+        # Through links that the archive brings.
+        _member("a", LINK, "/") + _member("a/out") + END,
+        _member("a", LINK, "..") + _member("a", DIR) + END,
+        _member("a", LINK, "b") + _member("a", LINK, "c") + END,
+        _member("a", HARD, "/etc/passwd") + END,
+        _member("a", HARD, "../outside") + END,
+        _member("a", LINK, "x") + _member("b", HARD, "a") + END,
+        _member("a", tarfile.FIFOTYPE) + END,
+        _member("a", tarfile.CHRTYPE) + END,
+        _member("a", tarfile.GNUTYPE_LONGNAME, content=b"../out\0") + END,
+        _member("a", LINK, "b", content=b"x") + END,
+        _member("x" * 300, DIR) + END,
+        b"a" * 512 + END,
+        _member("a")[:-1] + b"\1" + END,
+        _member("n" * 101).replace(b" path=", b" path\0") + END,
+        _member("n" * 101).replace(b"nnn\n", b"n\0n\n", 1) + END,
+    ],
+)
+def test_a_hostile_archive_makes_nothing(archive: bytes, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("kept")
+    for size in (1, 700, len(archive)):
+        with pytest.raises((IncompatibleServer, OSError)), new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+            for at in range(0, len(archive), size):
+                tree.feed(archive[at : at + size])
+        assert os.listdir(tmp_path) == ["outside"]
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "stays"),
+    [
+        ("l", "a", True),
+        ("d/l", "../a", True),
+        ("d/l", ".././d/e", True),
+        ("d/l", "..", True),
+        ("l", "..", False),
+        ("l", "../d", False),
+        ("d/l", "../../d", False),
+        ("l", "/etc", False),
+        ("l", "d/..", False),
+        ("d/l", "../d/../..", False),
+        ("l", "", False),
+    ],
+)
+def test_links_stay_if_they_cannot_lead_out(place: str, target: str, stays: bool, tmp_path: Path) -> None:
+    with new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(_member("d", DIR) + _member(place, LINK, target) + END)
+    assert os.path.islink(tmp_path / "new" / place) == stays
+    assert tree.result == DownloadedDir(1 + stays, 0, [] if stays else [place])
+
+
+def test_an_archive_that_breaks_off_makes_nothing(tmp_path: Path) -> None:
+    whole = _member("d", DIR) + _member("d/a", content=b"x" * 600)
+    for count in (0, 100, 512, 1100, len(whole)):
+        with pytest.raises(ServerGone), new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+            tree.feed(whole[:count])
+        assert os.listdir(tmp_path) == []
+
+
+def test_any_cut_gives_the_same(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    _tree(tmp_path / "source")
+    archive = b"".join(packed(str(tmp_path / "source")))
+    assert sorted(tarfile.open(fileobj=io.BytesIO(archive)).getnames()) == sorted(
+        str(path.relative_to(tmp_path / "source")) for path in (tmp_path / "source").rglob("*")
+    )
+    for size in (7, 511, 512, 513, 100_000):
+        with new_tree(str(tmp_path / f"new{size}"), 1 << 30) as tree:
+            for at in range(0, len(archive), size):
+                tree.feed(archive[at : at + size])
+        assert _shown(tmp_path / f"new{size}") == _shown(tmp_path / "source")
+
+
+def test_rights_are_those_of_new_files(tmp_path: Path) -> None:
+    info = tarfile.TarInfo("a")
+    info.mode = 0o7777
+    before = os.umask(0o027)
+    try:
+        unpacker = Unpacker(str(tmp_path), 1 << 20)
+        unpacker.feed(info.tobuf(tarfile.PAX_FORMAT) + END)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o750

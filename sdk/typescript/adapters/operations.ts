@@ -1,0 +1,33 @@
+// Compiles if the types of lives, directories, ports, questions, stored runs and images fit their use.
+
+import { Client, Sandbox, type Approval, type LifeEvent, type StoredRun } from "ringfence";
+
+export async function lives(client: Client): Promise<void> {
+  await using sandbox = await Sandbox.create({ client, ports: true });
+  await using events = await sandbox.events();
+  await using web = await sandbox.ports.forward(8000, { onError: (error) => console.log(error.hint) });
+  for (const copy of await sandbox.fork({ count: 2 })) await copy.pause();
+  const { leftOut } = await sandbox.files.downloadDir("out", "copy", { maxSize: 1000 });
+  const { skipped } = await sandbox.files.uploadDir("copy", "again");
+  console.log(leftOut.length, skipped);
+  const { diskLimit } = await sandbox.snapshot();
+  for await (const event of events) {
+    const { reason }: LifeEvent = event;
+    if (event.type === "removed") console.log(web.url, diskLimit, reason);
+  }
+}
+
+export async function operations(client: Client): Promise<number> {
+  for await (const event of await client.approvals.events()) {
+    if (event.type === "over") break;
+    const question: Approval = event.question;
+    await client.approvals.answer(question, true, { remember: { uses: 5 } });
+  }
+  const { runs, next } = await client.runs.list({ limit: 1, before: "x" });
+  for (const { id } of runs) {
+    const { result }: StoredRun = await client.runs.get(id);
+    console.log(result.meta.outcome, next);
+  }
+  const { image } = await client.images.pull("a:1", { onProgress: ({ received, size }) => received / size });
+  return image.content.setIds;
+}
