@@ -22,8 +22,8 @@ DEADLINE = 60_000
 ASK = "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n"
 """Configuration of a server that asks at a tool's time limit."""
 
-LONG = "import time; time.sleep(1); print('done')"
-"""A program that needs longer than this limit, and ends."""
+LONG = "import time; time.sleep(3); print('done')"
+"""A program that needs longer than this limit, and ends. Until then, it can be allowed to."""
 
 
 class World:

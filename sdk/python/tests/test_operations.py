@@ -43,33 +43,33 @@ def test_a_program_answers_what_people_are_asked(asking: Server) -> None:
         # Nobody is there to be asked.
         assert client.run("while True: pass").outcome == "timed_out"
         with client.approvals.events() as events:
-            running = pool.submit(client.run, LONG)
+            running = pool.submit(client.run, "while True: pass # first")
             event = next(events)
             question = event.question
             assert question is not None and (event.type, event.id) == ("question", question.id)
             assert (question.kind, question.state, question.risk) == ("soft_timeout", "pending", None)
-            assert "`run_code` has run for 200ms" in question.text and "sleep(1)" in question.text
+            assert "`run_code` has run for 200ms" in question.text and "# first" in question.text
             assert question.text == "".join(each["plain"] for each in question.pieces)
             assert question.expires > question.created and "once" in question.remember
             assert client.approvals.list() == [question] == [client.approvals.get(question.id)]
             with pytest.raises(InvalidArguments):
                 client.approvals.answer(question, True, remember="always")
-            client.approvals.answer(question, True)
+            client.approvals.answer(question, False, remember="session")
             over = next(events)
-            assert (over.type, over.id, over.state, over.question) == ("over", question.id, "approved", None) and over.by
-            assert running.result().stdout == "done\n"
+            assert (over.type, over.id, over.state, over.question) == ("over", question.id, "rejected", None) and over.by
+            assert running.result().outcome == "timed_out"
             with pytest.raises(Conflict):
                 client.approvals.answer(question, True)
 
-            running = pool.submit(client.run, "while True: pass # second")
+            running = pool.submit(client.run, LONG)
             second = next(events).question
             assert second is not None
-            client.approvals.answer(second, False, remember="session")
-            assert next(events).state == "rejected"
-            assert running.result().outcome == "timed_out"
+            client.approvals.answer(second, True)
+            assert next(events).state == "approved"
+            assert running.result().stdout == "done\n"
         assert client.approvals.list() == []
         past = client.approvals.list(past=True)
-        assert [(each.id, each.state) for each in past] == [(second.id, "rejected"), (question.id, "approved")]
+        assert [(each.id, each.state) for each in past] == [(second.id, "approved"), (question.id, "rejected")]
         assert past[0].ended is not None and past[0].by == over.by
         with pytest.raises(NotFound):
             client.approvals.get("apr_" + "0" * 32)

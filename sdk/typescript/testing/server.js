@@ -14,8 +14,8 @@ export const KEY = "a fixed key of any form, 0123456789";
 
 /** Configuration of a server that asks at a tool's time limit. */
 export const ASK = "[permissions.tool_limits]\nat_limit = 'ask'\nrun_code_timeout_secs = 0.2\nhard_timeout_secs = 60\n";
-/** A program that needs longer than this limit, and ends. */
-export const LONG = "import time; time.sleep(1); print('done')";
+/** A program that needs longer than this limit, and ends. Until then, it can be allowed to. */
+export const LONG = "import time; time.sleep(3); print('done')";
 
 /** Starts a server before the tests of a file and stops it after them; they must leave no sandbox. Its members are there once it runs. */
 export function serverForFile(config) {
