@@ -7,14 +7,14 @@ use clap_complete::Shell;
 
 use crate::Cli;
 
-/// Adds names to the first argument of bash's commands, and to each of `rm`. The names begin with a letter or
-/// digit and have no sign of the shell in them.
+/// Adds names to the first argument of commands, and to each of `rm` and `cp`. Behind an option that may take a
+/// value clap's words stand. Files are left to bash, which quotes their names: a program in a sandbox can have
+/// named them. The names of sandboxes have no sign of the shell in them.
 const BASH: &str = r#"
 _ringfence_sandboxes() {
-    local word index subcommand="${COMP_WORDS[2]-}" name suffix=""
+    local word index=3 subcommand="${COMP_WORDS[2]-}" name suffix="" names=()
     _ringfence "$@"
     [[ "${COMP_WORDS[1]-}" == sandbox && "$2" != -* ]] || return 0
-    index=3
     case "$subcommand" in
         snapshot)
             [[ "${COMP_WORDS[3]-}" == create ]] || return 0
@@ -24,23 +24,35 @@ _ringfence_sandboxes() {
         {SUBCOMMANDS}) ;;
         *) return 0 ;;
     esac
-    if [[ "$subcommand" != rm && "$subcommand" != cp ]]; then
-        for word in "${COMP_WORDS[@]:index:COMP_CWORD-index}"; do
-            [[ "$word" == -* ]] || return 0
-        done
-    fi
-    COMPREPLY=()
-    if [[ -n "$suffix" ]]; then
-        compopt -o nospace 2>/dev/null
-        mapfile -t COMPREPLY < <(compgen -f -- "$2")
+    for word in "${COMP_WORDS[@]:index:COMP_CWORD-index}"; do
+        case "$word" in
+            -i | -t | -it | -ti | --interactive | --tty | --json) ;;
+            -*) return 0 ;;
+            *) [[ "$subcommand" == rm || "$subcommand" == cp ]] || return 0 ;;
+        esac
+    done
+    if [[ "$subcommand" == cp ]]; then
+        COMPREPLY=()
+        # A path of a sandbox, behind the colon, which is a word of its own.
+        if [[ "$2" == : || "$3" == : ]]; then
+            compopt +o default +o bashdefault 2>/dev/null
+            return 0
+        fi
     fi
     while IFS= read -r name; do
-        [[ "$name" == "$2"* ]] && COMPREPLY+=("$name$suffix")
+        [[ "$name" == "$2"* ]] && names+=("$name$suffix")
     done < <("$1" sandbox ls --quiet 2>/dev/null)
+    if [[ ${#names[@]} -gt 0 ]]; then
+        COMPREPLY=("${names[@]}")
+        [[ -n "$suffix" ]] && compopt -o nospace 2>/dev/null
+    fi
     return 0
 }
 complete -F _ringfence_sandboxes -o bashdefault -o default ringfence
 "#;
+
+/// The condition under which fish completes arguments of `ringfence sandbox`: what follows `--` is a program's.
+const FISH: &str = "__fish_ringfence_using_subcommand sandbox; and not contains -- -- (commandline -opc)";
 
 const ZSH: &str = r#"
 (( $+functions[_ringfence_sandboxes] )) ||
@@ -73,12 +85,16 @@ pub fn completions(shell: Shell) -> String {
         Shell::Bash => script + &BASH.replace("{SUBCOMMANDS}", &joined("|")),
         Shell::Zsh => with_names_in_zsh(&script),
         Shell::Fish => {
-            let condition = "__fish_ringfence_using_subcommand sandbox; and __fish_seen_subcommand_from";
             let names = "(ringfence sandbox ls --quiet 2>/dev/null)";
-            let of = |commands: &str, words: &str| {
-                format!("complete -c ringfence -n '{condition} {commands}' -a '{words}'\n")
+            let of = |seen: &str, words: &str| {
+                format!("complete -c ringfence -n '{FISH}; and {seen}' -a '{words}'\n")
             };
-            script + &of(&joined(" "), names) + &of("cp", &format!("{names}:"))
+            let from = |commands: &str| format!("__fish_seen_subcommand_from {commands}");
+            let no_other = |commands: &str| format!("{}; and not {}", from(commands), from("create"));
+            script
+                + &of(&no_other(&joined(" ")), names)
+                + &of(&no_other("cp"), &format!("{names}:"))
+                + &of(&format!("{}; and {}", from("snapshot"), from("create")), names)
         }
         _ => script,
     }
@@ -96,8 +112,8 @@ fn with_names_in_zsh(script: &str) -> String {
         ("name -- The sandbox", "_ringfence_sandboxes"),
         ("sandbox -- The sandbox", "_ringfence_sandboxes"),
         ("names -- The sandboxes", "_ringfence_sandboxes"),
-        ("from -- ", "_ringfence_sandboxes_or_files"),
-        ("to -- ", "_ringfence_sandboxes_or_files"),
+        ("from -- A file or directory", "_ringfence_sandboxes_or_files"),
+        ("to -- A file or directory", "_ringfence_sandboxes_or_files"),
     ] {
         out = completed_by(&out, argument, function);
     }
@@ -153,7 +169,7 @@ mod tests {
         for argument in [
             "':name -- The sandbox",
             "'*::names -- The sandboxes",
-            "':from -- ",
+            "':from -- A file or directory",
         ] {
             let line = zsh.lines().find(|line| line.starts_with(argument));
             assert!(
@@ -161,6 +177,8 @@ mod tests {
                 "{argument}: {line:?}"
             );
         }
+        let session = "':from -- The session to copy:_default' \\";
+        assert!(zsh.lines().any(|line| line == session));
         assert!(zsh.starts_with("#compdef ringfence"));
         assert!(completions(Shell::Fish).contains("from events exec files fork get"));
     }

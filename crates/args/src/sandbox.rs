@@ -77,7 +77,8 @@ pub struct SandboxListArgs {
     /// Print names only, one a line; of a sandbox without one its ID.
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
-    /// List those of all users and keys, each with its user, for `--user` of other commands.
+    /// List those of all users and keys, each with its user, for `--user` of other commands. Containers of templates are
+    /// your own.
     #[arg(short, long, conflicts_with_all = ["quiet", "user"])]
     pub all: bool,
 }
@@ -141,8 +142,8 @@ pub struct SandboxCreateArgs {
     /// the snapshot's, else run). Not with a template.
     #[arg(long, value_enum, value_name = "NAME")]
     pub fence: Option<SandboxFenceArg>,
-    /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory and disk. Not with
-    /// a template.
+    /// Begin with the files of this snapshot, given by its id or name, and with its limits of memory, disk and cores.
+    /// Not with a template.
     #[arg(long, value_name = "ID")]
     pub snapshot: Option<String>,
     /// The OCI runtime of a container of a template (default: the template's).

@@ -65,10 +65,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a remedy.
+    /// Returns what a user can do about it, where the caller does not know better: it knows the paths and the server that were
+    /// named.
     pub fn hint(&self) -> &str {
         match self {
-            Self::Connect { .. } => "start the server",
+            Self::Connect { .. } => "start it with `ringfence serve`",
             Self::Broken(_) => "check the server",
             Self::Output(error) => output_hint(error.kind()),
             Self::Source { .. } | Self::Destination { .. } => "check the path",

@@ -65,7 +65,8 @@ pub struct SnapshotInfo {
     /// Limits of that sandbox, in bytes: a sandbox made of the snapshot has them unless it asks for others.
     pub memory_limit: u64,
     pub disk_limit: u64,
-    /// Processor time of that sandbox, in cores, which a sandbox made of it has too. Records of older servers have none: one core.
+    /// Processor time of that sandbox, in cores, which a sandbox made of the snapshot has unless it asks for other ones. Records of
+    /// older servers have none: one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<f64>,
     /// Number of files that could not be archived, such as sockets, as the sandbox tells.

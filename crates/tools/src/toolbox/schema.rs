@@ -1,4 +1,5 @@
-//! Validates a tool's arguments against the JSON Schema (draft 2020-12) derived from its Rust type.
+//! Validates a tool's arguments against the JSON Schema derived from its Rust type: of draft 2020-12, in keywords that
+//! mean the same in draft 7.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{ValidationError, Validator};

@@ -22,13 +22,21 @@ use super::super::content::{Content, NOTHING, done};
 use super::super::error::{ApiError, Reason};
 use super::super::extract::{Client, IdOrName, InSandbox, Params};
 use super::super::recording::described_as;
-use super::super::route::{Route, route};
+use super::super::route::{Form, Parameter, Place, Route, route};
 use super::super::state::Api;
 
 /// Maximum size of a request, in bytes.
 const MAX: usize = 1024 * 1024;
 
 const INFO: Content = Content::json::<SandboxInfo>();
+
+const ALL: Parameter = Parameter {
+    place: Place::Query,
+    name: "all",
+    required: false,
+    form: Form::Flag,
+    description: "List those of all users and keys, each with its owner: true or false. The server's user alone may ask so.",
+};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -48,7 +56,8 @@ pub(super) fn routes() -> Vec<Route> {
              of all users and keys.",
             vec![Content::json::<SandboxList>()],
             |method| on(method, list),
-        ),
+        )
+        .with_parameters(&[ALL]),
         route(
             Method::GET,
             "/v1/sandboxes/{id}",
@@ -132,7 +141,7 @@ struct CreateSandbox {
     /// The event at its expiry.
     #[serde(default)]
     on_expiry: OnExpiry,
-    /// Id or name of a snapshot whose files it begins with, and whose limits of memory and disk it has unless others are asked
+    /// Id or name of a snapshot whose files it begins with, and whose limits of memory, disk and cores it has unless others are asked
     /// for.
     snapshot: Option<String>,
     /// Key of kept packages, which `ringfence packages ls --json` lists. Not with a key of the API.
@@ -339,7 +348,14 @@ async fn list(
     client: Client,
     Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
-    let of_all = parameters.get("all").is_some_and(|all| all == "true");
+    let of_all = match parameters.get("all").map(String::as_str) {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(invalid("`all` is true or false")),
+    };
+    if of_all && parameters.contains_key("user") {
+        return Err(invalid("`all` is of all users: leave `user` out"));
+    }
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
         let name = name.strip_prefix("metadata.")?.to_owned();
         Some((name, value))
@@ -353,6 +369,11 @@ async fn list(
         }
     };
     Ok(Json(SandboxList { sandboxes }).into_response())
+}
+
+fn invalid(message: &str) -> ApiError {
+    let hint = "GET /openapi.json describes the parameters";
+    ApiError::new(Reason::InvalidArguments, message, hint)
 }
 
 /// Lists the sandboxes of all users and keys.
