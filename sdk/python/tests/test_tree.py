@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Server
 from ringfence import AsyncSandbox, DownloadedDir, IncompatibleServer, LimitExceeded, RingfenceError, Sandbox, ServerGone
+from ringfence import _tree as _tree_module
 from ringfence._tree import Unpacker, new_tree, packed
 
 LONG = "n" * 150
@@ -98,6 +99,16 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", content:
     return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % 512)
 
 
+def _extended(*values: bytes, count: bytes = b"") -> bytes:
+    """Returns a member with the records `N=VALUE`, which all claim a length of `count`."""
+    records = b""
+    for number, value in enumerate(values):
+        record = b" %d=%b\n" % (number, value)
+        length = next(length for length in range(len(record), len(record) + 9) if length == len(b"%d" % length) + len(record))
+        records += (count or b"%d" % length) + record
+    return _member("extended", tarfile.XHDTYPE, content=records) + _member("a")
+
+
 END = bytes(1024)
 DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 
@@ -118,6 +129,17 @@ DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
         _member("a", LINK, "/") + _member("a/out") + END,
         _member("a", LINK, "..") + _member("a", DIR) + END,
         _member("a", LINK, "b") + _member("a", LINK, "c") + END,
+        # A link's parent is a link or missing.
+        _member("d", LINK, ".") + _member("d/x", LINK, "..") + END,
+        _member("d", LINK, ".") + _member("d/" * 5 + "evil", LINK, "../../../../../etc/passwd") + END,
+        _member("missing/x", LINK, "y") + END,
+        _member("a") + _member("a/x", LINK, "y") + END,
+        _member("d", LINK, ".") + _member("d/x", HARD, "y") + END,
+        _member("a") + END + _member("b") + END,
+        END + b"\1" * 512,
+        _extended(b"a" * 9000, b"b" * 9000) + END,
+        _extended(b"a", count=b"1") + END,
+        _extended(b"a", count=b"0") + END,
         _member("a", HARD, "/etc/passwd") + END,
         _member("a", HARD, "../outside") + END,
         _member("a", LINK, "x") + _member("b", HARD, "a") + END,
@@ -196,3 +218,37 @@ def test_rights_are_those_of_new_files(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o750
+
+
+def test_what_follows_the_end_counts(tmp_path: Path) -> None:
+    with pytest.raises(RingfenceError, match="more than 4096 bytes.*max_size"), new_tree(str(tmp_path / "new"), 4096) as tree:
+        for _ in range(9):
+            tree.feed(bytes(512))
+    with new_tree(str(tmp_path / "kept"), 4096) as tree:
+        tree.feed(_extended(b"v" * 300) + END)
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_too_many_entries_are_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tree_module, "MAX_ENTRIES", 2)
+    two = _member("a") + _member("b")
+    with new_tree(str(tmp_path / "two"), 1 << 20) as tree:
+        tree.feed(two + END)
+    with pytest.raises(RingfenceError, match="more than 2 entries"), new_tree(str(tmp_path / "three"), 1 << 20) as tree:
+        tree.feed(two + _member("c") + END)
+    assert os.listdir(tmp_path) == ["two"]
+
+
+@pytest.mark.parametrize("archive", [_member("a\x1b[2J/x", LINK, "y"), _member("\x1b[2J") * 2, _member("\x1b[2J") + _member("\x1b[2J", LINK, "y")])
+def test_names_in_errors_have_no_control_characters(archive: bytes, tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleServer, match=r"\\x1b\[2J") as raised, new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(archive + END)
+    assert str(raised.value).isprintable()
+
+
+def test_what_cannot_be_moved_to_its_name_leaves_no_directory_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(END)
+        for path in tmp_path.iterdir():
+            path.rmdir()
+    assert os.listdir(tmp_path) == []

@@ -12,8 +12,8 @@ import secrets
 import shutil
 import stat
 import tarfile
-from contextlib import contextmanager
-from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._local import _exists
 from .errors import IncompatibleServer, RingfenceError, ServerGone
@@ -24,7 +24,7 @@ MAX_SIZE = 4 << 30
 
 MAX_ENTRIES = 1_000_000
 MAX_DEPTH = 256
-MAX_EXTENDED = 1 << 20
+MAX_EXTENDED = 16 << 10
 BLOCK = 512
 PIECE = 256 * 1024
 
@@ -44,14 +44,23 @@ def new_tree(path: str, max_size: int) -> Iterator[Unpacker]:
         finally:
             unpacker.close()
         unpacker.finish()
-        # A rename replaces an empty directory, and nothing else that has appeared meanwhile.
-        os.mkdir(path)
-        os.chmod(temporary, stat.S_IMODE(os.lstat(path).st_mode))
-        os.rename(temporary, path)
+        _publish(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     unpacker.restrict(path)
+
+
+def _publish(temporary: str, path: str) -> None:
+    # A rename replaces an empty directory, and nothing else that has appeared meanwhile.
+    os.mkdir(path)
+    try:
+        os.chmod(temporary, stat.S_IMODE(os.lstat(path).st_mode))
+        os.rename(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.rmdir(path)
+        raise
 
 
 class Unpacker:
@@ -68,6 +77,8 @@ class Unpacker:
         self._modified = 0
         self._records: Optional[bytearray] = None
         self._extended: Dict[bytes, bytes] = {}
+        # Links are made last, through those made before: their parents must be directories of the archive, as all parents.
+        self._directories: Set[bytes] = {b""}
         self._links: List[Tuple[List[bytes], bytes]] = []
         self._modes: List[Tuple[List[bytes], int]] = []
         self._over = False
@@ -122,9 +133,12 @@ class Unpacker:
             self._file = None
 
     def _header(self, block: bytes) -> None:
-        if self._over or not any(block):
+        if not any(block):
             self._over = True
+            self._count(0)
             return
+        if self._over:
+            raise _malformed("something follows its end")
         total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if _octal(block[148:156]) != total:
             raise _malformed("a checksum is wrong")
@@ -150,14 +164,16 @@ class Unpacker:
 
     def _count(self, size: int) -> None:
         self._counted += BLOCK + size
-        if self._counted > self._allowed or self._entries >= MAX_ENTRIES:
-            raise RingfenceError(
-                f"the directory has more than {self._allowed} bytes or {MAX_ENTRIES} entries", "pass a larger `max_size`"
-            )
+        if self._counted > self._allowed:
+            raise RingfenceError(f"the directory has more than {self._allowed} bytes", "pass a larger `max_size`")
 
     def _place(self, kind: bytes, names: List[bytes], mode: int, target: bytes) -> None:
-        place = self._at(names)
+        place, shown = self._at(names), os.fsdecode(b"/".join(names))
+        if b"/".join(names[:-1]) not in self._directories:
+            raise _malformed(f"no directory came before {shown!r}")
         self._entries += 1
+        if self._entries > MAX_ENTRIES:
+            raise RingfenceError(f"the directory has more than {MAX_ENTRIES} entries", "download those below it one by one")
         try:
             if kind == b"0":
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -170,10 +186,11 @@ class Unpacker:
             elif kind == b"5":
                 os.mkdir(place, mode | 0o700)
                 self._modes.append((names, mode))
+                self._directories.add(b"/".join(names))
             else:
                 raise _malformed(f"a member has the type {kind!r}")
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
-            raise _malformed(f"{os.fsdecode(b'/'.join(names))}: {error.strerror}") from error
+            raise _malformed(f"{shown!r}: {error.strerror}") from error
 
     def _at(self, names: List[bytes]) -> bytes:
         return os.path.join(self._root, *names)
@@ -186,7 +203,7 @@ class Unpacker:
         for names, target in self._links:
             place, shown = self._at(names), os.fsdecode(b"/".join(names))
             if os.path.lexists(place):
-                raise _malformed(f"{shown} comes twice")
+                raise _malformed(f"{shown!r} comes twice")
             if _stays(target, len(names) - 1):
                 os.symlink(target, place)
             else:
@@ -234,14 +251,14 @@ def _text(field: bytes) -> bytes:
 
 def _parsed(records: bytes) -> Dict[bytes, bytes]:
     """Returns the records `LENGTH KEY=VALUE` of an extended header."""
-    found = {}
-    while records:
-        length, separator, _ = records.partition(b" ")
-        count = _number(length) if separator else 0
-        key, separator, value = records[len(length) + 1 : count].partition(b"=")
-        if not separator or not value.endswith(b"\n") or count > len(records):
+    found, at = {}, 0
+    while at < len(records):
+        blank = records.find(b" ", at, at + 20)
+        end = at + _number(records[at:blank]) if blank > at else at
+        key, separator, value = records[blank + 1 : end].partition(b"=")
+        if not separator or not value.endswith(b"\n") or end > len(records):
             raise _malformed("an extended header has no records")
-        found[key], records = value[:-1], records[count:]
+        found[key], at = value[:-1], end
     return found
 
 
