@@ -252,3 +252,44 @@ def test_what_cannot_be_moved_to_its_name_leaves_no_directory_there(tmp_path: Pa
         for path in tmp_path.iterdir():
             path.rmdir()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("directory", ["a", "a/b"])
+def test_a_link_that_replaces_a_directory_while_it_is_packed_is_not_followed(directory: str, tmp_path: Path) -> None:
+    _replaceable(tmp_path)
+    pieces = packed(str(tmp_path / "source"))
+    # The heads of the directories down to this one.
+    got = [next(pieces) for _ in directory.split("/")]
+    _replace(tmp_path, directory)
+    got.extend(pieces)
+    assert b"a/b/own" in b"".join(got)
+    assert b"secret" not in b"".join(got)
+
+
+@pytest.mark.parametrize("directory", ["a", "a/b", "a/b/own"])
+def test_a_link_in_the_place_of_what_was_listed_is_an_error(
+    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _replaceable(tmp_path)
+    real_open = os.open
+
+    def replacing_open(path: str, *arguments: int, **options: int) -> int:
+        if path == os.path.basename(directory) and not (tmp_path / "moved").exists():
+            _replace(tmp_path, directory)
+        return real_open(path, *arguments, **options)
+
+    monkeypatch.setattr(_tree_module.os, "open", replacing_open)
+    with pytest.raises(RingfenceError, match=f"source/{directory}' was replaced"):
+        b"".join(packed(str(tmp_path / "source")))
+
+
+def _replaceable(root: Path) -> None:
+    (root / "source/a/b").mkdir(parents=True)
+    (root / "source/a/b/own").write_text("own")
+    (root / "outside").mkdir()
+    (root / "outside/secret").write_text("secret")
+
+
+def _replace(root: Path, directory: str) -> None:
+    (root / "source" / directory).rename(root / "moved")
+    (root / "source" / directory).symlink_to(root / "outside")

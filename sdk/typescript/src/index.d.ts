@@ -230,7 +230,8 @@ export interface Files {
   extract(path: string, data: Data, options?: Cancellable): Promise<UploadedDir>;
   /**
    * Copies what a local directory has into a directory, which is made if there is none. Links stay links, and no other is followed than
-   * `source` itself. FIFOs, sockets and devices are left out. Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
+   * `source` itself; on other systems than Linux, one that replaces a directory meanwhile is. FIFOs, sockets and devices are left out.
+   * Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
    */
   uploadDir(source: string, path: string, options?: Cancellable): Promise<UploadedDir>;
   /**

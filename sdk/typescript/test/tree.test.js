@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -247,4 +247,24 @@ test("what cannot be moved to its name leaves no directory there", () =>
     };
     await assert.rejects(unpacked(pieces(), join(root, "new"), 2 ** 20), { code: "ENOENT" });
     assert.deepEqual(readdirSync(root), []);
+  }));
+
+test("a link that replaces a directory while it is packed is not followed", () =>
+  inside(async (root) => {
+    mkdirSync(join(root, "source/a/b"), { recursive: true });
+    mkdirSync(join(root, "outside"));
+    writeFileSync(join(root, "source/a/b/own"), "own");
+    writeFileSync(join(root, "outside/secret"), "secret");
+    for (const directory of ["source/a", "source/a/b"]) {
+      const pieces = await packed(join(root, "source"));
+      const got = [];
+      for (let above = directory.split("/").length - 1; above > 0; above -= 1) got.push((await pieces.next()).value);
+      renameSync(join(root, directory), join(root, "moved"));
+      symlinkSync(join(root, "outside"), join(root, directory));
+      for await (const piece of pieces) got.push(piece);
+      rmSync(join(root, directory));
+      renameSync(join(root, "moved"), join(root, directory));
+      const archive = String(Buffer.concat(got));
+      assert.ok(archive.includes("a/b/own") && !archive.includes("secret"), directory);
+    }
   }));
