@@ -380,7 +380,7 @@ export interface ForwardedPort {
   readonly port: number;
   /** The address for programs that speak HTTP. */
   readonly url: string;
-  /** Ends the connections, and listens no more. */
+  /** Ends the connections, and listens no more. Throws the first value that `onError` has thrown. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -390,8 +390,9 @@ export interface Ports {
   /**
    * Brings a port to an address of this machine, until `close()`. `host` is an address of this machine alone, 127.0.0.2 by default, but
    * not 127.0.0.1, where browsers would send the sandbox the console's cookies; `localPort` is a free one by default. Every user of this
-   * machine can connect there. 16 connections are passed on at once, and more wait. One to a port where nothing listens is reset, and
-   * `onError` is called with the reason.
+   * machine can connect there. 16 connections are passed on at once, 48 more wait, and those beyond are reset. One to a port where
+   * nothing listens is reset, and one whose client has sent its end once the program has sent nothing for 60 s. `onError` is called with
+   * the reason, after the reset.
    */
   forward(
     port: number,
