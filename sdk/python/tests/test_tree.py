@@ -7,8 +7,9 @@ import io
 import os
 import stat
 import tarfile
+import threading
 from pathlib import Path
-from typing import List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 
@@ -79,18 +80,57 @@ def test_what_cannot_be_copied_leaves_nothing(sandbox: Sandbox, tmp_path: Path) 
     assert os.listdir(tmp_path) == ["there"]
 
 
-def test_the_same_with_asyncio(server: Server, tmp_path: Path) -> None:
+def test_the_same_with_asyncio(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "source").mkdir()
     _tree(tmp_path / "source")
 
     async def work() -> None:
         async with AsyncSandbox(socket=server.socket) as sandbox:
             await sandbox.files.upload_dir(str(tmp_path / "source"), "copy")
-            got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
+            with monkeypatch.context() as patched:
+                for name in ("mkdir", "chmod", "link", "rename", "symlink", "utime"):
+                    patched.setattr(_tree_module.os, name, _elsewhere(getattr(os, name)))
+                got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
             assert got.left_out == []
+            await sandbox.commands.run("head -c 50000000 /dev/zero > copy/large")
+            await _cancelled_download(sandbox, tmp_path)
+            with pytest.raises(RingfenceError, match="more than 1000 bytes"):
+                await sandbox.files.download_dir("copy", str(tmp_path / "new"), max_size=1000)
+            with pytest.raises(FileExistsError):
+                await sandbox.files.download_dir("copy", str(tmp_path / "back"))
 
     asyncio.run(work())
+    assert sorted(os.listdir(tmp_path)) == ["back", "source"]
     assert _shown(tmp_path / "back") == _shown(tmp_path / "source")
+
+
+def _elsewhere(work: Callable[..., object]) -> Callable[..., object]:
+    """Returns a function that does not work in the event loop's thread."""
+
+    def checked(*arguments: object, **options: object) -> object:
+        assert threading.current_thread() is not threading.main_thread()
+        return work(*arguments, **options)
+
+    return checked
+
+
+async def _cancelled_download(sandbox: AsyncSandbox, root: Path) -> None:
+    """Cancels a download while it writes a file."""
+    writing = threading.Event()
+
+    class Noted(Unpacker):
+        def _write(self, content: bytes) -> None:
+            writing.set()
+            super()._write(content)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_tree_module, "Unpacker", Noted)
+        download = asyncio.create_task(sandbox.files.download_dir("copy", str(root / "new")))
+        await asyncio.to_thread(writing.wait)
+        download.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await download
+    assert not [name for name in os.listdir(root) if name.startswith(".")]
 
 
 def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", content: bytes = b"") -> bytes:

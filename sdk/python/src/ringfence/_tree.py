@@ -6,14 +6,16 @@ files by plain names first, links at the end, so that no name leads anywhere els
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import secrets
 import shutil
 import stat
 import tarfile
-from contextlib import contextmanager, suppress
-from typing import BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import AsyncIterator, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._local import _exists
 from .errors import IncompatibleServer, RingfenceError, ServerGone
@@ -30,25 +32,86 @@ PIECE = 256 * 1024
 
 
 @contextmanager
-def new_tree(path: str, max_size: int) -> Iterator[Unpacker]:
+def new_tree(path: str, max_size: int) -> Iterator[_NewTree]:
     """Makes a directory that must not exist of what is fed. It has its name once it is complete: an error leaves nothing."""
-    path = os.path.abspath(path)
-    if os.path.lexists(path):
-        raise _exists(path)
-    temporary = os.path.join(os.path.dirname(path), f".ringfence-{secrets.token_hex(8)}")
-    os.mkdir(temporary, 0o700)
+    tree = _NewTree(path, max_size)
     try:
-        unpacker = Unpacker(temporary, max_size)
-        try:
-            yield unpacker
-        finally:
-            unpacker.close()
-        unpacker.finish()
-        _publish(temporary, path)
+        tree.begin()
+        yield tree
+        tree.publish()
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        tree.discard()
         raise
-    unpacker.restrict(path)
+
+
+@asynccontextmanager
+async def new_tree_on_threads(path: str, max_size: int) -> AsyncIterator[_NewTreeOnThreads]:
+    """Does the same, and holds up no event loop."""
+    tree = _NewTree(path, max_size)
+    try:
+        await asyncio.to_thread(tree.begin)
+        yield _NewTreeOnThreads(tree)
+        await asyncio.to_thread(tree.publish)
+    except BaseException:
+        # A task that is cancelled again would leave it.
+        await asyncio.shield(asyncio.to_thread(tree.discard))
+        raise
+
+
+class _NewTree:
+    """A directory that is being made. A cancelled task's thread may be at work in it when it is discarded: there is a lock."""
+
+    def __init__(self, path: str, max_size: int) -> None:
+        self._path = os.path.abspath(path)
+        self._temporary = os.path.join(os.path.dirname(self._path), f".ringfence-{secrets.token_hex(8)}")
+        self._unpacker = Unpacker(self._temporary, max_size)
+        self._lock = threading.Lock()
+        self._is_made = self._is_over = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if os.path.lexists(self._path):
+                raise _exists(self._path)
+            if not self._is_over:
+                os.mkdir(self._temporary, 0o700)
+                self._is_made = True
+
+    def feed(self, piece: bytes) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._unpacker.feed(piece)
+
+    def publish(self) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            self._unpacker.finish()
+            _publish(self._temporary, self._path)
+            self._is_made, self._is_over = False, True
+            self._unpacker.restrict(self._path)
+
+    def discard(self) -> None:
+        with self._lock:
+            self._is_over = True
+            self._unpacker.close()
+            if self._is_made:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @property
+    def result(self) -> DownloadedDir:
+        return self._unpacker.result
+
+
+class _NewTreeOnThreads:
+    def __init__(self, tree: _NewTree) -> None:
+        self._tree = tree
+
+    async def feed(self, piece: bytes) -> None:
+        await asyncio.to_thread(self._tree.feed, piece)
+
+    @property
+    def result(self) -> DownloadedDir:
+        return self._tree.result
 
 
 def _publish(temporary: str, path: str) -> None:

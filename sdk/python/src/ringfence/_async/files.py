@@ -8,7 +8,8 @@ from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union,
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event
 from .._local import new_file
-from .._tree import MAX_SIZE, new_tree, packed
+from .._tree import MAX_SIZE, new_tree_on_threads, packed  # async
+# sync: from .._tree import MAX_SIZE, new_tree, packed
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import AsyncTransport
@@ -89,9 +90,10 @@ class AsyncFiles:
         if (await self.stat(path)).type == "file":
             raise RingfenceError(f"{path} is a file", "use `download`")
         async with self.archive(path) as pieces:
-            with new_tree(to, max_size) as tree:
+            # sync: with new_tree(to, max_size) as tree:
+            async with new_tree_on_threads(to, max_size) as tree:  # async
                 async for piece in pieces:
-                    tree.feed(piece)
+                    await tree.feed(piece)
         return tree.result
 
     async def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:
