@@ -237,7 +237,8 @@ export interface Files {
   /**
    * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
    * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
-   * missing: FIFOs, sockets, devices, and what it may not read. `maxSize` bytes come at most, 4 GiB by default.
+   * missing: FIFOs, sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in
+   * zeros. `maxSize` bytes come at most, 4 GiB by default.
    */
   downloadDir(path: string, to: string, options?: { maxSize?: number } & Cancellable): Promise<DownloadedDir>;
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
