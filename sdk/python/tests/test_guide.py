@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import List
 
 import pytest
 
@@ -46,19 +49,43 @@ def test_the_program_of_the_guide_answers_questions(tmp_path: Path) -> None:
     (program,) = (block for block in blocks if "approvals" in block)
     server = Server(tmp_path, ASK)
     answering = server.python(program, stdin=subprocess.PIPE)
-    assert answering.stdin is not None
-    answering.stdin.write("y\n" * 9)
-    answering.stdin.flush()
+    shown: List[str] = []
     with Client(socket=server.socket) as client:
-        # Nobody is asked before it follows.
-        while client.run(LONG).outcome == "timed_out":
+        person = threading.Thread(target=_answer, args=(answering, client, shown))
+        person.start()
+        # Nobody is asked before it follows; the first answer is "y", and the second comes from elsewhere.
+        lookalike = LONG + " # \u0430"
+        while client.run(lookalike).outcome == "timed_out":
             pass
-        (question,) = client.approvals.list(past=True)
-        assert question.state == "approved"
+        assert client.run(lookalike).outcome == "exited"
+        questions = client.approvals.list(past=True)
+        assert [each.state for each in questions] == ["approved", "approved", "rejected"]
     answering.kill()
-    out, _ = answering.communicate()
-    assert question.text in out
+    person.join()
+    answering.communicate()
+    text = "".join(shown)
+    assert text.count("it was answered elsewhere") == 1, text
+    assert text.count("! ") == 3 and questions[0].foreign in text, text
+    assert all(f"| {line}\n" in text for line in questions[0].text.splitlines()), text
     server.stop()
+
+
+def _answer(program: "subprocess.Popen[str]", client: Client, shown: List[str]) -> None:
+    """Answers three questions: with "y", late, with the code."""
+    assert program.stdin is not None and program.stdout is not None
+    prompts = 0
+    while piece := program.stdout.read(1):
+        shown.append(piece)
+        found = re.search(r"^(\w{6}) to approve: $", "".join(shown[-20:]), re.MULTILINE)
+        if not found:
+            continue
+        prompts += 1
+        if prompts == 2:
+            (question,) = client.approvals.list()
+            client.approvals.answer(question, approved=True)
+        program.stdin.write("y\n" if prompts == 1 else f"{found[1]}\n")
+        program.stdin.flush()
+        shown.append("\n")
 
 
 def test_the_example_reports(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def test_snapshots(client: Client) -> None:
         sandbox.files.write("a", "kept")
         made = sandbox.snapshot("base")
         assert (made.name, made.sandbox, made.disk_limit) == ("base", sandbox.sandbox_id, 64 << 20)
+        assert made.cpu_limit == sandbox.get_info().resources["cpu_limit"]
         with pytest.raises(Conflict):
             sandbox.snapshot("base")
         unnamed = sandbox.snapshot()

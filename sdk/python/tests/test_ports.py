@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import socket
 import threading
 import urllib.request
@@ -11,6 +12,7 @@ from typing import Iterator, List
 import pytest
 
 from conftest import KEY, Server
+from ringfence import _forward
 from ringfence import AsyncClient, AsyncSandbox, Client, ForwardedPort, NotFound, RingfenceError, Sandbox
 
 # It echoes, and says when the other side has ended.
@@ -139,3 +141,63 @@ def test_the_same_with_asyncio(server: Server) -> None:
             assert [type(each) for each in failed] == [NotFound]
 
     asyncio.run(work())
+
+
+# Nobody takes the connections.
+QUIET = "import socket, time; listener = socket.create_server(('127.0.0.1', 7003)); print('ready', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def quiet(client: Client) -> Iterator[Sandbox]:
+    """A sandbox with a program that says nothing at its port 7003."""
+    with Sandbox(client=client, ports=True) as sandbox:
+        assert next(sandbox.commands.start(["python3", "-c", QUIET]).stream()).text == "ready\n"
+        yield sandbox
+
+
+def test_clients_that_have_gone_keep_no_room(quiet: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_forward, "MAX_OPEN", 2)
+    monkeypatch.setattr(_forward, "SILENCE", 0.3)
+    failed: "queue.Queue[RingfenceError]" = queue.Queue()
+    with quiet.ports.forward(7003, on_error=failed.put) as address, _connect(address) as one:
+        with _connect(address) as two, _connect(address) as three:
+            with pytest.raises(ConnectionResetError):
+                three.recv(1)
+            assert "there are 2 others" in str(failed.get(timeout=60))
+            two.shutdown(socket.SHUT_WR)
+            with pytest.raises(ConnectionResetError):
+                two.recv(1)
+            assert "nothing for 0.3 s" in str(failed.get(timeout=60))
+        # There is room again, and who has not ended stays.
+        with _connect(address) as four:
+            four.shutdown(socket.SHUT_WR)
+            with pytest.raises(ConnectionResetError):
+                four.recv(1)
+            assert "nothing for 0.3 s" in str(failed.get(timeout=60))
+        one.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            one.recv(1)
+
+
+def test_the_end_raises_what_on_error_has_raised(quiet: Sandbox) -> None:
+    def fail(error: RingfenceError) -> None:
+        raise TypeError("of the callback")
+
+    with pytest.raises(TypeError, match="of the callback"):
+        with quiet.ports.forward(7001, on_error=fail) as address, _connect(address) as connection:
+            with pytest.raises(ConnectionResetError):
+                connection.recv(1)
+    # Another exception comes before it.
+    with pytest.raises(ValueError), quiet.ports.forward(7001, on_error=fail) as address, _connect(address) as connection:
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+        raise ValueError
+
+
+def test_a_reset_does_not_wait_for_on_error(quiet: Sandbox) -> None:
+    go_on, waited = threading.Event(), []
+    with quiet.ports.forward(7001, on_error=lambda _: waited.append(go_on.wait(60))) as address, _connect(address) as connection:
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+        go_on.set()
+    assert waited == [True]

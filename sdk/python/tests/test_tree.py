@@ -7,13 +7,15 @@ import io
 import os
 import stat
 import tarfile
+import threading
 from pathlib import Path
-from typing import List, Tuple
+from typing import Callable, List, Tuple
 
 import pytest
 
 from conftest import Server
 from ringfence import AsyncSandbox, DownloadedDir, IncompatibleServer, LimitExceeded, RingfenceError, Sandbox, ServerGone
+from ringfence import _tree as _tree_module
 from ringfence._tree import Unpacker, new_tree, packed
 
 LONG = "n" * 150
@@ -78,24 +80,73 @@ def test_what_cannot_be_copied_leaves_nothing(sandbox: Sandbox, tmp_path: Path) 
     assert os.listdir(tmp_path) == ["there"]
 
 
-def test_the_same_with_asyncio(server: Server, tmp_path: Path) -> None:
+def test_the_same_with_asyncio(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "source").mkdir()
     _tree(tmp_path / "source")
 
     async def work() -> None:
         async with AsyncSandbox(socket=server.socket) as sandbox:
             await sandbox.files.upload_dir(str(tmp_path / "source"), "copy")
-            got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
+            with monkeypatch.context() as patched:
+                for name in ("mkdir", "chmod", "link", "rename", "symlink", "utime"):
+                    patched.setattr(_tree_module.os, name, _elsewhere(getattr(os, name)))
+                got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
             assert got.left_out == []
+            await sandbox.commands.run("head -c 50000000 /dev/zero > copy/large")
+            await _cancelled_download(sandbox, tmp_path)
+            with pytest.raises(RingfenceError, match="more than 1000 bytes"):
+                await sandbox.files.download_dir("copy", str(tmp_path / "new"), max_size=1000)
+            with pytest.raises(FileExistsError):
+                await sandbox.files.download_dir("copy", str(tmp_path / "back"))
 
     asyncio.run(work())
+    assert sorted(os.listdir(tmp_path)) == ["back", "source"]
     assert _shown(tmp_path / "back") == _shown(tmp_path / "source")
+
+
+def _elsewhere(work: Callable[..., object]) -> Callable[..., object]:
+    """Returns a function that does not work in the event loop's thread."""
+
+    def checked(*arguments: object, **options: object) -> object:
+        assert threading.current_thread() is not threading.main_thread()
+        return work(*arguments, **options)
+
+    return checked
+
+
+async def _cancelled_download(sandbox: AsyncSandbox, root: Path) -> None:
+    """Cancels a download while it writes a file."""
+    writing = threading.Event()
+
+    class Noted(Unpacker):
+        def _write(self, content: bytes) -> None:
+            writing.set()
+            super()._write(content)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_tree_module, "Unpacker", Noted)
+        download = asyncio.create_task(sandbox.files.download_dir("copy", str(root / "new")))
+        await asyncio.to_thread(writing.wait)
+        download.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await download
+    assert not [name for name in os.listdir(root) if name.startswith(".")]
 
 
 def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", content: bytes = b"") -> bytes:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, target, len(content)
     return info.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % 512)
+
+
+def _extended(*values: bytes, count: bytes = b"") -> bytes:
+    """Returns a member with the records `N=VALUE`, which all claim a length of `count`."""
+    records = b""
+    for number, value in enumerate(values):
+        record = b" %d=%b\n" % (number, value)
+        length = next(length for length in range(len(record), len(record) + 9) if length == len(b"%d" % length) + len(record))
+        records += (count or b"%d" % length) + record
+    return _member("extended", tarfile.XHDTYPE, content=records) + _member("a")
 
 
 END = bytes(1024)
@@ -118,6 +169,17 @@ DIR, LINK, HARD = tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
         _member("a", LINK, "/") + _member("a/out") + END,
         _member("a", LINK, "..") + _member("a", DIR) + END,
         _member("a", LINK, "b") + _member("a", LINK, "c") + END,
+        # A link's parent is a link or missing.
+        _member("d", LINK, ".") + _member("d/x", LINK, "..") + END,
+        _member("d", LINK, ".") + _member("d/" * 5 + "evil", LINK, "../../../../../etc/passwd") + END,
+        _member("missing/x", LINK, "y") + END,
+        _member("a") + _member("a/x", LINK, "y") + END,
+        _member("d", LINK, ".") + _member("d/x", HARD, "y") + END,
+        _member("a") + END + _member("b") + END,
+        END + b"\1" * 512,
+        _extended(b"a" * 9000, b"b" * 9000) + END,
+        _extended(b"a", count=b"1") + END,
+        _extended(b"a", count=b"0") + END,
         _member("a", HARD, "/etc/passwd") + END,
         _member("a", HARD, "../outside") + END,
         _member("a", LINK, "x") + _member("b", HARD, "a") + END,
@@ -196,3 +258,78 @@ def test_rights_are_those_of_new_files(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o750
+
+
+def test_what_follows_the_end_counts(tmp_path: Path) -> None:
+    with pytest.raises(RingfenceError, match="more than 4096 bytes.*max_size"), new_tree(str(tmp_path / "new"), 4096) as tree:
+        for _ in range(9):
+            tree.feed(bytes(512))
+    with new_tree(str(tmp_path / "kept"), 4096) as tree:
+        tree.feed(_extended(b"v" * 300) + END)
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_too_many_entries_are_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tree_module, "MAX_ENTRIES", 2)
+    two = _member("a") + _member("b")
+    with new_tree(str(tmp_path / "two"), 1 << 20) as tree:
+        tree.feed(two + END)
+    with pytest.raises(RingfenceError, match="more than 2 entries"), new_tree(str(tmp_path / "three"), 1 << 20) as tree:
+        tree.feed(two + _member("c") + END)
+    assert os.listdir(tmp_path) == ["two"]
+
+
+@pytest.mark.parametrize("archive", [_member("a\x1b[2J/x", LINK, "y"), _member("\x1b[2J") * 2, _member("\x1b[2J") + _member("\x1b[2J", LINK, "y")])
+def test_names_in_errors_have_no_control_characters(archive: bytes, tmp_path: Path) -> None:
+    with pytest.raises(IncompatibleServer, match=r"\\x1b\[2J") as raised, new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(archive + END)
+    assert str(raised.value).isprintable()
+
+
+def test_what_cannot_be_moved_to_its_name_leaves_no_directory_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), new_tree(str(tmp_path / "new"), 1 << 20) as tree:
+        tree.feed(END)
+        for path in tmp_path.iterdir():
+            path.rmdir()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("directory", ["a", "a/b"])
+def test_a_link_that_replaces_a_directory_while_it_is_packed_is_not_followed(directory: str, tmp_path: Path) -> None:
+    _replaceable(tmp_path)
+    pieces = packed(str(tmp_path / "source"))
+    # The heads of the directories down to this one.
+    got = [next(pieces) for _ in directory.split("/")]
+    _replace(tmp_path, directory)
+    got.extend(pieces)
+    assert b"a/b/own" in b"".join(got)
+    assert b"secret" not in b"".join(got)
+
+
+@pytest.mark.parametrize("directory", ["a", "a/b", "a/b/own"])
+def test_a_link_in_the_place_of_what_was_listed_is_an_error(
+    directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _replaceable(tmp_path)
+    real_open = os.open
+
+    def replacing_open(path: str, *arguments: int, **options: int) -> int:
+        if path == os.path.basename(directory) and not (tmp_path / "moved").exists():
+            _replace(tmp_path, directory)
+        return real_open(path, *arguments, **options)
+
+    monkeypatch.setattr(_tree_module.os, "open", replacing_open)
+    with pytest.raises(RingfenceError, match=f"source/{directory}' was replaced"):
+        b"".join(packed(str(tmp_path / "source")))
+
+
+def _replaceable(root: Path) -> None:
+    (root / "source/a/b").mkdir(parents=True)
+    (root / "source/a/b/own").write_text("own")
+    (root / "outside").mkdir()
+    (root / "outside/secret").write_text("secret")
+
+
+def _replace(root: Path, directory: str) -> None:
+    (root / "source" / directory).rename(root / "moved")
+    (root / "source" / directory).symlink_to(root / "outside")

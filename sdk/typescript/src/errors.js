@@ -52,11 +52,13 @@ const MAX_LINE = 300;
 function lastLine(output) {
   const end = output.trimEnd().slice(-MAX_LINE - 1);
   const line = end.slice(end.lastIndexOf("\n") + 1).trim();
-  // A terminal obeys control characters, and a program that nobody trusts wrote them.
-  const shown = line.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd");
+  const shown = printable(line);
   if (!shown) return "";
   return shown.length <= MAX_LINE ? `: ${shown}` : `: …${shown.slice(-MAX_LINE)}`;
 }
+
+/** Replaces control characters: a terminal obeys them, and a program that nobody trusts wrote them. */
+export const printable = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, "\ufffd");
 
 /** The class of each type of the API. */
 export const BY_TYPE = {

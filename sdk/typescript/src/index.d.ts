@@ -230,13 +230,15 @@ export interface Files {
   extract(path: string, data: Data, options?: Cancellable): Promise<UploadedDir>;
   /**
    * Copies what a local directory has into a directory, which is made if there is none. Links stay links, and no other is followed than
-   * `source` itself. FIFOs, sockets and devices are left out. Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
+   * `source` itself; on other systems than Linux, one that replaces a directory meanwhile is. FIFOs, sockets and devices are left out.
+   * Throws `LimitExceeded` if the sandbox has no room; what has arrived stays.
    */
   uploadDir(source: string, path: string, options?: Cancellable): Promise<UploadedDir>;
   /**
    * Copies a directory to a local one, which must not exist. It is made once all is there. A sandbox's programs wrote what it has: look at
    * it before a program of yours acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is
-   * missing: FIFOs, sockets, devices, and what it may not read. `maxSize` bytes come at most, 4 GiB by default.
+   * missing: FIFOs, sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in
+   * zeros. `maxSize` bytes come at most, 4 GiB by default.
    */
   downloadDir(path: string, to: string, options?: { maxSize?: number } & Cancellable): Promise<DownloadedDir>;
   list(path?: string, options?: { depth?: number }): Promise<EntryInfo[]>;
@@ -379,7 +381,7 @@ export interface ForwardedPort {
   readonly port: number;
   /** The address for programs that speak HTTP. */
   readonly url: string;
-  /** Ends the connections, and listens no more. */
+  /** Ends the connections, and listens no more. Throws the first value that `onError` has thrown. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -389,8 +391,9 @@ export interface Ports {
   /**
    * Brings a port to an address of this machine, until `close()`. `host` is an address of this machine alone, 127.0.0.2 by default, but
    * not 127.0.0.1, where browsers would send the sandbox the console's cookies; `localPort` is a free one by default. Every user of this
-   * machine can connect there. 16 connections are passed on at once, and more wait. One to a port where nothing listens is reset, and
-   * `onError` is called with the reason.
+   * machine can connect there. 16 connections are passed on at once, 48 more wait, and those beyond are reset. One to a port where
+   * nothing listens is reset, and one whose client has sent its end once the program has sent nothing for 60 s. `onError` is called with
+   * the reason, after the reset.
    */
   forward(
     port: number,

@@ -140,6 +140,8 @@ export interface SnapshotInfo {
   /** That of the sandbox, and of those made of the snapshot unless they ask for another. */
   memoryLimit: number;
   diskLimit: number;
+  /** Number of cores; servers that do not keep it send none. */
+  cpuLimit?: number | null;
   /** Number of files that could not be kept, such as sockets. */
   skipped: number;
   fence?: "run" | "box" | null;

@@ -3,7 +3,11 @@
 import { constants } from "node:fs";
 import { lstat, open, readdir, readlink, stat } from "node:fs/promises";
 
-import { RingfenceError } from "./errors.js";
+import { RingfenceError, printable } from "./errors.js";
+
+const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK } = constants;
+/** Other systems have no names for what an open directory has: there, a link that replaces one meanwhile is followed. */
+const isLinux = process.platform === "linux";
 
 const BLOCK = 512;
 const PIECE = 256 * 1024;
@@ -19,34 +23,53 @@ export async function packed(path) {
 }
 
 async function* archive(path) {
-  yield* below(Buffer.from(path), Buffer.alloc(0));
+  const root = Buffer.from(path);
+  const directory = await open(root, O_RDONLY | O_DIRECTORY);
+  try {
+    yield* below(directory, root, Buffer.alloc(0));
+  } finally {
+    await directory.close();
+  }
   yield Buffer.alloc(2 * BLOCK);
 }
 
-async function* below(path, above) {
-  for (const name of (await readdir(path, { encoding: "buffer" })).sort(Buffer.compare)) {
-    const [local, names] = [Buffer.concat([path, SLASH, name]), Buffer.concat([above, name])];
-    const found = await lstat(local);
-    const member = { path: names, mode: found.mode & 0o777, modified: Math.max(0, Math.floor(found.mtimeMs / 1000)) };
-    if (found.isDirectory()) {
-      const inside = Buffer.concat([names, SLASH]);
-      yield head({ ...member, kind: "5", path: inside });
-      yield* below(local, inside);
-    } else if (found.isSymbolicLink()) yield head({ ...member, kind: "2", target: await readlink(local, "buffer") });
-    else if (found.isFile()) yield* content(local, member);
+/** Yields what an open directory has. A link that takes the place of it or of one above it is not followed. */
+async function* below(directory, shown, above) {
+  const own = isLinux ? Buffer.from(`/proc/self/fd/${directory.fd}`) : shown;
+  for (const name of (await readdir(own, { encoding: "buffer" })).sort(Buffer.compare)) {
+    const local = { path: Buffer.concat([own, SLASH, name]), shown: Buffer.concat([shown, SLASH, name]) };
+    yield* entry(local, Buffer.concat([above, name]));
   }
 }
 
-async function* content(local, member) {
-  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
-  const file = await open(local, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+async function* entry(local, names) {
+  const found = await named(local, lstat(local.path));
+  if (found.isDirectory()) {
+    const directory = await named(local, open(local.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    try {
+      const inside = Buffer.concat([names, SLASH]);
+      yield head({ ...described(await directory.stat()), kind: "5", path: inside });
+      yield* below(directory, local.shown, inside);
+    } finally {
+      await directory.close();
+    }
+  } else if (found.isSymbolicLink()) {
+    const target = await named(local, readlink(local.path, "buffer"));
+    yield head({ ...described(found), kind: "2", path: names, target });
+  } else if (found.isFile()) yield* content(local, names);
+}
+
+const described = ({ mode, mtimeMs }) => ({ mode: mode & 0o777, modified: Math.max(0, Math.floor(mtimeMs / 1000)) });
+
+async function* content(local, names) {
+  const file = await named(local, open(local.path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   try {
     const found = await file.stat();
-    if (!found.isFile()) throw new RingfenceError(`${local} was replaced while it was read`);
-    yield head({ ...member, kind: "0", size: found.size });
+    if (!found.isFile()) throw replaced(local);
+    yield head({ ...described(found), kind: "0", path: names, size: found.size });
     for (let left = found.size; left > 0; ) {
       const { bytesRead, buffer } = await file.read(Buffer.alloc(Math.min(PIECE, left)));
-      if (bytesRead === 0) throw new RingfenceError(`${local} has become shorter while it was read`);
+      if (bytesRead === 0) throw new RingfenceError(`${printable(String(local.shown))} has become shorter while it was read`);
       left -= bytesRead;
       yield buffer.subarray(0, bytesRead);
     }
@@ -55,6 +78,21 @@ async function* content(local, member) {
     await file.close();
   }
 }
+
+/** Names the path in the errors of an operation, in place of a descriptor's. */
+async function named(local, operation) {
+  try {
+    return await operation;
+  } catch (error) {
+    if (["ELOOP", "ENOTDIR"].includes(error.code)) throw replaced(local);
+    const { code, errno, syscall } = error;
+    const path = String(local.shown);
+    const message = `${code}: ${syscall} failed, '${printable(path)}'`;
+    throw Object.assign(new Error(message), { code, errno, syscall, path });
+  }
+}
+
+const replaced = ({ shown }) => new RingfenceError(`${printable(String(shown))} was replaced while it was read`);
 
 /** Returns the header of a member, after one with what has no room in it. */
 function head({ kind, path, target = Buffer.alloc(0), mode, modified, size = 0 }) {

@@ -5,6 +5,12 @@ import { RingfenceError } from "./errors.js";
 /** Connections that are passed on at once, as many as a sandbox has. More wait. */
 const MAX_CONNECTIONS = 16;
 
+/**
+ * Bounds; tests set others. `open` connections are passed on or wait, and more are reset. After `silence` milliseconds without a byte of the
+ * program, a client that has sent its end counts as gone: nothing tells one that still reads from one that has closed its connection.
+ */
+export const limits = { open: 64, silence: 60_000 };
+
 export class Ports {
   #transport;
   #base;
@@ -25,8 +31,11 @@ export class Ports {
     const address = await listening(server, host, localPort);
     const close = async () => {
       const closed = new Promise((resolve) => server.close(resolve));
-      await passing.close();
-      await closed;
+      try {
+        await passing.close();
+      } finally {
+        await closed;
+      }
     };
     const forwarded = { host: address.address, port: address.port, url: `http://${address.address}:${address.port}`, close };
     if (Symbol.asyncDispose) forwarded[Symbol.asyncDispose] = close;
@@ -58,7 +67,10 @@ class Passing {
   #onError;
   #stops = new Set();
   #running = new Set();
+  #reports = new Set();
   #waiting = [];
+  /** Values that `onError` threw. */
+  #thrown = [];
 
   constructor(transport, path, onError) {
     this.#transport = transport;
@@ -68,6 +80,13 @@ class Passing {
 
   take(socket) {
     socket.on("error", () => {});
+    if (this.#running.size + this.#waiting.length >= limits.open) {
+      reset(socket);
+      return this.#report(new RingfenceError(`a connection was reset: there are ${limits.open} others`, "close some of them"));
+    }
+    socket.once("close", () => {
+      this.#waiting = this.#waiting.filter((each) => each !== socket);
+    });
     this.#waiting.push(socket);
     this.#begin();
   }
@@ -85,28 +104,92 @@ class Passing {
     // Its peer may have gone before all was sent; the program's answer ends the request otherwise.
     const stop = new AbortController();
     this.#stops.add(stop);
+    // A peer that does not read would be waited for.
+    stop.signal.addEventListener("abort", () => reset(socket), { once: true });
     socket.once("close", () => stop.abort());
+    const silence = new Silence(socket, (error) => stop.abort(error));
     try {
       const content = received(socket, stop.signal);
       const { body } = await this.#transport.send("POST", this.#path, { content, isDuplex: true, signal: stop.signal });
-      for await (const piece of body) await written(socket, piece);
+      for await (const piece of body) {
+        silence.pause();
+        await written(socket, piece);
+        silence.go();
+      }
+      silence.pause();
       socket.end();
       if (!socket.writableFinished) await new Promise((resolve) => socket.once("finish", resolve).once("close", resolve));
       socket.destroy();
     } catch (error) {
-      if (!stop.signal.aborted) await this.#onError?.(error);
-      // Nobody takes what has arrived for the whole.
-      socket.resetAndDestroy();
+      reset(socket);
+      if (!stop.signal.aborted) this.#report(error);
+      else if (stop.signal.reason instanceof RingfenceError) this.#report(stop.signal.reason);
     } finally {
+      silence.pause();
       this.#stops.delete(stop);
     }
   }
 
-  async close() {
-    for (const socket of this.#waiting.splice(0)) socket.resetAndDestroy();
-    for (const stop of this.#stops) stop.abort();
-    await Promise.allSettled(this.#running);
+  /** Calls `onError`. No connection waits for it. */
+  #report(error) {
+    const report = async () => await this.#onError?.(error);
+    const reported = report()
+      .catch((thrown) => this.#thrown.push(thrown))
+      .finally(() => this.#reports.delete(reported));
+    this.#reports.add(reported);
   }
+
+  /** Ends the connections. Throws the first value that `onError` has thrown. */
+  async close() {
+    for (const socket of this.#waiting.splice(0)) reset(socket);
+    for (const stop of this.#stops) stop.abort();
+    await Promise.all(this.#running);
+    await Promise.all(this.#reports);
+    const thrown = this.#thrown.splice(0);
+    if (thrown.length > 0) throw thrown[0];
+  }
+}
+
+/** The time for which a program has sent nothing since its client's end. It begins anew with each `go`. */
+class Silence {
+  #timer;
+  #isOver;
+  #isPaused = false;
+  #end;
+
+  constructor(socket, end) {
+    this.#end = end;
+    this.#isOver = socket.readableEnded;
+    socket.once("end", () => {
+      this.#isOver = true;
+      this.#set();
+    });
+    this.#set();
+  }
+
+  pause() {
+    this.#isPaused = true;
+    this.#set();
+  }
+
+  go() {
+    this.#isPaused = false;
+    this.#set();
+  }
+
+  #set() {
+    clearTimeout(this.#timer);
+    if (!this.#isOver || this.#isPaused) return;
+    const message = `a connection was reset: its client had sent its end, and the program nothing for ${limits.silence / 1000} s`;
+    this.#timer = setTimeout(() => this.#end(new RingfenceError(message)), limits.silence);
+  }
+}
+
+/** Resets a connection: nobody takes what has arrived for the whole. */
+function reset(socket) {
+  socket.resetAndDestroy();
+  // It would wait for what is not sent yet, which a peer may never read.
+  socket.destroy();
 }
 
 /** Yields what a socket receives. The socket stays, whoever stops reading. */

@@ -6,20 +6,28 @@
 
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";
-import { chmod, link, lstat, mkdir, open, rename, rm, symlink } from "node:fs/promises";
+import { chmod, link, lstat, mkdir, open, rename, rm, rmdir, symlink } from "node:fs/promises";
 import { dirname, join, resolve } from "node:path";
 
-import { IncompatibleServer, RingfenceError, ServerGone } from "./errors.js";
+import { IncompatibleServer, RingfenceError, ServerGone, printable } from "./errors.js";
 
-const MAX_ENTRIES = 1_000_000;
+/** Bounds of an archive; tests set others. */
+export const limits = { entries: 1_000_000 };
 const MAX_DEPTH = 256;
-const MAX_EXTENDED = 2 ** 20;
+const MAX_EXTENDED = 16 * 2 ** 10;
 const BLOCK = 512;
 const SLASH = 47;
 
 /** Makes a directory that must not exist of an archive. It has its name once it is complete: an error leaves nothing. */
 export async function unpacked(pieces, to, maxSize) {
-  const path = resolve(to);
+  try {
+    return await made(pieces, resolve(to), maxSize);
+  } catch (error) {
+    throw shownSafely(error);
+  }
+}
+
+async function made(pieces, path, maxSize) {
   if (await exists(path)) throw taken(path);
   const temporary = join(dirname(path), `.ringfence-${randomBytes(8).toString("hex")}`);
   await mkdir(temporary, 0o700);
@@ -27,10 +35,7 @@ export async function unpacked(pieces, to, maxSize) {
   try {
     for await (const piece of pieces) await unpacker.feed(piece);
     await unpacker.finish();
-    // A rename replaces an empty directory, and nothing else that has appeared meanwhile.
-    await mkdir(path);
-    await chmod(temporary, (await lstat(path)).mode & 0o777);
-    await rename(temporary, path);
+    await publish(temporary, path);
   } catch (error) {
     await rm(temporary, { recursive: true, force: true });
     throw error;
@@ -39,6 +44,25 @@ export async function unpacked(pieces, to, maxSize) {
   }
   await unpacker.restrict(path);
   return unpacker.result;
+}
+
+async function publish(temporary, path) {
+  // A rename replaces an empty directory, and nothing else that has appeared meanwhile.
+  await mkdir(path);
+  try {
+    await chmod(temporary, (await lstat(path)).mode & 0o777);
+    await rename(temporary, path);
+  } catch (error) {
+    await rmdir(path).catch(() => {});
+    throw error;
+  }
+}
+
+/** Returns an error of the system without the control characters of a path's names. */
+function shownSafely(error) {
+  if (error.syscall === undefined || printable(error.message) === error.message) return error;
+  const { code, errno, syscall, path } = error;
+  return Object.assign(new Error(printable(error.message)), { code, errno, syscall, path });
 }
 
 async function exists(path) {
@@ -65,6 +89,8 @@ class Unpacker {
   #modified = 0;
   #records;
   #extended = new Map();
+  // Links are made last, through those made before: their parents must be directories of the archive, as all parents.
+  #directories = new Set([""]);
   #links = [];
   #modes = [];
   #isOver = false;
@@ -115,8 +141,11 @@ class Unpacker {
   }
 
   async #header(block) {
-    this.#isOver ||= block.every((byte) => byte === 0);
-    if (this.#isOver) return;
+    if (block.every((byte) => byte === 0)) {
+      this.#isOver = true;
+      return this.#count(0);
+    }
+    if (this.#isOver) throw malformed("something follows its end");
     const sum = block.reduce((total, byte, at) => total + (at >= 148 && at < 156 ? 32 : byte), 0);
     if (octal(block.subarray(148, 156)) !== sum) throw malformed("a checksum is wrong");
     const kind = String.fromCharCode(block[156]);
@@ -144,14 +173,18 @@ class Unpacker {
 
   #count(size) {
     this.#counted += BLOCK + size;
-    if (this.#counted > this.#allowed || this.result.entries >= MAX_ENTRIES) {
-      throw new RingfenceError(`the directory has more than ${this.#allowed} bytes or ${MAX_ENTRIES} entries`, "pass a larger `maxSize`");
+    if (this.#counted > this.#allowed) {
+      throw new RingfenceError(`the directory has more than ${this.#allowed} bytes`, "pass a larger `maxSize`");
     }
   }
 
   async #place(kind, names, mode, target) {
     const place = at(this.#root, names);
+    if (!this.#directories.has(key(names.slice(0, -1)))) throw malformed(`no directory came before ${joined(names)}`);
     this.result.entries += 1;
+    if (this.result.entries > limits.entries) {
+      throw new RingfenceError(`the directory has more than ${limits.entries} entries`, "download those below it one by one");
+    }
     try {
       if (kind === "0") {
         const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
@@ -162,6 +195,7 @@ class Unpacker {
       else if (kind === "5") {
         await mkdir(place, mode | 0o700);
         this.#modes.push([names, mode]);
+        this.#directories.add(key(names));
       } else throw malformed(`a member has the type ${kind}`);
     } catch (error) {
       throw ["EEXIST", "ENOENT", "ENOTDIR"].includes(error.code) ? malformed(error.message) : error;
@@ -210,12 +244,14 @@ function split(path) {
 const joined = (names) => Buffer.concat(names.flatMap((name, at) => (at ? [Buffer.from("/"), name] : [name])));
 // Names need not be UTF-8.
 const at = (root, names) => joined([Buffer.from(root), ...names]);
+// Each byte is a character: other names give other keys.
+const key = (names) => joined(names).toString("latin1");
 const isOneOf = (name, ...others) => others.includes(name.toString("latin1"));
 
 function namesOf(path) {
   const names = split(path.at(-1) === SLASH ? path.subarray(0, -1) : path);
   if (names.length > MAX_DEPTH || names.some((name) => isOneOf(name, "", ".", "..") || name.includes(0))) {
-    throw malformed(`a member has the path ${JSON.stringify(String(path).slice(0, 200))}`);
+    throw malformed(`a member has the path ${String(path).slice(0, 200)}`);
   }
   return names;
 }
@@ -258,4 +294,4 @@ function parsed(records) {
   return found;
 }
 
-const malformed = (why) => new IncompatibleServer(`the archive is none of a sandbox: ${why}`);
+const malformed = (why) => new IncompatibleServer(`the archive is none of a sandbox: ${printable(why)}`);

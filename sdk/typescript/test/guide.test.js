@@ -39,16 +39,27 @@ test("the program of the guide answers questions", async () => {
     env: server.env,
     stdio: ["pipe", "pipe", "inherit"],
   });
-  let shown = "";
-  answering.stdout.setEncoding("utf8").on("data", (text) => {
-    shown += text;
-    if (shown.endsWith("approve? ")) answering.stdin.write("y\n");
-  });
   const client = new Client({ socket: server.socket });
-  // Nobody is asked before it follows.
-  while ((await client.run(LONG)).meta.outcome === "timed_out");
-  const [{ text, state }] = await client.approvals.list({ past: true });
-  assert.ok(state === "approved" && shown.includes(text), shown);
+  let shown = "";
+  let prompts = 0;
+  answering.stdout.setEncoding("utf8").on("data", async (text) => {
+    shown += text;
+    const code = /(\w{6}) to approve: $/.exec(shown)?.[1];
+    if (!code) return;
+    prompts += 1;
+    if (prompts === 2) await client.approvals.answer((await client.approvals.list())[0], true);
+    shown += "\n";
+    answering.stdin.write(prompts === 1 ? "y\n" : `${code}\n`);
+  });
+  // Nobody is asked before it follows; the first answer is "y", and the second comes from elsewhere.
+  const lookalike = `${LONG} # \u0430`;
+  while ((await client.run(lookalike)).meta.outcome === "timed_out");
+  assert.equal((await client.run(lookalike)).meta.outcome, "exited");
+  const questions = await client.approvals.list({ past: true });
+  assert.deepEqual(questions.map(({ state }) => state), ["approved", "approved", "rejected"], shown);
+  assert.equal(shown.split("it was answered elsewhere").length, 2, shown);
+  assert.ok(shown.includes(`! ${questions[0].foreign}`), shown);
+  for (const line of questions[0].text.split("\n")) assert.ok(shown.includes(`| ${line}\n`), shown);
   answering.kill("SIGKILL");
   await server.end();
 });

@@ -55,7 +55,7 @@ both("forks and snapshots have the files", async (sandbox, client) => {
   const made = await sandbox.snapshot({ name: "base" });
   try {
     assert.deepEqual([made.name, made.sandbox], ["base", sandbox.sandboxId]);
-    assert.ok(made.diskLimit > 0 && made.size > 0 && made.createdAt);
+    assert.ok(made.diskLimit > 0 && made.cpuLimit > 0 && made.size > 0 && made.createdAt);
     await assert.rejects(sandbox.snapshot({ name: "base" }), Conflict);
     assert.deepEqual([await client.snapshots.list(), await client.snapshots.get("base")], [[made], made]);
     const again = await Sandbox.create({ client, snapshot: made.id });

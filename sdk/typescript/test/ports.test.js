@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
-import { once } from "node:events";
+import { EventEmitter, once } from "node:events";
 import { connect } from "node:net";
 import { test } from "node:test";
 
 import { Client, NotFound, RingfenceError, Sandbox } from "ringfence";
 
+import { limits } from "../src/ports.js";
 import { KEY, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -23,19 +24,30 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],)).start()
 `;
 
-/** Runs a test with a sandbox that echoes at its port 7000, over the socket, and over TCP with a key. */
-function both(name, work) {
+// It fills what is between it and a client who does not read, and says so; it takes no connection at port 7003.
+const FULL = `
+import select, socket
+listener, quiet = [socket.create_server(("127.0.0.1", port)) for port in (7002, 7003)]
+print("ready", flush=True)
+peer = listener.accept()[0]
+while select.select([], [peer], [], 1)[1]:
+    peer.send(bytes(65536))
+print("full", flush=True)
+listener.accept()
+`;
+
+/** Runs a test with a program in a sandbox that has said "ready", over the socket, and over TCP with a key. */
+function both(name, code, work) {
   for (const surface of ["socket", "tcp"]) {
-    test(`${name} (${surface})`, async () => {
+    test(`${name} (${surface})`, { timeout: 120_000 }, async () => {
       const client = surface === "socket" ? new Client({ socket: server.socket }) : new Client({ url: server.url, apiKey: KEY });
       const sandbox = await Sandbox.create({ client, ports: true, pids: 256 });
       try {
-        const program = await sandbox.commands.start(["python3", "-c", ECHO]);
-        for await (const { data } of program.stream()) {
-          assert.equal(new TextDecoder().decode(data), "ready\n");
-          break;
-        }
-        await work(sandbox, client);
+        const program = await sandbox.commands.start(["python3", "-c", code]);
+        const said = program.stream();
+        assert.equal(new TextDecoder().decode((await said.next()).value.data), "ready\n");
+        await work(sandbox, client, said);
+        await said.return();
       } finally {
         await sandbox.kill();
       }
@@ -45,13 +57,15 @@ function both(name, work) {
 
 const connected = ({ host, port }) => connect({ host, port, allowHalfOpen: true });
 
+const resetOf = async (socket) => (await once(socket, "error"))[0].code;
+
 async function rest(socket) {
   const pieces = [];
   for await (const piece of socket) pieces.push(piece);
   return Buffer.concat(pieces);
 }
 
-both("both directions go on at once", async (sandbox) => {
+both("both directions go on at once", ECHO, async (sandbox) => {
   const address = await sandbox.ports.forward(7000);
   assert.deepEqual([address.host, address.url], ["127.0.0.2", `http://127.0.0.2:${address.port}`]);
   const one = connected(address);
@@ -88,7 +102,7 @@ both("both directions go on at once", async (sandbox) => {
   await assert.rejects(once(connected(address), "connect"), { code: "ECONNREFUSED" });
 });
 
-both("what cannot be reached says why", async (sandbox, client) => {
+both("what cannot be reached says why", ECHO, async (sandbox, client) => {
   const failed = [];
   const address = await sandbox.ports.forward(7001, { onError: (error) => failed.push(error) });
   const [error] = await once(connected(address), "error");
@@ -102,4 +116,61 @@ both("what cannot be reached says why", async (sandbox, client) => {
   const closed = await Sandbox.create({ client });
   await assert.rejects(closed.ports.forward(7000), /without ports.*ports: true/);
   await closed.kill();
+});
+
+both("a client who does not read holds up no end", FULL, async (sandbox, _, said) => {
+  const address = await sandbox.ports.forward(7002);
+  const socket = connected(address);
+  await once(socket, "connect");
+  assert.equal(new TextDecoder().decode((await said.next()).value.data), "full\n");
+  await address.close();
+  // Node.js takes the reset for an end if it has not read what came before.
+  socket.destroy();
+});
+
+both("clients that have gone keep no room", FULL, async (sandbox) => {
+  const { open, silence } = limits;
+  Object.assign(limits, { open: 2, silence: 300 });
+  try {
+    const failed = new EventEmitter();
+    const failure = async () => (await once(failed, "failure"))[0].message;
+    const address = await sandbox.ports.forward(7003, { onError: (error) => failed.emit("failure", error) });
+    const [one, two] = [connected(address), connected(address)];
+    await Promise.all([once(one, "connect"), once(two, "connect")]);
+    let said = failure();
+    assert.equal(await resetOf(connected(address)), "ECONNRESET");
+    assert.match(await said, /there are 2 others/);
+    said = failure();
+    two.end();
+    assert.equal(await resetOf(two), "ECONNRESET");
+    assert.match(await said, /nothing for 0.3 s/);
+    // There is room again, and who has not ended stays.
+    const three = connected(address);
+    said = failure();
+    three.end();
+    assert.equal(await resetOf(three), "ECONNRESET");
+    assert.match(await said, /nothing for 0.3 s/);
+    assert.ok(!one.destroyed);
+    one.on("error", () => {});
+    await address.close();
+  } finally {
+    Object.assign(limits, { open, silence });
+  }
+});
+
+both("`close` throws what `onError` has thrown", FULL, async (sandbox) => {
+  const address = await sandbox.ports.forward(7001, {
+    onError: async () => {
+      throw new TypeError("of the callback");
+    },
+  });
+  const [error] = await once(connected(address), "error");
+  assert.equal(error.code, "ECONNRESET");
+  await assert.rejects(address.close(), /of the callback/);
+  // The reset does not wait for the callback.
+  let goOn;
+  const slow = await sandbox.ports.forward(7001, { onError: () => new Promise((resolve) => (goOn = resolve)) });
+  assert.equal((await once(connected(slow), "error"))[0].code, "ECONNRESET");
+  goOn();
+  await slow.close();
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, linkSync, lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, readlinkSync, renameSync, rmSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { Client, IncompatibleServer, InvalidArguments, RingfenceError, Sandbox, ServerGone } from "ringfence";
 
 import { packed } from "../src/pack.js";
-import { unpacked } from "../src/unpack.js";
+import { limits, unpacked } from "../src/unpack.js";
 import { KEY, serverForFile } from "../testing/server.js";
 
 const server = serverForFile();
@@ -124,6 +124,16 @@ test("a hostile archive makes nothing", () =>
       [link("a", "/"), member("a/out")],
       [link("a", ".."), directory("a")],
       [link("a", "b"), link("a", "c")],
+      // A link's parent is a link or missing.
+      [link("d", "."), link("d/x", "..")],
+      [link("d", "."), link("d/d/d/d/d/evil", "../../../../../etc/passwd")],
+      [link("missing/x", "y")],
+      [member("a"), link("a/x", "y")],
+      [link("d", "."), member("d/x", { kind: "1", target: "y" })],
+      [member("a"), END, member("b")],
+      [END, Buffer.alloc(512, "a")],
+      [extended(`9004 a=${"v".repeat(8996)}\n9004 b=${"v".repeat(8996)}\n`), member("a")],
+      [extended("1 a=b\n"), member("a")],
       [member("a", { kind: "1", target: "/etc/passwd" })],
       [member("a", { kind: "1", target: "../outside" })],
       [link("a", "x"), member("b", { kind: "1", target: "a" })],
@@ -186,5 +196,75 @@ test("any cut gives the same", () =>
       await unpack(archive, root, size);
       assert.deepEqual(shown(join(root, "new")), shown(join(root, "source")));
       rmSync(join(root, "new"), { recursive: true });
+    }
+  }));
+
+test("what follows the end counts", () =>
+  inside(async (root) => {
+    await assert.rejects(unpacked(Array(9).fill(Buffer.alloc(512)), join(root, "new"), 4096), /more than 4096 bytes.*maxSize/);
+    await unpacked([extended(`260 path=${"v".repeat(250)}\n`), member("a"), END], join(root, "kept"), 4096);
+    assert.deepEqual(readdirSync(root), ["kept"]);
+  }));
+
+test("too many entries are refused as such", () =>
+  inside(async (root) => {
+    const { entries } = limits;
+    limits.entries = 2;
+    try {
+      await unpacked([member("a"), member("b"), END], join(root, "two"), 2 ** 20);
+      await assert.rejects(unpacked([member("a"), member("b"), member("c"), END], join(root, "three"), 2 ** 20), /more than 2 entries/);
+    } finally {
+      limits.entries = entries;
+    }
+    assert.deepEqual(readdirSync(root), ["two"]);
+  }));
+
+test("names in errors have no control characters", () =>
+  inside(async (root) => {
+    const long = "\x1b[2J".repeat(80);
+    for (const [members, expected] of [
+      [[link("a\x1b[2J/x", "y")], IncompatibleServer],
+      [[member("\x1b[2J"), member("\x1b[2J")], IncompatibleServer],
+      [[member("\x1b[2J"), link("\x1b[2J", "y")], IncompatibleServer],
+      [[member("\x1b[2J/../x")], IncompatibleServer],
+      [[member("a", { kind: "\x1b" })], IncompatibleServer],
+      [[extended(`${long.length + 10} path=${long}\n`), member("a")], Error],
+    ]) {
+      await assert.rejects(unpack(Buffer.concat([...members, END]), root), (error) => {
+        assert.ok(error instanceof expected, error);
+        assert.match(error.stack, /\ufffd/);
+        assert.doesNotMatch(`${error.message}${error.stack}`, /\x1b/);
+        return true;
+      });
+    }
+  }));
+
+test("what cannot be moved to its name leaves no directory there", () =>
+  inside(async (root) => {
+    const pieces = async function* () {
+      yield END;
+      for (const name of readdirSync(root)) rmSync(join(root, name), { recursive: true });
+    };
+    await assert.rejects(unpacked(pieces(), join(root, "new"), 2 ** 20), { code: "ENOENT" });
+    assert.deepEqual(readdirSync(root), []);
+  }));
+
+test("a link that replaces a directory while it is packed is not followed", () =>
+  inside(async (root) => {
+    mkdirSync(join(root, "source/a/b"), { recursive: true });
+    mkdirSync(join(root, "outside"));
+    writeFileSync(join(root, "source/a/b/own"), "own");
+    writeFileSync(join(root, "outside/secret"), "secret");
+    for (const directory of ["source/a", "source/a/b"]) {
+      const pieces = await packed(join(root, "source"));
+      const got = [];
+      for (let above = directory.split("/").length - 1; above > 0; above -= 1) got.push((await pieces.next()).value);
+      renameSync(join(root, directory), join(root, "moved"));
+      symlinkSync(join(root, "outside"), join(root, directory));
+      for await (const piece of pieces) got.push(piece);
+      rmSync(join(root, directory));
+      renameSync(join(root, "moved"), join(root, directory));
+      const archive = String(Buffer.concat(got));
+      assert.ok(archive.includes("a/b/own") && !archive.includes("secret"), directory);
     }
   }));

@@ -24,6 +24,15 @@ HOST = "127.0.0.2"
 MAX_CONNECTIONS = 16
 """Connections that are passed on at once, as many as a sandbox has. More wait."""
 
+MAX_OPEN = 64
+"""Connections that are passed on or wait. More are reset."""
+
+SILENCE = 60.0
+"""Seconds without a byte of the program after which a client that has sent its end counts as gone.
+
+Nothing tells one that still reads from one that has closed its connection.
+"""
+
 PIECE = 64 * 1024
 
 OnError = Callable[[RingfenceError], Any]
@@ -46,6 +55,8 @@ async def forwarding(
     finally:
         server.close()
         await forwarder.close()
+    if forwarder.raised is not None:
+        raise forwarder.raised
 
 
 def _check(host: str) -> None:
@@ -63,9 +74,15 @@ def forwarding_on_a_thread(
 ) -> Iterator[ForwardedPort]:
     """Listens as `forwarding` does, for callers without an event loop. `on_error` is called on that thread."""
     started: "Future[Tuple[ForwardedPort, Callable[[], None]]]" = Future()
-    thread = threading.Thread(
-        target=lambda: asyncio.run(_until_stopped(started, address, path, host, port, on_error)), daemon=True
-    )
+    ended: "Future[None]" = Future()
+
+    def work() -> None:
+        try:
+            ended.set_result(asyncio.run(_until_stopped(started, address, path, host, port, on_error)))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     found, stop = started.result()
     try:
@@ -73,6 +90,7 @@ def forwarding_on_a_thread(
     finally:
         stop()
         thread.join()
+    ended.result()
 
 
 async def _until_stopped(started: "Future[Any]", address: Address, *arguments: Any) -> None:
@@ -97,6 +115,8 @@ class _Forwarder:
         self._on_error = on_error
         self._tasks: "Set[asyncio.Task[Any]]" = set()
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+        self.raised: Optional[Exception] = None
+        """The first exception of `on_error`."""
 
     async def close(self) -> None:
         """Ends the connections."""
@@ -107,31 +127,46 @@ class _Forwarder:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        is_one_too_many = len(self._tasks) >= MAX_OPEN
         self._tasks.add(task)
         try:
+            if is_one_too_many:
+                raise RingfenceError(f"a connection was reset: there are {MAX_OPEN} others", "close some of them")
             async with self._room:
                 await self._pass_on(reader, writer)
             writer.close()
         except RingfenceError as error:
-            if self._on_error is not None:
-                await called(self._on_error, error)
+            _reset(writer)
+            # No connection waits for it.
+            self._tasks.discard(task)
+            await self._report(error)
         except OSError:
             # Whoever connected has gone.
             pass
         finally:
-            if not writer.is_closing():
-                _reset(writer)
+            _reset(writer)
             self._tasks.discard(task)
+
+    async def _report(self, error: RingfenceError) -> None:
+        # The loop closes the connection first.
+        await asyncio.sleep(0)
+        try:
+            if self._on_error is not None:
+                await called(self._on_error, error)
+        except Exception as raised:
+            self.raised = self.raised or raised
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         response = await self._connect()
         sending = asyncio.create_task(_send(reader, response.extensions["network_stream"]))
-        receiving = asyncio.create_task(_receive(response, writer))
+        pause = _Pause()
+        receiving = asyncio.create_task(_receive(response, writer, pause))
         try:
             await asyncio.wait({sending, receiving}, return_when=asyncio.FIRST_COMPLETED)
             if not receiving.done():
                 sending.result()
-            await receiving
+                await _until_silent(receiving, pause)
+            receiving.result()
         finally:
             for task in (sending, receiving):
                 task.cancel()
@@ -145,7 +180,9 @@ class _Forwarder:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Ends a connection so that nobody takes what has arrived for the whole."""
+    """Ends a connection that is open so that nobody takes what has arrived for the whole."""
+    if writer.is_closing():
+        return
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -172,7 +209,30 @@ async def _send(reader: asyncio.StreamReader, stream: httpcore.AsyncNetworkStrea
                 return
 
 
-async def _receive(response: httpcore.Response, writer: asyncio.StreamWriter) -> None:
+class _Pause:
+    """The time since which a piece of the program is waited for; `None` while the client is to read one."""
+
+    def __init__(self) -> None:
+        self.since: Optional[float] = asyncio.get_running_loop().time()
+
+
+async def _receive(response: httpcore.Response, writer: asyncio.StreamWriter, pause: _Pause) -> None:
     async for piece in _pieces(response):
+        pause.since = None
         writer.write(piece)
         await writer.drain()
+        pause.since = asyncio.get_running_loop().time()
+
+
+async def _until_silent(receiving: "asyncio.Task[None]", pause: _Pause) -> None:
+    """Waits until all has been received. Raises if the program has sent nothing for too long after this call."""
+    now = asyncio.get_running_loop().time
+    ended = now()
+    while not receiving.done():
+        since = now() if pause.since is None else max(ended, pause.since)
+        left = since + SILENCE - now()
+        if left <= 0:
+            raise RingfenceError(
+                f"a connection was reset: its client had sent its end, and the program nothing for {SILENCE:g} s"
+            )
+        await asyncio.wait({receiving}, timeout=left)

@@ -6,14 +6,16 @@ files by plain names first, links at the end, so that no name leads anywhere els
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import secrets
 import shutil
 import stat
 import tarfile
-from contextlib import contextmanager
-from typing import BinaryIO, Dict, Iterator, List, Optional, Tuple
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import AsyncIterator, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._local import _exists
 from .errors import IncompatibleServer, RingfenceError, ServerGone
@@ -24,34 +26,104 @@ MAX_SIZE = 4 << 30
 
 MAX_ENTRIES = 1_000_000
 MAX_DEPTH = 256
-MAX_EXTENDED = 1 << 20
+MAX_EXTENDED = 16 << 10
 BLOCK = 512
 PIECE = 256 * 1024
 
 
 @contextmanager
-def new_tree(path: str, max_size: int) -> Iterator[Unpacker]:
+def new_tree(path: str, max_size: int) -> Iterator[_NewTree]:
     """Makes a directory that must not exist of what is fed. It has its name once it is complete: an error leaves nothing."""
-    path = os.path.abspath(path)
-    if os.path.lexists(path):
-        raise _exists(path)
-    temporary = os.path.join(os.path.dirname(path), f".ringfence-{secrets.token_hex(8)}")
-    os.mkdir(temporary, 0o700)
+    tree = _NewTree(path, max_size)
     try:
-        unpacker = Unpacker(temporary, max_size)
-        try:
-            yield unpacker
-        finally:
-            unpacker.close()
-        unpacker.finish()
-        # A rename replaces an empty directory, and nothing else that has appeared meanwhile.
-        os.mkdir(path)
+        tree.begin()
+        yield tree
+        tree.publish()
+    except BaseException:
+        tree.discard()
+        raise
+
+
+@asynccontextmanager
+async def new_tree_on_threads(path: str, max_size: int) -> AsyncIterator[_NewTreeOnThreads]:
+    """Does the same, and holds up no event loop."""
+    tree = _NewTree(path, max_size)
+    try:
+        await asyncio.to_thread(tree.begin)
+        yield _NewTreeOnThreads(tree)
+        await asyncio.to_thread(tree.publish)
+    except BaseException:
+        # A task that is cancelled again would leave it.
+        await asyncio.shield(asyncio.to_thread(tree.discard))
+        raise
+
+
+class _NewTree:
+    """A directory that is being made. A cancelled task's thread may be at work in it when it is discarded: there is a lock."""
+
+    def __init__(self, path: str, max_size: int) -> None:
+        self._path = os.path.abspath(path)
+        self._temporary = os.path.join(os.path.dirname(self._path), f".ringfence-{secrets.token_hex(8)}")
+        self._unpacker = Unpacker(self._temporary, max_size)
+        self._lock = threading.Lock()
+        self._is_made = self._is_over = False
+
+    def begin(self) -> None:
+        with self._lock:
+            if os.path.lexists(self._path):
+                raise _exists(self._path)
+            if not self._is_over:
+                os.mkdir(self._temporary, 0o700)
+                self._is_made = True
+
+    def feed(self, piece: bytes) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._unpacker.feed(piece)
+
+    def publish(self) -> None:
+        with self._lock:
+            if self._is_over:
+                return
+            self._unpacker.finish()
+            _publish(self._temporary, self._path)
+            self._is_made, self._is_over = False, True
+            self._unpacker.restrict(self._path)
+
+    def discard(self) -> None:
+        with self._lock:
+            self._is_over = True
+            self._unpacker.close()
+            if self._is_made:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @property
+    def result(self) -> DownloadedDir:
+        return self._unpacker.result
+
+
+class _NewTreeOnThreads:
+    def __init__(self, tree: _NewTree) -> None:
+        self._tree = tree
+
+    async def feed(self, piece: bytes) -> None:
+        await asyncio.to_thread(self._tree.feed, piece)
+
+    @property
+    def result(self) -> DownloadedDir:
+        return self._tree.result
+
+
+def _publish(temporary: str, path: str) -> None:
+    # A rename replaces an empty directory, and nothing else that has appeared meanwhile.
+    os.mkdir(path)
+    try:
         os.chmod(temporary, stat.S_IMODE(os.lstat(path).st_mode))
         os.rename(temporary, path)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(path)
         raise
-    unpacker.restrict(path)
 
 
 class Unpacker:
@@ -68,6 +140,8 @@ class Unpacker:
         self._modified = 0
         self._records: Optional[bytearray] = None
         self._extended: Dict[bytes, bytes] = {}
+        # Links are made last, through those made before: their parents must be directories of the archive, as all parents.
+        self._directories: Set[bytes] = {b""}
         self._links: List[Tuple[List[bytes], bytes]] = []
         self._modes: List[Tuple[List[bytes], int]] = []
         self._over = False
@@ -122,9 +196,12 @@ class Unpacker:
             self._file = None
 
     def _header(self, block: bytes) -> None:
-        if self._over or not any(block):
+        if not any(block):
             self._over = True
+            self._count(0)
             return
+        if self._over:
+            raise _malformed("something follows its end")
         total = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if _octal(block[148:156]) != total:
             raise _malformed("a checksum is wrong")
@@ -150,14 +227,16 @@ class Unpacker:
 
     def _count(self, size: int) -> None:
         self._counted += BLOCK + size
-        if self._counted > self._allowed or self._entries >= MAX_ENTRIES:
-            raise RingfenceError(
-                f"the directory has more than {self._allowed} bytes or {MAX_ENTRIES} entries", "pass a larger `max_size`"
-            )
+        if self._counted > self._allowed:
+            raise RingfenceError(f"the directory has more than {self._allowed} bytes", "pass a larger `max_size`")
 
     def _place(self, kind: bytes, names: List[bytes], mode: int, target: bytes) -> None:
-        place = self._at(names)
+        place, shown = self._at(names), os.fsdecode(b"/".join(names))
+        if b"/".join(names[:-1]) not in self._directories:
+            raise _malformed(f"no directory came before {shown!r}")
         self._entries += 1
+        if self._entries > MAX_ENTRIES:
+            raise RingfenceError(f"the directory has more than {MAX_ENTRIES} entries", "download those below it one by one")
         try:
             if kind == b"0":
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -170,10 +249,11 @@ class Unpacker:
             elif kind == b"5":
                 os.mkdir(place, mode | 0o700)
                 self._modes.append((names, mode))
+                self._directories.add(b"/".join(names))
             else:
                 raise _malformed(f"a member has the type {kind!r}")
         except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
-            raise _malformed(f"{os.fsdecode(b'/'.join(names))}: {error.strerror}") from error
+            raise _malformed(f"{shown!r}: {error.strerror}") from error
 
     def _at(self, names: List[bytes]) -> bytes:
         return os.path.join(self._root, *names)
@@ -186,7 +266,7 @@ class Unpacker:
         for names, target in self._links:
             place, shown = self._at(names), os.fsdecode(b"/".join(names))
             if os.path.lexists(place):
-                raise _malformed(f"{shown} comes twice")
+                raise _malformed(f"{shown!r} comes twice")
             if _stays(target, len(names) - 1):
                 os.symlink(target, place)
             else:
@@ -234,14 +314,14 @@ def _text(field: bytes) -> bytes:
 
 def _parsed(records: bytes) -> Dict[bytes, bytes]:
     """Returns the records `LENGTH KEY=VALUE` of an extended header."""
-    found = {}
-    while records:
-        length, separator, _ = records.partition(b" ")
-        count = _number(length) if separator else 0
-        key, separator, value = records[len(length) + 1 : count].partition(b"=")
-        if not separator or not value.endswith(b"\n") or count > len(records):
+    found, at = {}, 0
+    while at < len(records):
+        blank = records.find(b" ", at, at + 20)
+        end = at + _number(records[at:blank]) if blank > at else at
+        key, separator, value = records[blank + 1 : end].partition(b"=")
+        if not separator or not value.endswith(b"\n") or end > len(records):
             raise _malformed("an extended header has no records")
-        found[key], records = value[:-1], records[count:]
+        found[key], at = value[:-1], end
     return found
 
 
@@ -257,40 +337,78 @@ def packed(path: str) -> Iterator[bytes]:
 
 
 def _packed(path: str) -> Iterator[bytes]:
-    yield from _below(path, "")
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield from _below(directory, path, "")
+    finally:
+        os.close(directory)
     yield bytes(2 * BLOCK)
 
 
-def _below(path: str, prefix: str) -> Iterator[bytes]:
-    for name in sorted(os.listdir(path)):
-        local, member = os.path.join(path, name), tarfile.TarInfo(prefix + name)
-        found = os.lstat(local)
-        member.mode, member.mtime = stat.S_IMODE(found.st_mode) & 0o777, max(0, int(found.st_mtime))
-        if stat.S_ISDIR(found.st_mode):
-            member.type = tarfile.DIRTYPE
-            yield _head(member)
-            yield from _below(local, f"{prefix}{name}/")
-        elif stat.S_ISLNK(found.st_mode):
-            member.type, member.linkname = tarfile.SYMTYPE, os.readlink(local)
-            yield _head(member)
-        elif stat.S_ISREG(found.st_mode):
-            yield from _content(local, member)
+def _below(directory: int, shown: str, prefix: str) -> Iterator[bytes]:
+    """Packs what an open directory has: a link that takes the place of it or of one above it is not followed."""
+    for name in sorted(os.listdir(directory)):
+        yield from _entry(directory, name, os.path.join(shown, name), prefix + name)
 
 
-def _content(local: str, member: tarfile.TarInfo) -> Iterator[bytes]:
-    with os.fdopen(os.open(local, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise RingfenceError(f"{local} was replaced while it was read")
-        member.size = left = found.st_size
+def _entry(directory: int, name: str, shown: str, path: str) -> Iterator[bytes]:
+    with _errors_of(shown):
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    if stat.S_ISDIR(found.st_mode):
+        inside = _opened(directory, name, os.O_DIRECTORY, shown)
+        try:
+            yield _head(_described(path, os.fstat(inside), tarfile.DIRTYPE))
+            yield from _below(inside, shown, f"{path}/")
+        finally:
+            os.close(inside)
+    elif stat.S_ISLNK(found.st_mode):
+        member = _described(path, found, tarfile.SYMTYPE)
+        with _errors_of(shown):
+            member.linkname = os.readlink(name, dir_fd=directory)
         yield _head(member)
-        while left:
-            piece = file.read(min(PIECE, left))
-            if not piece:
-                raise RingfenceError(f"{local} has become shorter while it was read")
-            left -= len(piece)
-            yield piece
-        yield bytes(-member.size % BLOCK)
+    elif stat.S_ISREG(found.st_mode):
+        with os.fdopen(_opened(directory, name, os.O_NONBLOCK, shown), "rb") as file:
+            yield from _content(file, shown, path)
+
+
+def _opened(directory: int, name: str, flags: int, shown: str) -> int:
+    with _errors_of(shown):
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=directory)
+
+
+@contextmanager
+def _errors_of(shown: str) -> Iterator[None]:
+    """Names the path in errors, in place of a name in a directory."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise RingfenceError(f"{shown!r} was replaced while it was read") from error
+        error.filename = shown
+        raise
+
+
+def _described(path: str, found: os.stat_result, kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path)
+    member.type = kind
+    member.mode, member.mtime = stat.S_IMODE(found.st_mode) & 0o777, max(0, int(found.st_mtime))
+    return member
+
+
+def _content(file: BinaryIO, shown: str, path: str) -> Iterator[bytes]:
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise RingfenceError(f"{shown!r} was replaced while it was read")
+    member = _described(path, found, tarfile.REGTYPE)
+    member.size = left = found.st_size
+    yield _head(member)
+    while left:
+        piece = file.read(min(PIECE, left))
+        if not piece:
+            raise RingfenceError(f"{shown!r} has become shorter while it was read")
+        left -= len(piece)
+        yield piece
+    yield bytes(-member.size % BLOCK)
 
 
 def _head(member: tarfile.TarInfo) -> bytes:

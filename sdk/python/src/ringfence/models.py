@@ -117,6 +117,8 @@ class SnapshotInfo:
     name: Optional[str] = None
     skipped: int = 0
     """Number of files that could not be kept, such as sockets."""
+    cpu_limit: Optional[float] = None
+    """Number of cores; `None` from servers that do not keep it."""
     fence: Optional[str] = None
     image: Optional[Dict[str, Any]] = None
     """`reference` and `digest` of the image on which the sandbox was made."""

@@ -8,7 +8,8 @@ from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union,
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event
 from .._local import new_file
-from .._tree import MAX_SIZE, new_tree, packed
+from .._tree import MAX_SIZE, new_tree_on_threads, packed  # async
+# sync: from .._tree import MAX_SIZE, new_tree, packed
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import AsyncTransport
@@ -84,14 +85,16 @@ class AsyncFiles:
 
         The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
         acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is missing: FIFOs,
-        sockets, devices, and what it may not read. `max_size` bytes come at most.
+        sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in zeros.
+        `max_size` bytes come at most.
         """
         if (await self.stat(path)).type == "file":
             raise RingfenceError(f"{path} is a file", "use `download`")
         async with self.archive(path) as pieces:
-            with new_tree(to, max_size) as tree:
+            # sync: with new_tree(to, max_size) as tree:
+            async with new_tree_on_threads(to, max_size) as tree:  # async
                 async for piece in pieces:
-                    tree.feed(piece)
+                    await tree.feed(piece)
         return tree.result
 
     async def list(self, path: str = "/workspace", *, depth: int = 1) -> List[EntryInfo]:

@@ -85,7 +85,8 @@ class Files:
 
         The local directory is made once all is there. A sandbox's programs wrote what it has: look at it before a program of yours
         acts on it. Links that could lead out of it are left out, and named. What the sandbox cannot archive is missing: FIFOs,
-        sockets, devices, and what it may not read. `max_size` bytes come at most.
+        sockets, devices, what it may not read, and what is below 128 levels. A file that becomes shorter meanwhile ends in zeros.
+        `max_size` bytes come at most.
         """
         if (self.stat(path)).type == "file":
             raise RingfenceError(f"{path} is a file", "use `download`")

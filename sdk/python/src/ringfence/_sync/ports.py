@@ -32,7 +32,9 @@ class Ports:
 
         `host` is an address of this machine alone, but not 127.0.0.1, where browsers would send the sandbox the console's
         cookies; `local_port` is a free one by default. Every user of this machine can connect there. 16 connections are passed
-        on at once, and more wait. One to a port where nothing listens is reset, and `on_error` is called with the reason.
+        on at once, 48 more wait, and those beyond are reset. One to a port where nothing listens is reset, and one whose client
+        has sent its end once the program has sent nothing for 60 s. `on_error` is called with the reason, after the reset; the
+        end of the `with` raises the first exception of it.
         """
         info = build(SandboxInfo, self._transport.json("GET", self._base))
         if not info.ports:
