@@ -160,8 +160,9 @@ def test_clients_that_have_gone_keep_no_room(quiet: Sandbox, monkeypatch: pytest
     monkeypatch.setattr(_forward, "SILENCE", 0.3)
     failed: "queue.Queue[RingfenceError]" = queue.Queue()
     with quiet.ports.forward(7003, on_error=failed.put) as address, _connect(address) as one:
-        with _connect(address) as two, _connect(address) as three:
-            with pytest.raises(ConnectionResetError):
+        with _connect(address) as two:
+            # The reset may come while it still connects.
+            with pytest.raises(ConnectionResetError), _connect(address) as three:
                 three.recv(1)
             assert "there are 2 others" in str(failed.get(timeout=60))
             two.shutdown(socket.SHUT_WR)
