@@ -289,7 +289,10 @@ fn bash_completes_the_names_of_sandboxes() {
     lab.world.dir.write("la;id", "");
     assert_eq!(completed(&["sandbox", "cp", "la;"]), [""]);
     assert_eq!(completed(&["sandbox", "cp", "./a", "lab", ":"]), [""]);
-    assert_eq!(completed(&["sandbox", "exec", "--color", ""]), ["always", "auto", "never"]);
+    assert_eq!(
+        completed(&["sandbox", "exec", "--color", ""]),
+        ["always", "auto", "never"]
+    );
     assert_eq!(completed(&["sandbox", "sna"]), ["snapshot"]);
     // The program of `exec` is no sandbox, nor is an option.
     assert_eq!(completed(&["sandbox", "exec", "lab", "la"]), [""]);
