@@ -52,8 +52,7 @@ pub(super) fn routes() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes",
-            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata. With `all=true` the server's user sees those \
-             of all users and keys.",
+            "List the sandboxes, the oldest first; `metadata.NAME=VALUE` selects by metadata.",
             vec![Content::json::<SandboxList>()],
             |method| on(method, list),
         )
@@ -159,6 +158,14 @@ struct CreateSandbox {
 pub(super) enum Amount {
     Bytes(u64),
     Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)? ?([KMGkmg]i?[Bb]?|[Bb])?$"))] String),
+}
+
+/// The parameters of a list, beside those of metadata.
+#[derive(Debug, Deserialize)]
+struct ListQuery {
+    #[serde(default)]
+    all: bool,
+    user: Option<Scope>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -346,23 +353,16 @@ async fn create(State(api): State<Arc<Api>>, client: Client, request: Request) -
 async fn list(
     State(api): State<Arc<Api>>,
     client: Client,
+    Params(query): Params<ListQuery>,
     Params(parameters): Params<BTreeMap<String, String>>,
 ) -> Result<Response, ApiError> {
-    let of_all = match parameters.get("all").map(String::as_str) {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(_) => return Err(invalid("`all` is true or false")),
-    };
-    if of_all && parameters.contains_key("user") {
-        return Err(invalid("`all` is of all users: leave `user` out"));
-    }
     let metadata = parameters.into_iter().filter_map(|(name, value)| {
         let name = name.strip_prefix("metadata.")?.to_owned();
         Some((name, value))
     });
     let metadata = metadata.collect();
-    let sandboxes = match of_all {
-        true => list_all(&api, &client, &metadata)?,
+    let sandboxes = match query.all {
+        true => list_all(&api, &client, &query, &metadata)?,
         false => {
             let own = api.sandboxes.list(&client.scope, &metadata).into_iter();
             own.map(|info| ListedSandbox { info, owner: None }).collect()
@@ -371,17 +371,20 @@ async fn list(
     Ok(Json(SandboxList { sandboxes }).into_response())
 }
 
-fn invalid(message: &str) -> ApiError {
-    let hint = "GET /openapi.json describes the parameters";
-    ApiError::new(Reason::InvalidArguments, message, hint)
-}
-
 /// Lists the sandboxes of all users and keys.
 fn list_all(
     api: &Api,
     client: &Client,
+    query: &ListQuery,
     metadata: &BTreeMap<String, String>,
 ) -> Result<Vec<ListedSandbox>, ApiError> {
+    if query.user.is_some() {
+        return Err(ApiError::new(
+            Reason::InvalidArguments,
+            "`all` is of all users",
+            "leave `user` or `all` out",
+        ));
+    }
     if !client.is_owner {
         return Err(ApiError::new(
             Reason::PermissionDenied,
