@@ -6,6 +6,7 @@
 
 mod tag;
 mod tags;
+mod transfer;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -20,8 +21,6 @@ use ringfence_exec::local::O_NOFOLLOW;
 use ringfence_policy::{Bytes, Cpus, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use super::error::Error;
 use super::id::{SandboxId, SandboxName};
@@ -30,6 +29,9 @@ use super::sandbox::Sandbox;
 use super::spec::{ImageName, SandboxFence, SandboxLimits};
 
 pub use tag::{Tag, new_tags};
+pub(crate) use transfer::{SnapshotReader, SnapshotWriter};
+
+use transfer::Unfinished;
 
 /// Version of the records. One that names no image is of the first version, one without the changes of a root of the second, one
 /// whose tags are the default one of the third, and one without a user of the fourth: older servers know them. They would put the files
@@ -47,9 +49,6 @@ const MAX_OF_SCOPE: usize = 64;
 /// Bytes of all archives of a server, and of one owner.
 const MAX_BYTES: Bytes = Bytes::mib(32 * 1024);
 const MAX_BYTES_OF_SCOPE: Bytes = Bytes::mib(8 * 1024);
-/// Pieces on their way to or from a file, of at most 64 KiB.
-const UNWRITTEN: usize = 8;
-const PIECE: usize = 64 * 1024;
 
 /// A description of a snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -303,208 +302,15 @@ impl SnapshotStore {
             user: new.user.or_else(|| sandbox.request().user.clone()),
             template: new.template,
         };
-        let file = Unfinished::begin(self, scope, info, new.replaces)?;
-        let (pieces, received) = mpsc::channel(UNWRITTEN);
-        Ok(SnapshotWriter {
-            pieces,
-            task: tokio::task::spawn_blocking(move || file.write(received)),
-        })
+        let files = Unfinished::begin(self, scope, info, new.replaces)?;
+        Ok(SnapshotWriter::start(files))
     }
 
     /// Opens a snapshot to read it.
     pub(crate) fn read(&self, scope: &Scope, name: &str) -> Result<SnapshotReader, Error> {
         let info = self.get(scope, name)?;
         let opened = open_file(&archive_path(&self.directory, &info.id));
-        let file = opened.map_err(failed("read"))?;
-        let (sender, pieces) = mpsc::channel(UNWRITTEN);
-        let left = info.size;
-        // Ends when the reader is dropped.
-        drop(tokio::task::spawn_blocking(move || send_pieces(file, &sender)));
-        Ok(SnapshotReader { info, pieces, left })
-    }
-}
-
-/// A snapshot that is being written. Dropping it leaves nothing.
-pub(crate) struct SnapshotWriter {
-    pieces: mpsc::Sender<Piece>,
-    task: JoinHandle<Result<SnapshotInfo, Error>>,
-}
-
-enum Piece {
-    Bytes(Vec<u8>),
-    /// The archive is complete, without this number of files.
-    End {
-        skipped: u64,
-    },
-}
-
-impl SnapshotWriter {
-    /// Writes a chunk. Returns `false` on failure; [`Self::finish`] then returns the error.
-    pub(crate) async fn write(&self, bytes: Vec<u8>) -> bool {
-        self.pieces.send(Piece::Bytes(bytes)).await.is_ok()
-    }
-
-    /// Keeps the snapshot.
-    pub(crate) async fn finish(self, skipped: u64) -> Result<SnapshotInfo, Error> {
-        // Fails only where the task has failed.
-        let _ = self.pieces.send(Piece::End { skipped }).await;
-        match self.task.await {
-            Ok(finished) => finished,
-            Err(_) => Err(Error::Broken("the writer of the snapshot has failed".to_owned())),
-        }
-    }
-}
-
-/// A snapshot that is being read.
-#[derive(Debug)]
-pub(crate) struct SnapshotReader {
-    pub(crate) info: SnapshotInfo,
-    pieces: mpsc::Receiver<io::Result<Vec<u8>>>,
-    left: u64,
-}
-
-impl SnapshotReader {
-    /// Returns the next piece; `None` at the end.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Error> {
-        let failed = failed("read");
-        match self.pieces.recv().await {
-            Some(Ok(piece)) => {
-                let left = self.left.checked_sub(piece.len() as u64);
-                self.left = left.ok_or_else(|| failed(ErrorKind::InvalidData.into()))?;
-                Ok(Some(piece))
-            }
-            Some(Err(error)) => Err(failed(error)),
-            None if self.left > 0 => Err(failed(ErrorKind::UnexpectedEof.into())),
-            None => Ok(None),
-        }
-    }
-}
-
-fn send_pieces(mut file: File, sender: &mpsc::Sender<io::Result<Vec<u8>>>) {
-    let mut buffer = vec![0; PIECE];
-    loop {
-        let read = match file.read(&mut buffer) {
-            Ok(0) => return,
-            Ok(count) => Ok(buffer[..count].to_vec()),
-            Err(error) => Err(error),
-        };
-        let failed = read.is_err();
-        if sender.blocking_send(read).is_err() || failed {
-            return;
-        }
-    }
-}
-
-/// The files of a snapshot that is not finished: removed when this is dropped.
-struct Unfinished {
-    store: SnapshotStore,
-    owner: Scope,
-    info: SnapshotInfo,
-    /// Set if the snapshot replaces the one with its name.
-    replaces: bool,
-    is_kept: bool,
-}
-
-impl Unfinished {
-    /// Counts the snapshot among the owner's.
-    fn begin(
-        store: &SnapshotStore,
-        owner: &Scope,
-        info: SnapshotInfo,
-        replaces: bool,
-    ) -> Result<Self, Error> {
-        let mut index = lock(&store.index);
-        if let Some(name) = &info.name
-            && !replaces
-            && index
-                .of(Some(owner))
-                .any(|known| known.name.as_ref() == Some(name))
-        {
-            return Err(Error::SnapshotTaken(name.to_string()));
-        }
-        if index.of(None).count() >= MAX {
-            return Err(Error::TooManySnapshots(MAX));
-        }
-        if index.of(Some(owner)).count() >= MAX_OF_SCOPE {
-            return Err(Error::TooManySnapshots(MAX_OF_SCOPE));
-        }
-        let entry = (owner.clone(), info.clone());
-        index.writing.insert(info.id.clone(), entry);
-        Ok(Self {
-            store: store.clone(),
-            owner: owner.clone(),
-            info,
-            replaces,
-            is_kept: false,
-        })
-    }
-
-    /// Writes the received data to its end, and publishes the snapshot.
-    fn write(self, received: mpsc::Receiver<Piece>) -> Result<SnapshotInfo, Error> {
-        let failed = failed("write");
-        let file = self.store.create_archive(&self.info.id);
-        self.write_to(file.map_err(failed)?, received)
-    }
-
-    fn write_to(
-        mut self,
-        mut file: File,
-        mut received: mpsc::Receiver<Piece>,
-    ) -> Result<SnapshotInfo, Error> {
-        let failed = failed("write");
-        loop {
-            match received.blocking_recv() {
-                Some(Piece::Bytes(bytes)) => {
-                    self.info.size += bytes.len() as u64;
-                    self.store.count_bytes(&self.owner, &self.info)?;
-                    file.write_all(&bytes).map_err(failed)?;
-                }
-                Some(Piece::End { skipped }) => {
-                    self.info.skipped = skipped;
-                    file.sync_all().map_err(failed)?;
-                    self.keep().map_err(failed)?;
-                    return Ok(self.info.clone());
-                }
-                None => return Err(Error::Broken("the snapshot was broken off".to_owned())),
-            }
-        }
-    }
-
-    /// Puts the files in their places, the record last, and lists the snapshot.
-    fn keep(&mut self) -> io::Result<()> {
-        let directory = &self.store.directory;
-        let archive_path = archive_path(directory, &self.info.id);
-        fs::rename(unfinished(&archive_path), archive_path)?;
-        self.store.write_record(&self.owner, &self.info)?;
-        self.is_kept = true;
-        let mut index = lock(&self.store.index);
-        index.writing.remove(&self.info.id);
-        let entry = (self.owner.clone(), self.info.clone());
-        index.kept.insert(self.info.id.clone(), entry);
-        if self.replaces {
-            let tags = self.info.tags().into_keys().collect();
-            // What cannot be removed keeps its id, and comes after this one by name.
-            let _ = self.store.take_tags(&mut index, &self.owner, &self.info, &tags);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            for path in [
-                record_path(&self.store.directory, &self.info.id),
-                archive_path(&self.store.directory, &self.info.id),
-            ] {
-                // At most one of each pair is there.
-                let _ = fs::remove_file(&path);
-                let _ = fs::remove_file(unfinished(&path));
-            }
-        }
-        let mut index = lock(&self.store.index);
-        index.writing.remove(&self.info.id);
-        self.store.remove_directory(&index);
+        Ok(SnapshotReader::start(info, opened.map_err(failed("read"))?))
     }
 }
 
@@ -651,215 +457,4 @@ fn open_file(path: &Path) -> io::Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn info(name: Option<&str>) -> SnapshotInfo {
-        SnapshotInfo {
-            id: SandboxId::random().unwrap(),
-            name: name.map(|name| name.parse().unwrap()),
-            sandbox: SandboxId::random().unwrap(),
-            created_at: rfc3339(SystemTime::now()),
-            size: 0,
-            memory_limit: 1,
-            disk_limit: 1,
-            cpu_limit: Some(0.5),
-            skipped: 0,
-            image: None,
-            fence: None,
-            user: None,
-            template: None,
-        }
-    }
-
-    /// Writes a snapshot of these pieces; without its end if it is cut.
-    fn write(
-        store: &SnapshotStore,
-        owner: &Scope,
-        info: SnapshotInfo,
-        end: bool,
-    ) -> Result<SnapshotInfo, Error> {
-        let (sender, received) = mpsc::channel(4);
-        let unfinished = Unfinished::begin(store, owner, info, false)?;
-        sender.try_send(Piece::Bytes(vec![7; 1000])).ok();
-        if end {
-            sender.try_send(Piece::End { skipped: 2 }).ok();
-        }
-        drop(sender);
-        unfinished.write(received)
-    }
-
-    fn names(directory: &Path) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(directory)
-            .into_iter()
-            .flatten()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn a_snapshot_is_there_again_after_a_restart() {
-        use std::os::unix::fs::MetadataExt;
-
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("snapshots");
-        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        let store = SnapshotStore::open(&path).unwrap();
-        let made = write(&store, &ann, info(Some("base")), true).unwrap();
-        assert_eq!((made.size, made.skipped), (1000, 2));
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o700);
-        for name in names(&path) {
-            let mode = fs::metadata(path.join(&name)).unwrap().mode() & 0o777;
-            assert_eq!(mode, 0o600, "{name}");
-        }
-        let again = SnapshotStore::open(&path).unwrap();
-        assert_eq!(again.list(&ann), std::slice::from_ref(&made));
-        assert_eq!(again.get(&ann, "base").unwrap(), made);
-        for foreign in ["base", made.id.as_str()] {
-            assert!(matches!(again.get(&bob, foreign), Err(Error::NoSnapshot(_))));
-            assert!(again.remove(&bob, foreign).is_err());
-        }
-        let taken = write(&again, &ann, info(Some("base")), true).unwrap_err();
-        assert!(matches!(taken, Error::SnapshotTaken(_)), "{taken}");
-        write(&again, &bob, info(Some("base")), true).unwrap();
-        again.remove(&ann, "base").unwrap();
-        assert_eq!(again.list(&ann), []);
-        assert_eq!(names(&path).len(), 2, "those of the other owner");
-    }
-
-    #[test]
-    fn what_is_broken_off_leaves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = SnapshotStore::open(dir.path()).unwrap();
-        let ann: Scope = "ann".parse().unwrap();
-        write(&store, &ann, info(None), false).unwrap_err();
-        assert_eq!(names(dir.path()), [""; 0]);
-        // A full disk: every write to this device is refused.
-        let (sender, received) = mpsc::channel(4);
-        sender.try_send(Piece::Bytes(vec![0; 10])).ok();
-        let unfinished = Unfinished::begin(&store, &ann, info(None), false).unwrap();
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let error = unfinished.write_to(full, received).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
-        assert_eq!(lock(&store.index).of(None).count(), 0);
-        // What a server that was killed leaves.
-        let made = write(&store, &ann, info(None), true).unwrap();
-        for left in ["a.tar", "b.tar.part", "c.json.part"] {
-            fs::write(dir.path().join(left), "x").unwrap();
-        }
-        // One whose archive is not what its record says.
-        let cut = write(&store, &ann, info(None), true).unwrap();
-        fs::write(archive_path(dir.path(), &cut.id), "short").unwrap();
-        // A later version's is left alone.
-        let record = |version: u32| format!(r#"{{"version":{version},"owner":"ann"}}"#);
-        fs::write(dir.path().join("later.json"), record(VERSION + 1)).unwrap();
-        fs::write(dir.path().join("later.tar"), "x").unwrap();
-        let again = SnapshotStore::open(dir.path()).unwrap();
-        assert_eq!(again.list(&ann), std::slice::from_ref(&made));
-        let mut left = [format!("{}.json", made.id), format!("{}.tar", made.id)].to_vec();
-        left.extend(["later.json", "later.tar"].map(str::to_owned));
-        left.sort();
-        assert_eq!(names(dir.path()), left);
-    }
-
-    /// Keeps a build of a template with these tags.
-    fn build(store: &SnapshotStore, owner: &Scope, tags: &[&str]) -> SnapshotInfo {
-        let (sender, received) = mpsc::channel(4);
-        let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
-        let template = Template {
-            tags: new_tags(tags).unwrap(),
-            ..Template::default()
-        };
-        let info = SnapshotInfo {
-            template: Some(template),
-            ..info(Some("tools"))
-        };
-        let unfinished = Unfinished::begin(store, owner, info, true).unwrap();
-        sender.try_send(Piece::End { skipped: 0 }).ok();
-        unfinished.write(received).unwrap()
-    }
-
-    #[test]
-    fn a_snapshot_with_a_user_is_unknown_to_older_servers() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = SnapshotStore::open(dir.path()).unwrap();
-        let ann: Scope = "ann".parse().unwrap();
-        let version = |info: &SnapshotInfo| {
-            let text = fs::read(record_path(dir.path(), &info.id)).unwrap();
-            serde_json::from_slice::<Record>(&text).unwrap().version
-        };
-        let one = build(&store, &ann, &[]);
-        assert!(version(&one) < WITHOUT_USER);
-        let with_user = SnapshotInfo {
-            user: Some("ada".to_owned()),
-            ..one
-        };
-        store.write_record(&ann, &with_user).unwrap();
-        assert_eq!(version(&with_user), VERSION);
-        assert_eq!(SnapshotStore::open(dir.path()).unwrap().list(&ann), [with_user]);
-    }
-
-    #[test]
-    fn builds_of_one_name_have_tags_of_their_own() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("snapshots");
-        let (ann, bob): (Scope, Scope) = ("ann".parse().unwrap(), "bob".parse().unwrap());
-        let store = SnapshotStore::open(&path).unwrap();
-        let one = build(&store, &ann, &["v1", "Stable"]);
-        let two = build(&store, &ann, &[]);
-        let foreign = build(&store, &bob, &["v1"]);
-        let id_of = |store: &SnapshotStore, name: &str| store.get(&ann, name).ok().map(|info| info.id);
-        let tags = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
-        for store in [&store, &SnapshotStore::open(&path).unwrap()] {
-            assert_eq!(id_of(store, "tools:v1"), Some(one.id.clone()));
-            assert_eq!(id_of(store, one.id.as_str()), Some(one.id.clone()));
-            assert_eq!(id_of(store, "tools"), Some(two.id.clone()));
-            assert_eq!(id_of(store, "tools:v2"), None);
-        }
-        assert_eq!(store.builds(&ann, "tools").unwrap(), [one.clone(), two.clone()]);
-        // A tag changes from one build to another; one that has none left goes.
-        let moved = store
-            .assign_tags(&ann, "tools", &tags(&["stable", "v2"]))
-            .unwrap();
-        assert_eq!(moved.id, two.id);
-        assert_eq!(id_of(&store, "tools:stable"), Some(two.id.clone()));
-        assert_eq!(id_of(&store, "tools:v1"), Some(one.id.clone()));
-        store
-            .remove_tags(&ann, one.id.as_str(), &tags(&["v1", "unknown"]))
-            .unwrap();
-        assert_eq!(id_of(&store, one.id.as_str()), None);
-        let again = SnapshotStore::open(&path).unwrap();
-        assert_eq!(again.list(&ann), [moved]);
-        let three = build(&store, &ann, &["default", "v2", "stable"]);
-        assert_eq!(store.builds(&ann, "tools").unwrap(), [three]);
-        assert_eq!(store.builds(&bob, "tools").unwrap(), [foreign]);
-        assert!(store.assign_tags(&bob, two.id.as_str(), &tags(&["x"])).is_err());
-        let many: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let error = store.assign_tags(&ann, "tools", &tags(&many)).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::LimitExceeded, "{error}");
-    }
-
-    #[test]
-    fn owners_have_a_number_of_snapshots_and_bytes() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = SnapshotStore::open(dir.path()).unwrap();
-        let ann: Scope = "ann".parse().unwrap();
-        let all: Vec<Unfinished> = (0..MAX_OF_SCOPE)
-            .map(|_| Unfinished::begin(&store, &ann, info(None), false).unwrap())
-            .collect();
-        let error = Unfinished::begin(&store, &ann, info(None), false).err().unwrap();
-        assert!(matches!(error, Error::TooManySnapshots(MAX_OF_SCOPE)), "{error}");
-        Unfinished::begin(&store, &"bob".parse().unwrap(), info(None), false).unwrap();
-        let large = SnapshotInfo {
-            size: MAX_BYTES_OF_SCOPE.0 + 1,
-            ..all[0].info.clone()
-        };
-        let error = store.count_bytes(&ann, &large).unwrap_err();
-        assert!(matches!(error, Error::SnapshotsFull(_)), "{error}");
-        drop(all);
-        Unfinished::begin(&store, &ann, info(None), false).unwrap();
-    }
-}
+mod tests;

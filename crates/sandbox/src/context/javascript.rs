@@ -59,7 +59,7 @@ pub(super) async fn evaluate(
         code,
     } = evaluation;
     let variables = code.variables.iter();
-    let asked = EvaluationRequest {
+    let request = EvaluationRequest {
         number,
         after_interrupt,
         typed,
@@ -68,19 +68,19 @@ pub(super) async fn evaluate(
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .collect(),
     };
-    let mut message = serde_json::to_vec(&asked).map_err(|_| NoAnswer::Nonsense)?;
+    let mut message = serde_json::to_vec(&request).map_err(|_| NoAnswer::Nonsense)?;
     message.push(b'\n');
     bridge.write_all(&message).await.map_err(NoAnswer::from)?;
     let line = read_until(bridge, b'\n', MAX_ANSWER).await?;
-    let answered: EvaluationReply = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
+    let reply: EvaluationReply = serde_json::from_slice(&line).map_err(|_| NoAnswer::Nonsense)?;
     // An answer that code has written before it was asked for has another number.
-    if answered.number != number {
+    if reply.number != number {
         return Err(NoAnswer::Nonsense);
     }
-    let cut = answered.cut.then(|| "the text of the value is cut".to_owned());
+    let cut = reply.cut.then(|| "the text of the value is cut".to_owned());
     Ok(Answer {
-        status: answered.status,
-        value: answered.value,
+        status: reply.status,
+        value: reply.value,
         warnings: cut.into_iter().collect(),
         ..Answer::default()
     })
