@@ -15,8 +15,9 @@ import pytest
 
 from conftest import Server
 from ringfence import AsyncSandbox, DownloadedDir, IncompatibleServer, LimitExceeded, RingfenceError, Sandbox, ServerGone
-from ringfence import _tree as _tree_module
-from ringfence._tree import Unpacker, new_tree, packed
+from ringfence import _unpack
+from ringfence._pack import packed
+from ringfence._unpack import Unpacker, new_tree
 
 LONG = "n" * 150
 
@@ -89,7 +90,7 @@ def test_the_same_with_asyncio(server: Server, tmp_path: Path, monkeypatch: pyte
             await sandbox.files.upload_dir(str(tmp_path / "source"), "copy")
             with monkeypatch.context() as patched:
                 for name in ("mkdir", "chmod", "link", "rename", "symlink", "utime"):
-                    patched.setattr(_tree_module.os, name, _elsewhere(getattr(os, name)))
+                    patched.setattr(os, name, _elsewhere(getattr(os, name)))
                 got = await sandbox.files.download_dir("copy", str(tmp_path / "back"))
             assert got.left_out == []
             await sandbox.commands.run("head -c 50000000 /dev/zero > copy/large")
@@ -124,7 +125,7 @@ async def _cancelled_download(sandbox: AsyncSandbox, root: Path) -> None:
             super()._write(content)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_tree_module, "Unpacker", Noted)
+        patched.setattr(_unpack, "Unpacker", Noted)
         download = asyncio.create_task(sandbox.files.download_dir("copy", str(root / "new")))
         await asyncio.to_thread(writing.wait)
         download.cancel()
@@ -270,7 +271,7 @@ def test_what_follows_the_end_counts(tmp_path: Path) -> None:
 
 
 def test_too_many_entries_are_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_tree_module, "MAX_ENTRIES", 2)
+    monkeypatch.setattr(_unpack, "MAX_ENTRIES", 2)
     two = _member("a") + _member("b")
     with new_tree(str(tmp_path / "two"), 1 << 20) as tree:
         tree.feed(two + END)
@@ -318,7 +319,7 @@ def test_a_link_in_the_place_of_what_was_listed_is_an_error(
             _replace(tmp_path, directory)
         return real_open(path, *arguments, **options)
 
-    monkeypatch.setattr(_tree_module.os, "open", replacing_open)
+    monkeypatch.setattr(os, "open", replacing_open)
     with pytest.raises(RingfenceError, match=f"source/{directory}' was replaced"):
         b"".join(packed(str(tmp_path / "source")))
 

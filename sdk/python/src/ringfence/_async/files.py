@@ -8,8 +8,9 @@ from typing import IO, Any, AsyncIterator, Dict, List, Literal, Optional, Union,
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event
 from .._local import new_file
-from .._tree import MAX_SIZE, new_tree_on_threads, packed  # async
-# sync: from .._tree import MAX_SIZE, new_tree, packed
+from .._pack import packed
+from .._unpack import MAX_SIZE, new_tree_on_threads  # async
+# sync: from .._unpack import MAX_SIZE, new_tree
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import AsyncTransport

@@ -9,7 +9,8 @@ from typing import IO, Any, Iterator, Dict, List, Literal, Optional, Union, over
 from .._body import Data, pieces, sized
 from .._events import Event
 from .._local import new_file
-from .._tree import MAX_SIZE, new_tree, packed
+from .._pack import packed
+from .._unpack import MAX_SIZE, new_tree
 from ..errors import LimitExceeded, NotFound, RingfenceError, ServerGone
 from ..models import DownloadedDir, EntryInfo, FileChange, UploadedDir, build
 from .transport import Transport

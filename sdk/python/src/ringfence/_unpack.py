@@ -1,4 +1,4 @@
-"""Directories as tar archives: packs one of this machine, unpacks one of a sandbox.
+"""Unpacks a directory of a sandbox from its tar archive.
 
 What comes out of a sandbox is hostile. It is unpacked into a new directory where nothing is but what came before: directories and
 files by plain names first, links at the end, so that no name leads anywhere else. Links that could lead out of the tree are left out.
@@ -7,14 +7,13 @@ files by plain names first, links at the end, so that no name leads anywhere els
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import secrets
 import shutil
 import stat
-import tarfile
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
+from tarfile import BLOCKSIZE
 from typing import AsyncIterator, BinaryIO, Dict, Iterator, List, Optional, Set, Tuple
 
 from ._local import _exists
@@ -27,8 +26,6 @@ MAX_SIZE = 4 << 30
 MAX_ENTRIES = 1_000_000
 MAX_DEPTH = 256
 MAX_EXTENDED = 16 << 10
-BLOCK = 512
-PIECE = 256 * 1024
 
 
 @contextmanager
@@ -167,9 +164,9 @@ class Unpacker:
                     break
                 view += skipped
                 self._padding -= skipped
-            elif len(self._pending) - view >= BLOCK:
-                block = bytes(self._pending[view : view + BLOCK])
-                view += BLOCK
+            elif len(self._pending) - view >= BLOCKSIZE:
+                block = bytes(self._pending[view : view + BLOCKSIZE])
+                view += BLOCKSIZE
                 self._header(block)
             else:
                 break
@@ -219,14 +216,14 @@ class Unpacker:
             if size and kind != b"0":
                 raise _malformed(f"a member of the type {kind!r} has a content")
         self._count(size)
-        self._left, self._padding = size, -size % BLOCK
+        self._left, self._padding = size, -size % BLOCKSIZE
         if kind != b"x":
             self._place(kind, _names(path), _octal(block[100:108]) & 0o777, target)
         if not size:
             self._end_member()
 
     def _count(self, size: int) -> None:
-        self._counted += BLOCK + size
+        self._counted += BLOCKSIZE + size
         if self._counted > self._allowed:
             raise RingfenceError(f"the directory has more than {self._allowed} bytes", "pass a larger `max_size`")
 
@@ -327,89 +324,3 @@ def _parsed(records: bytes) -> Dict[bytes, bytes]:
 
 def _malformed(why: str) -> IncompatibleServer:
     return IncompatibleServer(f"the archive is none of a sandbox: {why}")
-
-
-def packed(path: str) -> Iterator[bytes]:
-    """Returns a directory's content as a tar archive. Follows no link below it; leaves out FIFOs, sockets and devices."""
-    if not os.path.isdir(path):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-    return _packed(path)
-
-
-def _packed(path: str) -> Iterator[bytes]:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield from _below(directory, path, "")
-    finally:
-        os.close(directory)
-    yield bytes(2 * BLOCK)
-
-
-def _below(directory: int, shown: str, prefix: str) -> Iterator[bytes]:
-    """Packs what an open directory has: a link that takes the place of it or of one above it is not followed."""
-    for name in sorted(os.listdir(directory)):
-        yield from _entry(directory, name, os.path.join(shown, name), prefix + name)
-
-
-def _entry(directory: int, name: str, shown: str, path: str) -> Iterator[bytes]:
-    with _errors_of(shown):
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    if stat.S_ISDIR(found.st_mode):
-        inside = _opened(directory, name, os.O_DIRECTORY, shown)
-        try:
-            yield _head(_described(path, os.fstat(inside), tarfile.DIRTYPE))
-            yield from _below(inside, shown, f"{path}/")
-        finally:
-            os.close(inside)
-    elif stat.S_ISLNK(found.st_mode):
-        member = _described(path, found, tarfile.SYMTYPE)
-        with _errors_of(shown):
-            member.linkname = os.readlink(name, dir_fd=directory)
-        yield _head(member)
-    elif stat.S_ISREG(found.st_mode):
-        with os.fdopen(_opened(directory, name, os.O_NONBLOCK, shown), "rb") as file:
-            yield from _content(file, shown, path)
-
-
-def _opened(directory: int, name: str, flags: int, shown: str) -> int:
-    with _errors_of(shown):
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=directory)
-
-
-@contextmanager
-def _errors_of(shown: str) -> Iterator[None]:
-    """Names the path in errors, in place of a name in a directory."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise RingfenceError(f"{shown!r} was replaced while it was read") from error
-        error.filename = shown
-        raise
-
-
-def _described(path: str, found: os.stat_result, kind: bytes) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(path)
-    member.type = kind
-    member.mode, member.mtime = stat.S_IMODE(found.st_mode) & 0o777, max(0, int(found.st_mtime))
-    return member
-
-
-def _content(file: BinaryIO, shown: str, path: str) -> Iterator[bytes]:
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode):
-        raise RingfenceError(f"{shown!r} was replaced while it was read")
-    member = _described(path, found, tarfile.REGTYPE)
-    member.size = left = found.st_size
-    yield _head(member)
-    while left:
-        piece = file.read(min(PIECE, left))
-        if not piece:
-            raise RingfenceError(f"{shown!r} has become shorter while it was read")
-        left -= len(piece)
-        yield piece
-    yield bytes(-member.size % BLOCK)
-
-
-def _head(member: tarfile.TarInfo) -> bytes:
-    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
