@@ -333,13 +333,13 @@ mod tests {
 
     fn answered(status: u16, message: &str) -> Error {
         let address = Address::Unix(PathBuf::from("/d.sock"));
-        let asked = ApiCall {
+        let call = ApiCall {
             engine_kind: EngineKind::Docker,
             address: &address,
             doing: "make a container",
             what: "thing",
         };
-        asked.failed(Told::DockerResponseServerError {
+        call.failed(Told::DockerResponseServerError {
             status_code: status,
             message: message.to_owned(),
         })
@@ -399,13 +399,13 @@ mod tests {
     fn a_missing_daemon_is_told_in_the_known_words() {
         let address = Address::Unix(PathBuf::from("/d.sock"));
         let failed = |engine_kind, kind| {
-            let asked = ApiCall {
+            let call = ApiCall {
                 engine_kind,
                 address: &address,
                 doing: "ask",
                 what: "",
             };
-            let error = asked.io(io::Error::from(kind));
+            let error = call.io(io::Error::from(kind));
             (error.to_string(), error.hint().person().into_owned())
         };
         let (message, hint) = failed(EngineKind::Docker, io::ErrorKind::NotFound);

@@ -122,11 +122,11 @@ async fn follow(
     report: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     let name = image.to_string();
-    let asked = engine.asked(doing, &name);
+    let call = engine.call(doing, &name);
     let mut progress = Progress::default();
     let mut steps = pin!(steps);
     while let Some(step) = steps.next().await {
-        let step = step.map_err(|error| not_made(asked.failed(error), doing, image))?;
+        let step = step.map_err(|error| not_made(call.failed(error), doing, image))?;
         if let Some(line) = progress.line(&step) {
             report(&line);
         }
@@ -245,11 +245,11 @@ async fn import(
         (EngineKind::Docker, None) | (EngineKind::Podman, _) => options.repo(&name),
     };
     let options = options.build();
-    let asked = engine.asked("import the image", &name);
+    let call = engine.call("import the image", &name);
     let body = bollard::body_try_stream(pieces(receiver));
     let mut steps = pin!(engine.docker.create_image(Some(options), Some(body), None));
     while let Some(step) = steps.next().await {
-        let CreateImageInfo { error_detail, .. } = step.map_err(|error| asked.failed(error))?;
+        let CreateImageInfo { error_detail, .. } = step.map_err(|error| call.failed(error))?;
         if let Some(message) = error_detail.and_then(|detail| detail.message) {
             return Err(said("import the image", &message));
         }

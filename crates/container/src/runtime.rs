@@ -79,14 +79,14 @@ impl ContainerRuntime {
         surroundings: &Surroundings,
     ) -> Result<Self, Error> {
         let wire = Wire::new(address.clone());
-        let asked = |address| ApiCall {
+        let call = |address| ApiCall {
             engine_kind,
             address,
             doing: "reach the engine",
             what: "engine",
         };
-        wire.probe().await.map_err(|error| asked(&address).io(error))?;
-        let versions = within(QUICK, asked(&address), answers::versions(&wire, engine_kind)).await?;
+        wire.probe().await.map_err(|error| call(&address).io(error))?;
+        let versions = within(QUICK, call(&address), answers::versions(&wire, engine_kind)).await?;
         let wire = wire.speaking(info::spoken(engine_kind, &versions)?);
         let version = ClientVersion {
             major_version: API_VERSION.major as usize,
@@ -103,7 +103,7 @@ impl ContainerRuntime {
             u64::from(u32::MAX),
             &version,
         )
-        .map_err(|error| asked(&address).failed(error))?;
+        .map_err(|error| call(&address).failed(error))?;
         let filters = match engine_kind {
             EngineKind::Docker => Filters::Inline,
             EngineKind::Podman => Filters::Files(surroundings.files.clone()),
@@ -130,8 +130,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If it does not.
     pub async fn ping(&self) -> Result<(), Error> {
-        let asked = self.asked("reach the engine", "engine");
-        within(QUICK, asked, self.docker.ping()).await.map(drop)
+        let call = self.call("reach the engine", "engine");
+        within(QUICK, call, self.docker.ping()).await.map(drop)
     }
 
     /// Resolves when the engine stops responding.
@@ -146,8 +146,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If the engine does not respond.
     pub async fn version(&self) -> Result<Version, Error> {
-        let asked = self.asked("ask for the engine's version", "engine");
-        let version = within(QUICK, asked, self.docker.version()).await?;
+        let call = self.call("ask for the engine's version", "engine");
+        let version = within(QUICK, call, self.docker.version()).await?;
         Ok(Version {
             engine: version.version.unwrap_or_default(),
             api: version.api_version.unwrap_or_default(),
@@ -159,8 +159,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If the engine does not respond.
     pub async fn info(&self) -> Result<Info, Error> {
-        let asked = self.asked("ask what the engine offers", "engine");
-        let said = within(QUICK, asked, answers::engine_info(&self.wire)).await?;
+        let call = self.call("ask what the engine offers", "engine");
+        let said = within(QUICK, call, answers::engine_info(&self.wire)).await?;
         Ok(info::understood(self.engine_kind, said))
     }
 
@@ -185,13 +185,13 @@ impl ContainerRuntime {
     pub async fn create(&self, spec: &Spec) -> Result<Id, Error> {
         let name = spec.name.as_str();
         let options = query::CreateContainerOptionsBuilder::new().name(name).build();
-        let asked = self.asked("make a container", name);
+        let call = self.call("make a container", name);
         let filter = self
             .filters
             .place(&spec.filter)
             .map_err(|why| Error::Files { why: why.to_string() })?;
         let making = self.docker.create_container(Some(options), spec.body(&filter));
-        let made = within(SLOW, asked, making).await;
+        let made = within(SLOW, call, making).await;
         let made = made.map_err(|error| match error {
             // Of the two names in the request, only the image's can be missing.
             Error::ImageMissing { .. } => Error::ImageMissing {
@@ -199,7 +199,7 @@ impl ContainerRuntime {
             },
             other => other,
         })?;
-        Id::new(&made.id).ok_or_else(|| asked.senseless())
+        Id::new(&made.id).ok_or_else(|| call.senseless())
     }
 
     /// Starts a container.
@@ -207,8 +207,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If it cannot be started.
     pub async fn start(&self, id: &Id) -> Result<(), Error> {
-        let asked = self.asked("start the container", id.as_str());
-        within(SLOW, asked, self.docker.start_container(id.as_str(), None)).await
+        let call = self.call("start the container", id.as_str());
+        within(SLOW, call, self.docker.start_container(id.as_str(), None)).await
     }
 
     /// Stops a container: SIGTERM, then SIGKILL after `grace`. Succeeds if it has ended already.
@@ -218,10 +218,10 @@ impl ContainerRuntime {
     pub async fn stop(&self, id: &Id, grace: Duration) -> Result<(), Error> {
         let seconds = i32::try_from(grace.as_millis().div_ceil(1000)).unwrap_or(i32::MAX);
         let options = query::StopContainerOptionsBuilder::new().t(seconds).build();
-        let asked = self.asked("stop the container", id.as_str());
+        let call = self.call("stop the container", id.as_str());
         within(
             SLOW + grace,
-            asked,
+            call,
             self.docker.stop_container(id.as_str(), Some(options)),
         )
         .await
@@ -232,8 +232,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If it does not exist.
     pub async fn kill(&self, id: &Id) -> Result<(), Error> {
-        let asked = self.asked("kill the container", id.as_str());
-        let killed = within(SLOW, asked, self.docker.kill_container(id.as_str(), None)).await;
+        let call = self.call("kill the container", id.as_str());
+        let killed = within(SLOW, call, self.docker.kill_container(id.as_str(), None)).await;
         match killed {
             Err(Error::Conflict { .. }) => Ok(()),
             Err(Error::Said { .. }) if !self.is_running(id).await? => Ok(()),
@@ -256,9 +256,9 @@ impl ContainerRuntime {
             .force(true)
             .v(true)
             .build();
-        let asked = self.asked("remove the container", id.as_str());
+        let call = self.call("remove the container", id.as_str());
         let removing = self.docker.remove_container(id.as_str(), Some(options));
-        match within(SLOW, asked, removing).await {
+        match within(SLOW, call, removing).await {
             Err(Error::NotFound { .. }) => Ok(()),
             // A concurrent removal is in progress.
             Err(Error::Conflict { said, .. }) if said.contains("already in progress") => self.gone(id).await,
@@ -289,9 +289,9 @@ impl ContainerRuntime {
     /// # Errors
     /// If it does not exist.
     pub async fn inspect(&self, id: &Id) -> Result<Inspected, Error> {
-        let asked = self.asked("look at the container", id.as_str());
-        let found = within(QUICK, asked, answers::container(&self.wire, id)).await?;
-        found.ok_or_else(|| asked.senseless())
+        let call = self.call("look at the container", id.as_str());
+        let found = within(QUICK, call, answers::container(&self.wire, id)).await?;
+        found.ok_or_else(|| call.senseless())
     }
 
     /// Freezes a container's processes.
@@ -299,8 +299,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If it is not running.
     pub async fn pause(&self, id: &Id) -> Result<(), Error> {
-        let asked = self.asked("pause the container", id.as_str());
-        within(SLOW, asked, self.docker.pause_container(id.as_str())).await
+        let call = self.call("pause the container", id.as_str());
+        within(SLOW, call, self.docker.pause_container(id.as_str())).await
     }
 
     /// Resumes a container's processes.
@@ -308,8 +308,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If it is not paused.
     pub async fn resume(&self, id: &Id) -> Result<(), Error> {
-        let asked = self.asked("resume the container", id.as_str());
-        within(SLOW, asked, self.docker.unpause_container(id.as_str())).await
+        let call = self.call("resume the container", id.as_str());
+        within(SLOW, call, self.docker.unpause_container(id.as_str())).await
     }
 
     /// Waits for the end of a container, without a timeout; returns its exit status.
@@ -317,7 +317,7 @@ impl ContainerRuntime {
     /// # Errors
     /// If it does not exist, or the engine goes away meanwhile.
     pub async fn wait(&self, id: &Id) -> Result<i64, Error> {
-        let asked = self.asked("wait for the container", id.as_str());
+        let call = self.call("wait for the container", id.as_str());
         let mut ends = Box::pin(self.docker.wait_container(id.as_str(), None));
         match ends.next().await {
             Some(Ok(end)) => Ok(end.status_code),
@@ -327,8 +327,8 @@ impl ContainerRuntime {
             {
                 Ok(code)
             }
-            Some(Err(error)) => Err(asked.failed(error)),
-            None => Err(asked.senseless()),
+            Some(Err(error)) => Err(call.failed(error)),
+            None => Err(call.senseless()),
         }
     }
 
@@ -338,7 +338,7 @@ impl ContainerRuntime {
     /// If a volume with the name but other labels exists, or the engine rejects the request.
     pub async fn create_volume(&self, volume: &Volume, labels: HashMap<String, String>) -> Result<(), Error> {
         let name = &volume.name;
-        let asked = self.asked("make a volume", name.as_str());
+        let call = self.call("make a volume", name.as_str());
         let body = VolumeCreateRequest {
             name: Some(name.as_str().to_owned()),
             driver: Some("local".to_owned()),
@@ -346,7 +346,7 @@ impl ContainerRuntime {
             labels: Some(labels.clone()),
             ..VolumeCreateRequest::default()
         };
-        let made = within(SLOW, asked, self.docker.create_volume(body)).await?;
+        let made = within(SLOW, call, self.docker.create_volume(body)).await?;
         // An engine returns the existing volume if the name is in use.
         match labels
             .iter()
@@ -364,10 +364,10 @@ impl ContainerRuntime {
     /// # Errors
     /// If a container uses it.
     pub async fn remove_volume(&self, name: &Name) -> Result<(), Error> {
-        let asked = self.asked("remove the volume", name.as_str());
+        let call = self.call("remove the volume", name.as_str());
         match within(
             SLOW,
-            asked,
+            call,
             self.docker
                 .remove_volume(name.as_str(), None::<query::RemoveVolumeOptions>),
         )
@@ -383,8 +383,8 @@ impl ContainerRuntime {
     /// # Errors
     /// If the engine does not respond.
     pub async fn list(&self) -> Result<Vec<Listed>, Error> {
-        let asked = self.asked("list the containers", "engine");
-        let mut found = within(QUICK, asked, answers::containers(&self.wire)).await?;
+        let call = self.call("list the containers", "engine");
+        let mut found = within(QUICK, call, answers::containers(&self.wire)).await?;
         found.retain(|container| is_ours(&container.name));
         Ok(found)
     }
@@ -395,8 +395,8 @@ impl ContainerRuntime {
     /// If the engine does not respond.
     pub async fn list_volumes(&self) -> Result<Vec<Listed>, Error> {
         let options = query::ListVolumesOptionsBuilder::new().filters(&ours()).build();
-        let asked = self.asked("list the volumes", "engine");
-        let found = within(QUICK, asked, self.docker.list_volumes(Some(options))).await?;
+        let call = self.call("list the volumes", "engine");
+        let found = within(QUICK, call, self.docker.list_volumes(Some(options))).await?;
         let listed = found
             .volumes
             .unwrap_or_default()
@@ -418,22 +418,22 @@ impl ContainerRuntime {
     /// If it is not present.
     pub async fn image(&self, image: &Image) -> Result<Image, Error> {
         let name = image.to_string();
-        let asked = self.asked("look at the image", &name);
-        let found = within(QUICK, asked, self.docker.inspect_image(&name))
+        let call = self.call("look at the image", &name);
+        let found = within(QUICK, call, self.docker.inspect_image(&name))
             .await
             .map_err(|error| match error {
                 Error::NotFound { .. } => Error::ImageMissing { image: name.clone() },
                 other => other,
             })?;
         let digest = found.id.and_then(|id| id.parse().ok()).filter(Image::is_id);
-        digest.ok_or_else(|| asked.senseless())
+        digest.ok_or_else(|| call.senseless())
     }
 
     /// Returns a label of an image, if there is such an image with that label.
     pub(super) async fn image_label(&self, image: &Image, label: &str) -> Option<String> {
         let name = image.to_string();
-        let asked = self.asked("look at the image", &name);
-        let found = within(QUICK, asked, self.docker.inspect_image(&name)).await;
+        let call = self.call("look at the image", &name);
+        let found = within(QUICK, call, self.docker.inspect_image(&name)).await;
         found.ok()?.config?.labels?.remove(label)
     }
 
@@ -443,8 +443,8 @@ impl ContainerRuntime {
     /// If the image is not present.
     pub(super) async fn image_environment(&self, image: &Image) -> Result<Vec<(EnvName, String)>, Error> {
         let name = image.to_string();
-        let asked = self.asked("look at the image", &name);
-        let found = within(QUICK, asked, self.docker.inspect_image(&name)).await?;
+        let call = self.call("look at the image", &name);
+        let found = within(QUICK, call, self.docker.inspect_image(&name)).await?;
         let words = found.config.and_then(|config| config.env).unwrap_or_default();
         let pair = |word: &String| {
             let (name, value) = word.split_once('=')?;
@@ -459,12 +459,12 @@ impl ContainerRuntime {
     /// If the image is not present, or declares too many volumes or one at an invalid path.
     pub(super) async fn image_volumes(&self, image: &Image) -> Result<Vec<PathBuf>, Error> {
         let name = image.to_string();
-        let asked = self.asked("look at the image", &name);
+        let call = self.call("look at the image", &name);
         let missing = |error| match error {
             Error::NotFound { .. } => Error::ImageMissing { image: name.clone() },
             other => other,
         };
-        let found = within(QUICK, asked, self.docker.inspect_image(&name))
+        let found = within(QUICK, call, self.docker.inspect_image(&name))
             .await
             .map_err(missing)?;
         let declared = found.config.and_then(|config| config.volumes).unwrap_or_default();
@@ -482,7 +482,7 @@ impl ContainerRuntime {
             .ok_or(Error::ImageVolumes { image: name })
     }
 
-    pub(super) fn asked<'a>(&'a self, doing: &'static str, what: &'a str) -> ApiCall<'a> {
+    pub(super) fn call<'a>(&'a self, doing: &'static str, what: &'a str) -> ApiCall<'a> {
         ApiCall {
             engine_kind: self.engine_kind,
             address: &self.address,
@@ -495,13 +495,13 @@ impl ContainerRuntime {
 /// Awaits a response with a timeout.
 pub(super) async fn within<T>(
     patience: Duration,
-    asked: ApiCall<'_>,
+    call: ApiCall<'_>,
     answer: impl Future<Output = Result<T, bollard::errors::Error>>,
 ) -> Result<T, Error> {
     match tokio::time::timeout(patience, answer).await {
-        Ok(answer) => answer.map_err(|error| asked.failed(error)),
+        Ok(answer) => answer.map_err(|error| call.failed(error)),
         Err(_) => Err(Error::Deadline {
-            doing: asked.doing,
+            doing: call.doing,
             patience,
         }),
     }

@@ -43,7 +43,7 @@ struct Origin {
 }
 
 impl Origin {
-    fn asked(&self) -> ApiCall<'_> {
+    fn call(&self) -> ApiCall<'_> {
         ApiCall {
             engine_kind: self.engine_kind,
             address: &self.address,
@@ -67,12 +67,12 @@ impl Logs {
     pub async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         let (stream, message) = match self.items.next().await {
             None => return Ok(None),
-            Some(Err(error)) => return Err(self.origin.asked().failed(error)),
+            Some(Err(error)) => return Err(self.origin.call().failed(error)),
             Some(Ok(LogOutput::StdOut { message })) => (Side::Stdout, message),
             Some(Ok(LogOutput::StdErr { message })) => (Side::Stderr, message),
             // Without a terminal, every chunk has a header that names its stream. One without is truncated.
             Some(Ok(LogOutput::StdIn { .. } | LogOutput::Console { .. })) => {
-                return Err(self.origin.asked().senseless());
+                return Err(self.origin.call().senseless());
             }
         };
         Ok(Some(Chunk {
@@ -172,7 +172,7 @@ impl Stats {
     pub async fn next(&mut self) -> Result<Option<Use>, Error> {
         match self.items.next().await {
             None => Ok(None),
-            Some(Err(error)) => Err(self.origin.asked().failed(error)),
+            Some(Err(error)) => Err(self.origin.call().failed(error)),
             Some(Ok(stats)) => Ok(Some(used(&stats))),
         }
     }
@@ -227,7 +227,7 @@ impl Events {
         loop {
             match self.items.next().await {
                 None => return Ok(None),
-                Some(Err(error)) => return Err(self.origin.asked().failed(error)),
+                Some(Err(error)) => return Err(self.origin.call().failed(error)),
                 Some(Ok(message)) => {
                     if let Some(event) = event(message) {
                         return Ok(Some(event));
@@ -282,7 +282,7 @@ impl ContainerRuntime {
         let origin = self.origin("attach to the container", id);
         let attached = within(
             BEGIN,
-            origin.asked(),
+            origin.call(),
             self.docker.attach_container(id.as_str(), Some(options)),
         )
         .await?;
@@ -394,13 +394,13 @@ impl ContainerRuntime {
             ..ExecConfig::default()
         };
         let making = self.docker.create_exec(id.as_str(), config);
-        let made = within(BEGIN, origin.asked(), making).await;
+        let made = within(BEGIN, origin.call(), making).await;
         let made = made.map_err(not_begun)?;
         let options = Some(StartExecOptions::default());
-        let started = within(BEGIN, origin.asked(), self.docker.start_exec(&made.id, options)).await;
+        let started = within(BEGIN, origin.call(), self.docker.start_exec(&made.id, options)).await;
         let started = started.map_err(not_begun)?;
         let StartExecResults::Attached { output, .. } = started else {
-            return Err(origin.asked().senseless());
+            return Err(origin.call().senseless());
         };
         let mut logs = Logs {
             items: output,
@@ -409,17 +409,17 @@ impl ContainerRuntime {
         while let Some(chunk) = logs.next().await? {
             captures.push(chunk.stream, &chunk.bytes);
         }
-        self.exec_status(&made.id, logs.origin.asked()).await
+        self.exec_status(&made.id, logs.origin.call()).await
     }
 
-    async fn exec_status(&self, exec: &str, asked: ApiCall<'_>) -> Result<i64, Error> {
+    async fn exec_status(&self, exec: &str, call: ApiCall<'_>) -> Result<i64, Error> {
         loop {
-            let found = within(BEGIN, asked, self.docker.inspect_exec(exec)).await?;
+            let found = within(BEGIN, call, self.docker.inspect_exec(exec)).await?;
             match (found.running, found.exit_code) {
                 // It has closed its streams itself. An engine has no call that waits for it.
                 (Some(true), _) => tokio::time::sleep(ASK_AGAIN).await,
                 (_, Some(code)) => return Ok(code),
-                (_, None) => return Err(asked.senseless()),
+                (_, None) => return Err(call.senseless()),
             }
         }
     }

@@ -43,6 +43,12 @@ async fn create(supervisor: &ContainerSupervisor, new_container: NewContainer) -
         .map(|(container, _)| container)
 }
 
+/// Starts a container that sleeps.
+async fn sleeper(supervisor: &ContainerSupervisor) -> Container {
+    let sleeping = new_container(supervisor, &["sleep", "600"], LONG);
+    create(supervisor, sleeping).await.unwrap()
+}
+
 /// Lists the names of this supervisor's containers and volumes in the engine.
 async fn left(engine: &ContainerRuntime, supervisor: &ContainerSupervisor) -> Vec<String> {
     let owner = supervisor.owner().to_string();
@@ -58,9 +64,7 @@ async fn left(engine: &ContainerRuntime, supervisor: &ContainerSupervisor) -> Ve
 async fn a_container_is_made_used_and_destroyed() {
     for engine in engines().await {
         let supervisor = supervisor(&engine).await;
-        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
-            .await
-            .unwrap();
+        let container = sleeper(&supervisor).await;
         assert_eq!(container.life().state, State::Running);
         assert_eq!(left(&engine, &supervisor).await.len(), 2);
         let command = ["bash", "-c", "echo hi > /output/x; cat /output/x"].map(str::to_owned);
@@ -146,9 +150,7 @@ async fn every_other_end_is_told_apart() {
 async fn a_container_that_vanishes_is_noticed() {
     for engine in engines().await {
         let supervisor = supervisor(&engine).await;
-        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
-            .await
-            .unwrap();
+        let container = sleeper(&supervisor).await;
         engine.remove(container.id()).await.unwrap();
         let end = tokio::time::timeout(Duration::from_secs(60), container.ended())
             .await
@@ -180,9 +182,7 @@ async fn a_container_that_cannot_be_made_leaves_nothing() {
 async fn a_dropped_container_is_gone_when_its_supervisor_has_closed() {
     for engine in engines().await {
         let supervisor = supervisor(&engine).await;
-        let container = create(&supervisor, new_container(&supervisor, &["sleep", "600"], LONG))
-            .await
-            .unwrap();
+        let container = sleeper(&supervisor).await;
         let name = container.name().as_str().to_owned();
         drop(container);
         supervisor.close().await;
@@ -195,9 +195,7 @@ async fn a_dropped_container_is_gone_when_its_supervisor_has_closed() {
 async fn orphans_are_removed_and_nobody_elses() {
     for engine in engines().await {
         let (living, sweeping) = (supervisor(&engine).await, supervisor(&engine).await);
-        let kept = create(&living, new_container(&living, &["sleep", "600"], LONG))
-            .await
-            .unwrap();
+        let kept = sleeper(&living).await;
         // One of a dead process, and one without an owner.
         let dead = dead_of(living.owner());
         let mut orphan = spec(&["sleep", "600"]);
