@@ -273,14 +273,14 @@ impl<'a> Walk<'a> {
             true => command::unwrapped(&simple.words),
             false => Some(simple.words.as_slice()),
         };
-        let asked = MatchCandidate {
+        let candidate = MatchCandidate {
             words: words.filter(|_| !place.flow && !self.is_far()),
             fed,
             moved: self.around.directory.is_some(),
         };
         let mut part = self.part(visible(&simple.text), place.depth, findings);
         (part.forced, part.opens, part.hosts) = (judged.forced, opens, judged.hosts);
-        self.settle(part, blocked, &asked);
+        self.settle(part, blocked, &candidate);
         let assigned = simple.assignments.iter().map(|assignment| &assignment.value);
         let targets = simple
             .redirects
@@ -378,11 +378,11 @@ impl<'a> Walk<'a> {
         directory.is_some_and(|directory| directory.starts_with(['/', '~']))
     }
 
-    fn settle(&mut self, mut part: Part, blocked: Option<String>, asked: &MatchCandidate<'_>) {
+    fn settle(&mut self, mut part: Part, blocked: Option<String>, candidate: &MatchCandidate<'_>) {
         let find = |patterns: &'a [Pattern]| -> Option<&'a Pattern> {
             patterns
                 .iter()
-                .find(|pattern| pattern.matches(asked, &part.findings))
+                .find(|pattern| pattern.matches(candidate, &part.findings))
         };
         if blocked.is_none() {
             let (verdict, pattern) = match (find(&self.rules.allow), find(&self.rules.notify)) {

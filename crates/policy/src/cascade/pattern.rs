@@ -239,9 +239,9 @@ impl Pattern {
     }
 
     /// Returns `true` if the pattern allows the command with these findings.
-    pub(super) fn matches(&self, asked: &MatchCandidate<'_>, findings: &[Finding]) -> bool {
+    pub(super) fn matches(&self, candidate: &MatchCandidate<'_>, findings: &[Finding]) -> bool {
         let harmless = findings.iter().all(|finding| finding.effect.is_read_only());
-        let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, asked.words) else {
+        let (Kind::Words { words, open, effects }, Some(command)) = (&self.kind, candidate.words) else {
             return self.kind == Kind::ReadOnly && harmless;
         };
         if command.len() < words.len() || !open && command.len() > words.len() {
@@ -252,7 +252,7 @@ impl Pattern {
         let known = command[words.len()..].iter().all(|word| word.shape().is_some());
         let granted = |finding: &Finding| match effects {
             Some(effects) => grants(effects, finding.effect),
-            None => self.means(finding.effect, asked),
+            None => self.means(finding.effect, candidate),
         };
         fits && known && (harmless || findings.iter().all(granted))
     }
@@ -260,13 +260,13 @@ impl Pattern {
     /// Returns `true` if a pattern without a star covers the effect. A program name alone does not say what
     /// the program runs; a full command does not say what is fed to it, nor what the same words mean in
     /// another directory.
-    fn means(&self, effect: Effect, asked: &MatchCandidate<'_>) -> bool {
+    fn means(&self, effect: Effect, candidate: &MatchCandidate<'_>) -> bool {
         let open = matches!(
             effect,
             Effect::Code | Effect::Privilege | Effect::Unknown | Effect::Terminal
         );
         let bare = matches!(&self.kind, Kind::Words { words, .. } if words.len() < 2);
-        !(open && (bare || asked.fed || asked.moved))
+        !(open && (bare || candidate.fed || candidate.moved))
     }
 }
 
