@@ -65,8 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what a user can do about it, where the caller does not know better: it knows the paths and the server that were
-    /// named.
+    /// Returns a hint for the user. The caller has a better one for its own paths and the server that it named.
     pub fn hint(&self) -> &str {
         match self {
             Self::Connect { .. } => "start it with `ringfence serve`",

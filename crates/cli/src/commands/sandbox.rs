@@ -147,8 +147,13 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// Renders the owner of a sandbox, in a list of all.
-fn owned(sandbox: &Value) -> String {
+/// Returns the name of a sandbox, or its id if it has none.
+fn name_or_id(sandbox: &Value) -> &str {
+    sandbox["name"].as_str().unwrap_or_else(|| text(sandbox, "id"))
+}
+
+/// Renders the owner of a sandbox, behind a comma; nothing in a list of the caller's own.
+fn owner(sandbox: &Value) -> String {
     match (text(sandbox, "user"), text(sandbox, "account")) {
         ("", _) => String::new(),
         (user, "") => format!(", --user {user}"),
@@ -192,8 +197,7 @@ async fn create(args: &SandboxCreateArgs, context: &Context) -> anyhow::Result<E
     match args.options.json {
         true => print_json(&made, context),
         false => {
-            let id = made["name"].as_str().unwrap_or_else(|| text(&made, "id"));
-            context.ui.out(format!("{id}\n"))?;
+            context.ui.out(format!("{}\n", name_or_id(&made)))?;
             for warning in made["warnings"]
                 .as_array()
                 .into_iter()
@@ -256,10 +260,7 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
         return print_json(&all.collect(), context);
     }
     if args.quiet {
-        let names = sandboxes.iter().map(|sandbox| match text(sandbox, "name") {
-            "" => text(sandbox, "id"),
-            name => name,
-        });
+        let names = sandboxes.iter().map(name_or_id);
         let containers = containers.iter().map(|container| container.name.as_str());
         let lines: String = names.chain(containers).map(|name| format!("{name}\n")).collect();
         context.ui.out(lines)?;
@@ -275,7 +276,7 @@ async fn list(args: &SandboxListArgs, context: &Context) -> anyhow::Result<ExitC
             sandbox["processes"],
             text(sandbox, "expires_at"),
             on_image(sandbox),
-            owned(sandbox),
+            owner(sandbox),
         );
         context.ui.out(line)?;
     }

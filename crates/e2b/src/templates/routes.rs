@@ -179,7 +179,8 @@ fn described(snapshot: &SnapshotInfo) -> Value {
     json!({
         "templateID": snapshot.id.as_str(), "buildID": tags::build_id(snapshot), "public": false,
         "names": names, "aliases": names, "tags": snapshot.tags().into_keys().collect::<Vec<_>>(),
-        "cpuCount": snapshot.limits().cpus.get().ceil() as u64, "memoryMB": snapshot.memory_limit >> 20, "diskSizeMB": snapshot.disk_limit >> 20,
+        "cpuCount": snapshot.limits().cpus.get().ceil() as u64,
+        "memoryMB": snapshot.memory_limit >> 20, "diskSizeMB": snapshot.disk_limit >> 20,
         "createdAt": snapshot.created_at, "updatedAt": snapshot.created_at, "createdBy": null,
         "lastSpawnedAt": null, "spawnCount": 0, "buildCount": 1, "buildStatus": "ready",
         "envdVersion": ENVD_VERSION,

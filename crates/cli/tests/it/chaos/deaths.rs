@@ -7,8 +7,8 @@ use crate::leftovers::processes;
 /// Minimum number of calls waiting in the container at the kill.
 const STRUCK: usize = 10;
 
-fn unknown(work: CallBehaviour, fate: Fate) -> bool {
-    (work, fate) == (CallBehaviour::Waiting, Fate::Unknown)
+fn unknown(behaviour: CallBehaviour, fate: Fate) -> bool {
+    (behaviour, fate) == (CallBehaviour::Waiting, Fate::Unknown)
 }
 
 fn success(_: CallBehaviour, fate: Fate) -> bool {
@@ -30,7 +30,7 @@ fn engine(setting: Setting) {
     setting.world.stop_engine("KILL");
     let fates = storm.ended();
     // Later callers fall back to their own process.
-    let broken = fates.count(|work, fate| (work, fate) == (CallBehaviour::Waiting, Fate::Error));
+    let broken = fates.count(|behaviour, fate| (behaviour, fate) == (CallBehaviour::Waiting, Fate::Error));
     assert!(broken >= STRUCK && fates.count(success) >= 5, "{fates:?}");
     setting.goes_on(&container);
 }

@@ -29,7 +29,7 @@ fn an_init_that_stands_still_for_good_is_given_up_with_its_container() {
     let container = setting.container();
     setting.signal("-STOP", container.pid);
     let fates = storm.ended();
-    let unknown = fates.count(|work, fate| (work, fate) == (CallBehaviour::Waiting, Fate::Unknown));
+    let unknown = fates.count(|behaviour, fate| (behaviour, fate) == (CallBehaviour::Waiting, Fate::Unknown));
     let successes = fates.count(|_, fate| fate == Fate::Success);
     assert!(unknown >= 10 && successes >= 5, "{fates:?}");
     setting.replaces(&container);

@@ -37,8 +37,8 @@ pub(super) enum Fate {
 impl Fate {
     /// Returns `true` if the fate is normal for such a call without a kill. A call that misses its place in
     /// the queue has no result.
-    pub(super) fn is_as_ever(work: CallBehaviour, fate: Self) -> bool {
-        match work {
+    pub(super) fn is_as_ever(behaviour: CallBehaviour, fate: Self) -> bool {
+        match behaviour {
             CallBehaviour::Overdue => matches!(fate, Self::TimedOut | Self::Error),
             CallBehaviour::Quick | CallBehaviour::Printing | CallBehaviour::Waiting => fate == Self::Success,
         }
@@ -48,7 +48,7 @@ impl Fate {
 /// One call, by its own process.
 struct Call {
     number: usize,
-    work: CallBehaviour,
+    behaviour: CallBehaviour,
     client: Child,
 }
 
@@ -111,11 +111,11 @@ impl<'a> Storm<'a> {
     /// Starts all calls. On return some have ended, and some wait.
     pub(super) fn begin(setting: &'a Setting) -> Self {
         let call = |number| {
-            let work = CallBehaviour::of(number);
+            let behaviour = CallBehaviour::of(number);
             Call {
                 number,
-                work,
-                client: setting.begin(number, &work.arguments(number), &[]),
+                behaviour,
+                client: setting.begin(number, &behaviour.arguments(number), &[]),
             }
         };
         let mut storm = Self {
@@ -137,8 +137,8 @@ impl<'a> Storm<'a> {
     }
 
     /// Kills the clients of calls of one kind, and forgets these calls.
-    pub(super) fn kill(&mut self, work: CallBehaviour) {
-        let (killed, kept) = self.calls.drain(..).partition(|call| call.work == work);
+    pub(super) fn kill(&mut self, behaviour: CallBehaviour) {
+        let (killed, kept) = self.calls.drain(..).partition(|call| call.behaviour == behaviour);
         self.calls = kept;
         drop(Storm {
             setting: self.setting,
@@ -150,7 +150,10 @@ impl<'a> Storm<'a> {
     pub(super) fn ended(mut self) -> Fates {
         fs::write(self.setting.world.dir.path("shared/enough"), "").unwrap();
         until("every call has ended", || self.running() == 0);
-        let fates = self.calls.iter().map(|call| (call.work, call.fate(self.setting)));
+        let fates = self
+            .calls
+            .iter()
+            .map(|call| (call.behaviour, call.fate(self.setting)));
         Fates(fates.collect())
     }
 }
@@ -169,7 +172,7 @@ impl Call {
     /// Returns the fate of the call, and checks it: a reported success must be complete.
     fn fate(&self, setting: &Setting) -> Fate {
         let (stdout, stderr) = setting.printed(self.number);
-        let told = format!("{} {:?}: {stdout}{stderr}", self.number, self.work);
+        let told = format!("{} {:?}: {stdout}{stderr}", self.number, self.behaviour);
         let parsed = serde_json::from_str(&stdout);
         assert!(parsed.is_ok(), "{told}");
         let printed: Value = parsed.unwrap();
@@ -188,14 +191,17 @@ impl Call {
         assert!(fate.is_some(), "{told}");
         let fate = fate.unwrap();
         let stdout = printed["stdout"].as_str().unwrap();
-        let whole = meta["stdout_bytes"] == self.work.bytes(self.number);
+        let whole = meta["stdout_bytes"] == self.behaviour.bytes(self.number);
         match fate {
             Fate::Success => {
                 assert_eq!(printed["exit_code"], 0, "{told}");
-                assert!(whole && self.work != CallBehaviour::Overdue, "{told}");
+                assert!(whole && self.behaviour != CallBehaviour::Overdue, "{told}");
                 // Long output may be truncated at the end.
                 let ends = format!("{}\n", token(self.number));
-                assert!(self.work == CallBehaviour::Printing || stdout == ends, "{told}");
+                assert!(
+                    self.behaviour == CallBehaviour::Printing || stdout == ends,
+                    "{told}"
+                );
             }
             Fate::TimedOut => assert!(printed["exit_code"] == -1 && !whole, "{told}"),
             Fate::Unknown | Fate::Error => {
@@ -213,6 +219,9 @@ pub(super) struct Fates(Vec<(CallBehaviour, Fate)>);
 
 impl Fates {
     pub(super) fn count(&self, wanted: impl Fn(CallBehaviour, Fate) -> bool) -> usize {
-        self.0.iter().filter(|(work, fate)| wanted(*work, *fate)).count()
+        self.0
+            .iter()
+            .filter(|(behaviour, fate)| wanted(*behaviour, *fate))
+            .count()
     }
 }
