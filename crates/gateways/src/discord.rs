@@ -64,7 +64,7 @@ pub(crate) enum Error {
     #[error("discord cannot be reached: {0}")]
     Unreachable(String),
     /// The rate limit delays the request beyond its deadline.
-    #[error("discord's rate limit is reached")]
+    #[error("Discord's rate limit is reached")]
     Limited,
     /// The response is not understood; it may not be Discord's.
     #[error("discord's answer is malformed: {0}")]

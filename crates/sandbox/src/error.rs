@@ -21,7 +21,7 @@ pub enum Error {
     #[error("the sandbox `{sandbox}` has ended: {why}")]
     Gone { sandbox: String, why: String },
     /// Another sandbox has the name.
-    #[error("a sandbox named `{0}` exists already")]
+    #[error("a sandbox named `{0}` already exists")]
     Taken(String),
     /// The limit of sandboxes is reached.
     #[error("the limit of {0} sandboxes is reached")]
@@ -51,7 +51,7 @@ pub enum Error {
     #[error("cannot use the image: {}", ringfence_images::explain(&**.0))]
     Image(Box<ImageError>),
     /// Another snapshot has the name.
-    #[error("a snapshot named `{0}` exists already")]
+    #[error("a snapshot named `{0}` already exists")]
     SnapshotTaken(String),
     /// The limit of snapshots is reached.
     #[error("the limit of {0} snapshots is reached")]

@@ -35,7 +35,7 @@ pub enum Error {
     #[error("approval text must be 1 to 10000 characters long, got {0}")]
     Text(usize),
     /// Too many requests are pending.
-    #[error("limit of pending questions reached ({0})")]
+    #[error("the limit of {0} pending questions is reached")]
     TooMany(usize),
     /// The answer was rejected.
     #[error(transparent)]

@@ -130,7 +130,7 @@ fn forks_and_snapshots_have_the_files() {
             "base\n"
         );
         lab.sandbox(&["snapshot", "create", "lab", "--name", "base"])
-            .refused(125, "exists already");
+            .refused(125, "already exists");
         // It is there when the server comes back, and belongs to its user.
         lab.world.stop_engine("TERM");
         lab.world.start_engine();

@@ -117,7 +117,7 @@ fn defaults_are_those_of_the_guide() {
 fn names_are_unique_and_users_have_their_own() {
     let lab = Lab::with_sandbox();
     lab.sandbox(&["create", "--name", "lab"])
-        .refused(125, "a sandbox named `lab` exists already");
+        .refused(125, "a sandbox named `lab` already exists");
     lab.sandbox(&["create", "--name", "a/b"])
         .refused(125, "`a/b` cannot name a sandbox");
     lab.sandbox(&["create", "--memory", "64MiB", "--disk", "256MiB"])
