@@ -291,3 +291,33 @@ def test_the_first_request_is_waited_for() -> None:
     # The type alone tells, not the words.
     other = refused("conflict", "the request with this key is being carried out")
     assert second.pause(other) is None and second.failure(other) is other
+
+
+class OneEvent(Cutter):
+    """A relay to a server's socket that breaks off each stream of events after one of them."""
+
+    def _exchange(self, near: socket.socket, far: socket.socket) -> bool:
+        request = _message(near)
+        if not request:
+            return False
+        self.heads.append(request)
+        far.sendall(request)
+        answer = b""
+        while b"\n\n" not in answer.partition(b"\r\n\r\n")[2]:
+            answer += far.recv(65536)
+        near.sendall(answer[: answer.index(b"\n\n", answer.index(b"\r\n\r\n") + 4) + 2])
+        return False
+
+
+def test_output_goes_on_where_a_connection_broke(server: Server, sandbox: Sandbox) -> None:
+    process = sandbox.commands.start(r"echo out; echo err >&2; printf 'gr\303'; sleep 0.1; printf '\251'")
+    relay = OneEvent(server.socket, 0)
+    try:
+        with Client(relay.url, api_key="") as broken:
+            process._transport = broken._transport
+            result = process.wait()
+        assert (result.stdout, result.stderr, result.truncated) == ("out\ngr\u00e9", "err\n", False)
+        # Each connection brought one event at most, and the last one the end.
+        assert len(relay.heads) >= 3
+    finally:
+        relay.close()

@@ -25,6 +25,7 @@ import {
   sandboxInfo,
   snapshotInfo,
 } from "./results.js";
+import { Retries } from "./retries.js";
 import { Transport, VERSION, lines, output, whole } from "./transport.js";
 
 export {
@@ -263,17 +264,34 @@ class CommandHandle {
     return processInfo(await this.#transport.json("GET", this.#base));
   }
 
-  /** Yields the output from its beginning, of which the server keeps the last MiB, until the end. */
+  /**
+   * Yields the output from its beginning, of which the server keeps the last MiB, until the end. A connection that breaks is
+   * made again, and no output is missed or repeated.
+   */
   async *stream({ signal } = {}) {
     for await (const event of this.#events(signal)) {
-      if (event.name === "stdout" || event.name === "stderr") yield { stream: event.name, data: output(event) };
-      if (event.name === "end") return;
+      if (isOutput(event)) yield { stream: event.name, data: output(event) };
     }
-    throw new ServerGone("the stream of output ended before the process");
   }
 
-  #events(signal) {
-    return this.#transport.events("GET", `${this.#base}/output`, { signal });
+  async *#events(signal) {
+    const retries = () => new Retries("GET", { hasKey: false, isWhole: true });
+    let [position, left] = [0, retries()];
+    for (;;) {
+      try {
+        const params = { from: position };
+        for await (const event of this.#transport.events("GET", `${this.#base}/output`, { params, signal })) {
+          yield event;
+          if (event.name === "end") return;
+          if (event.name === "lost") position += event.data.bytes;
+          if (isOutput(event)) [position, left] = [event.data.position + output(event).length, retries()];
+        }
+        throw new ServerGone("the stream of output ended before the process");
+      } catch (error) {
+        if (!(error instanceof ServerGone)) throw error;
+        await left.wait(error, signal);
+      }
+    }
   }
 
   async wait({ onStdout, onStderr, maxOutput = MAX_OUTPUT, check = false, signal } = {}) {
@@ -302,6 +320,10 @@ class CommandHandle {
   async resize(columns, rows) {
     await this.#transport.json("POST", `${this.#base}/resize`, { json: { columns, rows } });
   }
+}
+
+function isOutput(event) {
+  return event.name === "stdout" || event.name === "stderr";
 }
 
 async function collected(events, { onStdout, onStderr, maxOutput, check }) {

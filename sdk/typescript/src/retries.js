@@ -28,6 +28,13 @@ export class Retries {
     this.#harmless = hasKey || method === "GET" || method === "PUT";
   }
 
+  /** Resolves once it may be sent again; throws if it has failed. */
+  async wait(error, signal) {
+    const pause = this.pause(error);
+    if (pause === undefined) throw this.failure(error);
+    await elapsed(pause, signal);
+  }
+
   /** Returns the milliseconds after which to send it again. `undefined`: it has failed. */
   pause(error) {
     const pause = this.#isWhole ? this.#pause(error) : undefined;

@@ -1,7 +1,7 @@
 // Requests over TCP, by fetch, and over a Unix socket, by Node.js's own client.
 
 import { IncompatibleServer, RingfenceError, ServerGone, ServerUnavailable, ofBody } from "./errors.js";
-import { KEY, Retries, elapsed, freshKey } from "./retries.js";
+import { KEY, Retries, freshKey } from "./retries.js";
 
 export const VERSION = "0.1.0";
 
@@ -67,9 +67,7 @@ export class Transport {
         return await read(await this.#attempt(socket, method, path, options));
       } catch (error) {
         if (error instanceof ServerUnavailable) this.#ready = undefined;
-        const pause = retries.pause(error);
-        if (pause === undefined) throw retries.failure(error);
-        await elapsed(pause, signal);
+        await retries.wait(error, signal);
       }
     }
   }

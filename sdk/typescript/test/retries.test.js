@@ -87,6 +87,56 @@ test("an end that nobody knows is told", async () => {
   cut.close();
 });
 
+/** A relay to the server that breaks off each stream of events after one of them. */
+async function oneEvent() {
+  let streams = 0;
+  const listener = createServer((near) => {
+    const far = connect(server.socket);
+    for (const each of [near, far]) each.on("error", () => {});
+    near.on("close", () => far.destroy());
+    near.pipe(far);
+    let answer = "";
+    far.setEncoding("latin1").on("data", (piece) => {
+      answer += piece;
+      const head = answer.indexOf("\r\n\r\n");
+      if (head < 0) return;
+      if (!answer.slice(0, head).includes("text/event-stream")) {
+        near.write(answer, "latin1");
+        answer = "";
+        return;
+      }
+      const end = answer.indexOf("\n\n", head + 4);
+      if (end < 0) return;
+      streams += 1;
+      near.end(answer.slice(0, end + 2), "latin1");
+      far.destroy();
+    });
+  }).listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  return {
+    url: `http://127.0.0.1:${listener.address().port}`,
+    streams: () => streams,
+    close: () => listener.close(),
+  };
+}
+
+test("output goes on where a connection broke", async () => {
+  const relay = await oneEvent();
+  const sandbox = await Sandbox.create({ socket: server.socket });
+  try {
+    const line = String.raw`echo out; echo err >&2; printf 'gr\303'; sleep 0.1; printf '\251'`;
+    const { pid } = await sandbox.commands.start(line);
+    const broken = await Sandbox.connect(sandbox.sandboxId, { url: relay.url });
+    const result = await (await broken.commands.connect(pid)).wait();
+    assert.deepEqual([result.stdout, result.stderr, result.truncated], ["out\ngr\u00e9", "err\n", false]);
+    // Each connection brought one event at most, and the last one the end.
+    assert.ok(relay.streams() >= 3, relay.streams());
+  } finally {
+    await sandbox.kill();
+    relay.close();
+  }
+});
+
 test("what the server has no room for is sent later", async () => {
   let refusals = [];
   const bodies = [];

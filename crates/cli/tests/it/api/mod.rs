@@ -18,6 +18,7 @@ pub(crate) mod listen;
 mod lost_launchers;
 mod mcp;
 mod metrics;
+mod output;
 mod private_networks;
 mod readiness;
 mod revocation;

@@ -55,6 +55,15 @@ pub(super) const FROM: Parameter = Parameter {
     description: "First byte; 0 by default.",
 };
 
+/// The `id` of the last event that a reader got, as `EventSource` sends it with a new connection.
+const LAST_EVENT_ID: Parameter = Parameter {
+    place: Place::Header,
+    name: "Last-Event-ID",
+    required: false,
+    form: Form::Number,
+    description: "The `id` of the last event that the reader got, after which the output is followed; instead of `from`.",
+};
+
 pub(super) fn routes() -> Vec<Route> {
     let groups = [starts(), uses()];
     groups.into_iter().flatten().collect()
@@ -111,11 +120,12 @@ fn uses() -> Vec<Route> {
         route(
             Method::GET,
             "/v1/sandboxes/{id}/processes/{pid}/output",
-            "Follow the output of a process. A reader that is slow slows the process.",
+            "Follow the output of a process. A reader that is slow slows the process. The `id` of an event is the position \
+             behind it.",
             vec![EVENTS],
             |method| on(method, output),
         )
-        .with_parameters(&[FROM]),
+        .with_parameters(&[FROM, LAST_EVENT_ID]),
         route(
             Method::POST,
             "/v1/sandboxes/{id}/processes/{pid}/stdin",
@@ -297,7 +307,7 @@ async fn exec(
         let response = followed(Following {
             first: Some(events::event("started", &json!(process.info()))),
             reader,
-            _killed: Some(killed),
+            killed: Some(killed),
         });
         return Ok((described, response).into_response());
     }
@@ -337,12 +347,28 @@ async fn kill(InActiveProcess(process): InActiveProcess) -> Result<Response, Api
 async fn output(
     Params(OutputQuery { from }): Params<OutputQuery>,
     InProcess(process): InProcess,
+    headers: HeaderMap,
 ) -> Result<Response, ApiError> {
+    let position = last_event_id(&headers)?.unwrap_or(from);
     Ok(followed(Following {
         first: None,
-        reader: process.output.read_from(from),
-        _killed: None,
+        reader: process.output.read_from(position),
+        killed: None,
     }))
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let Some(id) = headers.get(LAST_EVENT_ID.name) else {
+        return Ok(None);
+    };
+    let position = id.to_str().ok().and_then(|id| id.parse().ok());
+    position.map(Some).ok_or_else(|| {
+        ApiError::new(
+            Reason::InvalidArguments,
+            "`Last-Event-ID` is no `id` of an event of output",
+            "send the `id` of the last event as it came, or no such header",
+        )
+    })
 }
 
 async fn stdin(
@@ -411,7 +437,7 @@ struct Following {
     first: Option<String>,
     reader: Reader,
     /// Kills the process with the response.
-    _killed: Option<Killed>,
+    killed: Option<Killed>,
 }
 
 fn followed(following: Following) -> Response {
@@ -427,7 +453,13 @@ async fn next(mut following: Following) -> Option<(Piece, Following)> {
         Ok(Some(Item::Chunk { position, chunk })) => {
             let (name, mut data) = output_event(&chunk);
             data["position"] = position.into();
-            events::event(name, &data)
+            let event = events::event(name, &data);
+            if following.killed.is_some() {
+                // It ends with this response: nobody can follow it further.
+                event
+            } else {
+                format!("id: {}\n{event}", position + chunk.bytes.len() as u64)
+            }
         }
         Ok(Some(Item::Lost(bytes))) => events::event("lost", &json!({ "bytes": bytes })),
         Ok(Some(Item::End(end))) => events::event("end", &json!(end)),

@@ -6,10 +6,11 @@ from typing import Any, AsyncIterator, Callable, Dict, List, Mapping, Optional, 
 
 from .._body import AsyncData, async_pieces, sized
 from .._events import Event, Kept, Texts
+from .._retries import Retries
 from ..errors import CommandFailed, NotFound, ServerGone
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
-from .transport import AsyncTransport
+from .transport import AsyncTransport, pause
 
 OnText = Callable[[str], Any]
 Command = Union[str, Sequence[str]]
@@ -26,7 +27,6 @@ class AsyncCommandHandle:
         self._transport = transport
         self._base = f"{base}/{pid}"
         self.pid = pid
-        self._result: Optional[CommandResult] = None
 
     async def info(self) -> ProcessInfo:
         return build(ProcessInfo, await self._transport.json("GET", self._base))
@@ -34,16 +34,30 @@ class AsyncCommandHandle:
     async def stream(self) -> AsyncIterator[Output]:
         """Yields the output from its beginning, of which the server keeps the last MiB, until the end.
 
-        A reader that is slow slows the process.
+        A reader that is slow slows the process. A connection that breaks is made again, and no output is missed or repeated.
         """
-        async with self._transport.events("GET", self._base + "/output") as events:
-            async for event in events:
-                if event.name in ("stdout", "stderr"):
-                    yield Output(event.name, event.output())
-                elif event.name == "end":
-                    self._result = build(CommandResult, event.data)
-                    return
-        raise ServerGone("the stream of output ended before the process")
+        async for event in self._events():
+            if event.name in ("stdout", "stderr"):
+                yield Output(event.name, event.output())
+
+    async def _events(self) -> AsyncIterator[Event]:
+        position, retries = 0, Retries("GET", has_key=False, whole=True)
+        while True:
+            try:
+                path, after = self._base + "/output", {"from": position}
+                async with self._transport.events("GET", path, params=after) as events:
+                    async for event in events:
+                        yield event
+                        if event.name == "end":
+                            return
+                        if event.name in ("stdout", "stderr"):
+                            position = event.data["position"] + len(event.output())
+                            retries = Retries("GET", has_key=False, whole=True)
+                        elif event.name == "lost":
+                            position += event.data["bytes"]
+                raise _unfinished()
+            except ServerGone as error:
+                await pause(retries, error)
 
     async def wait(
         self,
@@ -55,9 +69,11 @@ class AsyncCommandHandle:
     ) -> CommandResult:
         """Waits for the end, and returns it with the output."""
         collected = _Collected(on_stdout, on_stderr, max_output)
-        async for output in self.stream():
-            await collected.push(output.stream, output.data)
-        return _checked(await collected.result(self._result), check)
+        async for event in self._events():
+            ended = await collected.event(event)
+            if ended is not None:
+                return _checked(ended, check)
+        raise _unfinished()
 
     async def kill(self) -> bool:
         """Kills the process with its descendants, and waits for its end. Returns `False` if it had ended."""
@@ -121,7 +137,7 @@ class AsyncCommands:
                 ended = await collected.event(event)
                 if ended is not None:
                     return _checked(ended, check)
-        raise ServerGone("the stream of output ended before the process")
+        raise _unfinished()
 
     async def start(
         self,
@@ -215,9 +231,7 @@ class _Collected:
             await called(callback, text)
         self._kept[stream].push(text)
 
-    async def result(self, end: Optional[CommandResult]) -> CommandResult:
-        if end is None:
-            raise ServerGone("the stream of output ended before the process")
+    async def result(self, end: CommandResult) -> CommandResult:
         for stream in self._kept:
             await self._text(stream, self._texts.end(stream))
         stdout, stderr = self._kept["stdout"], self._kept["stderr"]
@@ -244,6 +258,10 @@ def _process(
         "timeout": timeout,
         "user": user,
     }
+
+
+def _unfinished() -> ServerGone:
+    return ServerGone("the stream of output ended before the process")
 
 
 def _checked(result: CommandResult, check: bool) -> CommandResult:

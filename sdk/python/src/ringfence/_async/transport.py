@@ -94,7 +94,7 @@ class AsyncTransport:
             try:
                 return await self._attempt(pool, built, method, path)
             except RingfenceError as error:
-                await _pause(retries, error)
+                await pause(retries, error)
 
     async def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
         """Sends a request, and returns its answer.
@@ -110,7 +110,7 @@ class AsyncTransport:
                 body = await _whole(await self._attempt(pool, built, method, path))
                 break
             except RingfenceError as error:
-                await _pause(retries, error)
+                await pause(retries, error)
         try:
             return json.loads(body)
         except ValueError as error:
@@ -187,7 +187,7 @@ def _retries(method: str, request: Mapping[str, Any]) -> Retries:
     return Retries(method, has_key=KEY in request.get("headers", {}), whole=whole)
 
 
-async def _pause(retries: Retries, error: RingfenceError) -> None:
+async def pause(retries: Retries, error: RingfenceError) -> None:
     """Waits until the request may be sent again. Raises if it has failed."""
     seconds = retries.pause(error)
     if seconds is None:

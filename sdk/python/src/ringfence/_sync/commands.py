@@ -7,10 +7,11 @@ from typing import Any, Iterator, Callable, Dict, List, Mapping, Optional, Seque
 
 from .._body import Data, pieces, sized
 from .._events import Event, Kept, Texts
+from .._retries import Retries
 from ..errors import CommandFailed, NotFound, ServerGone
 from ..models import CommandResult, Output, ProcessInfo, Seconds, build
 from .callbacks import called
-from .transport import Transport
+from .transport import Transport, pause
 
 OnText = Callable[[str], Any]
 Command = Union[str, Sequence[str]]
@@ -27,7 +28,6 @@ class CommandHandle:
         self._transport = transport
         self._base = f"{base}/{pid}"
         self.pid = pid
-        self._result: Optional[CommandResult] = None
 
     def info(self) -> ProcessInfo:
         return build(ProcessInfo, self._transport.json("GET", self._base))
@@ -35,16 +35,30 @@ class CommandHandle:
     def stream(self) -> Iterator[Output]:
         """Yields the output from its beginning, of which the server keeps the last MiB, until the end.
 
-        A reader that is slow slows the process.
+        A reader that is slow slows the process. A connection that breaks is made again, and no output is missed or repeated.
         """
-        with self._transport.events("GET", self._base + "/output") as events:
-            for event in events:
-                if event.name in ("stdout", "stderr"):
-                    yield Output(event.name, event.output())
-                elif event.name == "end":
-                    self._result = build(CommandResult, event.data)
-                    return
-        raise ServerGone("the stream of output ended before the process")
+        for event in self._events():
+            if event.name in ("stdout", "stderr"):
+                yield Output(event.name, event.output())
+
+    def _events(self) -> Iterator[Event]:
+        position, retries = 0, Retries("GET", has_key=False, whole=True)
+        while True:
+            try:
+                path, after = self._base + "/output", {"from": position}
+                with self._transport.events("GET", path, params=after) as events:
+                    for event in events:
+                        yield event
+                        if event.name == "end":
+                            return
+                        if event.name in ("stdout", "stderr"):
+                            position = event.data["position"] + len(event.output())
+                            retries = Retries("GET", has_key=False, whole=True)
+                        elif event.name == "lost":
+                            position += event.data["bytes"]
+                raise _unfinished()
+            except ServerGone as error:
+                pause(retries, error)
 
     def wait(
         self,
@@ -56,9 +70,11 @@ class CommandHandle:
     ) -> CommandResult:
         """Waits for the end, and returns it with the output."""
         collected = _Collected(on_stdout, on_stderr, max_output)
-        for output in self.stream():
-            collected.push(output.stream, output.data)
-        return _checked(collected.result(self._result), check)
+        for event in self._events():
+            ended = collected.event(event)
+            if ended is not None:
+                return _checked(ended, check)
+        raise _unfinished()
 
     def kill(self) -> bool:
         """Kills the process with its descendants, and waits for its end. Returns `False` if it had ended."""
@@ -122,7 +138,7 @@ class Commands:
                 ended = collected.event(event)
                 if ended is not None:
                     return _checked(ended, check)
-        raise ServerGone("the stream of output ended before the process")
+        raise _unfinished()
 
     def start(
         self,
@@ -216,9 +232,7 @@ class _Collected:
             called(callback, text)
         self._kept[stream].push(text)
 
-    def result(self, end: Optional[CommandResult]) -> CommandResult:
-        if end is None:
-            raise ServerGone("the stream of output ended before the process")
+    def result(self, end: CommandResult) -> CommandResult:
         for stream in self._kept:
             self._text(stream, self._texts.end(stream))
         stdout, stderr = self._kept["stdout"], self._kept["stderr"]
@@ -245,6 +259,10 @@ def _process(
         "timeout": timeout,
         "user": user,
     }
+
+
+def _unfinished() -> ServerGone:
+    return ServerGone("the stream of output ended before the process")
 
 
 def _checked(result: CommandResult, check: bool) -> CommandResult:

@@ -93,7 +93,7 @@ class Transport:
             try:
                 return self._attempt(pool, built, method, path)
             except RingfenceError as error:
-                _pause(retries, error)
+                pause(retries, error)
 
     def json(self, method: str, path: str, *, ends_with_call: bool = False, **request: Any) -> Any:
         """Sends a request, and returns its answer.
@@ -109,7 +109,7 @@ class Transport:
                 body = _whole(self._attempt(pool, built, method, path))
                 break
             except RingfenceError as error:
-                _pause(retries, error)
+                pause(retries, error)
         try:
             return json.loads(body)
         except ValueError as error:
@@ -186,7 +186,7 @@ def _retries(method: str, request: Mapping[str, Any]) -> Retries:
     return Retries(method, has_key=KEY in request.get("headers", {}), whole=whole)
 
 
-def _pause(retries: Retries, error: RingfenceError) -> None:
+def pause(retries: Retries, error: RingfenceError) -> None:
     """Waits until the request may be sent again. Raises if it has failed."""
     seconds = retries.pause(error)
     if seconds is None:
