@@ -321,9 +321,13 @@ fn make_room(
                 oldest = Some((*at, name.clone()));
             }
         }
-        if count + more <= MAX_OF_CLIENT && bytes <= MAX_BYTES && requests.len() + more <= MAX {
+        let oldest = if count + more > MAX_OF_CLIENT || bytes > MAX_BYTES {
+            oldest
+        } else if requests.len() + more > MAX {
+            oldest_of_most(requests)
+        } else {
             return Ok(());
-        }
+        };
         let Some((_, oldest)) = oldest else {
             return Err(ApiError::new(
                 Reason::Busy,
@@ -333,6 +337,19 @@ fn make_room(
         };
         requests.remove(&oldest);
     }
+}
+
+/// Returns the oldest answer of the account with the most: it must not take the places of others.
+fn oldest_of_most(requests: &HashMap<Name, Remembered>) -> Option<(Instant, Name)> {
+    let mut answers: HashMap<&Account, Vec<(Instant, &Name)>> = HashMap::new();
+    for (name, known) in requests {
+        if let Some((at, _)) = &known.answer {
+            answers.entry(&name.account).or_default().push((*at, name));
+        }
+    }
+    let most = answers.into_values().max_by_key(Vec::len)?;
+    let (at, name) = most.into_iter().min_by_key(|(at, _)| *at)?;
+    Some((at, name.clone()))
 }
 
 /// Returns the key of a request.
@@ -417,6 +434,18 @@ mod tests {
         // The older one gave way.
         assert_eq!(begin(&known, &many[0], ""), Ok(None));
         assert_eq!(begin(&known, &many[2], ""), Err(409));
+    }
+
+    #[test]
+    fn accounts_with_many_answers_give_way_to_others() {
+        let known = Idempotency::default();
+        let all = (0..MAX).map(|at| name(&format!("many {}", at / MAX_OF_CLIENT), &at.to_string()));
+        for name in all {
+            assert_eq!(begin(&known, &name, ""), Ok(None));
+            known.end(&name, answer(1));
+        }
+        assert_eq!(begin(&known, &name("other", "a"), ""), Ok(None));
+        assert_eq!(known.requests.lock().unwrap().len(), MAX);
     }
 
     #[test]
