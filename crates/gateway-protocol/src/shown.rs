@@ -18,18 +18,20 @@ pub fn visible(text: &str) -> String {
 const MAX_LINE: usize = 300;
 
 /// Renders a question in one line, for a person who must answer it elsewhere. The agent's text comes last,
-/// behind a bar. It cannot imitate Ringfence's words, since none follow it.
+/// behind a bar. It cannot imitate Ringfence's words, since none follow it. An answer is offered only where the
+/// whole text is shown.
 pub fn waiting(request: &Request) -> String {
-    let words: Vec<&str> = request.text.split_whitespace().collect();
-    let words = words.join(" ");
-    let mut text: String = visible(&words).chars().take(MAX_LINE + 1).collect();
+    // In one line, what follows a comment must not look like a part of it.
+    let mut text = lines(&request.text).join("\\u{a}");
+    let id = &request.id;
+    let mut answer = format!("`ringfence approvals approve {id}`, or `ringfence approvals deny {id}`");
     if let Some((end, _)) = text.char_indices().nth(MAX_LINE) {
         text.truncate(end);
         text.push('…');
+        answer = format!("`ringfence approvals ls` shows the whole text, as {id}");
     }
-    let id = &request.id;
     format!(
-        "{} waits for your answer (`ringfence approvals approve {id}`, or `ringfence approvals deny {id}`): | {text}",
+        "{} waits for your answer ({answer}): | {text}",
         what(&request.kind)
     )
 }
@@ -213,7 +215,7 @@ fn unseen(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ringfence_records::approval::{CommandContext, Lasting};
+    use ringfence_records::approval::{Chat, CommandContext, Lasting, State};
 
     use super::*;
 
@@ -236,6 +238,38 @@ mod tests {
                 "(not plain ASCII: \\u{3164} U+3164, \\u{fe0f} U+FE0F)",
             ],
         );
+    }
+
+    fn asking(text: &str) -> Request {
+        Request {
+            id: format!("apr_{}", "0".repeat(32)).parse().unwrap(),
+            kind: Kind::Command {
+                reasons: Vec::new(),
+                risk: None,
+                lasting: Lasting::Never,
+                place: CommandContext::default(),
+            },
+            text: text.to_owned(),
+            scope: String::new(),
+            session: None,
+            chat: Chat::local(),
+            asker: String::new(),
+            created: 0,
+            expires: 0,
+            state: State::Pending,
+            by: None,
+            ended: None,
+        }
+    }
+
+    #[test]
+    fn an_answer_is_offered_only_where_the_whole_text_is_shown() {
+        let told = |text: &str| waiting(&asking(text));
+        assert!(told("ls").ends_with("`): | ls") && told("ls").contains("approvals approve "));
+        assert!(told("ls # a\ntouch x").ends_with("| ls # a\\u{a}touch x"));
+        assert!(told("ls\u{a0}x\u{fe0f}").ends_with("| ls\\u{a0}x\\u{fe0f}"));
+        let long = told(&format!("ls {} touch x", "a ".repeat(MAX_LINE)));
+        assert!(!long.contains("approvals approve ") && long.contains("`ringfence approvals ls`"));
     }
 
     #[test]
